@@ -24,7 +24,7 @@ MODULES = {
     "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "gameday": "gameday", "rehearse": "rehearse",
     "history": "history",
     "schedule": "schedule", "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
-    "list": "library", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
+    "list": "listing", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
     "status": "datacenter", "shell": "datacenter", "down": "datacenter", "train": "train",
     "say": "train", "doctor": "machine", "audit": "audit",
     "retry": "retry", "toxiproxy": "toxiproxy", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",

@@ -76,7 +76,11 @@ def print_json(value: Any) -> None:
 
 def recordings(runs_dir: Path) -> list[Path]:
     """All recordings, oldest first."""
-    return sorted(path.parent for path in runs_dir.glob(f"*/{JOURNAL_NAME}"))
+    try:
+        names = sorted(os.listdir(runs_dir))  # noqa: PTH208 - of thousands, names alone are quick
+    except OSError:
+        return []
+    return [runs_dir / name for name in names if os.path.isfile(f"{runs_dir}/{name}/{JOURNAL_NAME}")]  # noqa: PTH113
 
 
 def is_comparison(path: Path) -> bool:

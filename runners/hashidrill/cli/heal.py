@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +13,12 @@ import typer
 
 from hashidrill.cli.attached import AttachTo, attached
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, print_text, recordings
-from hashidrill.engine.heal import Healed, heal_run, sweep
+from hashidrill.engine.heal import HEAL_NAME, Healed, heal_run, sweep
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import UsageError
 from hashidrill.live import display as live
+from hashidrill.recording.journal import settled
+from hashidrill.util.files import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +45,7 @@ def heal(
 
     Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
     """
-    paths = [find_recording(run_, runs_dir)] if run_ else recordings(runs_dir)
+    paths = [find_recording(run_, runs_dir)] if run_ else [*_unsettled(runs_dir, attached=attach is not None)]
     heal_all = _heal_all if attach is None else partial(attached(attach, undoing=True).heal, tell=_tell)
     healed = [done for done in anyio.run(heal_all, paths) if done is not None]
     removed = sweep()
@@ -59,6 +63,15 @@ def heal(
         print_text(f"hashidrill: still there: {'; '.join(left)}\n", stderr=True)
     if stuck or left:
         raise typer.Exit(_NOT_REVERTED)
+
+
+def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
+    """The recordings that something may be left of. Runs against an existing datacenter also leave what loads made."""
+    for path in recordings(runs_dir):
+        with contextlib.suppress(OSError):
+            if not attached and not (path / HEAL_NAME).is_file() and settled(path / JOURNAL_NAME):
+                continue
+        yield path
 
 
 async def _heal_all(paths: list[Path]) -> list[Healed | None]:

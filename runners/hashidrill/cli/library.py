@@ -1,4 +1,4 @@
-"""list, show, new, schema: find and write experiments."""
+"""show, new, schema: find and write experiments."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from hashidrill import hypothesis, registry
 from hashidrill.abc import Observer
 from hashidrill.cli.common import (
-    Json,
     RunsDir,
     console,
     examples,
     find_recording,
     is_comparison,
-    print_json,
     print_text,
-    recordings,
 )
 from hashidrill.engine.launch import RUNS_DIR
-from hashidrill.errors import HashidrillError, RecordingError, UnknownNameError, UsageError
+from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.experiment.library import experiments, find_experiment
 from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import complete, read_experiment
@@ -39,7 +35,6 @@ _PAGES = ("reference-faults.md", "reference-verdicts.md")
 _HEADING = re.compile(r"^##+ ", re.MULTILINE)
 _ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\| ([^|]+) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
 _TEMPLATE = """\
@@ -76,40 +71,15 @@ expect:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
     app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
     app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)
 
 
-def list_(
-    kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_KINDS)}.")] = "experiments",
-    as_json: Json = False,
-    runs_dir: RunsDir = RUNS_DIR,
-) -> None:
-    """List experiments, faults, loads, hypotheses or runs, one per line."""
-    if kind not in _KINDS:
-        raise UsageError(f"there is no list of {kind!r}: {registry.near(kind, _KINDS)}")
-    rows = rows_of(kind, runs_dir)
-    if as_json:
-        print_json(rows)
-        return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for row in rows:
-        first, second = list(row.values())[:2]
-        table.add_row(str(first), str(second))
-    if rows:
-        console().print(table)
-    elif kind == "runs":
-        live.say(console(), f"no recordings in {runs_dir} yet; make one with `hashidrill run raft/frozen-leader`")
-
-
-def rows_of(kind: str, runs_dir: Path = RUNS_DIR) -> list[dict[str, Any]]:
-    """What `hashidrill list KIND` prints, a mapping a line: its name first, then what it does."""
+def rows_of(kind: str) -> list[dict[str, Any]]:
+    """What `hashidrill list KIND` prints, but for runs, a mapping a line: its name first, then what it does."""
     if kind == "experiments":
         return [_experiment_row(name, path) for name, path in experiments().items()]
-    if kind == "runs":
-        return [_run_row(path) for path in recordings(runs_dir)]
     if kind == "hypotheses":
         found = sorted((hypothesis.all_hypotheses() | hypothesis.all_comparisons()).items())
         return [{"name": name, "what": _first_line(one.doc)} for name, one in found]
@@ -125,19 +95,6 @@ def _experiment_row(name: str, path: Path) -> dict[str, Any]:
         return {"name": name, "title": title, "path": str(path)}
     tags = list(experiment.metadata.tags)
     return {"name": name, "title": experiment.metadata.title, "tags": tags, "path": str(path)}
-
-
-def _run_row(path: Path) -> dict[str, Any]:
-    recording = Recording(path)
-    verdict = "no verdict"
-    if (path / "verdict.json").is_file():
-        from hashidrill.judging.judge import read_verdict  # noqa: PLC0415 - numpy is not needed to list what is there
-
-        try:
-            verdict = str(read_verdict(path).verdict)
-        except RecordingError:
-            verdict = "not readable"  # one of many
-    return {"run": path.name, "verdict": verdict, "outcome": recording.outcome, "path": str(path)}
 
 
 def _first_line(doc: str | None) -> str:

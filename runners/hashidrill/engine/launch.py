@@ -40,6 +40,7 @@ from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import EXPERIMENT_NAME
 from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
 from hashidrill.sandbox.sandbox import Sandbox, python_path, sandbox
+from hashidrill.util import folders
 from hashidrill.util.cores import usable_cores
 from hashidrill.util.files import JOURNAL_NAME, write_whole
 from hashidrill.util.merged import merge
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment
     from hashidrill.experiment.resolved import ResolvedExperiment
 
-RUNS_DIR = Path(".hashidrill/runs")
+RUNS_DIR = folders.RUNS_DIR
 ENGINE_LOG = "engine.log"
 _LOG_TAIL = 2000
 _ENGINE_GONE_WITHIN_S = 5.0

@@ -21,7 +21,7 @@ from hashidrill.judging.validity import invalid_reasons
 from hashidrill.measure import SECOND
 from hashidrill.recording.provenance import Lookup
 from hashidrill.recording.seal import damage
-from hashidrill.util.files import write_whole
+from hashidrill.util.files import VERDICT_NAME, write_whole
 from hashidrill.util.foreign import parse
 from hashidrill.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hashidrill.experiment.model import Expectation, Experiment
     from hashidrill.recording.reader import Recording
 
-VERDICT_NAME = "verdict.json"
 GUARDRAIL = "guardrail"
 """The `hypothesis` of a judgement about a guardrail that tripped, or was blind."""
 

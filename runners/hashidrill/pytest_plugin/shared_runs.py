@@ -13,10 +13,10 @@ from hashidrill.events import Bus, Change, Phase, Proof
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.variants import variant_of, variants_of
 from hashidrill.judging.comparison import differences
-from hashidrill.judging.judge import VERDICT_NAME, judge
+from hashidrill.judging.judge import judge
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
-from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
+from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME, VERDICT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,14 +29,14 @@ from hashidrill.abc import Detail
 from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
 from hashidrill.recording import details, old_formats
 from hashidrill.recording.columns import Bools, Floats, Int64s, Operations, Series
-from hashidrill.recording.journal import Entry, is_whole, read_journal
+from hashidrill.recording.journal import LONGEST_NS, Entry, is_whole, read_journal
 from hashidrill.recording.marks import MarkWindow, marks_of
 from hashidrill.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.foreign import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hashidrill.experiment.model import Experiment
     from hashidrill.experiment.resolved import ResolvedExperiment
@@ -51,6 +51,8 @@ FIRST_RESOLVED, FIRST_WITH_DETAILS = 3, 4
 """The formats (hashidrill.recording.writer.FORMAT) since which there are resolved.json, and reasons and details."""
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
+_FEWEST_STEPS, _STEPS_PER_BYTE, _STEPS_AT_ONCE = 2_000_000, 2, 10_000
+"""Steps that SQLite may take for one query: none of ours takes more than 0.14 for each byte of the file."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ class Recording:
                 f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
             )
         intended, start, end, outcome, status, keys, values, errors, reasons, tables, ids = zip(*rows, strict=True)
-        with self._as_columns("operations", outcome, keys, values, errors, reasons, tables):
+        with self._as_columns("operations", (intended, start, end), outcome, keys, values, errors, reasons, tables):
             found = Operations(
                 np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
                 np.array(status, np.int64), list(keys), list(values), list(errors), list(reasons),
@@ -296,14 +298,14 @@ class Recording:
         if not rows:
             raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
         t_ns, value, text, hosts, ok = zip(*rows, strict=True)
-        with self._as_columns("samples", text, hosts):
+        with self._as_columns("samples", (t_ns,), text, hosts):
             values = np.array([np.nan if v is None else v for v in value], np.float64)
             return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
 
     def final_reads(self, load: str) -> dict[str, str | None]:
         """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
         rows = self._query("SELECT key, value FROM final_reads WHERE load = ?", load)
-        with self._as_columns("final_reads", [key for key, _ in rows], [value or "" for _, value in rows]):
+        with self._as_columns("final_reads", (), [key for key, _ in rows], [value or "" for _, value in rows]):
             found = dict(rows)
         if self.format < FIRST_WITH_DETAILS:
             return old_formats.final_reads(found, old_formats.kind_of(load, lambda: self.experiment))
@@ -317,11 +319,15 @@ class Recording:
         return path
 
     @contextlib.contextmanager
-    def _as_columns(self, table: str, *texts: Sequence[Any]) -> Iterator[None]:
+    def _as_columns(self, table: str, times: Sequence[Sequence[Any]], *texts: Sequence[Any]) -> Iterator[None]:
         """SQLite lets any column hold anything. Raises RecordingError for what we never wrote."""
         where = self.path / DATABASE_NAME
         if odd := [each for column in texts for each in column if not isinstance(each, str)]:
             raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")
+        if odd := [each for column in times for each in column if type(each) is not int or abs(each) >= LONGEST_NS]:
+            raise RecordingError(
+                f"{where}: {table} are not readable: {odd[0]!r} is no time of a run in nanoseconds (a week at most)"
+            )
         try:
             yield
         except (TypeError, ValueError, OverflowError) as error:
@@ -335,11 +341,28 @@ class Recording:
         try:
             with contextlib.closing(sqlite3.connect(path)) as connection:
                 connection.execute("PRAGMA trusted_schema=OFF")  # it may be a stranger's
+                connection.set_progress_handler(_limit(path), _STEPS_AT_ONCE)
+                if odd := _not_tables(connection):
+                    raise RecordingError(f"{path}: {odd[0]!r} in it is not a table of a run; nothing of it is read")
                 return connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             if "no such table" in str(error):
                 return []
-            raise RecordingError(f"{path}: {error}") from None
+            why = "more to compute than it can hold" if "interrupted" in str(error) else error
+            raise RecordingError(f"{path}: {why}") from None
+
+
+def _limit(path: Path) -> Callable[[], int]:
+    """Ends a query that computes more than reading the whole file would take, its write-ahead log included."""
+    sizes = [file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.is_file()]
+    left = iter(range((_FEWEST_STEPS + _STEPS_PER_BYTE * sum(sizes)) // _STEPS_AT_ONCE))
+    return lambda: next(left, None) is None
+
+
+def _not_tables(connection: sqlite3.Connection) -> list[str]:
+    """Views, triggers and virtual tables: what is read from them is computed, and can be computed without end."""
+    plain = "type = 'index' OR (type = 'table' AND sql NOT LIKE '%VIRTUAL%' AND sql NOT LIKE '%GENERATED%')"
+    return [row[0] for row in connection.execute(f"SELECT name FROM sqlite_master WHERE NOT ({plain})")]  # noqa: S608
 
 
 def _note(window: dict[str, Any], what: str, entry: Entry) -> None:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.compare.judged import judge_comparison
-from hashidrill.judging.judge import VERDICT_NAME
 from hashidrill.reports.html import REPORT_NAME, page
 from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME, code, plain, row_table
 from hashidrill.reports.markup import Html, el
 from hashidrill.reports.sections import FINDINGS, SYMBOLS, expectation, section, table
 from hashidrill.reports.text import counted
 from hashidrill.reports.write import judge_and_report
-from hashidrill.util.files import write_whole
+from hashidrill.util.files import VERDICT_NAME, write_whole
 from hashidrill.verdict import Finding, Verdict
 
 if TYPE_CHECKING:

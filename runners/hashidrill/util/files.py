@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COMPARISON_NAME = "comparison.json"
 """What several recordings are compared by; it makes its folder a comparison."""
+VERDICT_NAME = "verdict.json"
 JOURNAL_NAME = "journal.jsonl"
 """The file that makes a folder a recording."""
 

@@ -17,6 +17,7 @@ from hashidrill.errors import UsageError
 from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 PLAYBOOKS = "playbooks"
+RUNS_DIR = Path(".hashidrill/runs")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 

@@ -6,6 +6,7 @@ a newer hashidrill, is bad usage (2). PASS and FAIL are left to the one recordin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
@@ -15,6 +16,10 @@ import sys
 import pytest
 
 from hashidrill import cli
+from hashidrill.errors import RecordingError
+from hashidrill.recording import reader
+from hashidrill.recording.reader import Recording
+from hashidrill.recording.seal import seal
 from hashidrill.testing.recordings import RecordingBuilder
 
 DEFAULT, NIGHTLY, AT_ONCE = 100, 1000, 20
@@ -192,6 +197,74 @@ def refused(whole, tmp_path, check, seeds):
         if code not in right or "Traceback" in said or (code == BAD_USAGE and said.count("\n") != 1):
             wrong.append(f"{seed}: {what}: exit code {code}: {said[-300:]}")
     return wrong
+
+
+# what a stranger makes, with a seal of its own
+
+
+def sealed(path):
+    """As a forger does: the seal is over what is there."""
+    journal = path / "journal.jsonl"
+    *lines, end = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines))
+    said = json.loads(end)
+    journal.write_text("".join(lines) + json.dumps({**said, "sealed": seal(path)}) + "\n")
+
+
+def planted(path, *statements):
+    with contextlib.closing(sqlite3.connect(path / "recording.sqlite")) as database:
+        database.executescript(";".join(statements))
+    sealed(path)
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+OPERATION = "i AS id, 'kv-writes' AS load, i AS intended_ns, i AS start_ns, i AS end_ns, 'ok' AS outcome, '' AS key,"
+OPERATION += " '' AS value, 0 AS status, '' AS error, '' AS reason, '' AS detail"
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("DROP TABLE operations", f"CREATE VIEW operations AS {ENDLESS} SELECT {OPERATION} FROM n"),
+        ("DROP TABLE samples", f"CREATE VIEW samples AS {ENDLESS} SELECT i, i, 1.0, '', 'consul-1', 1 FROM n"),
+        ("DROP TABLE final_reads", f"CREATE VIEW final_reads AS {ENDLESS} SELECT i AS load, i AS key, i FROM n"),
+        (f"CREATE VIEW detail_lock AS {ENDLESS} SELECT i AS operation_id FROM n",),
+        ("CREATE VIRTUAL TABLE detail_lock USING fts5(operation_id)",),
+    ],
+    ids=["operations", "samples", "final reads", "details", "virtual"],
+)
+def test_what_is_computed_without_end_is_not_read(whole, tmp_path, check, statements):
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    planted(path, *statements)
+    code, said = check(path)
+    assert code in {BAD_USAGE, INVALID}, said
+    assert "is not a table of a run; nothing of it is read" in " ".join(said.split())
+
+
+def test_a_query_computes_no_more_than_its_file_can_hold(whole, tmp_path, monkeypatch):
+    """Were there another way to let it compute than views."""
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    planted(path, "DROP TABLE operations", f"CREATE VIEW operations AS {ENDLESS} SELECT {OPERATION} FROM n")
+    monkeypatch.setattr(reader, "_not_tables", lambda connection: [])
+    for read in (lambda run: run.count("operations"), lambda run: run.loads, lambda run: run.operations("kv-writes")):
+        with pytest.raises(RecordingError, match="more to compute than it can hold"):
+            read(Recording(path))
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("column", ["intended_ns", "start_ns", "end_ns"])
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**62, 8 * 86400 * 10**9])
+def test_a_time_that_no_run_has_is_one_message(whole, tmp_path, check, column, value):
+    path = tmp_path / "run"
+    shutil.copytree(whole, path)
+    planted(path, f"UPDATE operations SET {column} = {value} WHERE id = 100")
+    code, said = check(path)
+    assert code in {BAD_USAGE, INVALID}, said
+    assert f"{value} is no time of a run" in " ".join(said.split())
+    assert "Traceback" not in said
 
 
 def test_the_recording_that_is_whole_passes(whole, check):
