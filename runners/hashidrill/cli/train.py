@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
 import re
 import secrets
@@ -21,7 +20,7 @@ from rich.table import Table
 
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.cli.serving import Port, Serve
-from hashidrill.engine.launch import RUNS_DIR
+from hashidrill.engine.launch import RUNS_DIR, new_folder
 from hashidrill.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.live import display as live
 from hashidrill.provision.packages import allow_installing
@@ -113,10 +112,14 @@ def train(
     number = secrets.randbelow(_SEEDS) if seed is None else seed
     course = course_of(written, chosen(written, number))
     allow_installing(install)
-    stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
-    out = (runs_dir.parent / TRAINING / f"{stamp}-{course.name}-{who}-{secrets.token_hex(2)}").absolute()
+    out = new_folder(runs_dir.parent / TRAINING, f"{course.name}-{who}")
     request = {"scenario": str(path), "seed": number, "trainee": who, "out": str(out), "serve": page}
-    started = games.start(request)
+    try:
+        started = games.start(request)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            out.rmdir()
+        raise
     _play(course, started, who, say_to, shell=shell and sys.stdin.isatty() and not as_json)
     card = _card(out, started)
     if as_json:

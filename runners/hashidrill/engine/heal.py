@@ -30,11 +30,13 @@ from hashidrill.sandbox import cgroups
 from hashidrill.sandbox.sandbox import NAME_PREFIX, work_parent
 from hashidrill.util.files import JOURNAL_NAME, held_by_us
 from hashidrill.util.wait import pause
-from hashidrill.util.whereabouts import elsewhere, here, restarted
+from hashidrill.util.whereabouts import elsewhere, here, restarted, uptime_s
 
 HEAL_NAME = "heal.jsonl"
 """The file for what heal finds after a run has ended: the journal itself is sealed by then."""
 _STARTING_S = 60.0
+_BEGINS_WITHIN_S = 30.0
+"""Between the look at the machine and the first line of the journal."""
 _GONE_WITHIN_S = 60.0
 """How long a fault may take to be proven gone: hosts that have just restarted take a while to answer observers."""
 _KILLED_WITHIN_S = 10.0
@@ -123,7 +125,7 @@ async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "",
         told("heal", {})
         for undo in undos:
             if hosts is None:
-                done = await _look(undo, began, written, before_s=entries[-1].wall)
+                done = await _look(undo, began, written, before_s=_uptime_s(began, entries[-1]))
             else:
                 told("revert", undo)
                 done, why = await _settled(undo, hosts, written, gone_within_s=_GONE_WITHIN_S)
@@ -156,6 +158,14 @@ def _out_of_sight(began: Entry) -> str:
     return f"its sandbox {root} still runs: the run goes on" if _alive(root) else ""
 
 
+def _uptime_s(began: Entry, entry: Entry) -> float:
+    """The machine's uptime by when that entry was surely written. The wall clock may have been set since."""
+    then = (began.data.get("origin") or {}).get("uptime_s")
+    if isinstance(then, (int, float)):
+        return then + (entry.t_ns - began.t_ns) / 1e9 + _BEGINS_WITHIN_S
+    return entry.wall - time.time() + uptime_s()
+
+
 async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_s: float) -> str:
     """Whether anything of the fault's host is left: `ended`, or `stuck`."""
     evidence = nothing_left(began, before_s=before_s)
@@ -171,7 +181,7 @@ async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_
 def nothing_left(began: Entry, *, before_s: float) -> Evidence:
     """Evidence that no process of that run's sandbox is left; only its processes would keep its hosts alive.
 
-    Such a process is in the sandbox's PID namespace and started before `before_s` (seconds since the epoch), because
+    Such a process is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime), because
     the kernel reuses namespace numbers.
     """
     origin, root = began.data.get("origin") or {}, str(began.data.get("root", ""))
@@ -188,8 +198,13 @@ def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):  # it has just ended, or belongs to another user
             inside = os.readlink(f"/proc/{process.pid}/ns/pid") == namespace  # noqa: PTH115 - a namespace is no path
-            if inside and process.create_time() <= before_s:
+            if inside and _started_s(process.pid) <= before_s:
                 yield process.pid, process.name()
+
+
+def _started_s(pid: int) -> float:
+    """The machine's uptime when that process started (proc_pid_stat(5)). Raises OSError."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:

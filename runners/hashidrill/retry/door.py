@@ -83,15 +83,17 @@ class Door:
             self.bind()
         self._watcher = _syn_watcher(self.port)
         watcher, loop = self._watcher, asyncio.get_running_loop()
-        seen, listening_ns = 0, 0  # the latter by the wall clock, as are the kernel's stamps
+        seen, listening_ns = 0, 0
 
         def look() -> None:
             nonlocal seen, listening_ns
             while (stamp_ns := _next_syn_ns(watcher)) is not None:
-                if listening_ns and stamp_ns > listening_ns:
+                # stamps are of the wall clock, which may be set at any time: how old they are is known only now
+                at_ns = time.monotonic_ns() - max(0, time.time_ns() - stamp_ns)
+                if listening_ns and at_ns > listening_ns:
                     continue  # it was let in
                 seen += 1
-                refused(time.monotonic_ns() - max(0, time.time_ns() - stamp_ns))
+                refused(at_ns)
             # those for which the kernel had no room: some 270 come in the time for which a busy machine holds us up
             dropped = _dropped(watcher)
             if not listening_ns:
@@ -101,7 +103,7 @@ class Door:
             # what was there was refused, all of it: the kernel's stamps are not to be had for the first packets
             if seen >= count and not listening_ns:
                 self.bound().listen(BACKLOG)  # at once, since some clients come back within a millisecond
-                listening_ns = time.time_ns()
+                listening_ns = time.monotonic_ns()
                 self._opening = loop.create_task(self.open(listen))
                 look()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,13 @@ _UNKNOWN = ""
 _ROOT = 0
 
 
-def here() -> dict[str, str | int]:
-    """`host`, `machine`, `boot` (the kernel's boot id), `pid_namespace` and `user` of this process.
+def uptime_s() -> float:
+    """Seconds since this machine booted, by a clock that nothing sets: the kernel's times of processes are of it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def here() -> dict[str, str | int | float]:
+    """`host`, `machine`, `boot` (the kernel's boot id), `pid_namespace` and `user` of this process, and `uptime_s`.
 
     `machine` is a digest of /etc/machine-id, which is not to be told to whoever gets a recording.
     """
@@ -25,6 +31,7 @@ def here() -> dict[str, str | int]:
         "boot": _line("/proc/sys/kernel/random/boot_id"),
         "pid_namespace": _link("/proc/self/ns/pid"),
         "user": os.geteuid(),
+        "uptime_s": uptime_s(),
     }
 
 

@@ -215,6 +215,15 @@ def test_lists_are_for_people_and_for_scripts(kind, key, known, hashidrill):
         assert (row.get("what") or row.get("title")).strip()
 
 
+@pytest.mark.parametrize("words", [("train", "first"), ("gameday", "run", "first-game-day", "--yes")])
+def test_what_cannot_write_a_recording_says_so_before_anything_starts(hashidrill, tmp_path, words):
+    """As in a folder that is read-only: here a file is where the folder would be."""
+    (tmp_path / "taken").write_text("")
+    said = hashidrill(*words, "--runs", str(tmp_path / "taken" / "runs"))
+    assert said.code == 2
+    assert "cannot write a recording here" in " ".join(said.stderr.split())
+
+
 def test_the_library_is_what_is_listed_without_a_kind(hashidrill):
     assert len(hashidrill("list", "--json").json) == len(list_experiments())
 

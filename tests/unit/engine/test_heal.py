@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 
 import virtual_time
 from hashidrill import registry
 from hashidrill.engine import heal
 from hashidrill.errors import FaultError, JournalHeldError, OthersFaultError, UsageError
-from hashidrill.recording.journal import Clock, Journal, read_journal
+from hashidrill.recording.journal import Clock, Entry, Journal, read_journal
 from hashidrill.recording.reader import Recording
 from hashidrill.sandbox.sandbox import NAME_PREFIX
 from hashidrill.testing.fakes import FakeDatacenter
@@ -277,6 +280,28 @@ def test_another_users_run_is_refused_except_to_root(dead, monkeypatch):
 
 
 here_before = here()
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("stepped_s", [-3600, 0, 3600])
+def test_a_clock_that_was_set_since_hides_no_process_that_is_left(monkeypatch, stepped_s):
+    """This very process is in the namespace, and was there before the run's last line."""
+    origin = here()
+    began = Entry(0, time.time(), "run", {"origin": origin, "sandbox": origin["pid_namespace"], "root": "/x"})
+    monkeypatch.setattr(time, "time", partial(lambda real: real() + stepped_s, time.time))
+    monkeypatch.setattr(psutil, "boot_time", partial(lambda real: real() + stepped_s, psutil.boot_time))
+    found = heal.nothing_left(began, before_s=heal._uptime_s(began, Entry(10**9, began.wall + 1, "note")))
+    assert not found.ok
+    assert f"(pid {os.getpid()})" in found.measured
+
+
+def test_a_process_that_began_after_the_run_had_ended_is_not_one_of_it():
+    origin = {**here(), "uptime_s": here()["uptime_s"] - 1000}
+    began = Entry(0, 0.0, "run", {"origin": origin, "sandbox": origin["pid_namespace"], "root": "/x"})
+    with subprocess.Popen(["sleep", "60"]) as later:
+        measured = heal.nothing_left(began, before_s=heal._uptime_s(began, Entry(10**9, 1.0, "note"))).measured
+        later.kill()
+    assert f"(pid {later.pid})" not in measured
 
 
 def test_a_machine_that_has_booted_since_has_nothing_left(dead):
