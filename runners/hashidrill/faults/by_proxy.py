@@ -69,10 +69,9 @@ class ByProxy:
         """Raises FaultError if the links, as they are, could not prove the toxics."""
         baseline: dict[str, Any] = {}
         for proxy, exchanges in (await self._through(undo, sampling)).items():
-            before = sampling.struck(exchanges)
-            if sampling.counts(before) is None:
+            if sampling.counts(sampling.near(exchanges)) is None:
                 raise FaultError(f"the proxy {proxy}: {sampling.refused(exchanges)}")
-            baseline[proxy] = {"struck": before, "typical_s": median(exchanges).seconds}
+            baseline[proxy] = {"struck": sampling.struck(exchanges), "typical_s": median(exchanges).seconds}
         return {"baseline": baseline, "exchanges": sampling.exchanges}
 
     async def verify(self, undo: Undo, sampling: Sampling, *, present: bool) -> Evidence:

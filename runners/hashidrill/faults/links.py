@@ -207,10 +207,9 @@ class LinkFault(BaseFault[Any]):
             there = self.hosts.host(site["host"])
             await there.use(NetworkCanary).canary_listen(port)
             exchanges = await self.hosts.host(name).use(NetworkCanary).exchange(there.address, port, sampling.request)
-            before = sampling.struck(exchanges)
-            if sampling.counts(before) is None:
+            if sampling.counts(sampling.near(exchanges)) is None:
                 raise FaultError(f"{_link(site, name)}: {sampling.refused(exchanges)}")
-            baseline[_link(site, name)] = {"struck": before, "typical_s": median(exchanges).seconds}
+            baseline[_link(site, name)] = {"struck": sampling.struck(exchanges), "typical_s": median(exchanges).seconds}
 
         await all_at_once(partial(look, site, name) for site, name in _pairs(undo))
         return {"baseline": baseline, "exchanges": sampling.exchanges}

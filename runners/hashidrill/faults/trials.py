@@ -19,6 +19,8 @@ LONGEST = Duration("3s")
 _TOLERANCE, _SLACK_S, _QUICK_S = 0.05, 0.01, 1.0
 _EARLY = 0.98
 _PATIENCE_S = 1.0
+DRIFT_S = 0.002
+"""By how much a link's own times may change between two looks, in all exchanges, as the machine becomes busy."""
 _BANDWIDTH_TRIAL_S, _BANDWIDTH_AT_ONCE_S = 0.15, 0.4
 _AT_ONCE_BYTES = 100_000
 """How much each of several simultaneous connections may carry: with more, they would wait for each other."""
@@ -89,6 +91,10 @@ class Sampling:
         """How many exchanges are not free of it."""
         return sum(not self.trial.free(exchange) for exchange in exchanges)
 
+    def near(self, exchanges: Sequence[Exchange]) -> int:
+        """How many exchanges of a baseline would not be free of it, were the link a little slower by itself."""
+        return self.struck([replace(exchange, seconds=exchange.seconds + DRIFT_S) for exchange in exchanges])
+
     def hits(self, exchanges: Sequence[Exchange]) -> list[Exchange]:
         return [exchange for exchange in exchanges if self.trial.hit(exchange)]
 
@@ -96,9 +102,9 @@ class Sampling:
         """Why these exchanges without the toxic make it unprovable, and what would be provable."""
         own = sorted((exchange.seconds for exchange in exchanges), reverse=True)
         at_most = most_before(self.exchanges, self._least, highest=self.toxicity)
-        could = self.trial.could(own[at_most]) if not any(exchange.errno for exchange in exchanges) else ""
-        seen = f"{self.trial.asked} cannot be told from this link without it ({self.struck(exchanges)} of {len(own)} "
-        return seen + f"exchanges already look like that, or failed){could and '; use ' + could}"
+        could = self.trial.could(own[at_most] + DRIFT_S) if not any(exchange.errno for exchange in exchanges) else ""
+        seen = f"{self.trial.asked} cannot be told from this link without it ({self.near(exchanges)} of {len(own)} "
+        return seen + f"exchanges already look like that or nearly so, or failed){could and '; use ' + could}"
 
 
 def median(exchanges: Sequence[Exchange]) -> Exchange:

@@ -222,8 +222,21 @@ def test_a_quick_link_is_not_slow(params):
 
 
 def test_a_delay_below_the_links_own_is_refused_with_the_one_that_could_be():
-    with pytest.raises(FaultError, match=r"consul-\d to consul-1: a round trip of 1ms cannot .*; use 2ms or more"):
+    with pytest.raises(FaultError, match=r"consul-\d to consul-1: a round trip of 1ms cannot .*; use 4ms or more"):
         Case("network.latency", port=8300, delay="1ms")
+    assert Case("network.latency", port=8300, delay="4ms").apply().present()
+
+
+@pytest.mark.lie
+def test_a_link_that_becomes_slower_by_itself_is_not_proven_slow():
+    world = FakeDatacenter()
+    world.noise.link_s = 0.0003
+    with pytest.raises(FaultError, match="a round trip of 2ms cannot be told from this link"):
+        Case("network.latency", world, port=8300, delay="2ms")
+    case = Case("network.latency", world, port=8300, delay="3ms")
+    world.noise.link_s = 0.002
+    assert not case.present()
+    assert case.apply().present()
 
 
 @pytest.mark.lie

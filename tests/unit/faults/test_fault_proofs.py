@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from hashidrill import registry
 from hashidrill.engine.inject import planned
 from hashidrill.errors import FaultError
+from hashidrill.faults.disk_trials import DRIFT_S
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.noise import Noise
 
@@ -118,7 +119,7 @@ def weak(kind, params, noise):
     slowest_s = max(noise.disk_s, noise.link_s) * (1 if not noise.spread else 2.72 ** (4.5 * noise.spread))
     if kind == "disk.bandwidth":
         size = float(params["rate"].removesuffix("B/s")) * 0.02
-        return size / noise.disk_bytes_per_s + slowest_s >= 0.018
+        return size / noise.disk_bytes_per_s + slowest_s + DRIFT_S >= 0.018
     if kind == "cpu.throttle":
         return params["cores"] * 1.35 + 0.05 >= noise.cpus * (1 - noise.busy)
     if kind == "network.loss":
@@ -131,7 +132,7 @@ def weak(kind, params, noise):
         times = [attributes.get(name, 10**9) for name in ("latency", "delay")]
         # a bandwidth's or a slicer's figure says little about what its trial takes; a jitter of 0ms is no weakness
         mild = "rate" in text or "slicer" in text or kind == "network.slicer"
-        return mild or "jitter" in text or min(shortest, *times) / 1000 <= slowest_s * 3
+        return mild or "jitter" in text or min(shortest, *times) / 1000 <= slowest_s * 3 + DRIFT_S
     return False
 
 
