@@ -6,7 +6,10 @@ import subprocess
 import threading
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from hashidrill.datacenter.local.inside import journalctl, systemctl
 from hashidrill.training.inside import client, own
 from hashidrill.training.inside.cell import Attendant
 
@@ -23,16 +26,21 @@ class Telling(Attendant):
     """One whose keeper is a list."""
 
     def __init__(self, typed="", root="/nowhere"):
-        self.told, self.ran = [], []
-        super().__init__({**SPEC, "root": root}, typed, run=self._ran)
+        self.told = []
+        super().__init__({**SPEC, "root": root}, typed, run=lambda words, **_: subprocess.CompletedProcess(words, 3))
 
     def keeper(self, request):
         self.told.append(request)
         return {"text": "noted"} if request["op"] == "say" else {}
 
-    def _ran(self, words, **_more):
-        self.ran.append(words)
-        return subprocess.CompletedProcess(words, 3, "consul.service\n", "")
+
+@pytest.fixture
+def ran(monkeypatch):
+    """What systemctl and journalctl were asked to do."""
+    found = []
+    for tool in (systemctl, journalctl):
+        monkeypatch.setattr(tool, "run", lambda asked, **_: found.append(asked) or 3)
+    return found
 
 
 def test_what_is_said_goes_to_the_keeper_word_for_word():
@@ -41,14 +49,17 @@ def test_what_is_said_goes_to_the_keeper_word_for_word():
     assert attendant.told == [{"op": "say", "what": "diagnosis", "words": "the disk"}]
 
 
-def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_not():
+def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_not(ran):
     attendant = Telling()
-    attendant.answer("systemctl", ["status", "consul"], [])
+    for look in (["status", "consul"], ["show", "-p", "MainPID", "consul"]):
+        attendant.answer("systemctl", look, [])
     assert attendant.told == []
     attendant.answer("systemctl", ["restart", "consul.service"], [])
-    [told] = attendant.told
-    assert (told["op"], told["host"], told["text"]) == ("acted", "consul-1", "restart consul")
-    assert attendant.ran[0][-2:] == ["status", "consul"]
+    attendant.answer("systemctl", ["kill", "--signal", "STOP", "consul"], [])
+    assert [(told["op"], told["host"], told["text"]) for told in attendant.told] == [
+        ("acted", "consul-1", "restart consul"), ("acted", "consul-1", "kill consul (SIGSTOP)")
+    ]  # fmt: skip
+    assert ran[0] == systemctl.Systemctl("status", ("consul",))
 
 
 @pytest.mark.lie
@@ -56,29 +67,65 @@ def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_
     ("name", "words"),
     [
         ("systemctl", ["status", "toxiproxy"]), ("systemctl", ["stop", "consul", "toxiproxy.service"]),
-        ("systemctl", ["kill", "-s", "consul", "toxiproxy"]), ("systemctl", ["show", "-p", "MainPID", "toxiproxy"]),
+        ("systemctl", ["kill", "-s", "TERM", "toxiproxy"]), ("systemctl", ["show", "-p", "MainPID", "toxiproxy"]),
+        ("systemctl", ["status", ""]), ("journalctl", ["-utoxiproxy"]), ("journalctl", ["--uni=toxiproxy"]),
         ("journalctl", ["-u", "toxiproxy"]), ("journalctl", ["--unit=toxiproxy", "-n", "5"]),
         ("journalctl", ["--unit", "toxiproxy"]), ("journalctl", ["-u", "consul", "-u", "toxiproxy"]),
     ],
 )  # fmt: skip
-def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(name, words):
+def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(ran, name, words):
     attendant = Telling()
     answer = attendant.answer(name, words, [])
-    assert (answer["error"], answer["code"]) == ("Unit toxiproxy.service not found.", 5)
-    assert (attendant.ran, attendant.told) == ([], [])
+    assert answer["error"].endswith(".service not found.")
+    assert (answer["code"], ran, attendant.told) == (5, [], [])
+
+
+UNITS = ("toxiproxy", "toxiproxy.service", "consul")
+WORDS = [
+    *UNITS, *(f"{flag}{unit}" for flag in ("-u", "--unit=", "--since=", "-n", "-s", "--signal=") for unit in UNITS),
+    "-u", "--unit", "--since=-u", "--since", "-S", "-n", "5", "--", "-qu", "-s", "TERM", "status", "show", "-p",
+    "MainPID", "--value", "--until=--unit", "-g",
+]  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
+@given(name=st.sampled_from(["systemctl", "journalctl"]), words=st.lists(st.sampled_from(WORDS), max_size=6))
+def test_no_command_line_prints_what_the_log_of_another_unit_says(tmp_path, monkeypatch, name, words):
+    """Whoever checks a line and whoever runs it read it alike: they read it once."""
+    host = {"folder": str(tmp_path), "agents": {"consul": "server"}}
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    (tmp_path / "logs" / "toxiproxy.log").write_text("latency 500 ms\n")
+    monkeypatch.setattr(systemctl, "ask", lambda *_: {"pid": None, "exit": 0})
+    attendant = Telling()
+    attendant._spec = {**SPEC, "hosts": {"consul-1": host}}
+    answer = attendant.answer(name, words, [])
+    assert "latency" not in answer.get("text", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("journalctl", ["--since=-u", "toxiproxy"]), ("systemctl", ["-s", "TERM", "status", "-s", "toxiproxy"])],
+)
+def test_a_line_that_two_readers_would_read_in_two_ways_runs_nothing(ran, name, words):
+    assert Telling().answer(name, words, [])["code"] == 1
+    assert ran == []
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("systemctl", ["kill", "-s", "CONT", "consul"]), ("systemctl", ["show", "-p", "MainPID", "--value", "consul"]),
-        ("systemctl", ["restart", "consul.service"]), ("journalctl", ["-u", "consul", "-n", "100"]), ("journalctl", []),
+        ("systemctl", ["restart", "consul.service"]), ("journalctl", ["-u", "consul", "-n", "100"]),
+        ("journalctl", ["-xeu", "consul", "--since", "-5m"]),
     ],
 )  # fmt: skip
-def test_units_of_the_hosts_agents_are_the_trainees(name, words):
-    attendant = Telling()
-    attendant.answer(name, words, [])
-    assert len(attendant.ran) == 1
+def test_units_of_the_hosts_agents_are_the_trainees(ran, name, words):
+    Telling().answer(name, words, [])
+    assert [asked.units for asked in ran] == [("consul",)]
+
+
+def test_journalctl_without_a_unit_says_what_it_knows():
+    assert "this host knows: journalctl -u UNIT" in Telling().answer("journalctl", [], [])["error"]
 
 
 def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):
@@ -95,7 +142,7 @@ def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):
     assert mounts == [("none", at), (f"{folder}/logs/consul.log", f"{at}/consul.log")]
 
 
-def test_the_exit_code_of_systemctl_is_that_of_the_host():
+def test_the_exit_code_of_systemctl_is_that_of_the_host(ran):
     assert Telling().answer("systemctl", ["is-active", "consul"], [])["code"] == 3
 
 

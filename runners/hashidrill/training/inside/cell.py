@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hashidrill.datacenter.local.inside import journalctl, systemctl
 from hashidrill.sandbox import syscalls as sc
 from hashidrill.training.inside import own, rotation
 
@@ -40,6 +42,7 @@ _CLIENT_NAMES = ("say", "hint", "users", "on", "rotation", "systemctl", "journal
 _HOME = "/home/oncall"
 _LOOK_S = 0.3
 _KILLED = 128
+_NO_SUCH_UNIT = 5
 _RC = r"""
 PS1='\h:\w\$ '
 unset HISTFILE HISTCONTROL HISTIGNORE HISTTIMEFORMAT PROMPT_COMMAND
@@ -124,25 +127,30 @@ class Attendant:
         return {"error": f"{name}: no such command", "code": 127}
 
     def _hand(self, name: str, words: list[str]) -> dict[str, Any]:
-        """What systemctl and journalctl of the host do: they signal processes that the shell cannot see."""
+        """What systemctl and journalctl of the host do: they signal processes that the shell cannot see.
+
+        What is checked is what runs: the command line is read once.
+        """
         host = self._spec["hosts"][self._spec["host"]]
-        if foreign := own.foreign(name, words, host["agents"]):
-            return {"error": f"Unit {foreign}.service not found.", "code": 5}
-        if name == "systemctl":
-            acted = [word for word in words if not word.startswith("-")]
-            acted = [word.removesuffix(".service") for word in acted]
-            if acted[:1] and acted[0] not in {"status", "is-active"}:
-                self.keeper({"op": "acted", "host": self._spec["host"], "text": " ".join(acted), "wall": time.time()})
-        source = (
-            f"import sys; sys.path.insert(0, {self._spec['source']!r}); "
-            f"from hashidrill.datacenter.local.inside.{name} import main; "
-            f"sys.exit(main(sys.argv[1:], socket={self._socket()!r}, logs={host['folder'] + '/logs'!r}))"
-        )
-        done = self._run(
-            [self._spec["python"]["program"], "-I", "-S", "-c", source, *words],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=90,
-        )  # fmt: skip
-        return {"text": done.stdout.rstrip("\n"), "error": done.stderr.rstrip("\n"), "code": done.returncode}
+        tool: Any = systemctl if name == "systemctl" else journalctl
+        try:
+            asked = tool.parse(words)
+        except systemctl.MisusedError as error:
+            return {"error": str(error), "code": 1}
+        if foreign := [unit for unit in asked.units if unit not in host["agents"]]:
+            return {"error": f"Unit {foreign[0]}.service not found.", "code": _NO_SUCH_UNIT}
+        if name == "systemctl" and asked.verb not in systemctl.LOOKS:
+            for unit in asked.units:
+                self._acted(asked, unit)
+        out, err = io.StringIO(), io.StringIO()
+        code = tool.run(asked, socket=self._socket(), logs=f"{host['folder']}/logs", out=out, err=err)
+        return {"text": out.getvalue().rstrip("\n"), "error": err.getvalue().rstrip("\n"), "code": code}
+
+    def _acted(self, asked: systemctl.Systemctl, unit: str) -> None:
+        text = f"{asked.verb} {unit}"
+        if asked.verb == "kill":
+            text += f" (SIG{asked.signal.name.removeprefix('SIG')})"
+        self.keeper({"op": "acted", "host": self._spec["host"], "text": text, "wall": time.time()})
 
     def _socket(self) -> str:
         return f"{self._spec['root']}/s/{self._spec['host']}.host"

@@ -1,6 +1,6 @@
-"""Units, logs and CPU of a host, as a trainee's shell has them: those of its agents.
+"""Logs and CPU of a host, as a trainee's shell has them: those of its agents.
 
-What breaks a link runs on the host as its agents do, with a unit and a log of its own: both would tell of it.
+What breaks a link runs on the host as its agents do, with a log of its own, which would tell of it.
 
 Standard library alone: it runs beside the shell of a trainee.
 """
@@ -8,29 +8,13 @@ Standard library alone: it runs beside the shell of a trainee.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hashidrill.sandbox import syscalls as sc
-
-_PROPERTY = "MainPID"
-"""`systemctl show -p MainPID UNIT`."""
-
-
-def foreign(name: str, words: Sequence[str], agents: Collection[str]) -> str:
-    """The first unit of a systemctl or journalctl that is no agent of the host; empty where there is none."""
-    named = [word.split("=", 1)[1] for word in words if word.startswith("--unit=")]
-    named += [word for before, word in itertools.pairwise(words) if before in {"-u", "--unit"}]
-    if name == "systemctl":
-        signals = {at + 1 for at, word in enumerate(words) if word == "-s"}
-        plain = [word for at, word in enumerate(words) if not word.startswith("-") and at not in signals]
-        named += [word for word in plain[1:] if word != _PROPERTY]
-    units = [unit.removesuffix(".service") for unit in named]
-    return next((unit for unit in units if unit not in agents), "")
 
 
 def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:

@@ -1,27 +1,47 @@
 """`systemctl` on a host of ours: start, stop, restart, reload, kill, is-active and status of its agents.
 
 It runs without site-packages, as a person's command: asks the host's init (hostd), and sends signals by itself.
+`parse` reads the command line once, for whoever checks it and for what runs: two readings of one line differ.
 """
 
 from __future__ import annotations
 
 import contextlib
+import getopt
 import json
 import os
 import signal
 import socket as sockets
 import sys
 import time
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 STOPPED_WITHIN_S = 20.0
 """Then it is killed, as by systemd, which waits for 90 s."""
 _LOOK_S = 0.05
 _NOT_RUNNING, _NO_SUCH_UNIT = 3, 5
-_VERBS = ("start", "stop", "restart", "reload", "kill", "is-active", "show", "status")
-_QUIET = ("--quiet", "-q")
-_MAIN_PID = ("-pMainPID", "-p", "MainPID", "--property=MainPID")
-_FLAGS = ("--no-pager", "-l", "--full", "--now", "--value", *_QUIET, *_MAIN_PID)
+LOOKS = ("is-active", "show", "status")
+"""Verbs that change nothing."""
+_VERBS = ("start", "stop", "restart", "reload", "kill", *LOOKS)
+_MAIN_PID = "MainPID"
+_SHORT, _LONG = "s:p:ql", ("signal=", "property=", "quiet", "full", "no-pager", "now", "value")
+
+
+class MisusedError(Exception):
+    """The command line says nothing that this host can do."""
+
+
+@dataclass(frozen=True)
+class Systemctl:
+    """A command line, once it is read."""
+
+    verb: str
+    units: tuple[str, ...]
+    """Without `.service`."""
+    signal: signal.Signals = signal.SIGTERM
+    quiet: bool = False
 
 
 class RefusedError(Exception):
@@ -41,49 +61,102 @@ def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def parse(words: Iterable[str]) -> Systemctl:
+    """Raises MisusedError."""
+    try:
+        options, rest = getopt.gnu_getopt([*words], _SHORT, _LONG)
+    except getopt.GetoptError as error:
+        raise MisusedError(f"systemctl: {error.msg}; {_knows()}") from None
+    number = signal.SIGTERM
+    for option, value in options:
+        if option in {"-s", "--signal"}:
+            name = "SIG" + value.removeprefix("SIG")
+            if name not in signal.Signals.__members__:
+                raise MisusedError(f"systemctl: there is no signal {value}; -s takes a name, like TERM or CONT")
+            number = signal.Signals[name]
+        elif option in {"-p", "--property"} and value != _MAIN_PID:
+            raise MisusedError(f"systemctl: of all properties, this host knows {_MAIN_PID}")
+    verb, *units = rest or [""]
+    if verb not in _VERBS or not units:
+        raise MisusedError(f"systemctl: {_knows()}")
+    quiet = any(option in {"-q", "--quiet"} for option, _ in options)
+    return Systemctl(verb, units_of(units), number, quiet)
+
+
+def _knows() -> str:
+    return f"this host knows: systemctl {'|'.join(_VERBS)} UNIT..."
+
+
+def units_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of units, without `.service`."""
+    return tuple(name.removesuffix(".service") for name in names)
+
+
 def main(words: list[str], *, socket: str, logs: str) -> int:
     """Exit codes as systemctl's: 0, 1 for what went wrong, 3 not running, 5 no such unit."""
-    number = signal.SIGTERM
-    if "-s" in words[:-1]:
-        at = words.index("-s")
-        name = "SIG" + words[at + 1].removeprefix("SIG")
-        if name not in signal.Signals.__members__:
-            sys.stderr.write(f"systemctl: there is no signal {words[at + 1]}; -s takes a name, like TERM or CONT\n")
-            return 1
-        number = signal.Signals[name]
-        words = words[:at] + words[at + 2 :]
-    verb, *units = [word for word in words if word not in _FLAGS] or [""]
-    if verb not in _VERBS or not units:
-        sys.stderr.write(f"systemctl: this host knows: systemctl {'|'.join(_VERBS)} UNIT...\n")
-        return 1
-    quiet = any(word in _QUIET for word in words)
-    codes = [_one(verb, unit.removesuffix(".service"), socket, logs, number, quiet=quiet) for unit in units]
-    return max(codes)
-
-
-def _one(verb: str, agent: str, socket: str, logs: str, number: int, *, quiet: bool) -> int:
     try:
-        process = ask(socket, {"op": "agent", "agent": agent})
-        if verb in {"is-active", "show", "status"}:
-            return _status(verb, agent, process, "" if quiet else logs)
-        if verb in {"reload", "kill"}:
-            if process["pid"] is None:
-                sys.stderr.write(f"{agent}.service is not active.\n")
-                return 1
-            os.kill(process["pid"], signal.SIGHUP if verb == "reload" else number)
-            return 0
-        if verb in {"stop", "restart"}:
-            _stop(agent, process, socket)
-        if verb in {"start", "restart"}:
-            ask(socket, {"op": "start", "agent": agent})
-    except RefusedError as error:
-        known = "never started" not in str(error)
-        sys.stderr.write(f"{error}\n" if known else f"Unit {agent}.service not found.\n")
-        return 1 if known else _NO_SUCH_UNIT
-    except OSError as error:
-        sys.stderr.write(f"systemctl: {agent}: {error}\n")
+        asked = parse(words)
+    except MisusedError as error:
+        sys.stderr.write(f"{error}\n")
         return 1
-    return 0
+    return run(asked, socket=socket, logs=logs)
+
+
+def run(asked: Systemctl, *, socket: str, logs: str, out: TextIO | None = None, err: TextIO | None = None) -> int:
+    """Does what was asked, for each unit, and returns the greatest exit code."""
+    host = _Host(socket, logs, out or sys.stdout, err or sys.stderr)
+    return max(host.does(asked, unit) for unit in asked.units)
+
+
+@dataclass(frozen=True)
+class _Host:
+    """One host's init and logs, and where answers go."""
+
+    socket: str
+    logs: str
+    out: TextIO
+    err: TextIO
+
+    def does(self, asked: Systemctl, agent: str) -> int:
+        verb = asked.verb
+        try:
+            process = ask(self.socket, {"op": "agent", "agent": agent})
+            if verb in LOOKS:
+                return self._status(asked, agent, process)
+            if verb in {"reload", "kill"}:
+                if process["pid"] is None:
+                    self.err.write(f"{agent}.service is not active.\n")
+                    return 1
+                os.kill(process["pid"], signal.SIGHUP if verb == "reload" else asked.signal)
+                return 0
+            if verb in {"stop", "restart"}:
+                _stop(agent, process, self.socket)
+            if verb in {"start", "restart"}:
+                ask(self.socket, {"op": "start", "agent": agent})
+        except RefusedError as error:
+            known = "never started" not in str(error)
+            self.err.write(f"{error}\n" if known else f"Unit {agent}.service not found.\n")
+            return 1 if known else _NO_SUCH_UNIT
+        except OSError as error:
+            self.err.write(f"systemctl: {agent}: {error}\n")
+            return 1
+        return 0
+
+    def _status(self, asked: Systemctl, agent: str, process: dict[str, Any]) -> int:
+        active = process["pid"] is not None
+        if asked.verb == "show":  # of all its properties, the one that people look up: show -p MainPID --value UNIT
+            self.out.write(f"{process['pid'] or 0}\n")
+            return 0
+        if asked.verb == "is-active":
+            if not asked.quiet:
+                self.out.write("active\n" if active else "inactive\n")
+            return 0 if active else _NOT_RUNNING
+        state = "active (running)" if active else f"inactive (dead), exit code {process.get('exit')}"
+        self.out.write(f"{agent}.service\n     Active: {state}\n")
+        if active:
+            self.out.write(f"   Main PID: {process['pid']} (state {process['state']})\n")
+        self.out.write("\n" + "".join([] if asked.quiet else last_lines(f"{self.logs}/{agent}.log", 10)))
+        return 0 if active else _NOT_RUNNING
 
 
 def _stop(agent: str, process: dict[str, Any], socket: str) -> None:
@@ -102,23 +175,6 @@ def _stop(agent: str, process: dict[str, Any], socket: str) -> None:
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _status(verb: str, agent: str, process: dict[str, Any], logs: str) -> int:
-    active = process["pid"] is not None
-    if verb == "show":  # of all its properties, the one that people look up: show -p MainPID --value UNIT
-        sys.stdout.write(f"{process['pid'] or 0}\n")
-        return 0
-    if verb == "is-active":
-        if logs:
-            sys.stdout.write("active\n" if active else "inactive\n")
-        return 0 if active else _NOT_RUNNING
-    state = "active (running)" if active else f"inactive (dead), exit code {process.get('exit')}"
-    sys.stdout.write(f"{agent}.service\n     Active: {state}\n")
-    if active:
-        sys.stdout.write(f"   Main PID: {process['pid']} (state {process['state']})\n")
-    sys.stdout.write("\n" + "".join(last_lines(f"{logs}/{agent}.log", 10)))
-    return 0 if active else _NOT_RUNNING
 
 
 def last_lines(path: str, count: int) -> list[str]:
