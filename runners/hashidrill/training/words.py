@@ -6,8 +6,10 @@
     never: [network, cpu]
 
 A part that the trainee left out is missing and costs nothing. A part that contradicts the truth is wrong: another
-component or trouble in place of the true one, a word of `never`, another host. A list of hosts that names healthy ones
-beside the sick one is no answer to *where*. What follows a "not", "no" or "without" in a clause is denied, and what is
+component or trouble in place of the true one, a word of `never`, another host. Who names more than is sick has left
+that part out: a list of hosts with healthy ones in it, the same blame on one host after the other, every host, and what
+is joined by "or", "maybe" or "otherwise". Whether the true one is among them changes nothing: what `say diagnosis`
+answers at no cost must not depend on it. What follows a "not", "no" or "without" in a clause is denied, and what is
 said to be a consequence ("so writes wait") contradicts nothing.
 """
 
@@ -26,13 +28,16 @@ MOST_WORDS = 60
 COMPONENT, TROUBLE, WHERE = "which component", "what is wrong with it", "on which host"
 ANOTHER = "another part of the cause"
 _DOES_NOT = frozenset({"isn't", "isnt", "aren't", "wasn't", "weren't", "doesn't", "don't", "didn't", "hasn't"})
-_NEGATIONS = frozenset({"not", "no", "without", "neither", "nor", "never", "rather", "instead"}) | _DOES_NOT
+_NEGATIONS = (
+    frozenset({"not", "no", "without", "neither", "nor", "never", "rather", "instead", "than", "compared", "unlike"})
+    | _DOES_NOT
+)
 _VERBS = frozenset({"is", "are", "was", "were", "be", "does", "do", "did", "has"})
 """Before a `not`, they deny what stands before them as well: "the network is not the problem"."""
 _SUBJECT_WORDS = 4
 _WELL = frozenset({"ok", "okay", "fine", "healthy", "innocent", "good", "alike", "normal", "idle", "low", "unaffected"})
 """A clause with one of these blames nothing."""
-_SENTENCE = re.compile(r"[.;!?\n](?:\s|$)")
+_SENTENCE = re.compile(r"[.;!?](?:\s|$)|\n")
 _CLAUSE = re.compile(
     r":\s|\s-+\s|,|[()]|\b(?:but|while|although|though)\b"
     r"|\band(?= (?:not|never|is|isn't|was|wasn't|did|didn't|does|doesn't|has|nobody|no)\b)"
@@ -43,7 +48,39 @@ _CAUSE = re.compile(r"\b(?:because|since|due to|caused by|as the|as its)\b|<-")
 """What stands before it is a consequence."""
 _TOKEN = re.compile(r"[\w./'%-]+\*?|&")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s?(us|µs|ms|milliseconds?|s|sec|secs|seconds?|m|min|minutes?)\b")
-_JOINS = frozenset({",", "&", "and", "or", "/", "also", "plus", "both", "the", "on", "of", "host", "server", "servers"})
+_JOINS = frozenset(
+    {
+        ",",
+        "&",
+        "and",
+        "or",
+        "then",
+        "vs",
+        "versus",
+        "/",
+        "also",
+        "plus",
+        "both",
+        "the",
+        "on",
+        "of",
+        "host",
+        "server",
+        "servers",
+    }
+)
+_ALTERNATIVES = frozenset({"or", "maybe", "perhaps", "possibly", "otherwise", "else", "alternatively", "either"})
+_ALIKE = frozenset({"too", "also", "likewise", "same", "similarly"})
+"""Said of a host, they blame it as the one before."""
+_HEDGES = (
+    (r"\bif not\b|\b(?:could|might|may)(?: also)? be\b", "or"),
+    (r"\bas well as\b", "and"),
+    (r"\bas well\b", "too"),
+)
+_EVERY = frozenset({"every", "each", "all", "any", "some", "one"})
+_KINDS = frozenset({"host", "server", "node", "machine", "agent", "client", "member", "them"})
+_FILL = frozenset({"of", "the", "our", "these", "two", "three", "four", "five", "consul", "nomad", "vault"})
+_ROLES = frozenset({"leader", "follower", "active", "standby", "client", "non-leader"})
 _VOCABULARY = {**COMPONENTS, **TROUBLES}
 _STATES = {
     tuple(part.rstrip("*") for part in word.split()[:2])
@@ -100,16 +137,21 @@ def judged(
         (COMPONENT, component, said.says(component), COMPONENTS),
         (TROUBLE, trouble, slow or said.says(trouble), TROUBLES),
     ):
-        if not words or held:
+        own = {*truth.component, *truth.trouble, *truth.beside}
+        guess = held and _is_guess(said, words, [row for key, row in table.items() if key not in own])
+        if not words or (held and not guess):
             continue
         short.append(name)
+        if guess:
+            missing.append(name)
+            continue
         others = [key for key, row in table.items() if said.says(row, cause=True)]
         missing += [] if others else [name]
         if table is TROUBLES:
             others = [key for key in others if key in _OUTRIGHT]
-        wrong += [key for key in others if key not in {*truth.component, *truth.trouble, *truth.beside}]
+        wrong += [key for key in others if key not in own]
     if truth.where:
-        answer = _where(said, truth.where, sick, known)
+        answer = _where(said, truth.where, sick, known, (component, trouble))
         if answer != _HERE:
             short.append(WHERE)
             (missing if answer == _NOWHERE else wrong).append(WHERE if answer == _NOWHERE else answer)
@@ -121,44 +163,149 @@ def judged(
 _HERE, _NOWHERE = "here", ""
 
 
-def _where(said: _Text, wanted: Sequence[str], sick: Mapping[str, str], known: Mapping[str, str]) -> str:
-    """`_HERE`, `_NOWHERE` where no place or every place is named, or the wrong host."""
+def _is_guess(said: _Text, words: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether the true words are one of several alternatives: `slow or full`."""
+    phrases, wrong = [_tokens(word) for word in words], [[_tokens(word) for word in row] for row in others]
+    for clause in said.causes:
+        offered = [part for part in _alternatives(clause) if part]
+        right = [_says(part, phrases) for part in offered]
+        if any(right) and any(
+            _says(part, row) for part, is_right in zip(offered, right, strict=True) if not is_right for row in wrong
+        ):
+            return True
+    return False
+
+
+def _alternatives(clause: Sequence[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for token in _affirmed(clause):
+        if token in _ALTERNATIVES:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _where(
+    said: _Text, wanted: Sequence[str], sick: Mapping[str, str], known: Mapping[str, str],
+    blame: tuple[Sequence[str], Sequence[str]],
+) -> str:  # fmt: skip
+    """`_HERE`, `_NOWHERE` where no place or more places than are sick are named, or the wrong host.
+
+    `blame` are the words for the component and for its trouble.
+    """
     names = {alias: name for name, address in known.items() for alias in (name, address) if alias}
     own = {names.get(word, word) for word in _hosts_in(wanted, sick)}
+    most = max(1, len(sick))
     elsewhere = ""
     for clauses in (said.causes, said.clauses):
-        chains = list(_chains(clauses, names))
+        chains = list(_chains(clauses, names, blame))
+        blamed = set().union(*_blamed(said.causes, names, blame[1]))
         within = set().union(*(chain for chain in chains if chain <= own))
+        if len(blamed) > most or any(_is_every(clause, names, blame) for clause in said.causes):
+            return _NOWHERE
         if within and (HOST not in wanted or len(sick) < 2 or within >= {*sick}):
             return _HERE
-        elsewhere = elsewhere or next((min(chain) for chain in chains if not chain & own and not within), "")
+        wrong = (min(chain) for chain in chains if len(chain) <= most and not chain & own and not within)
+        elsewhere = elsewhere or next(wrong, "")
         roles = [word for word in wanted if word != HOST and word not in names]
         if not chains and said.says(roles, cause=clauses is said.causes):
-            return _HERE
+            return _NOWHERE if len(_roles(clauses)) > 1 else _HERE
         if chains:
             break
     return elsewhere
 
 
-def _chains(clauses: Iterable[Sequence[str]], names: Mapping[str, str]) -> Iterator[set[str]]:
-    """Hosts that stand in one list: `consul-1, consul-2 or 10.73.0.13`."""
+def _is_every(clause: Sequence[str], names: Mapping[str, str], blame: tuple[Sequence[str], Sequence[str]]) -> bool:
+    """`the disk of every host is slow`, `one of the servers`: a component, its trouble, and no place."""
+    component, trouble = ([_tokens(word) for word in words] for words in blame)
+    tokens = [part for token in _affirmed(clause) for part in _parts(token)]
+    placed = any(token in names or any(_same(token, role) for role in _ROLES) for token in tokens)
+    if placed or (component and not _says(clause, component)) or not _says(clause, trouble):
+        return False
+    kinds = [*_KINDS, *(phrase[0] for phrase in component if len(phrase) == 1)]
+    for at, token in enumerate(tokens):
+        after = next((each for each in tokens[at + 1 :] if each not in _FILL), "")
+        if token in _EVERY and any(_same(after, kind) for kind in kinds):
+            return True
+    return False
+
+
+def _roles(clauses: Iterable[Sequence[str]]) -> set[str]:
+    """Roles of servers of which several are blamed: `the leader or a follower`, `leader's and followers'`."""
+    tokens = [part for clause in clauses for token in (*_affirmed(clause), ",") for part in _parts(token)]
+    found: set[str] = set()
+    joined = False
+    for token in tokens:
+        roles = {role for role in _ROLES if _same(token, role)}
+        if roles and (joined or not found):
+            found |= roles
+        elif not roles and found:
+            joined = token in {"or", "and", "maybe", "perhaps", "either"} or (
+                joined and token in {"a", "the", "any", ","}
+            )
+    return found
+
+
+def _blamed(clauses: Iterable[Sequence[str]], names: Mapping[str, str], trouble: Sequence[str]) -> Iterator[set[str]]:
+    """The hosts of each clause that says the trouble; and those of what says "too" after one."""
+    phrases, after = [_tokens(word) for word in trouble], False
+    for clause in clauses:
+        said = _affirmed(clause)
+        hosts = {names[part] for token in said for part in _parts(token) if part in names}
+        if _says(clause, phrases) or (after and _ALIKE & {*said}):
+            after = True
+            if len(hosts) == 1 or _ALIKE & {
+                *said
+            }:  # of several, one may be blamed and another one wait for it: that is for `_chains`
+                yield hosts
+
+
+def _chains(
+    clauses: Iterable[Sequence[str]], names: Mapping[str, str], blame: tuple[Sequence[str], Sequence[str]]
+) -> Iterator[set[str]]:
+    """Hosts that stand in one list, `consul-1, consul-2 or 10.73.0.13`, or that an "or" offers for each other.
+
+    What is blamed may stand between them: `consul-1 disk slow consul-2 disk slow`.
+    """
+    component, trouble = ([[part] for word in words for part in _tokens(word)] for words in blame)
     stream = [token for clause in clauses for token in (*_affirmed(clause), ",")]
     chain: set[str] = set()
-    for token in stream:
-        parts = [names.get(part) for part in re.split(r"/|'s$", token)]
-        if any(parts):
-            chain |= {part for part in parts if part}
-        elif chain and token not in _JOINS:
-            yield chain
-            chain = set()
+    broken, offered, told = False, False, False
+    for at, word in enumerate(stream):
+        parts = {names[part] for part in _parts(word) if part in names}
+        if parts:
+            if chain and broken and not offered:
+                yield chain
+                chain = set()
+            chain |= parts
+            broken = offered = told = False
+            continue
+        offered = offered or word in _ALTERNATIVES
+        told = told or _says([word], trouble)
+        joins = word in _JOINS or _is_range(stream, at, names) or _says([word], component) or _says([word], trouble)
+        broken = broken or not joins or (told and word == ",")
     if chain:
         yield chain
+
+
+def _is_range(stream: Sequence[str], at: int, names: Mapping[str, str]) -> bool:
+    """`consul-1 to consul-3`, and not `from client-1 to consul-3`."""
+    before, here, after = stream[max(0, at - 2) : at], stream[at], stream[at + 1 : at + 2]
+    between = {*after, *before[-1:]} <= {*names} and not {"from", "between"} & {*before}
+    return here in {"to", "till", "through"} and len(before) > 0 and between
+
+
+def _parts(token: str) -> list[str]:
+    return re.split(r"/|'s$|s'$", token)
 
 
 def _read(text: str) -> _Text:
     """Lower case; with "its fsync takes 600 ms" in mind, amounts are kept in seconds."""
     text = text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     text = re.sub(r"\b(?:core|memory|heap) (?:dump|file)", "dump", text).replace("full of", "with much")
+    for pattern, word in _HEDGES:
+        text = re.sub(pattern, word, text)
     result = _Text()
     for sentence in _SENTENCE.split(text):
         before, because, after = _halves(sentence)

@@ -94,6 +94,57 @@ def test_who_names_every_part_of_the_system_is_wrong():
     assert {"network", "cpu"} <= {*guessed.wrong}
 
 
+GUESSES = [
+    "The disk of consul-1 or consul-2 or consul-3 is slow",
+    "the disk of consul-1 is slow or the disk of consul-2 is slow or the disk of consul-3 is slow",
+    "the disk of consul-1 is slow. the disk of consul-2 is slow. the disk of consul-3 is slow",
+    "the disk of consul-2 is slow, same for consul-1 and consul-3",
+    "consul-2 has a slow disk, consul-1 as well, consul-3 as well",
+    "consul-1's disk is slow; if not, then consul-2's; if not, then consul-3's",
+    "slow disk, consul-2 most likely, but it could be consul-1",
+    "consul-1 disk slow consul-2 disk slow consul-3 disk slow",
+    "the disks of consul-1 to consul-3 are slow",
+    "the disk of the leader or a follower is slow",
+    "every server's disk is slow",
+    "a slow disk on one of the servers",
+]
+
+
+@pytest.mark.parametrize("text", GUESSES)
+def test_who_names_more_than_is_sick_has_said_no_place_wherever_it_is(text):
+    """Otherwise the answer, which costs nothing, would say who is among them."""
+    for host, address in KNOWN.items():
+        said = judged(text, TRUTH, sick={host: address}, known=KNOWN)
+        assert (said.right, said.missing, said.wrong) == (False, (WHERE,), ())
+
+
+def test_two_names_of_three_do_not_tell_whether_the_sick_one_is_among_them():
+    for host, address in KNOWN.items():
+        said = judged("the disk of consul-1 or consul-2 is slow", TRUTH, sick={host: address}, known=KNOWN)
+        assert (said.right, said.missing, said.wrong) == (False, (WHERE,), ())
+
+
+def test_what_is_joined_by_or_is_no_answer_to_what_is_wrong_either():
+    truth = TRUTH.model_copy(update={"never": []})
+    assert judged("the disk of consul-2 is slow or full", truth, sick=HOSTS, known=KNOWN).missing == (TROUBLE,)
+    assert judged("the disk or the network of consul-2 is slow", truth, sick=HOSTS, known=KNOWN).missing == (COMPONENT,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "compared with consul-1 and consul-3, the disk of consul-2 is slow",
+        "the disk of consul-2 is slow; consul-1 and consul-3 are fine",
+        "consul-2: fsync takes 600ms. consul-1: 2ms. consul-3: 3ms",
+        "all servers are healthy but the disk of consul-2 is slow",
+        "each fsync on consul-2's disk is slow",
+        "consul-2's disk is slower than those of consul-1 and consul-3",
+    ],
+)
+def test_who_names_others_to_compare_blames_one(text):
+    assert says(text).right, says(text)
+
+
 def test_what_is_denied_is_not_said():
     assert not says("it is not the slow disk of the leader").right
 
@@ -136,3 +187,9 @@ def test_what_is_true_is_almost_never_punished_and_no_guess_is_right():
     punished = [text for _, text, judgement in judgements if judgement == "wrong"]
     assert len(punished) <= 0.02 * len(judgements), "\n".join(punished)
     assert [text for kind, text, judgement in texts_of("wrong", "everything") if judgement == "right"] == []
+
+
+def test_no_guess_of_every_host_is_right():
+    guesses = [(case["scenario"], text, judged_as(case, text)) for case in TYPED for text in case.get("guesses", [])]
+    assert len(guesses) == 130
+    assert [guess for guess in guesses if guess[2] == "right"] == []
