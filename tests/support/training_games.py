@@ -9,12 +9,14 @@ from `done` on for 15 s.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 
 from hashidrill.events import Intent, Phase, Proof, Where
 from hashidrill.experiment.documents import Document
 from hashidrill.judging.judge import judge
+from hashidrill.recording.journal import read_journal
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.training.card import card_of
 from hashidrill.training.course import WATCH, WATCH_S, chosen, course_of
@@ -99,6 +101,10 @@ class PlayedGame:
         """(from, until) without a leader for a majority of the servers, and without a write that is acknowledged."""
         self.outside = {}
         """Servers that know no leader, (from, until) each."""
+        self.logs = {f"consul-{number}": [] for number in (1, 2, 3)}
+        """By server: (seconds, a line of its log); None where it has no log."""
+        self.log_begins = {}
+        """By server, the second before which its log was emptied."""
         self.proven = True
         self.also_faulty = ()
         """Hosts whose agent a fault ends."""
@@ -128,6 +134,21 @@ class PlayedGame:
     def ends_agent(self, host, *, at, until):
         self.down[host] = (at, until)
         return self
+
+    def logs_line(self, host, text, *, at):
+        self.logs[host].append((at, text))
+        return self
+
+    def _write_logs(self, path):
+        began = read_journal(path / "journal.jsonl")[0]
+        for host, lines in self.logs.items():
+            if lines is None:
+                continue
+            (path / "logs" / host).mkdir(parents=True)
+            wall = lambda at: dt.datetime.fromtimestamp(began.wall + at - began.t_ns / S, dt.UTC)  # noqa: E731
+            every = [(self.log_begins.get(host, 4), "agent: Consul agent running!"), *lines]
+            text = "".join(f"{wall(at):%Y-%m-%dT%H:%M:%S.%f}Z [INFO]  {said}\n" for at, said in every)
+            (path / "logs" / host / "consul.log").write_text(f"==> Starting Consul agent...\n{text}")
 
     def loses_its_leader(self, *, at, until, writes="stop"):
         self.leaderless = (at, until)
@@ -182,7 +203,9 @@ class PlayedGame:
         ])  # fmt: skip
         for expectation in self.course.resolved.experiment.expect:
             build.expect(expectation.hypothesis, **expectation.params)
-        return build.build()
+        recording = build.build()
+        self._write_logs(recording.path)
+        return recording
 
     def card(self):
         recording = self.recording()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import re
 import secrets
@@ -44,6 +45,15 @@ TRAINING = "training"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.IGNORECASE)
 _SEEDS = 10_000
 _CODES = {PASSED: 0, PARTLY: 1, FAILED: 1, NOT_COUNTED: 3}
+
+
+class Judged(enum.StrEnum):
+    """What the trainer says of a diagnosis."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+
+
 Trainee = Annotated[
     str | None, typer.Option("--trainee", metavar="NAME", help="Who plays (default: the user of this machine).")
 ]
@@ -52,7 +62,7 @@ Trainee = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     calls = ("train", "train first", "train --list", "train first --seed 7 --trainee ada", "train first --serve",
-             "train --games")  # fmt: skip
+             "train --games", 'train --overrule right --because "the same in other words"')  # fmt: skip
     app.command(epilog=examples(*calls))(train)
     app.command(
         epilog=examples("say detected", "say diagnosis the disk of consul-2 is slow", "say done"),
@@ -71,6 +81,13 @@ def train(
         bool, typer.Option("--list", help="Show the scenarios, and what the trainee has played.")
     ] = False,
     on: Annotated[bool, typer.Option("--games", help="Show the games that are on, and how each stands.")] = False,
+    overrule: Annotated[
+        Judged | None,
+        typer.Option("--overrule", help="For the trainer, while a game is on: the last diagnosis is right, or wrong."),
+    ] = None,
+    because: Annotated[
+        str, typer.Option("--because", metavar="WORDS", help="With --overrule: why; the score card shows it.")
+    ] = "",
     shell: Annotated[bool, typer.Option("--shell/--no-shell", help="Open a shell once the pager goes.")] = True,
     serve: Serve = False,
     port: Port = 0,
@@ -101,6 +118,9 @@ def train(
         return
     if on:
         _games(as_json=as_json)
+        return
+    if overrule is not None or because:
+        _overrule(trainee, overrule, because)
         return
     if scenario is None:
         _campaign(who, as_json=as_json)
@@ -156,6 +176,14 @@ def game_shell(host: str | None, command: list[str], trainee: str | None) -> int
     if host is not None and "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == [host, *command]:
         command, host = [host, *command], None  # `shell -- COMMAND`: the first word of it is no host
     return _shell(games.find_game(trainee), host, command)
+
+
+def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
+    """Raises UsageError."""
+    if judged is None or not because.strip():
+        raise UsageError("--overrule right|wrong and --because WORDS belong together: the score card shows both")
+    request = {"op": "overrule", "right": judged is Judged.RIGHT, "why": because}
+    live.say(console(), str(games.ask(games.find_game(trainee), request)["text"]))
 
 
 def _who(trainee: str | None) -> str:

@@ -60,6 +60,7 @@ async def run(
     redactor: Redactor | None = None,
     load_generator: Callable[[Clock, str], AbstractAsyncContextManager[OffersLoads]] = LoadGenerator,
     recording_writer: Callable[[Path, Redactor], Writes] = RecordingWriter,
+    recording_journal: Callable[..., Journal] = Journal,
     stop: Stop | None = None,
     admits: Admits = admits_all,
     attendant: Attendant | None = None,
@@ -83,7 +84,8 @@ async def run(
     could be written.
 
     Everything that a run touches is a parameter: `load_generator` offers the loads (given the run's clock and id),
-    `recording_writer` keeps what they and the probes report. Tests pass their own, and look at journal and events.
+    `recording_writer` keeps what they and the probes report, `recording_journal` what happens. Tests pass their own,
+    and look at journal and events.
 
     `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
     entered around each fault. `attendant` acts while the faults last, and ends the method
@@ -95,7 +97,7 @@ async def run(
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
     undos = Path(info.get("undos") or f"{info['root']}/undos") if info.get("undos") or info.get("root") else None
-    with Journal(
+    with recording_journal(
         path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
     ) as journal:
         generator = load_generator(clock, info["id"])

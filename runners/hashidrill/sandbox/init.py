@@ -40,10 +40,18 @@ def main(spec: dict[str, Any]) -> int:
         os.close(held)
         _as_pid_one(alive, spec)
     os.close(alive)
+    _let_go_of_input()
     _write_atomically(spec["pid_file"], str(first))
     for number in _ENDING:
         signal.signal(number, lambda received, _frame: _forward(first, received))
     return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+
+
+def _let_go_of_input() -> None:
+    """What was handed over is for the command alone: as long as it is open here, /proc/PID/fd/0 shows it."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
 
 
 def _forward(pid: int, number: int) -> None:
@@ -78,6 +86,7 @@ def _as_pid_one(parent_alive: int, spec: dict[str, Any]) -> None:
             sc.die_with_parent(1)
             environment = {**os.environ, **spec.get("environment", {})}
             os.execvpe(spec["command"][0], spec["command"], environment)  # noqa: S606 - our own command
+        _let_go_of_input()
         os._exit(_reap_until(command))
     except OSError as error:
         sys.stderr.write(f"sandbox: {error}\n")

@@ -25,6 +25,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 _MNT_DETACH = 2
 
 _CPUCLOCK_SCHED = 2  # <linux/posix-timers_types.h>: the clock of a process is ~pid << 3 with this
+_PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -109,6 +110,11 @@ def disarm_programs() -> None:
             if not capability:
                 _check(-1, "drop the bounding set")
             return  # past the last one that this kernel knows
+
+
+def close_memory() -> None:
+    """From now on, others need CAP_SYS_PTRACE where this program began to read its memory, its files or its root."""
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 def die_with_parent(parent: int) -> None:

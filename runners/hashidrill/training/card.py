@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hashidrill import measure
-from hashidrill.training.desk import Desk, Entry, S
+from hashidrill.training.desk import OVERRULED, Desk, Entry, S
 from hashidrill.training.harm import Harm, harms
 from hashidrill.training.model import ANY, HOST
 from hashidrill.verdict import Finding
@@ -30,6 +30,7 @@ DETECT, DIAGNOSE, MITIGATE, NO_HARM = 10, 30, 40, 20
 WRONG_PRICE, HARM_PRICE = 5, 10
 MOST_HARM = 1
 """Whoever restarts one healthy agent after the other did not know what was sick, whatever they said."""
+_SAID_BY = {"pager": "truth", "limit": "truth", OVERRULED: "trainer"}
 _IN_TIME = 1 / 3
 """Full points up to this share of the time; half of them at its end."""
 
@@ -65,7 +66,8 @@ class Card:
     paged_s: float | None
     truth: Mapping[str, Any] = field(default_factory=dict)
     timeline: list[dict[str, Any]] = field(default_factory=list)
-    """What the trainee did beside the truth: `at_s`, `who` (trainee, truth, expert), `what`, `text`, `host`."""
+    """What the trainee did beside the truth: `at_s`, `who` (trainee, truth, expert or trainer), `what`, `text`, `host`.
+    """
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -93,7 +95,7 @@ def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdic
         reasons, result = [f"you stopped or restarted {len(damage)} healthy agents"], PARTLY
     if result == PASSED and right is None:
         result = PARTLY
-    wrong = [e for e in entries if e.what == "diagnosis" and desk.judged(e.text).wrong]
+    wrong = [entry for entry in entries if entry.what == "diagnosis" and _is_wrong(desk, entry)]
     users_back = all(each.finding is Finding.HELD for each in back)
     lines = _lines(course, desk, entries, right, wrong, damage=damage, users_back=users_back and not desk.gave_up)
     points = 0 if result == NOT_COUNTED else max(0, sum(line.points for line in lines))
@@ -130,8 +132,7 @@ def _lines(
     detected, limit_s = _first(entries, "detected", "diagnosis"), course.limit_s
     lines = [
         Line("detected", _points(DETECT, desk, detected, limit_s), DETECT, _when(desk, detected, "you never said it")),
-        Line("diagnosed", _points(DIAGNOSE, desk, right, limit_s), DIAGNOSE,
-             _when(desk, right, _why_not(desk, entries))),
+        Line("diagnosed", _points(DIAGNOSE, desk, right, limit_s), DIAGNOSE, _diagnosed(desk, entries, right)),
         Line("users back", _points(MITIGATE, desk, desk.done_ns, limit_s) if users_back else 0, MITIGATE,
              _when(desk, desk.done_ns, "") if users_back else "they were not back when you were done"),
     ]  # fmt: skip
@@ -156,18 +157,43 @@ def _when(desk: Desk, at_ns: int | None, otherwise: str) -> str:
     return otherwise if at_ns is None else f"{desk.since_page(at_ns)} after the pager"
 
 
+def _last(entries: Sequence[Entry]) -> Entry | None:
+    return next((entry for entry in reversed(entries) if entry.what == "diagnosis"), None)
+
+
 def _right(desk: Desk, entries: Sequence[Entry]) -> int | None:
-    """When the diagnosis was said that was the last one, if that is right."""
-    said = [entry for entry in entries if entry.what == "diagnosis"]
-    return said[-1].t_ns if said and desk.judged(said[-1].text).right else None
+    """When the diagnosis was said that was the last one, if that is right: by the trainer's word, if they said one."""
+    last = _last(entries)
+    if last is None:
+        return None
+    decided = desk.decided(last)
+    right = desk.judged(last.text).right if decided is None else decided.right
+    return last.t_ns if right else None
+
+
+def _is_wrong(desk: Desk, diagnosis: Entry) -> bool:
+    decided = desk.decided(diagnosis)
+    return bool(desk.judged(diagnosis.text).wrong) if decided is None else not decided.right
+
+
+def _diagnosed(desk: Desk, entries: Sequence[Entry], right: int | None) -> str:
+    """When, or why not; and that the trainer decided it."""
+    last = _last(entries)
+    decided = None if last is None else desk.decided(last)
+    if decided is None:
+        return _when(desk, right, _why_not(desk, entries))
+    judged = "right" if decided.right else "wrong"
+    by_words = "right" if last is not None and desk.judged(last.text).right else "not right"
+    when = _when(desk, right, "not counted")
+    return f"{when}: the trainer says that it is {judged} (its words were judged {by_words}): {decided.text}"
 
 
 def _why_not(desk: Desk, entries: Sequence[Entry]) -> str:
     """What the last diagnosis lacked, or said wrongly."""
-    last = next((entry.text for entry in reversed(entries) if entry.what == "diagnosis"), None)
+    last = _last(entries)
     if last is None:
         return "you said no diagnosis"
-    said = desk.judged(last)
+    said = desk.judged(last.text)
     if said.wrong:
         return f"your last diagnosis contradicts the truth: {', '.join(said.wrong)}"
     return f"your last diagnosis does not say {', nor '.join(said.short)}" if said.short else "it is a list of guesses"
@@ -218,10 +244,14 @@ def timeline(course: Course, desk: Desk, entries: Sequence[Entry], damage: Seque
     for look in course.truth.expert:
         text = f"{look.look} shows: {look.shows}".replace("${host}", host)
         rows.append(_row(desk, desk.fault_ns + round(look.after * S), "expert", "visible", text))
-    rows += [_row(desk, e.t_ns, "truth" if e.what in {"pager", "limit"} else "trainee", e.what, e.text, host=e.host)
+    rows += [_row(desk, e.t_ns, _SAID_BY.get(e.what, "trainee"), e.what, _said(e), host=e.host)
              for e in entries]  # fmt: skip
     rows += [_row(desk, harm.t_ns, "truth", "harm", harm.text) for harm in damage]
     return sorted(rows, key=lambda row: row["at_s"])
+
+
+def _said(entry: Entry) -> str:
+    return entry.text if entry.right is None else f"{'right' if entry.right else 'wrong'}: {entry.text}"
 
 
 def _row(desk: Desk, t_ns: int, who: str, what: str, text: str, *, host: str = "") -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """What the cluster says of a trainee's hands: who knew a leader, who was outside, and whether writes went on.
 
-`consul leave`, `operator raft remove-peer` and a packet filter leave every process running. So a lost quorum is judged
-by the servers' own words and by the writes that stopped, and the timeline says only whether hands were at work.
+`operator raft remove-peer` and `vault operator seal` leave every process running. So a lost quorum is judged by the
+servers' own words and by the writes that stopped, and their logs say whether they were told to.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 from hashidrill import registry
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.measure import SECOND
+from hashidrill.training.agent_logs import orders
 from hashidrill.training.servers import Server, by_service, servers, up
 
 if TYPE_CHECKING:
@@ -26,42 +26,38 @@ ELECTION_NS = 20 * SECOND
 """Longer than elections take on a busy machine, with the longest Raft timeouts that a scenario asks for."""
 OUTSIDE_NS = 10 * SECOND
 """A server that the others still count as one of them hears of its leader several times a second."""
-_HANDS_NS = 60 * SECOND
+_ORDER_NS = 60 * SECOND
 _WRITES = ".write"
-_CHANGES = re.compile(
-    r"\b(leave|force-leave|remove-peer|raft/peer|transfer-leader|step-down|seal|drain|restore|snapshot|reload|kill|pkill"
-    r"|killall|rm|mv|truncate|nft|iptables|ip6tables|tc|peers\.json)\b|\b(sh|bash|python3?)\s+\S"
-)
-"""Commands that may change who votes, and scripts, of which nobody knows."""
+_HARMLESS = ("(SIGCONT)", "(SIGHUP)", "(SIGUSR1)", "(SIGUSR2)", "(SIGWINCH)")
+"""Signals that end and stop nothing."""
 
 
 def lost_quorums(
     recording: Recording, entries: Sequence[Entry], from_ns: int, to_ns: int
 ) -> Iterator[tuple[str, int, str]]:
-    """(service, when, what a person reads) where nobody led for longer than an election takes, and hands were at work.
+    """(service, when, what a person reads) where nobody led for longer than an election takes, after an order.
 
     Where nobody led when the pager went, that was the fault. Where writes were acknowledged, somebody led.
     """
+    faulty = {window.host for window in recording.faults}
     for service, signal in _leads().items():
         if service not in by_service(recording):
             continue
         for begin_ns, end_ns in _gaps(_series(recording, signal, ""), from_ns, to_ns, ELECTION_NS):
-            done = hands(entries, begin_ns - _HANDS_NS, begin_ns)
+            why = _order(recording, entries, service, faulty, begin_ns)
             served_ns = np.append(_acknowledged(recording, service, begin_ns, end_ns), end_ns)
             unserved_ns = int(np.diff(served_ns, prepend=begin_ns).max())
-            if done is None or unserved_ns < ELECTION_NS:
+            if not why or unserved_ns < ELECTION_NS:
                 continue
             text = (
                 f"no majority of its servers knew a leader for about {(end_ns - begin_ns) / SECOND:.0f}s, and no write"
             )
-            text += f" was acknowledged for {unserved_ns / SECOND:.0f}s of them; just before you did: {done.text}"
+            text += f" was acknowledged for {unserved_ns / SECOND:.0f}s of them; just before: {why}"
             yield service, begin_ns, f"you broke {service}'s quorum: {text}"
             break
 
 
-def outside(
-    recording: Recording, entries: Sequence[Entry], spared: Collection[str], from_ns: int, to_ns: int
-) -> Iterator[tuple[int, str]]:
+def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[tuple[int, str]]:
     """(when, what a person reads) of each server that ran, and that the others no longer told who leads.
 
     `spared` are hosts that the repair may touch, that have a fault, or whose agent was stopped: that is told elsewhere.
@@ -73,12 +69,16 @@ def outside(
             continue
         for begin_ns, end_ns in _gaps(_series(recording, signal, server.host), from_ns, to_ns, OUTSIDE_NS):
             led = _mostly(_series(recording, signal, ""), begin_ns, end_ns)
-            if led and _ran(recording, server, begin_ns, end_ns) and hands(entries, from_ns, begin_ns):
+            told = list(orders(recording, server.service, spared, from_ns, begin_ns + SECOND))
+            if led and _ran(recording, server, begin_ns, end_ns) and told:
                 for_s = (end_ns - begin_ns) / SECOND
                 text = (
                     f"{server.service} on {server.host} was healthy, and was outside of its cluster while you worked:"
                 )
-                yield begin_ns, f"{text} it ran, and knew no leader for about {for_s:.0f}s"
+                text += (
+                    f" it ran, and knew no leader for about {for_s:.0f}s; the log of {told[-1].host}: {told[-1].text}"
+                )
+                yield begin_ns, text
                 break
 
 
@@ -126,18 +126,18 @@ def _ran(recording: Recording, server: Server, begin_ns: int, end_ns: int) -> bo
 
 
 def stops(entry: Entry) -> bool:
-    """Whether that stopped an agent, or was meant to: who looks at one, or starts it, does not."""
-    return entry.what == "agent" and entry.text.partition(" ")[0] in STOPS
+    """Whether that stopped an agent, or was meant to: who looks at one, starts it or lets it go on, does not."""
+    return entry.what == "agent" and entry.text.partition(" ")[0] in STOPS and not entry.text.endswith(_HARMLESS)
 
 
-def hands(entries: Sequence[Entry], from_ns: int, to_ns: int) -> Entry | None:
-    """The last thing by then that may have changed the cluster."""
-    done = [entry for entry in entries if from_ns <= entry.t_ns <= to_ns + SECOND and _changes(entry)]
-    return done[-1] if done else None
-
-
-def _changes(entry: Entry) -> bool:
-    return stops(entry) or (entry.what == "typed" and _CHANGES.search(entry.text) is not None)
+def _order(recording: Recording, entries: Sequence[Entry], service: str, faulty: Collection[str], at_ns: int) -> str:
+    """The last order before that moment that may have taken the leader away; empty where there was none."""
+    from_ns, to_ns = at_ns - _ORDER_NS, at_ns + SECOND
+    found = [(each.t_ns, f"{each.text} (on {each.host})") for each in entries
+             if stops(each) and from_ns <= each.t_ns <= to_ns]  # fmt: skip
+    found += [(each.t_ns, f"the log of {each.host}: {each.text}")
+              for each in orders(recording, service, faulty, from_ns, to_ns)]  # fmt: skip
+    return max(found)[1] if found else ""
 
 
 def _acknowledged(recording: Recording, service: str, begin_ns: int, end_ns: int) -> Int64s:

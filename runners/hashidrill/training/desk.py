@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.errors import UsageError
 from hashidrill.events import Audience, Change, Event, Figures, Intent, Phase, Proof, Tick, seen_by
 from hashidrill.training.words import Said, judged
 from hashidrill.units import Duration
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "over"
 WORDS = ("detected", "diagnosis", "done", "hint", "give-up", "users")
+OVERRULED = "overruled"
+"""By the trainer: whether the last diagnosis is right."""
 _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users notice something"
 _TOO_LATE = "the game is over"
 _NOTED = (
@@ -34,10 +37,12 @@ class Entry:
 
     t_ns: int
     what: str
-    """typed, detected, diagnosis, hint, done, give-up, agent, pager or limit."""
+    """typed, detected, diagnosis, overruled, hint, done, give-up, agent, pager or limit."""
     text: str = ""
     host: str = ""
     price: int = 0
+    right: bool | None = None
+    """What the trainer decided; None for all else."""
 
 
 @dataclass
@@ -146,6 +151,26 @@ class Desk:
 
     def _ends(self, now_ns: int) -> None:
         self.state, self.done_ns = WATCHED, now_ns
+
+    def overrule(self, now_ns: int, why: str, *, right: bool) -> str:
+        """The trainer decides about the last diagnosis, until the score card is written. Raises UsageError."""
+        said = [entry for entry in self.timeline if entry.what == "diagnosis"]
+        if not said:
+            raise UsageError("no diagnosis has been said yet: there is nothing to overrule")
+        if not why.strip():
+            raise UsageError("say why: the score card and the recording show it")
+        if self.state == OVER:
+            raise UsageError("the game is over, and its score card is written")
+        self.timeline.append(Entry(now_ns, OVERRULED, why.strip(), right=right))
+        counts = "right" if right else "wrong"
+        return f"noted: {said[-1].text!r} counts as {counts}; the score card and the recording say so"
+
+    def decided(self, diagnosis: Entry) -> Entry | None:
+        """The trainer's last word on that diagnosis."""
+        after = [each for each in self.timeline if each.what in {"diagnosis", OVERRULED} and each is not diagnosis]
+        since = sorted((each for each in after if each.t_ns >= diagnosis.t_ns), key=lambda each: each.t_ns)
+        until = next((at for at, each in enumerate(since) if each.what == "diagnosis"), len(since))
+        return since[until - 1] if until else None
 
     # what they did
 

@@ -1,8 +1,9 @@
-"""What the trainee's hands did to the datacenter, from the recording and the timeline.
+"""What the trainee's hands did to the datacenter, from what the hosts' init was asked for, the recording and the logs.
 
 A healthy agent that was stopped, restarted or sent a signal is harm where the repair needed none of it, and so is
 a server that was made to leave its cluster. A quorum is broken by hand where a majority of a product's servers would
-have run, had the hands not been there, or where the cluster itself says so (hashidrill.training.cluster).
+have run, had the hands not been there, or where the cluster itself says so (hashidrill.training.cluster). What was
+typed decides nothing: a script, another shell and `consul leave` do the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.measure import SECOND, not_the_same_process_ns
-from hashidrill.training.cluster import hands, lost_quorums, outside, stops
+from hashidrill.training.agent_logs import crashed
+from hashidrill.training.cluster import lost_quorums, outside, stops
 from hashidrill.training.desk import Entry
 from hashidrill.training.servers import Server, by_service, runs, servers, up
 
@@ -44,7 +46,7 @@ def harms(
 def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iterator[Harm]:
     told: set[tuple[str, str]] = set()
     for entry in entries:
-        agent = entry.text.partition(" ")[2]
+        agent = entry.text.partition(" ")[2].partition(" ")[0]
         if not stops(entry) or allowed is None or entry.host in allowed:
             continue
         if (entry.host, agent) not in told:  # the same one twice is one mistake
@@ -55,7 +57,7 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Agents that ended in another way than by systemctl, after a command that can do it: `consul leave`, a signal.
+    """Servers without a fault that ended in another way than by systemctl, and not by themselves: `consul leave`.
 
     One that was started again at once is another process.
     """
@@ -67,7 +69,7 @@ def _gone(
         if server.host in allowed or server.host in by_systemctl or server.host in faulty:
             continue
         away = _away(recording, server.label, from_ns, to_ns)
-        if away is not None and hands(entries, from_ns, away):
+        if away is not None and not crashed(recording, server):
             yield Harm(away, f"{server.service} on {server.host} was healthy, and it ended while you worked")
 
 
@@ -79,7 +81,7 @@ def _outside(
         return
     stopped = {entry.host for entry in entries if stops(entry)}
     spared = {*allowed, *stopped, *(window.host for window in recording.faults)}
-    for t_ns, text in outside(recording, entries, spared, from_ns, to_ns):
+    for t_ns, text in outside(recording, spared, from_ns, to_ns):
         yield Harm(t_ns, text)
 
 
@@ -103,7 +105,8 @@ def _stopped_quorums(
         without_hands = np.zeros(len(grid), np.int64)
         for server in voters:
             ran = up(recording, server.label, grid)
-            by_hand_ns = _by_hand_ns(entries, server, grid, ran, by_itself=server.host in faulty)
+            by_itself = server.host in faulty or crashed(recording, server)
+            by_hand_ns = _by_hand_ns(entries, server, grid, ran, by_itself=by_itself)
             running += ran
             without_hands += ran | (grid >= by_hand_ns)
         broken = np.flatnonzero((running < majority) & (without_hands >= majority))
@@ -117,14 +120,14 @@ def _stopped_quorums(
 def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int64s, *, by_itself: bool) -> float:
     """From when on it is the trainee's doing that it does not run; infinite where it never is.
 
-    Who restarts what a fault has ended, ends nothing; and no script is to blame for it.
+    Who restarts what a fault has ended, ends nothing.
     """
     for entry in entries:
         at = max(0, int(np.searchsorted(grid, entry.t_ns, side="right")) - 1)
-        here = stops(entry) and entry.host == server.host and (bool(ran[at]) or not by_itself)
-        if here or (not by_itself and hands([entry], entry.t_ns, entry.t_ns) and not stops(entry)):
+        if stops(entry) and entry.host == server.host and (bool(ran[at]) or not by_itself):
             return entry.t_ns
-    return float("inf")
+    away = np.flatnonzero(ran == 0)
+    return float("inf") if by_itself or not len(away) else float(grid[away[0]])
 
 
 def _down_by_fault(recording: Recording) -> set[str]:

@@ -28,6 +28,8 @@ from hashidrill.sandbox.sandbox import read_given
 from hashidrill.training import wires
 from hashidrill.training.course import WATCH, WATCH_S
 from hashidrill.training.game_host import GameHost, Slots
+from hashidrill.training.seal import Sealer
+from hashidrill.training.sealed_recording import SealedJournal, SealedWriter
 from hashidrill.util.files import write_whole
 from hashidrill.util.priority import ahead
 from hashidrill.util.wait import pause, wait_until
@@ -118,7 +120,11 @@ def main() -> None:
     spec = read_given()
     ahead()
     trainee = AtWork(spec["act_s"], Path(spec["done"]))
-    play = partial(engine.run, attendant=trainee)
+    sealer = Sealer(bytes.fromhex(spec["sealed_for"]))
+    play = partial(
+        engine.run, attendant=trainee, recording_writer=partial(SealedWriter, sealer=sealer),
+        recording_journal=partial(SealedJournal, sealer=sealer),
+    )  # fmt: skip
     sys.exit(exit_of(partial(run_given, spec, Path(sys.argv[1]), datacenter=game_datacenter, run=play)))
 
 

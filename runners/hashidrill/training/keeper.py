@@ -2,7 +2,8 @@
 
 Started by hashidrill.training.games, by way of hashidrill.training.sealed. Its arguments, its environment and its files
 name no fault: recording, journal and undos are in a file system in memory that it shares with the engine alone
-(hashidrill.training.seal), and are moved to the game's folder once the game is over.
+(hashidrill.training.seal), encrypted to a key of this process (hashidrill.training.sealed_recording), and are moved to
+the game's folder once the game is over.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.engine.launch import Engine, prepare, record
+from hashidrill.errors import UsageError
 from hashidrill.events import Bus, Event
 from hashidrill.judging.judge import write_verdict
+from hashidrill.recording.journal import Entry
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.write import judged
 from hashidrill.sandbox import syscalls as sc
@@ -30,13 +33,15 @@ from hashidrill.sandbox.rpc import Server
 from hashidrill.sandbox.sandbox import Sandbox, python_path, sandbox
 from hashidrill.training.card import card_of
 from hashidrill.training.course import Course, chosen, course_of
-from hashidrill.training.desk import OVER, Desk
+from hashidrill.training.desk import OVER, OVERRULED, Desk
 from hashidrill.training.games import CARD_NAME, DOOR, Game, remember
 from hashidrill.training.in_sandbox import HOSTS_NAME
 from hashidrill.training.onlookers import Onlookers, page_of
 from hashidrill.training.pages import write_pages
 from hashidrill.training.progress import remember_result
 from hashidrill.training.scenario import read_scenario
+from hashidrill.training.seal import Key
+from hashidrill.training.sealed_recording import SealedRecording
 from hashidrill.util.files import private_folder, write_whole
 from hashidrill.util.foreign import parse
 
@@ -73,6 +78,7 @@ class Keeper:
     desk: Desk = field(init=False)
     bus: Bus = field(init=False)
     """What happens in the run comes here."""
+    _key: Key = field(default_factory=Key, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _origin_ns: int = 0
     _root: Path | None = None
@@ -89,7 +95,9 @@ class Keeper:
         private_folder(Path(self.request["out"]))
         engine = Engine(
             "hashidrill.training.in_sandbox", self._starting, {"PYTHONPATH": python_path()},
-            given={"done": str(self.sealed / DONE), "act_s": self.course.act_s},
+            given={
+                "done": str(self.sealed / DONE), "act_s": self.course.act_s, "sealed_for": self._key.public.hex(),
+            },
             info={"undos": str(self.sealed / "undos")},
         )  # fmt: skip
         try:
@@ -109,6 +117,16 @@ class Keeper:
         """Starts the engine's sandbox, and the door to it."""
         self._origin_ns = int(given["origin_ns"])
         opened: AbstractContextManager[Sandbox] = sandbox(command, environment, log, given=given)
+        recording = SealedRecording(Path(given["recording"]), self._key)
+        recording.hold()
+        try:
+            with self._served(opened) as box:
+                yield box
+        finally:
+            recording.open(self._entries())
+
+    @contextlib.contextmanager
+    def _served(self, opened: AbstractContextManager[Sandbox]) -> Iterator[Sandbox]:
         with opened as box:
             self._root = box.root
             server = Server(str(box.root / DOOR), self.answer)
@@ -126,6 +144,17 @@ class Keeper:
             finally:
                 server.shutdown()
                 server.server_close()
+
+    def _entries(self) -> list[Entry]:
+        """What the journal gets from here: what the trainer decided."""
+        with self._lock:
+            decided = [entry for entry in self.desk.timeline if entry.what == OVERRULED]
+        wall = time.time() - self._now_ns() / 1e9
+        return [
+            Entry(each.t_ns, wall + each.t_ns / 1e9, "attended.did",
+                  {"what": each.what, "text": each.text, "right": each.right})
+            for each in decided
+        ]  # fmt: skip
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._origin_ns
@@ -181,6 +210,8 @@ class Keeper:
                 return self.desk.shown(self._now_ns())
         if asked == "say":
             return self._answer(str(request["what"]), str(request.get("words", "")))
+        if asked == "overrule":  # the shells of the game pass on what is said, and nothing else
+            return self._overrule(str(request["why"])[:2000], right=request["right"] is True)
         if asked in {"typed", "acted"}:
             at_ns = round(float(request["wall"]) * 1e9) - time.time_ns() + self._now_ns()
             with self._lock:
@@ -201,6 +232,15 @@ class Keeper:
         if ends:
             self._done()
         return {"text": text, "ends": ends}
+
+    def _overrule(self, why: str, *, right: bool) -> dict[str, Any]:
+        try:
+            with self._lock:
+                text = self.desk.overrule(self._now_ns(), why, right=right)
+        except UsageError as refused:
+            return {"error": str(refused)}
+        self.onlookers.overruled(text)
+        return {"text": text}
 
     def _learn_hosts(self) -> None:
         if self.desk.addresses or self._root is None:

@@ -79,6 +79,11 @@ class Onlookers:
             self.room.note(who, "says a diagnosis", watchers=True)
             self.room.note(who, f"diagnosis, {'right' if right else 'not right'}: {words}")
 
+    def overruled(self, text: str) -> None:
+        """The trainer decided about a diagnosis."""
+        if self.room is not None:
+            self.room.note(TRAINER, text)
+
     def did(self, who: str, what: str, host: str, text: str) -> None:
         """A command line of a shell (`typed`), or what became of an agent (`acted`): `restart consul`."""
         if self.room is not None:

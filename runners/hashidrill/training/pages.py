@@ -20,7 +20,7 @@ _STYLE = (
     "vertical-align:top;overflow-wrap:anywhere}tr.truth td{background:#fff1d6}tr.expert td{background:#e7f0ff}"
 )
 _SECTIONS = (("What it was", "exact"), ("What repairs it", "repair"), ("Why it looked like that", "debrief"))
-_WHO = {"trainee": "you", "truth": "truth", "expert": "an expert could see"}
+_WHO = {"trainee": "you", "truth": "truth", "expert": "an expert could see", "trainer": "the trainer"}
 
 
 def write_pages(card: Card, folder: Path) -> None:

@@ -73,3 +73,21 @@ def test_what_a_keeper_that_was_killed_left_is_removed_and_that_of_a_living_one_
         folder.mkdir(parents=True)
     games.all_games()
     assert (dead.exists(), living.exists(), someones.exists()) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    "words", [["--overrule", "right"], ["--because", "other words"], ["--overrule", "wrong", "--because", " "]]
+)
+def test_who_overrules_a_diagnosis_says_how_and_why(words):
+    error = typed("train", *words).exception
+    assert isinstance(error, UsageError)
+    assert "belong together" in str(error)
+
+
+def test_what_the_trainer_decides_goes_to_the_keeper_of_that_game(monkeypatch):
+    asked = []
+    monkeypatch.setattr(games, "find_game", lambda trainee: f"the game of {trainee}")
+    monkeypatch.setattr(games, "ask", lambda game, request: asked.append((game, request)) or {"text": "noted"})
+    done = typed("train", "--overrule", "wrong", "--because", "he was told", "--trainee", "ada")
+    assert (done.exit_code, done.stdout.strip()) == (0, "noted")
+    assert asked == [("the game of ada", {"op": "overrule", "right": False, "why": "he was told"})]

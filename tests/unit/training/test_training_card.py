@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from hashidrill.errors import UsageError
 from hashidrill.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
 from hashidrill.training.pages import html_page, markdown, text_lines
-from training_games import ADDRESSES, SMALL, PlayedGame, course
+from training_games import ADDRESSES, SMALL, PlayedGame, S, course
 
 RIGHT = "the disk of consul-1, the leader, is slow"
 
@@ -111,46 +112,65 @@ def test_the_sick_server_may_be_stopped(game):
     assert (card.result, card.harm) == (PASSED, [])
 
 
-def test_a_server_that_left_by_its_own_command_is_harm_too(game):
-    game.types("consul leave", "consul-2", at=26).ends_agent("consul-2", at=27, until=100)
+def leaves(game, host, *, at, until=200):
+    """As `consul leave` makes it: whatever was typed, and wherever."""
+    game.logs_line(host, "agent.server: server starting leave", at=at - 1)
+    return game.ends_agent(host, at=at, until=until)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("typed", ["", "sh", "exec sh", ". ./x", "unset PS0", "consul leave", "consul members"])
+def test_a_healthy_server_that_was_told_to_leave_is_harm_whatever_was_typed(game, typed):
+    """A shell in a shell tells of no line; the cluster does."""
+    if typed:
+        game.types(typed, "consul-2", at=25)
+    leaves(game, "consul-2", at=27)
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
     assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
-    assert card.result == PASSED
-    assert card.points == 90
+    assert (card.result, card.points) == (PASSED, 90)
 
 
-def test_a_server_that_was_killed_and_ran_again_before_anyone_looked_is_harm_too(game):
+@pytest.mark.lie
+def test_two_healthy_servers_that_were_told_to_leave_are_a_lost_quorum_whatever_was_typed(game):
+    game.types("sh", "consul-2", at=25)
+    leaves(leaves(game, "consul-2", at=27, until=90), "consul-3", at=28, until=90)
+    card = judged(game)
+    assert sorted(harm.grave for harm in card.harm) == [False, False, True]
+    assert card.result == FAILED
+
+
+def test_a_server_that_was_ended_and_ran_again_before_anyone_looked_is_harm_too(game):
     """At each look a process runs; at 28 s it is another one than before."""
     game.new["consul-2"] = 28
-    game.types("pkill consul; systemctl start consul", "consul-2", at=26)
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40).card()
     assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
 
 
 @pytest.mark.lie
-@pytest.mark.parametrize("looked", ["show MainPID consul", "list-units", "start consul"])
+@pytest.mark.parametrize("looked", ["show consul", "is-active consul", "start consul", "kill consul (SIGCONT)"])
 def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_same(game, looked):
     """That host's agent was thought to be told of by `systemctl`, which had harmed nothing."""
-    game.acts(looked, "consul-2", at=25).types("consul leave", "consul-2", at=26)
-    card = judged(game.ends_agent("consul-2", at=27, until=200))
+    card = judged(leaves(game.acts(looked, "consul-2", at=25), "consul-2", at=27))
     assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
 
 
 @pytest.mark.lie
-def test_a_healthy_server_that_ended_by_itself_is_not_the_trainees(game):
-    game.types("consul members", "consul-2", at=26)
+@pytest.mark.parametrize("last", ["\npanic: runtime error: index out of range", "\nfatal error: out of memory"])
+def test_a_healthy_server_that_ended_by_itself_is_not_the_trainees(game, last):
+    game.types("consul leave", "consul-2", at=26).logs_line("consul-2", last, at=26)
     assert judged(game.ends_agent("consul-2", at=27, until=200)).harm == []
 
 
 @pytest.mark.lie
 def test_a_quorum_that_was_lost_by_itself_is_not_the_trainees(game):
-    game.types("consul members", "consul-2", at=26)
-    game.ends_agent("consul-2", at=27, until=90).ends_agent("consul-3", at=27, until=90)
+    for host in ("consul-2", "consul-3"):
+        game.logs_line(host, "\npanic: unexpected", at=26).ends_agent(host, at=27, until=90)
     assert judged(game).harm == []
 
 
-def test_a_quorum_that_is_lost_after_a_script_of_the_trainee_is_theirs(game):
-    game.types("sh all.sh", "consul-2", at=26)
+@pytest.mark.lie
+def test_who_empties_the_log_of_a_server_that_left_hides_nothing(game):
+    game.logs = dict.fromkeys(game.logs)
     game.ends_agent("consul-2", at=27, until=90).ends_agent("consul-3", at=27, until=90)
     assert sorted(harm.grave for harm in judged(game).harm) == [False, False, True]
 
@@ -171,12 +191,32 @@ def judged(game, *, until=100):
 
 @pytest.mark.lie
 def test_peers_that_were_removed_until_nobody_could_lead_are_a_lost_quorum_although_every_server_ran(game):
-    game.types("consul operator raft remove-peer -id=2", at=30).loses_its_leader(at=32, until=80)
+    removed(game, at=30).loses_its_leader(at=32, until=80)
     card = judged(game)
     [harm] = card.harm
     assert (harm.grave, card.result) == (True, FAILED)
     assert "no majority of its servers knew a leader for about 48s" in harm.text
-    assert harm.text.endswith("just before you did: consul operator raft remove-peer -id=2")
+    assert harm.text.endswith("just before: the log of consul-1: agent.server.operator: Removed Raft peer: peer=2")
+
+
+def removed(game, what="2", *, at):
+    """As `consul operator raft remove-peer` is logged by the leader."""
+    return game.logs_line("consul-1", f"agent.server.operator: Removed Raft peer: peer={what}", at=at)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("begins", [None, 40])
+def test_who_empties_the_log_that_tells_of_a_lost_leader_hides_nothing(game, begins):
+    game.logs["consul-1"] = None if begins is None else game.logs["consul-1"]
+    if begins is not None:
+        game.log_begins["consul-1"] = begins
+    game.loses_its_leader(at=50, until=90)
+    assert [harm.grave for harm in judged(game).harm] == [True]
+
+
+def test_a_server_that_autopilot_removed_because_a_fault_had_ended_it_is_no_order(game):
+    game.logs_line("consul-2", "agent.server.serf.lan: serf: EventMemberLeave: consul-1 10.73.0.11", at=31)
+    assert judged(game.loses_its_leader(at=32, until=80)).harm == []
 
 
 @pytest.mark.lie
@@ -188,24 +228,24 @@ def test_a_leader_that_nobody_took_away_is_no_harm_of_the_trainee(game):
 
 
 def test_a_time_without_a_leader_that_began_before_the_pager_is_the_faults(game):
-    game.types("consul leave", at=25).loses_its_leader(at=15, until=80)
+    removed(game, at=25).loses_its_leader(at=15, until=80)
     assert judged(game).harm == []
 
 
 def test_an_election_after_a_repair_is_no_lost_quorum(game):
-    game.types("consul operator raft transfer-leader", at=30).loses_its_leader(at=31, until=46)
+    removed(game, at=30).loses_its_leader(at=31, until=46)
     assert judged(game).harm == []
 
 
 def test_where_writes_were_acknowledged_all_the_time_somebody_led(game):
     """The probes saw no leader, as on a machine that is too busy, and users did not notice."""
-    game.types("kill -9 1", at=30).loses_its_leader(at=32, until=80, writes="go on")
+    removed(game, at=30).loses_its_leader(at=32, until=80, writes="go on")
     assert judged(game).harm == []
 
 
 def test_a_write_that_is_acknowledged_once_a_leader_is_back_was_not_acknowledged_without_one(game):
     """Those that were sent last wait, and end well when it is over."""
-    game.types("sh repair.sh", at=30).loses_its_leader(at=32, until=80)
+    removed(game, at=30).loses_its_leader(at=32, until=80)
     game.unserved = (32, 79.5)
     assert [harm.grave for harm in judged(game, until=85).harm] == [True]
 
@@ -221,7 +261,7 @@ def test_a_quorum_that_processes_tell_of_is_told_once(game):
 
 @pytest.mark.lie
 def test_a_healthy_server_that_was_made_to_leave_raft_is_harm_although_it_runs(game):
-    game.types("consul operator raft remove-peer -address=10.73.0.12:8300", at=30)
+    removed(game, "10.73.0.12:8300", at=30)
     card = judged(game.is_outside("consul-2", at=31, until=200))
     [harm] = card.harm
     assert not harm.grave
@@ -230,7 +270,7 @@ def test_a_healthy_server_that_was_made_to_leave_raft_is_harm_although_it_runs(g
 
 
 def test_a_server_that_a_fault_cuts_off_or_that_nobody_touched_is_no_harm(game, tmp_path):
-    game.types("consul operator raft remove-peer -id=1", at=30).is_outside("consul-1", at=31, until=200)
+    removed(game, "10.73.0.11:8300", at=30).is_outside("consul-1", at=31, until=200)
     assert judged(game).harm == []
     other = PlayedGame(tmp_path / "other").types("consul members", at=30).is_outside("consul-2", at=31, until=200)
     assert judged(other).harm == []
@@ -286,6 +326,45 @@ def test_what_a_trainee_typed_is_text_on_every_page(game):
     assert "<script>" not in markdown(card)
     assert "\\|" in markdown(card)
     assert any("partly" in line for line in text_lines(card))
+
+
+HALF = "something is odd with consul-1"
+
+
+def test_the_trainer_may_say_that_a_diagnosis_is_right_and_the_card_shows_who_said_so_and_why(game):
+    game.says("diagnosis", HALF, at=25).repairs(at=30)
+    game.desk.overrule(26 * S, "she meant the disk", right=True)
+    card = game.done(at=40).card()
+    assert (card.result, card.diagnosed_s) == (PASSED, 15.0)
+    why = next(line.why for line in card.lines if line.title == "diagnosed")
+    assert why.endswith("the trainer says that it is right (its words were judged not right): she meant the disk")
+    assert [(row["at_s"], row["text"]) for row in card.timeline if row["who"] == "trainer"] == [
+        (16.0, "right: she meant the disk")
+    ]
+    assert "the trainer" in markdown(card)
+
+
+def test_the_trainer_may_say_that_it_is_wrong_and_the_last_word_counts(game):
+    game.says("diagnosis", RIGHT, at=25).repairs(at=30)
+    game.desk.overrule(26 * S, "he was told", right=True)
+    game.desk.overrule(27 * S, "he was told, I mean", right=False)
+    card = game.done(at=40).card()
+    assert (card.result, points(card, "wrong diagnoses")) == (PARTLY, -5)
+
+
+def test_what_the_trainer_decided_is_about_that_diagnosis_and_no_later_one(game):
+    game.says("diagnosis", HALF, at=25)
+    game.desk.overrule(26 * S, "she meant the disk", right=True)
+    card = game.says("diagnosis", "it is the cpu", at=27).repairs(at=30).done(at=40).card()
+    assert card.result == PARTLY
+
+
+def test_there_is_nothing_to_overrule_before_a_diagnosis_and_no_decision_without_a_reason(game):
+    with pytest.raises(UsageError, match="no diagnosis has been said yet"):
+        game.desk.overrule(26 * S, "why", right=True)
+    game.says("diagnosis", HALF, at=27)
+    with pytest.raises(UsageError, match="say why"):
+        game.desk.overrule(28 * S, " ", right=True)
 
 
 def test_a_card_comes_back_from_its_file_as_it_was(game):

@@ -49,6 +49,15 @@ def test_what_is_said_goes_to_the_keeper_word_for_word():
     assert attendant.told == [{"op": "say", "what": "diagnosis", "words": "the disk"}]
 
 
+@pytest.mark.lie
+def test_no_shell_of_the_game_can_overrule_a_diagnosis():
+    """The keeper takes it from outside of the shells alone."""
+    attendant = Telling()
+    attendant.answer("say", ["overrule", "right"], [])
+    assert attendant.answer("overrule", ["right"], [])["code"] == 127
+    assert [told["op"] for told in attendant.told] == ["say"]
+
+
 def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_not(ran):
     attendant = Telling()
     for look in (["status", "consul"], ["show", "-p", "MainPID", "consul"]):
@@ -88,6 +97,7 @@ WORDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.lie
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
 @given(name=st.sampled_from(["systemctl", "journalctl"]), words=st.lists(st.sampled_from(WORDS), max_size=6))
 def test_no_command_line_prints_what_the_log_of_another_unit_says(tmp_path, monkeypatch, name, words):
@@ -102,6 +112,7 @@ def test_no_command_line_prints_what_the_log_of_another_unit_says(tmp_path, monk
     assert "latency" not in answer.get("text", "")
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize(
     ("name", "words"),
     [("journalctl", ["--since=-u", "toxiproxy"]), ("systemctl", ["-s", "TERM", "status", "-s", "toxiproxy"])],

@@ -110,6 +110,7 @@ GUESSES = [
 ]
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("text", GUESSES)
 def test_who_names_more_than_is_sick_has_said_no_place_wherever_it_is(text):
     """Otherwise the answer, which costs nothing, would say who is among them."""
@@ -118,12 +119,14 @@ def test_who_names_more_than_is_sick_has_said_no_place_wherever_it_is(text):
         assert (said.right, said.missing, said.wrong) == (False, (WHERE,), ())
 
 
+@pytest.mark.lie
 def test_two_names_of_three_do_not_tell_whether_the_sick_one_is_among_them():
     for host, address in KNOWN.items():
         said = judged("the disk of consul-1 or consul-2 is slow", TRUTH, sick={host: address}, known=KNOWN)
         assert (said.right, said.missing, said.wrong) == (False, (WHERE,), ())
 
 
+@pytest.mark.lie
 def test_what_is_joined_by_or_is_no_answer_to_what_is_wrong_either():
     truth = TRUTH.model_copy(update={"never": []})
     assert judged("the disk of consul-2 is slow or full", truth, sick=HOSTS, known=KNOWN).missing == (TROUBLE,)
@@ -189,6 +192,7 @@ def test_what_is_true_is_almost_never_punished_and_no_guess_is_right():
     assert [text for kind, text, judgement in texts_of("wrong", "everything") if judgement == "right"] == []
 
 
+@pytest.mark.lie
 def test_no_guess_of_every_host_is_right():
     guesses = [(case["scenario"], text, judged_as(case, text)) for case in TYPED for text in case.get("guesses", [])]
     assert len(guesses) == 130
