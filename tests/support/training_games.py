@@ -108,6 +108,8 @@ class PlayedGame:
         self.proven = True
         self.also_faulty = ()
         """Hosts whose agent a fault ends."""
+        self.herrings = ()
+        """Hosts that lose packets."""
 
     def says(self, what, words="", *, at):
         self.answer, ends = self.desk.say(what, words, at * S)
@@ -168,6 +170,8 @@ class PlayedGame:
         build.fault("disk.latency", "consul-1", at=FAULT_S, until=watch_ends, proven=self.proven, step=0)
         for host in self.also_faulty:
             build.fault("process.kill", host, at=FAULT_S, until=watch_ends, step=0)
+        for host in self.herrings:
+            build.fault("network.loss", host, at=FAULT_S, until=watch_ends, step=0)
         build._method.append({"fault": "disk.latency", "on": "host:consul-1", "for": "30m", "with": {"delay": "1s"}})
         build.mark(WATCH, at=self.done_s, until=watch_ends)
         back_s = self.back_s if self.back_s is not None else 1e9

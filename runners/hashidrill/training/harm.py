@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from hashidrill.recording.reader import Int64s, Recording
 
 
+_KEEPS_RUNNING = (
+    "network.", "disk.latency", "disk.bandwidth", "consul.leader.", "consul.streams.", "nomad.leader.", "vault.seal"
+)  # fmt: skip
+"""Kinds of faults that end no process of an agent: what ends on a host with one of these did not end by it."""
+
+
 @dataclass(frozen=True)
 class Harm:
     """`grave` harm means that the game is lost."""
@@ -57,14 +63,14 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Servers without a fault that ended in another way than by systemctl, and not by themselves: `consul leave`.
+    """Servers that no fault has ended, and that ended in another way than by systemctl, and not by themselves: `consul leave`.
 
     One that was started again at once is another process.
     """
     if allowed is None:
         return
     by_systemctl = {entry.host for entry in entries if stops(entry)}
-    faulty = {window.host for window in recording.faults}
+    faulty = _down_by_fault(recording)
     for server in servers(recording):
         if server.host in allowed or server.host in by_systemctl or server.host in faulty:
             continue
@@ -131,7 +137,8 @@ def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int
 
 
 def _down_by_fault(recording: Recording) -> set[str]:
-    return {window.host for window in recording.faults if window.kind.startswith(("process.", "cpu."))}
+    """Hosts with a fault that may end their agent, or stop it."""
+    return {window.host for window in recording.faults if not window.kind.startswith(_KEEPS_RUNNING)}
 
 
 def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | None:

@@ -131,6 +131,13 @@ def test_a_healthy_server_that_was_told_to_leave_is_harm_whatever_was_typed(game
 
 
 @pytest.mark.lie
+def test_a_server_that_was_told_to_leave_did_not_end_by_a_fault_that_ends_nothing(game):
+    """A red herring on a host, like lost packets, excused all that its agent did."""
+    game.herrings = ("consul-2",)
+    assert len(judged(leaves(game, "consul-2", at=27)).harm) == 1
+
+
+@pytest.mark.lie
 def test_two_healthy_servers_that_were_told_to_leave_are_a_lost_quorum_whatever_was_typed(game):
     game.types("sh", "consul-2", at=25)
     leaves(leaves(game, "consul-2", at=27, until=90), "consul-3", at=28, until=90)
