@@ -161,17 +161,20 @@ class PlayedGame:
         self.outside[host] = (at, until)
         return self
 
+    def _faults(self, build, watch_ends):
+        build.fault("disk.latency", "consul-1", at=FAULT_S, until=watch_ends, proven=self.proven, step=0)
+        for host in self.also_faulty:
+            build.fault("process.kill", host, at=FAULT_S, until=watch_ends, step=0)
+        for host in self.herrings:
+            build.fault("network.loss", host, at=FAULT_S, until=watch_ends, step=0)
+
     def recording(self):
         watch_ends = self.done_s + WATCH_S
         build = RecordingBuilder(self.path / "run")
         for phase, at in (("start", 0), ("ready", 2), ("steady", 4), ("method", 10), ("recovery", watch_ends),
                           ("quiesce", watch_ends + 5)):  # fmt: skip
             build.phase(phase, at=at)
-        build.fault("disk.latency", "consul-1", at=FAULT_S, until=watch_ends, proven=self.proven, step=0)
-        for host in self.also_faulty:
-            build.fault("process.kill", host, at=FAULT_S, until=watch_ends, step=0)
-        for host in self.herrings:
-            build.fault("network.loss", host, at=FAULT_S, until=watch_ends, step=0)
+        self._faults(build, watch_ends)
         build._method.append({"fault": "disk.latency", "on": "host:consul-1", "for": "30m", "with": {"delay": "1s"}})
         build.mark(WATCH, at=self.done_s, until=watch_ends)
         back_s = self.back_s if self.back_s is not None else 1e9

@@ -63,7 +63,7 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Servers that no fault has ended, and that ended in another way than by systemctl, and not by themselves: `consul leave`.
+    """Servers that ended, and neither by a fault, nor by systemctl, nor by themselves: `consul leave`.
 
     One that was started again at once is another process.
     """

@@ -148,9 +148,10 @@ def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):
     new = tmp_path / "new"
     (new / str(folder / "logs").lstrip("/")).mkdir(parents=True)
     own.logs(str(new), {"folder": str(folder), "agents": {"consul": "server", "nomad": "client"}},
-             mount=lambda *words: mounts.append(words[:2]))  # fmt: skip
+             mount=lambda *words: mounts.append((*words[:2], bool(len(words) > 3 and words[3] & 1))))  # fmt: skip
     at = f"{new}{folder}/logs"
-    assert mounts == [("none", at), (f"{folder}/logs/consul.log", f"{at}/consul.log")]
+    log = f"{at}/consul.log"
+    assert mounts == [("none", at, False), (f"{folder}/logs/consul.log", log, False), ("none", log, True)]
 
 
 def test_the_exit_code_of_systemctl_is_that_of_the_host(ran):

@@ -16,15 +16,24 @@ from typing import Any
 
 from hashidrill.sandbox import syscalls as sc
 
+_MS_RDONLY, _MS_REMOUNT = 1, 32
+_LOCKED = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
+"""The same numbers as flags of a mount."""
+
 
 def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:
-    """In the root `new`, the host's folder of logs has those of its agents alone. Raises OSError."""
+    """In the root `new`, the host's folder of logs has those of its agents alone, to read. Raises OSError.
+
+    They say who told a server to leave (hashidrill.training.agent_logs), so a trainee writes nothing into them.
+    """
     folder = f"{host['folder']}/logs"
     kept = [path for agent in host["agents"] if os.path.isfile(path := f"{folder}/{agent}.log")]  # noqa: PTH113 - no pathlib here
     mount("none", new + folder, "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, "mode=755,size=64k")
     for path in kept:
         os.close(os.open(new + path, os.O_CREAT | os.O_WRONLY, 0o644))
         mount(path, new + path, "", sc.MS_BIND)
+        kept_flags = os.statvfs(path).f_flag & _LOCKED  # the kernel refuses a mount without those of its source
+        mount("none", new + path, "", sc.MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept_flags)
 
 
 def enter(spec: Mapping[str, Any]) -> None:
