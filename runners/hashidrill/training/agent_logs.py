@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _LINE = re.compile(r"^\s*(\d{4}-\d\d-\d\dT\S+) \[[A-Z]+\]\s+(.*)$")
 _CRASHED = re.compile(r"^panic:|^fatal error:|^==> Error|^Error |\[FATAL\]|no space left on device", re.MULTILINE)
 _LEFT = re.compile(r"serf: EventMemberLeave(?: \(forced\))?: (\S+)")
-_CHANGED = re.compile(r"removed raft peer|server starting leave|marked as sealed|found peers\.json", re.IGNORECASE)
-"""Orders that take a vote away, as Consul 1.22, Nomad 1.10 and Vault 1.21 log them."""
+_REMOVED = re.compile(r"removed raft peer", re.IGNORECASE)
+_OWN = re.compile(r"server starting leave|marked as sealed|found peers\.json")
+"""Orders that take a vote away, another one's or its own, as Consul 1.22, Nomad 1.10 and Vault 1.21 log them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def orders(recording: Recording, service: str, spared: Collection[str], from_ns:
     addresses = {host["name"]: host.get("address", "") for host in recording.run.get("hosts", [])}
     words = {word for host in spared for word in (host, addresses.get(host)) if word}
     for order in sorted(found, key=lambda each: each.t_ns):
-        about = {*re.findall(r"[\w-]+(?:\.\d+)*", order.text)} & words
+        named = {*re.findall(r"[\w-]+(?:\.\d+)*", order.text), *([order.host] if _OWN.search(order.text) else [])}
+        about = named & words
         if from_ns <= order.t_ns <= to_ns and not about:
             yield order
 
@@ -61,7 +63,7 @@ def _orders(recording: Recording, server: Server, from_ns: int) -> Iterator[Orde
     if (emptied := _emptied(recording, server, lines)) is not None:
         yield Order(from_ns, server.host, emptied)  # nothing says when
     for t_ns, said in lines:
-        if _LEFT.search(said) or _CHANGED.search(said):
+        if any(order.search(said) for order in (_LEFT, _REMOVED, _OWN)):
             yield Order(t_ns, server.host, said.strip())
 
 

@@ -221,6 +221,12 @@ def test_who_empties_the_log_that_tells_of_a_lost_leader_hides_nothing(game, beg
     assert [harm.grave for harm in judged(game).harm] == [True]
 
 
+@pytest.mark.parametrize("line", ["core: marked as sealed", "agent.server: server starting leave"])
+def test_what_a_fault_did_to_its_own_host_is_no_order(game, line):
+    game.logs_line("consul-1", line, at=31)
+    assert judged(game.loses_its_leader(at=32, until=80)).harm == []
+
+
 def test_a_server_that_autopilot_removed_because_a_fault_had_ended_it_is_no_order(game):
     game.logs_line("consul-2", "agent.server.serf.lan: serf: EventMemberLeave: consul-1 10.73.0.11", at=31)
     assert judged(game.loses_its_leader(at=32, until=80)).harm == []
