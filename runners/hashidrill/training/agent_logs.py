@@ -1,7 +1,7 @@
 """What agents' own logs say of why a server is gone, or votes no more.
 
-Whoever has a shell can make a server leave in many ways (`consul leave`, a script, a shell in a shell); the agents log
-it in one. A log that a trainee has emptied lacks its beginning: that is read as well.
+A trainee can make a server leave in many ways (`consul leave`, a script, a shell in a shell); the agents log it in one.
+A log that a trainee has emptied lacks its beginning: that is read as well.
 """
 
 from __future__ import annotations

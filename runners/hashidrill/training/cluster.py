@@ -35,7 +35,7 @@ _HARMLESS = ("(SIGCONT)", "(SIGHUP)", "(SIGUSR1)", "(SIGUSR2)", "(SIGWINCH)")
 def lost_quorums(
     recording: Recording, entries: Sequence[Entry], from_ns: int, to_ns: int
 ) -> Iterator[tuple[str, int, str]]:
-    """(service, when, what a person reads) where nobody led for longer than an election takes, after an order.
+    """(service, when, what a person reads) where no server led for longer than an election takes, after an order.
 
     Where nobody led when the pager went, that was the fault. Where writes were acknowledged, somebody led.
     """

@@ -80,7 +80,7 @@ class SealedRecording:
 
     def open(self, own: Iterable[Entry] = ()) -> None:
         """Puts everything back in clear, with the keeper's `own` entries. What cannot be opened stays as it is, and
-        counts as damage to whoever reads it. Raises OSError.
+        counts as damage to its readers. Raises OSError.
         """
         for name, content in self._held.items():
             if not (self.path / name).is_file():

@@ -101,7 +101,7 @@ WORDS = [
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
 @given(name=st.sampled_from(["systemctl", "journalctl"]), words=st.lists(st.sampled_from(WORDS), max_size=6))
 def test_no_command_line_prints_what_the_log_of_another_unit_says(tmp_path, monkeypatch, name, words):
-    """Whoever checks a line and whoever runs it read it alike: they read it once."""
+    """What is checked is what runs: the line is read once."""
     host = {"folder": str(tmp_path), "agents": {"consul": "server"}}
     (tmp_path / "logs").mkdir(exist_ok=True)
     (tmp_path / "logs" / "toxiproxy.log").write_text("latency 500 ms\n")

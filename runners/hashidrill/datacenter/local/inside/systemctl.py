@@ -1,7 +1,7 @@
 """`systemctl` on a host of ours: start, stop, restart, reload, kill, is-active and status of its agents.
 
 It runs without site-packages, as a person's command: asks the host's init (hostd), and sends signals by itself.
-`parse` reads the command line once, for whoever checks it and for what runs: two readings of one line differ.
+`parse` reads the command line once; what is checked and what runs are that one structure.
 """
 
 from __future__ import annotations
