@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -162,9 +163,14 @@ def test_a_phrase_that_denies_something_itself_is_found():
     assert not judged("consul-2 is not full", full, sick=HOSTS).right
 
 
+@functools.cache
+def scenario_named(name):
+    return read_scenario(find_scenario(name))
+
+
 def judged_as(case, text):
     """right, wrong or half, as the trainee would be told."""
-    scenario = read_scenario(find_scenario(case["scenario"]))
+    scenario = scenario_named(case["scenario"])
     wanted = filled(scenario.data["truths"][case["truth"]]["diagnosis"], case["chosen"])
     sick = {host: case["all"].get(host, "") for host in case["hosts"]}
     said = judged(text, Diagnosis.model_validate(wanted), sick=sick, known=case["all"])
