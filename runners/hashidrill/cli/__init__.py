@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from hashidrill.cli.app import app
 from hashidrill.cli.output import kept, lost, standing_in
 from hashidrill.errors import HashidrillError
 from hashidrill.reports.text import printable
+from hashidrill.util.interrupts import finish, hangups_interrupt, when_hung_up
 
 _USAGE, _BUG, _INTERRUPTED = 2, 70, 130
 
@@ -17,8 +17,9 @@ def main() -> None:
 
     70: hashidrill has a bug. 74: what was printed could not be written, and there is no verdict that says more.
     """
-    with standing_in():
+    with standing_in(), hangups_interrupt():
         code, said = _called()
+        when_hung_up(finish)
         if lacks := lost():
             said = said or f"cannot write to {lacks}"
         if said:
@@ -29,6 +30,8 @@ def main() -> None:
 def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
     """(exit code, what remains to be said)."""
     try:
+        from hashidrill.cli.app import app  # noqa: PLC0415 - a package that is missing must not look like a verdict
+
         app(prog_name="hashidrill")  # however it was started: help is to be typed
     except SystemExit as end:
         return (end.code, "") if isinstance(end.code, int) else (0, "") if end.code is None else (_USAGE, str(end.code))
@@ -40,10 +43,12 @@ def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
         if error.filename is not None:
             return _USAGE, f"{error.filename!s}: {error.strerror}"
         return _BUG, _unexpected(error)
-    except Exception as error:  # noqa: BLE001 - a bug must not look like a verdict
+    except BaseException as error:  # noqa: BLE001 - a bug must not look like a verdict
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
+            return _INTERRUPTED, "interrupted"
         return _BUG, _unexpected(error)
     return 0, ""
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: BaseException) -> str:
     return f"this is a bug in hashidrill, please report it: {type(error).__name__}: {error}; {kept(error)}"

@@ -67,7 +67,10 @@ class Asker:
             self._answers.popleft()
 
     def _read(self) -> None:
-        data = os.read(self._stdin, 4096)
+        try:
+            data = os.read(self._stdin, 4096)
+        except OSError:  # of a terminal that is closed
+            raise KeyboardInterrupt from None
         self._typed += data
         if data:
             return

@@ -41,7 +41,7 @@ def ask(prompt: str, say: Console) -> str:
     while True:
         try:
             return input(for_encoding(f"{last} ", sys.stdout.encoding))
-        except EOFError:
+        except (EOFError, OSError):  # of a terminal that is closed
             raise KeyboardInterrupt from None
         except UnicodeDecodeError:
             print_text("    that is not text in this terminal's encoding; type it again\n")

@@ -35,12 +35,17 @@ class Memory:
 
     webhook: str | None = None
     interrupted: bool = False
-    """Ctrl-C came while a run was kept: the run had ended, and its verdict stands; nothing more must begin."""
+    """Ctrl-C came while a run was kept, or its terminal was closed: it had ended, and its verdict stands; nothing more
+    must begin."""
 
     @classmethod
     def of(cls, notify: str | None = None) -> Memory:
         """Raises UsageError for what is no URL."""
         return cls(checked(notify))
+
+    def stop(self) -> None:
+        """Nothing more must begin."""
+        self.interrupted = True
 
     def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:
         """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run."""

@@ -42,7 +42,7 @@ from hashidrill.recording.reader import Recording
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.write import judge_and_report, judged, report_of
 from hashidrill.runbooks.verdict import is_rehearsal, rehearsal_verdict
-from hashidrill.util.interrupts import hangups_ignored
+from hashidrill.util.interrupts import finish, when_hung_up
 from hashidrill.verdict import RunVerdict, Verdict, merge
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def _run_one(
     looking: Onlookers = NOBODY, go: Callable[..., Path] | None = None,
 ) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """(exit code, what --json prints) of one run. `looking` gets its events beside the live view."""
-    recording, verdict, report, interrupted = _recorded(resolved, runs_dir, say, plain=plain, looking=looking, go=go)
+    recording, verdict, report, interrupted = _recorded(
+        resolved, runs_dir, say, plain=plain, looking=looking, memory=memory, go=go
+    )
     live.final_summary(say, verdict, recording, report)
     kept = memory.keep(recording, verdict, say)
     code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
@@ -185,7 +187,7 @@ def _run_one(
 
 
 def _recorded(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, looking: Onlookers,
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, looking: Onlookers, memory: Memory,
     go: Callable[..., Path] | None = None,
 ) -> tuple[Recording, RunVerdict, Path | None, bool]:  # fmt: skip
     """One run with its live view, judged and reported, and whether it was interrupted."""
@@ -201,9 +203,9 @@ def _recorded(
         if not stop.args:
             raise
         interrupted, path = True, stop.args[0]
+    when_hung_up(memory.stop)  # the run has ended, and its verdict stands
     recording = Recording(path)
-    with hangups_ignored():
-        verdict, report = judge_and_report(recording, near_to=resolved.path)
+    verdict, report = judge_and_report(recording, near_to=resolved.path)
     events.publish(judged(recording, verdict, report))
     looking.keep_notes(path)
     return recording, verdict, report, interrupted
@@ -218,7 +220,7 @@ def _run_variants(
 
     def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
         del events  # each run has its own live view
-        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, looking=looking)
+        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, looking=looking, memory=memory)
         known[recording.path] = verdict
         memory.keep(recording, verdict, say)
         if interrupted or memory.interrupted:
@@ -322,6 +324,7 @@ def check(
 
     Runs no code from the recording. Names each hypothesis that differs from the one the run used.
     """
+    when_hung_up(finish)
     path = find_recording(recording, runs_dir, comparisons=True)
     if hypotheses is not None:
         check_folder(hypotheses)

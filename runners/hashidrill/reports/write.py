@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from hashidrill.errors import RecordingError
@@ -10,6 +11,7 @@ from hashidrill.judging.judge import stored, with_note, write_verdict
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
+from hashidrill.util.interrupts import PutOff
 from hashidrill.verdict import RunVerdict
 
 
@@ -19,14 +21,17 @@ def judge_and_report(
     """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report).
 
     There is no report of a recording that cannot be read: the verdict, INVALID then, says why. Nor is there one where
-    nothing can be written, on a full disk or beside a recording of somebody else: a note says that.
+    nothing can be written, on a full disk or beside a recording of somebody else: a note says that. A terminal that is
+    closed meanwhile interrupts afterwards.
     """
-    return _reported(recording, write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
+    with PutOff(signal.SIGHUP):
+        return _reported(recording, write_verdict(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
 
 
 def report_of(recording: Recording, verdict: RunVerdict) -> tuple[RunVerdict, Path | None]:
     """As `judge_and_report`, of what was judged already."""
-    return _reported(recording, stored(recording, verdict))
+    with PutOff(signal.SIGHUP):
+        return _reported(recording, stored(recording, verdict))
 
 
 def _reported(recording: Recording, verdict: RunVerdict) -> tuple[RunVerdict, Path | None]:

@@ -5,21 +5,54 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Self
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _HungUp:
+    """The handler of a closed terminal."""
+
+    def __init__(self) -> None:
+        self.act: Callable[[], object] = interrupt
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self.act()
 
 
 @contextlib.contextmanager
-def hangups_ignored() -> Iterator[None]:
-    """In the block, a terminal that is closed ends nothing: verdict and report are still written."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def hangups_interrupt() -> Iterator[None]:
+    """In the block, a terminal that is closed interrupts as Ctrl-C does, until `when_hung_up` says otherwise.
+
+    Under nohup it stays ignored. Only the main thread is interrupted.
+    """
+    before = signal.getsignal(signal.SIGHUP)
+    ours = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
+    if ours:
+        signal.signal(signal.SIGHUP, _HungUp())
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        if ours:
+            signal.signal(signal.SIGHUP, before)
+
+
+def when_hung_up(act: Callable[[], object]) -> None:
+    """From now on, this is done when the terminal is closed; outside of `hangups_interrupt` nothing changes."""
+    handler = signal.getsignal(signal.SIGHUP)
+    if isinstance(handler, _HungUp):
+        handler.act = act
+
+
+def interrupt() -> None:
+    """As Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def finish() -> None:
+    """Nothing: what is done is still judged, written and said, and its exit code is its verdict's."""
 
 
 class PutOff:
@@ -33,16 +66,18 @@ class PutOff:
             except BaseException:
                 process.kill()
 
-    Only the main thread is interrupted: in any other, this does nothing.
+    Only the main thread is interrupted: in any other, this does nothing. `numbers`: the signals; without any, all that
+    interrupt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *numbers: signal.Signals) -> None:
+        self._numbers = numbers or _NUMBERS
         self._before: dict[signal.Signals, Any] = {}
         self._came: list[int] = []
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in _NUMBERS:
+            for number in self._numbers:
                 if callable(before := signal.getsignal(number)):
                     self._before[number] = before
                     signal.signal(number, self._note)

@@ -6,7 +6,9 @@ In this process, with real file descriptors. A new command joins by itself, with
 import errno
 import io
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,9 @@ import typer
 from hashidrill import cli
 from hashidrill.cli import library, output, runs
 from hashidrill.cli.app import app
+from hashidrill.judging import judge
+from hashidrill.live import display as live
+from hashidrill.reports import write
 from hashidrill.testing.recordings import RecordingBuilder
 from places import GOOD, PLAYBOOKS, ROOT
 
@@ -79,8 +84,16 @@ def closed_pipe():
     return Stream(write_end)
 
 
+def closed_terminal():
+    outer, inner = pty.openpty()
+    os.close(outer)
+    return Stream(inner)
+
+
+FILES = ("verdict.json", "report.html", "summary.md")
 WAYS = {
     "closed": lambda: None,
+    "terminal": closed_terminal,
     "full": lambda: Stream("/dev/full"),
     "pipe": closed_pipe,
     "latin-1": lambda: Stream(os.devnull, "latin-1"),
@@ -134,7 +147,7 @@ def test_no_command_fails_by_what_becomes_of_its_output(name, words, here, monke
             path.unlink()
         code, said = called(words, monkeypatch, make())
         assert not re.search(r"Traceback|bug|[\x00-\x08\x0b-\x1f\x7f-\x9f]", said), way
-        lost = way in {"closed", "full"} and usual == 0 and "cannot write to standard output" in said
+        lost = way in {"closed", "full", "terminal"} and usual == 0 and "cannot write to standard output" in said
         assert code == usual or (lost and code == 74), way
 
 
@@ -173,6 +186,65 @@ def test_a_finished_verdict_is_the_exit_code_whatever_became_of_the_terminal(her
         (here / ".hashidrill/runs/20260101-000000-odd/report.html").unlink()
 
 
+def closing(original):
+    """The terminal is closed as this begins."""
+
+    def closes(*words, **more):
+        signal.raise_signal(signal.SIGHUP)
+        return original(*words, **more)
+
+    return closes
+
+
+@pytest.fixture
+def hung_up(monkeypatch):
+    """Call it: from then on the terminal is closed before the verdict, each report and the last lines are written."""
+    places = ((judge, "stored"), (write, "write_html"), (write, "write_markdown"), (live, "final_summary"))
+    return lambda: [monkeypatch.setattr(module, name, closing(getattr(module, name))) for module, name in places]
+
+
+def test_a_terminal_that_closes_takes_no_verdict_with_it(here, monkeypatch, hung_up):
+    recording = here / ".hashidrill/runs/20260101-000000-odd"
+    usual, _ = called(["check", "last"], monkeypatch, Stream(os.devnull))
+    for name in FILES:
+        (recording / name).unlink()
+    hung_up()
+    assert called(["check", "last"], monkeypatch, closed_terminal())[0] == usual
+    assert all((recording / name).is_file() for name in FILES)
+
+
+def test_nor_of_a_run_that_has_ended_and_no_other_run_begins(here, monkeypatch, hung_up):
+    recording, begun = here / ".hashidrill/runs/20260101-000000-odd", []
+
+    def run(resolved, **_more):
+        begun.append(resolved.name)
+        return recording
+
+    monkeypatch.setattr(runs, "run_experiment", run)
+    usual, _ = called(["run", GOOD], monkeypatch, Stream(os.devnull))
+    begun.clear()
+    hung_up()
+    code, _ = called(["run", GOOD, GOOD], monkeypatch, closed_terminal())
+    assert (code, len(begun)) == (130, 1), "the second one was not run"
+    assert all((recording / name).is_file() for name in FILES)
+    assert called(["run", GOOD], monkeypatch, closed_terminal())[0] == usual
+
+
+def test_elsewhere_a_terminal_that_closes_interrupts_as_ctrl_c_does(here, monkeypatch):
+    monkeypatch.setattr(library, "rows_of", lambda *_: signal.raise_signal(signal.SIGHUP))
+    assert called(["list"], monkeypatch, Stream(os.devnull))[0] == 130
+
+
+def test_a_package_that_is_missing_is_no_verdict(tmp_path):
+    program = "import sys; sys.modules['typer'] = None\nfrom hashidrill.cli import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 70
+    assert "Traceback" not in done.stderr
+
+
 def test_a_bug_is_no_verdict_and_says_where_its_traceback_is(here, monkeypatch):
     monkeypatch.setattr(library, "rows_of", lambda *_: {}["x"])
     code, said = called(["list"], monkeypatch, Stream(os.devnull))
@@ -195,6 +267,9 @@ def test_a_bug_is_no_verdict_and_says_where_its_traceback_is(here, monkeypatch):
         (RecursionError(), 70),
         (MemoryError(), 70),
         (KeyboardInterrupt(), 130),
+        (BaseExceptionGroup("of tasks", [KeyboardInterrupt()]), 130),
+        (BaseExceptionGroup("of tasks", [GeneratorExit()]), 70),
+        (GeneratorExit(), 70),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from hashidrill.util.interrupts import PutOff
+from hashidrill.util.interrupts import PutOff, hangups_interrupt, interrupt, when_hung_up
 
 
 @pytest.fixture
@@ -76,3 +76,26 @@ def test_in_another_thread_it_changes_nothing():
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]
+
+
+def test_a_closed_terminal_interrupts_until_something_else_is_said():
+    before, came = signal.getsignal(signal.SIGHUP), []
+    with hangups_interrupt():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGHUP)
+        when_hung_up(lambda: came.append("closed"))
+        with PutOff(signal.SIGHUP):
+            signal.raise_signal(signal.SIGHUP)
+            assert came == []
+        assert came == ["closed"]
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_under_nohup_it_is_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with hangups_interrupt():
+            when_hung_up(interrupt)
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
