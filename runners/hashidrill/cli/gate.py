@@ -41,6 +41,7 @@ from hashidrill.provision import binaries
 from hashidrill.provision.packages import allow_installing
 from hashidrill.registry import near
 from hashidrill.units import Duration
+from hashidrill.util.interrupts import finish, when_hung_up
 
 _INTERRUPTED = 130
 OUTPUT = Path(".hashidrill/gate")
@@ -291,9 +292,10 @@ def _notes(say: Console) -> Subscriber:
 
 
 def _tell(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
+    when_hung_up(finish)
+    write_all(result, output)
     for line in verdict_lines(result):
         live.say(say, line)
-    write_all(result, output)
     live.say(say, f"report: {output / 'report.html'}")
     if as_json:
         print_json(as_document(result))

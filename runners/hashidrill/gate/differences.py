@@ -22,8 +22,8 @@ class LeftOut:
     why: str
     differs: bool
     """Whether the two sides disagree about it: what the gate then says nothing about."""
-    acts: bool = False
-    """Whether what the datacenter does may depend on it."""
+    harmless: bool = False
+    """Whether what the datacenter does cannot depend on it; left_out.yaml must say so."""
 
     @property
     def shown(self) -> str:
@@ -81,7 +81,7 @@ class Differences:
     @property
     def untested(self) -> list[str]:
         """Keys that differ, that may change what the datacenter does, and that no gate tests."""
-        return [each.shown for each in self.left_out if each.differs and each.acts]
+        return [each.shown for each in self.left_out if each.differs and not each.harmless]
 
     @property
     def keys(self) -> list[str]:
@@ -128,7 +128,7 @@ def differences(baseline: Configuration, candidate: Configuration, *, role: str 
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if group := _left_out(product, key):
-            left.append(LeftOut(key, str(group["why"]), not same(old, new), bool(group.get("acts"))))
+            left.append(LeftOut(key, str(group["why"]), not same(old, new), group.get("harmless") is True))
         elif not same(old, new):
             changes.append(Change(key, old, new, candidate.place(key) or baseline.place(key)))
     kept = tuple(_kept(product, side.settings) for side in (baseline, candidate))

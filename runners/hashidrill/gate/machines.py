@@ -57,9 +57,9 @@ def _change_case(result: Result) -> Element:
     if failing := result.audit.failing:
         failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in failing)))
         failure.text = _xml("\n".join(RULES[each.rule_id].fix for each in failing))
-    elif result.verdict is GateVerdict.CANNOT_TELL and result.verdict not in [
-        ran.outcome.verdict for ran in result.ran
-    ]:
+    elif result.verdict is GateVerdict.CANNOT_TELL and (
+        result.untested or result.verdict not in [ran.outcome.verdict for ran in result.ran]
+    ):
         SubElement(case, "error", message=_xml("; ".join(result.reasons)))
     nothing = "nothing that can be compared differs"
     said = [*map(str, result.differences.changes), *(line for ran in result.ran for line in ran.outcome.without)]

@@ -45,6 +45,7 @@ def change_lines(result: Result) -> Iterator[str]:
     for change in found.changes:
         yield f"  {change}" + (f"  ({change.place})" if change.place else "")
     yield from left_out_lines(found.left_out)
+    yield from (f"{each}; so this gate finds a regression, or cannot tell" for each in result.untested)
     for each in result.audit.findings:
         new = "new: " if each in result.audit.new else ""
         yield f"audit: {new}{each.path}:{each.place.line}: {each.severity.word} {each.rule_id} {each.message}"
@@ -76,7 +77,7 @@ def verdict_lines(result: Result) -> Iterator[str]:
         yield from (f"  {each.title}: {_slo_words(each)}" for each in ran.outcome.slos)
         yield from (f"  {figure_line(each)}: {_figure_words(each)}" for each in ran.outcome.figures)
     if result.not_run:
-        known = result.verdict in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}
+        known = result.tested in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}
         why = "the answer was known" if known else "there was no time"
         yield f"not run, {why}: {', '.join(member.name for member in result.not_run)}"
     yield f"{result.verdict.value.upper()} after {human_duration(result.seconds)}"

@@ -68,13 +68,19 @@ class Result:
 
     @property
     def verdict(self) -> GateVerdict:
+        """A regression is one; short of that, what was tested says nothing of what was not."""
         if self.audit.failing:
             return GateVerdict.REGRESSION
-        found = GateVerdict.NO_CHANGE if self.equal else whole(each.outcome for each in self.ran)
-        if found is GateVerdict.NO_CHANGE and self.differences.untested:
-            return GateVerdict.CANNOT_TELL
-        known = {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}
-        return GateVerdict.CANNOT_TELL if self.interrupted and found not in known else found
+        found = self.tested
+        if found is GateVerdict.REGRESSION:
+            return found
+        stopped = self.interrupted and found is not GateVerdict.NO_CHANGE
+        return GateVerdict.CANNOT_TELL if stopped or self.untested else found
+
+    @property
+    def tested(self) -> GateVerdict:
+        """What the experiments say, of what they tested."""
+        return GateVerdict.NO_CHANGE if self.equal else whole(each.outcome for each in self.ran)
 
     @property
     def not_run(self) -> list[Member]:
@@ -88,26 +94,34 @@ class Result:
         return mattering or self.differences.changes
 
     @property
-    def _untested(self) -> list[str]:
-        """What differs beside what was compared."""
+    def untested(self) -> list[str]:
+        """What differs, may matter, and was not tested."""
         keys = self.differences.untested
-        return [f"differs, and no gate tests it: {', '.join(keys)}"] if keys else []
+        said = [f"differs, and no gate tests it: {', '.join(keys)}"] if keys else []
+        if not self.ran or self.tested in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}:  # the rest need not run
+            return said
+        done = {key for each in self.ran for key in each.member.mattering}
+        late = dict.fromkeys(key for each in self.not_run for key in each.mattering if key not in done)
+        return said + ([f"differs, and there was no time for what matters for it: {', '.join(late)}"] if late else [])
 
     @property
     def reasons(self) -> list[str]:
         """Why the verdict is what it is, one line each."""
         if self.audit.failing:
             return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
+        tested, untested = self.tested, self.untested
         if self.equal:
-            return ["nothing that can be compared differs, and nothing ran", *self._untested]
+            return [*untested, "nothing that can be compared differs, and nothing ran"]
         said = ["it was interrupted"] if self.interrupted and self.verdict is not GateVerdict.NO_CHANGE else []
+        if untested and tested in {GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION}:
+            said.append(f"what was tested: {tested}")
         said += dict.fromkeys(line for each in self.ran for line in each.outcome.without)
         for each in self.ran:
             outcome = each.outcome
-            if outcome.verdict is self.verdict:
+            if outcome.verdict is tested:
                 lines = {
                     GateVerdict.REGRESSION: outcome.regressions, GateVerdict.CANNOT_TELL: outcome.unsure,
                     GateVerdict.IMPROVEMENT: outcome.improvements,
-                }.get(self.verdict, [])  # fmt: skip
+                }.get(tested, [])  # fmt: skip
                 said += [f"{each.member.name}: {line}" for line in lines]
-        return said + self._untested
+        return said + untested if tested is GateVerdict.REGRESSION else untested + said

@@ -141,7 +141,7 @@ class TestLies:
     def test_a_key_that_no_gate_tests_beside_it(self, gate):
         result = gate("", f'{LOG}\nacl {{ default_policy = "deny" }}')
         assert result.verdict is GateVerdict.CANNOT_TELL
-        assert result.reasons[-1] == "differs, and no gate tests it: acl.default_policy"
+        assert result.reasons[0] == "differs, and no gate tests it: acl.default_policy"
         assert "<error" in as_junit(result)
 
 

@@ -26,7 +26,7 @@ from hashidrill.gate.machines import as_junit
 from hashidrill.gate.pages import as_markdown
 from hashidrill.gate.playing import Plan, _known, play_all, sides_of
 from hashidrill.gate.result import Audited, Ran, Result
-from hashidrill.gate.suite import key_map, picked, suite
+from hashidrill.gate.suite import Picked, key_map, picked, suite
 from hashidrill.gate.verdict import GateVerdict, Outcome, Slo, SloState, figure_line, slos_of
 from hashidrill.util.redaction import Redactor
 from hashidrill.verdict import Finding, Judgement, RunVerdict
@@ -368,6 +368,23 @@ class TestWhatIsMissing:
         assert any(line.startswith("kv-writes.errors") for line in found.regressions)
 
 
+UNTESTED = {
+    "acl.default_policy": ('acl { default_policy = "allow" }', 'acl { default_policy = "deny" }'),
+    "ports.grpc": ("ports { grpc = 8502 }", "ports { grpc = -1 }"),
+    "retry_join": ('retry_join = ["10.0.0.1"]', 'retry_join = ["10.0.0.9"]'),
+    "encrypt": ('encrypt = "swordfish-1"', 'encrypt = "swordfish-2"'),
+    "tls.defaults.verify_incoming": ("tls { defaults { verify_incoming = true } }", ""),
+    "data_dir": ('data_dir = "/opt/consul"', 'data_dir = "/srv/consul"'),
+    "client_addr": ('client_addr = "0.0.0.0"', 'client_addr = "127.0.0.1"'),
+    "node_meta.team": ('node_meta { team = "a" }', 'node_meta { team = "b" }'),
+}
+TESTED = {
+    "nothing": Outcome(ONE, rounds=1, without=("x: no change",), no_change=True),
+    "held": Outcome(ONE, slos=(Slo("x", ((True, True),) * 3),), rounds=3),
+}
+"""What the experiments say of a key that they did test."""
+
+
 class TestWhatNoRunShows:
     def test_a_file_that_goes_is_audited_by_what_it_leaves(self, tmp_path):
         for side in ("before", "after"):
@@ -390,8 +407,8 @@ class TestWhatNoRunShows:
             sides.append(configuration("consul", sources_of([tmp_path / f"{policy}.hcl"])))
         result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
         assert result.verdict is GateVerdict.CANNOT_TELL
-        assert result.reasons[0] == "nothing that can be compared differs, and nothing ran"
-        assert result.reasons[1] == "differs, and no gate tests it: acl.default_policy"
+        assert result.reasons[0] == "differs, and no gate tests it: acl.default_policy"
+        assert result.reasons[1] == "nothing that can be compared differs, and nothing ran"
         assert 'errors="1"' in as_junit(result)
 
     def test_a_gossip_key_that_changes_is_told_without_its_value(self, tmp_path):
@@ -401,7 +418,7 @@ class TestWhatNoRunShows:
             sides.append(configuration("consul", sources_of([tmp_path / f"{key}.hcl"])))
         result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
         assert result.verdict is GateVerdict.CANNOT_TELL
-        assert result.reasons[1] == "differs, and no gate tests it: encrypt (a secret)"
+        assert result.reasons[0] == "differs, and no gate tests it: encrypt (a secret)"
         assert "swordfish" not in as_markdown(result) + as_junit(result) + as_text(result)
 
     def test_a_key_that_only_says_which_agent_it_is_changes_nothing(self, tmp_path):
@@ -413,16 +430,58 @@ class TestWhatNoRunShows:
         assert result.verdict is GateVerdict.NO_CHANGE
         assert result.reasons == ["nothing that can be compared differs, and nothing ran"]
 
-    def test_what_no_gate_tests_is_named_beside_what_was_tested(self, tmp_path, outcome):
-        sides = []
-        for policy, number in (("allow", 3), ("deny", 4)):
-            file = tmp_path / f"{policy}.hcl"
-            file.write_text(f'acl {{ default_policy = "{policy}" }}\nperformance {{ raft_multiplier = {number} }}')
-            sides.append(configuration("consul", sources_of([file])))
+    @pytest.mark.parametrize("key", UNTESTED)
+    @pytest.mark.parametrize("tested", ["", "nothing", "held"])
+    def test_a_tested_key_never_hides_one_that_no_gate_tests(self, tmp_path, key, tested):
+        """Alone, beside a change without effect, and beside one that was measured and is no regression."""
         [member] = suite([ONE], "consul")
-        result = Result(("a", "b"), ("", ""), differences(*sides), Audited(), ran=(Ran(member, outcome()),))
-        assert result.verdict is GateVerdict.NO_REGRESSION
-        assert result.reasons == ["differs, and no gate tests it: acl.default_policy"]
+        ran = (Ran(member, TESTED[tested]),) if tested else ()
+        log = ('log_level = "INFO"\n', 'log_level = "WARN"\n') if tested else ("", "")
+        sides = []
+        for number, value in enumerate(UNTESTED[key]):
+            file = tmp_path / f"{number}.hcl"
+            file.write_text(f"{log[number]}{value}")
+            sides.append(configuration("consul", sources_of([file])))
+        result = Result(("a", "b"), ("", ""), differences(*sides), Audited(), ran=ran)
+        assert (result.verdict, result.verdict.exit_code) == (GateVerdict.CANNOT_TELL, 3)
+        assert result.reasons[0].startswith(f"differs, and no gate tests it: {key}")
+        assert ("what was tested: no regression" in result.reasons) == (tested == "held")
+        assert 'errors="1"' in as_junit(result)
+        assert as_markdown(result).splitlines()[2].startswith("- differs, and no gate tests it: ")
+
+    def test_a_regression_is_one_whatever_else_was_not_tested(self, tmp_path):
+        [member] = suite([ONE], "consul")
+        broken = Outcome(ONE, slos=(Slo("x", ((True, False),) * 2),), rounds=2)
+        sides = []
+        for number, policy in enumerate(("allow", "deny")):
+            file = tmp_path / f"{number}.hcl"
+            file.write_text(f'acl {{ default_policy = "{policy}" }}')
+            sides.append(configuration("consul", sources_of([file])))
+        result = Result(("a", "b"), ("1", "2"), differences(*sides), Audited(), ran=(Ran(member, broken),))
+        assert result.verdict is GateVerdict.REGRESSION
+        assert result.reasons[-1] == "differs, and no gate tests it: acl.default_policy"
+
+    def test_a_key_whose_experiments_there_was_no_time_for_is_not_hidden_by_one_that_was_tested(self):
+        members = suite(["raft/slow-leader-disk", "raft/killed-leader"], "consul")
+        one, other = (replace(each, mattering=(key,)) for each, key in zip(members, ("a.x", "b.y"), strict=True))
+        config = configuration("consul", [])
+        result = Result(
+            ("a", "b"), ("1.1.1", "1.1.2"), differences(config, config), Audited(),
+            picked=Picked((one,), (other,), ()), ran=(Ran(one, TESTED["held"]),),
+        )  # fmt: skip
+        assert result.verdict is GateVerdict.CANNOT_TELL
+        assert result.reasons[0] == "differs, and there was no time for what matters for it: b.y"
+        both = replace(result, picked=Picked((one,), (replace(other, mattering=("a.x",)),), ()))
+        assert both.verdict is GateVerdict.NO_REGRESSION
+
+    @pytest.mark.parametrize("product", ["consul", "nomad", "vault"])
+    def test_a_key_that_is_left_out_matters_unless_the_table_says_otherwise(self, product, monkeypatch):
+        """One that is added to the table without care keeps a gate from passing."""
+        groups = [{"why": "a reason that somebody wrote", "keys": ["new_key"]}]
+        monkeypatch.setattr("hashidrill.gate.differences.shipped", lambda _name: {product: groups})
+        config = configuration(product, [])
+        found = differences(replace(config, settings={"new_key": 1}), replace(config, settings={"new_key": 2}))
+        assert found.untested == ["new_key"]
 
     @pytest.mark.parametrize(
         ("product", "before", "after"),
@@ -440,7 +499,7 @@ class TestWhatNoRunShows:
             sides.append(configuration(product, sources_of([tmp_path / f"{name}.hcl"])))
         result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
         assert result.verdict is GateVerdict.CANNOT_TELL
-        assert result.reasons[1].startswith("differs, and no gate tests it: ")
+        assert result.reasons[0].startswith("differs, and no gate tests it: ")
 
     def test_a_gate_that_was_interrupted_says_of_no_change_that_it_is_none(self, tmp_path):
         found = Outcome("x", figures=(of_figure(one=[1.0] * 3, other=[1.0] * 3),), rounds=3)
