@@ -227,7 +227,8 @@ def _runs(recording: Recording, client: str) -> list[Run]:
     """Every operation with its attempts, matched by the operation that an attempt names, otherwise by time.
 
     Operations that the end of the loads cut off are left out: nobody knows what they would have done next. Raises
-    HypothesisInvalidError when operations overlap and attempts do not name theirs.
+    HypothesisInvalidError when operations overlap and attempts do not name theirs. What an operation sends without any
+    fault is known by one that had none, of a usual length.
     """
     operations, attempts = _load(recording, client), _attempts(recording, client)
     by_key = {key: index for index, key in enumerate(operations.keys)}
@@ -237,13 +238,18 @@ def _runs(recording: Recording, client: str) -> list[Run]:
         index = by_key.get(attempt.operation) if attempt.operation else _by_time(client, operations, attempt)
         if index is not None:
             mine[index].append(attempt)
+    every = [tuple(sorted(each, key=lambda attempt: attempt.start_ns)) for each in mine]
+    clean = sorted(
+        (each for index, each in enumerate(every) if operations.ok[index] and not any(one.fault for one in each)),
+        key=len,
+    )
+    plain = clean[len(clean) // 2] if clean else ()
     return [
         Run(
-            tuple(sorted(each, key=lambda attempt: attempt.start_ns)), bool(operations.ok[index]),
-            operations.outcome[index] != "unknown", int(operations.start_ns[index]), int(operations.end_ns[index]),
-            note=operations.errors[index],
+            each, bool(operations.ok[index]), operations.outcome[index] != "unknown", int(operations.start_ns[index]),
+            int(operations.end_ns[index]), plain, note=operations.errors[index],
         )
-        for index, each in enumerate(mine) if not cut_off[index]
+        for index, each in enumerate(every) if not cut_off[index]
     ]  # fmt: skip
 
 

@@ -19,6 +19,8 @@ def bin_folder():
 
 EVERYDAY = ("requests-bare", "go-net-http", "curl", "curl-retry", "go-retryablehttp", "wget", "tight-loop", "put-again")
 """What people have, good and bad; the whole matrix takes minutes."""
+AGAIN = ("post-new-key", "put-nonce", "cache-buster")
+"""Whose attempts are not alike."""
 ALONE = ("random-gap", "long-gap", "curl-retry", "requests-retry-total", "put-again")
 
 
@@ -27,6 +29,17 @@ def test_the_verdicts_on_everyday_clients_are_right(consul, bin_folder, tell):
     """All but jitter, which a busy machine cannot tell; then its verdict is INVALID, and says so."""
     clients = [client for client in JUDGED if client.name in EVERYDAY]
     assert len(clients) == len(EVERYDAY)
+    matrix = asyncio.run(confusion(consul.path, bin_folder, clients))
+    for line in matrix.lines():
+        tell(line)
+    assert not matrix.troubles
+    assert [text for name, text in matrix.wrong if name != "jitter"] == []
+    assert sum(matrix.right.values()) > 20 * len(clients)
+
+
+@pytest.mark.long
+def test_a_request_is_known_again_whatever_differs_in_it(consul, bin_folder, tell):
+    clients = [client for client in JUDGED if client.name in AGAIN]
     matrix = asyncio.run(confusion(consul.path, bin_folder, clients))
     for line in matrix.lines():
         tell(line)

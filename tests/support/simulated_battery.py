@@ -34,6 +34,8 @@ class Model:
     retry_after_only: bool = False
     """It retries what has a Retry-After, and nothing else."""
     method: str = "GET"
+    sends: Callable[[random.Random, int], dict] = lambda _chance, _number: {}
+    """`sends(chance, n)`: what that attempt (from 0) has of its own, such as its path, key or body."""
     expected: dict[tuple[str, str], str] = field(default_factory=dict)
     """What is right, where that is not what `retries_on` says."""
 
@@ -81,16 +83,21 @@ class SimulatedBattery(Battery):
                 fault = plan.faults[0]
             given += bool(fault)
             about, told = FAULTS.get(fault), None
-            lasts_s = model.timeout_s if fault in {"hang", "slow-body"} else 0.001
+            hangs = fault in {"hang", "slow-body"}
+            lasts_s = min(model.timeout_s, max(0.0, deadline_s - now_s)) if hangs else 0.001
             if about is not None and about.retry_after:
                 told = retry_after_s + (chance.random() if about.retry_after == "date" else 0.0)
+            noted = {"path": "/v1/kv/x", **model.sends(chance, len(seen))}
             seen.append(
                 Attempt(
-                    round(now_s * _NS), round((now_s + lasts_s) * _NS), 1, reused, model.method, "/v1/kv/x",
+                    round(now_s * _NS), round((now_s + lasts_s) * _NS), 1, reused, model.method, **noted,
                     fault=fault, status=about.status if about else 200, upstream=about is None, retry_after_s=told,
                 )
             )  # fmt: skip
             now_s += lasts_s
+            if hangs and now_s >= deadline_s:
+                stopped, ok = f"after {deadline_s:g}s", False
+                break
             ok, retry = not fault, retry + 1
             if ok or not _retried(model, fault) or retry > model.retries:
                 break
@@ -100,10 +107,10 @@ class SimulatedBattery(Battery):
             now_s += model.gap(chance, retry, told) + chance.expovariate(1000)
             stopped = f"after {deadline_s:g}s" if now_s > deadline_s else ""
         end_s = min(now_s, deadline_s)
-        usual = {seen[0].what: 1}
+        plain = self._measured.plain.attempts if self._measured.plain is not None else ()
         cpu_s = 0.1 + _WORK_S * len(seen) + chance.uniform(0, 0.002)
         return Run(
-            tuple(seen), ok, not stopped, 0, round(end_s * _NS), usual, cpu_s, stopped or f"exit status {1 - ok}"
+            tuple(seen), ok, not stopped, 0, round(end_s * _NS), plain, cpu_s, stopped or f"exit status {1 - ok}"
         )
 
 

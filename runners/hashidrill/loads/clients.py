@@ -33,6 +33,7 @@ from hashidrill.loads.base import BaseLoad
 from hashidrill.loads.invoker import as_invoker
 from hashidrill.loads.schedule import OpenLoop, Reply
 from hashidrill.registry import CLIENT
+from hashidrill.retry.attempts import header_in
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run, unrunnable
 from hashidrill.retry.plans import Moment, WithProbability
 from hashidrill.retry.tap import Tap
@@ -135,7 +136,11 @@ class ClientLoad(BaseLoad):
     def _tap(self, operation: str = "", on_attempt: Callable[[Attempt], None] | None = None) -> Tap:
         host = self.context.local_address or "127.0.0.1"
         begun = self._begun if on_attempt is not None else None  # what a fault tries out is not the client's
-        return Tap(self._upstream, self.faults, host=host, operation=operation, on_attempt=on_attempt, on_begin=begun)
+        said_in = header_in(self._environment)
+        return Tap(
+            self._upstream, self.faults, host=host, operation=operation, said_in=said_in, on_attempt=on_attempt,
+            on_begin=begun,
+        )  # fmt: skip
 
     def _begun(self, start_ns: int) -> Callable[[], None]:
         waiting = self.context.attempts_waiting

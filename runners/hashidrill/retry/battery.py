@@ -17,13 +17,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from hashidrill.errors import FaultError
 from hashidrill.retry import catalogue, reference_client
-from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.retry.attempts import Attempt, DoubtError, Run, header_in
 from hashidrill.retry.authority import server_side
 from hashidrill.retry.command import CommandError, Ended, pointed_at, run
 from hashidrill.retry.measured import Measured, Settings
@@ -70,6 +71,7 @@ class Battery:
         self._may_seed = may_seed
         self._say = say or (lambda _text: None)
         self._measured = Measured(self.command, self.settings)
+        self._said_in = header_in(self.settings.environment)
         certificate = self.settings.certificate
         self._tls = None if certificate is None else server_side(certificate)
 
@@ -79,7 +81,8 @@ class Battery:
         measured = self._measured
         if not measured.long_running:
             await _all([*(self._once(fault) for fault in self._faults_once()), self._reused(), self._retry_after()])
-            await self._timing()
+            with contextlib.suppress(DoubtError):  # the verdicts meet it too
+                await self._timing()
         if measured.blocking and self.settings.wants("index-backwards"):
             measured.backwards = await self._one(First("index-backwards"))
         return measured
@@ -113,8 +116,6 @@ class Battery:
                 f"{name}: without any fault it fails already ({ended.note}; it was answered"
                 f" {', '.join(map(str, said))}): nothing can be said about its retries." + _quoted(ended)
             )
-        for attempt in tap.attempts:
-            self._measured.usual[attempt.what] = self._measured.usual.get(attempt.what, 0) + 1
 
     async def _seed(self, tap: Tap) -> bool:
         """Put the KV keys there that were asked for and are not. Whether there were any."""
@@ -147,7 +148,7 @@ class Battery:
             return
         if fault in catalogue.LASTING and self.settings.wants(fault):
             self._measured.lasting[fault] = []
-            if self._measured.once[fault].retries:
+            if not self._measured.once[fault].doubt and self._measured.once[fault].retries:
                 await self._lasting(fault)
             else:  # what is not tried again once is not tried again for ever
                 self._measured.lasting[fault] = [self._measured.once[fault]]
@@ -178,7 +179,7 @@ class Battery:
         return run
 
     async def _unresolved(self) -> Run:
-        tap = Tap(self._upstream, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S)
+        tap = self._tap(Nothing())
         async with tap, NameServer(1, lambda: tap.unseen("dns")) as names:
             url = tap.url.replace("127.0.0.1", NAME)
             command, environment = pointed_at(self.command, url, self.settings.environment)
@@ -246,7 +247,8 @@ class Battery:
         tls = "tls:" if self.settings.certificate else ""
         timed: list[Run] = []
         reference: list[Run] = []
-        async with TimedTaps([f"{tls}{fault}"] * count + ["503"] * count, self.settings.certificate) as taps:
+        faults = [f"{tls}{fault}"] * count + ["503"] * count
+        async with TimedTaps(faults, self.settings.certificate, said_in=self._said_in) as taps:
 
             async def mine(number: int) -> None:
                 timed.append(await self._timed(taps, number))
@@ -267,7 +269,9 @@ class Battery:
 
         deadline_s = self.settings.deadline_s
         ended = await self._started(taps.first[number], command, environment, deadline_s, enough, timed=True)
-        return self._run_of(ended, seen)
+        # a process salts its fingerprints: those of the bodies are not to be compared with ours
+        plain = self._measured.plain.attempts if self._measured.plain is not None else ()
+        return replace(self._run_of(ended, seen), plain=tuple(replace(each, body="") for each in plain))
 
     async def _reference(self, taps: TimedTaps, number: int, gaps_s: Sequence[float]) -> Run:
         command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), taps.urls[number]]
@@ -285,7 +289,7 @@ class Battery:
     async def _ended(
         self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S
     ) -> tuple[Ended, Tap]:
-        tap = Tap(self._upstream, plan, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s)
+        tap = self._tap(plan, retry_after_s)
 
         def enough() -> str:
             return f"after {len(tap.attempts)} attempts" if len(tap.attempts) >= attempts else ""
@@ -294,6 +298,12 @@ class Battery:
             command, environment = pointed_at(self.command, tap.url, self.settings.environment)
             deadline_s, stop_when = self.settings.deadline_s, enough if attempts else None
             return await self._started(tap.first_attempt, command, environment, deadline_s, stop_when), tap
+
+    def _tap(self, plan: Plan, retry_after_s: int = catalogue.RETRY_AFTER_S) -> Tap:
+        return Tap(
+            self._upstream, plan, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s,
+            said_in=self._said_in,
+        )  # fmt: skip
 
     async def _started(
         self,
@@ -328,9 +338,10 @@ class Battery:
             raise
 
     def _run_of(self, ended: Ended, attempts: Sequence[Attempt]) -> Run:
+        plain = self._measured.plain
         return Run(
-            tuple(attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns, self._measured.usual,
-            ended.cpu_s, ended.note,
+            tuple(attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns,
+            plain.attempts if plain is not None else (), ended.cpu_s, ended.note,
         )  # fmt: skip
 
 

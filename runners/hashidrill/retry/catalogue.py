@@ -198,9 +198,9 @@ _VERDICTS = [
     VerdictClass(
         "idempotent_only",
         "PASS: a POST, PATCH or plain PUT is not sent again after an ambiguous fault, unless it carries an idempotency"
-        " key, a precondition, or Consul's cas, acquire or release. FAIL: it is.",
+        " key that is the same in each attempt, a precondition, or Consul's cas, acquire or release. FAIL: it is.",
         "the command sent no such write (a GET, HEAD or DELETE may be replayed; a write with a key may be as well),"
-        " or was still at work at the deadline",
+        " its precondition changed from one attempt to the next, or it was still at work at the deadline",
         "RFC 9110 section 9.2.2; Consul KV API",
         AMBIGUOUS_WRITES,
     ),

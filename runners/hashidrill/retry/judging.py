@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hashidrill.retry import catalogue, timing
-from hashidrill.retry.attempts import Run
+from hashidrill.retry.attempts import DoubtError, Run
 from hashidrill.retry.battery import Battery, Say
 from hashidrill.retry.consul_clients import watch_resets
 from hashidrill.retry.judged import Judged, not_for_it, unknown
@@ -69,7 +69,10 @@ def _on_one_fault(measured: Measured, name: str, fault: str) -> Judged:
         return unknown(name, fault, reason)
     if measured.long_running and name != "watch_resets":
         return not_for_it(name, fault, "it runs on and on: only its watches can be judged by the battery")
-    one = _JUDGES[name](measured, fault)
+    try:
+        one = _JUDGES[name](measured, fault)
+    except DoubtError as doubt:
+        return unknown(name, fault, str(doubt))
     if also := measured.settings.baselines(name):
         text = f"{one.text} (run too, to compare with: {', '.join(also)})"
         return replace(one, text=text, evidence={**one.evidence, "also_run": also})
@@ -135,6 +138,9 @@ def _timed(measured: Measured, name: str) -> list[Judged]:
     if not wanted:
         return []
     fault = measured.timed_fault or wanted[0]
+    doubts = [run.doubt for runs in (*measured.lasting.values(), measured.timed) for run in runs if run.doubt]
+    if doubts:
+        return [unknown(name, fault, doubts[0])]
     if not measured.timed:
         return [not_for_it(name, fault, f"it retries neither after {' nor after '.join(wanted)}: there are no gaps")]
     return [_TIMING[name](measured, fault)]

@@ -39,7 +39,6 @@ class Measured:
 
     command: list[str]
     settings: Settings
-    usual: dict[tuple[str, str], int] = field(default_factory=dict)
     plain: Run | None = None
     long_running: bool = False
     once: dict[str, Run] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hashidrill.retry.attempts import SECOND, Attempt, Run, is_ambiguous
+from hashidrill.retry.attempts import SECOND, Attempt, DoubtError, Run, is_ambiguous
 from hashidrill.retry.catalogue import MOST_RETRIES, UNBOUNDED_ATTEMPTS
 from hashidrill.retry.judged import Judged, failed, not_for_it, passed, unknown
 
@@ -21,10 +21,10 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
     faulted = [run for run in runs if run.faulted]
     if not faulted:
         return unknown("present", fault, "no attempt failed this way", operations=len(runs))
-    if is_ambiguous(fault) and (write := _unkeyed(faulted)):
-        return not_for_it(
-            "present", fault, f"{_named(write)} has no key: sending it again would be wrong (see idempotent_only)"
-        )
+    if is_ambiguous(fault) and (write := next((run for run in faulted if run.unkeyed), None)):
+        key = "a key that is not the same in each attempt" if write.changed_key else "no key"
+        text = f"{_named(write.faulted[0])} has {key}: sending it again would be wrong (see idempotent_only)"
+        return not_for_it("present", fault, text)
     single = [run for run in faulted if not run.retries]
     ok = sum(run.ok for run in faulted)
     evidence = {
@@ -115,30 +115,47 @@ def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
     faulted = [run for run in runs if run.faulted]
     if not faulted:
         return unknown("idempotent_only", fault, "no attempt failed this way")
-    writes = [run for run in faulted if run.faulted[0].needs_a_key]
+    writes = [run for run in faulted if run.unkeyed]
     if not writes:
+        _check_doubts(faulted)
         harmless = _named(faulted[0].faulted[0])
         return not_for_it("idempotent_only", fault, f"{harmless} may be sent twice: no write without a key was sent")
     over = [run for run in writes if _waited_s(run, run.faulted[0]) is not None]
     if not over:
         return not_for_it("idempotent_only", fault, "it was still waiting at the deadline: nothing to replay yet")
-    replayed = [run for run in over if run.retries]
+    replayed = [run for run in over if not run.doubt and run.retries]
+    certain = [run for run in replayed if not _precondition_changed(run)]
     first = _named(over[0].faulted[0])
-    applied = sum(attempt.upstream for run in replayed for attempt in run.at())
     evidence = {"writes": len(over), "replayed": len(replayed), "request": first}
-    if not replayed and not all(run.ended for run in over):
-        text = f"{first} was sent once, but the client was still at work at the deadline"
-        return unknown("idempotent_only", fault, text, **evidence)
-    if replayed:
-        text = f"{first} was sent {1 + max(run.retries for run in replayed)} times without a key"
+    if certain:
+        applied = sum(attempt.upstream for run in certain for attempt in run.at())
+        how = "with another key each time" if any(run.changed_key for run in certain) else "without a key"
+        text = f"{first} was sent {1 + max(run.retries for run in certain)} times {how}"
         if applied:
             text += f", and applied {applied} times"
         return failed("idempotent_only", fault, text, applied=applied, **evidence)
-    return passed("idempotent_only", fault, f"{first} was sent once", **evidence)
+    _check_doubts(over)
+    if replayed:
+        old, new = replayed[0].changed_key or ("", "")
+        text = f"{first} was sent with {old}, then with {new}: nothing says whether the first one was applied"
+    elif not all(run.ended for run in over):
+        text = f"{first} was sent once, but the client was still at work at the deadline"
+    else:
+        return passed("idempotent_only", fault, f"{first} was sent once", **evidence)
+    return unknown("idempotent_only", fault, text, **evidence)
 
 
-def _unkeyed(runs: Sequence[Run]) -> Attempt | None:
-    return next((run.faulted[0] for run in runs if run.faulted[0].needs_a_key), None)
+def _check_doubts(runs: Sequence[Run]) -> None:
+    """Raises DoubtError."""
+    for run in runs:
+        if run.doubt:
+            raise DoubtError(run.doubt)
+
+
+def _precondition_changed(run: Run) -> bool:
+    """A precondition may have been read again. An idempotency key that changes is none."""
+    changed = run.changed_key
+    return changed is not None and all(changed) and not any(each.idempotency_key for each in run.at())
 
 
 def _named(attempt: Attempt) -> str:

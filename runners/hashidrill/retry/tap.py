@@ -24,14 +24,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import h11
 
-from hashidrill.retry.attempts import Attempt, replay_key
+from hashidrill.retry.attempts import HEADER, Attempt, replay_key
 from hashidrill.retry.catalogue import FAULTS, RETRY_AFTER_S
 from hashidrill.retry.connection import ClientGoneError, Connection
 from hashidrill.retry.door import BACKLOG, Door
 from hashidrill.retry.messages import Reply, Request
 from hashidrill.retry.plans import ForSeconds, Moment, Nothing, OnceReused, Plan
 from hashidrill.retry.upstream import Link, Scripted, Upstream, UpstreamError
-from hashidrill.util.redaction import by_shape
+from hashidrill.util.redaction import by_shape, fingerprint
 
 DRIP_GAP_S = 0.5
 _DRIP_BYTES = 65536
@@ -52,7 +52,8 @@ class Tap:
     sooner than the client asked. `on_attempt` is called with each attempt once it is over. `on_begin` is called with
     the start (nanoseconds of CLOCK_MONOTONIC) of each request that waits for an answer, except blocking queries, which
     wait because they are to; what it returns is called at the end. `operation` is noted with each attempt.
-    `retry_after_s` is what the faults with Retry-After tell.
+    `retry_after_s` is what the faults with Retry-After tell. `said_in` is the header by which a client says which
+    operation it is at, in small letters.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Tap:
         longest_wait_s: float | None = None,
         retry_after_s: int = RETRY_AFTER_S,
         operation: str = "",
+        said_in: bytes = HEADER.lower().encode(),
         on_attempt: Callable[[Attempt], None] | None = None,
         on_begin: Callable[[int], Callable[[], object]] | None = None,
     ) -> None:
@@ -74,6 +76,7 @@ class Tap:
         self.longest_wait_s = longest_wait_s
         self.retry_after_s = retry_after_s
         self.operation = operation
+        self.said_in = said_in
         self.upstream_errors: list[str] = []
         self.first_attempt = asyncio.Event()
         self._on_attempt = on_attempt
@@ -195,6 +198,8 @@ class _Exchange:
             "method": head.method, "path": path, "key": replay_key(head.target, head.headers),
             "operation": tap.operation,
         }  # fmt: skip
+        if said := next((value for name, value in head.headers if name == tap.said_in), b""):
+            self.noted["said"] = fingerprint(said.decode(errors="replace"))
         self.asked = Attempt(self.noted["start_ns"], 0, number, path=path).asked_index if "index=" in path else None
         self.blocking = bool(self.asked)
         self.tap.first_attempt.set()
@@ -233,8 +238,7 @@ class _Exchange:
             return False
         if about.reaches_upstream or fault == "index-backwards":
             return await self._fail_after(fault)
-        body = await self.connection.body()
-        self.noted["received"] = len(body)
+        await self._body()
         if about.status:
             return await self._answer(self._scripted(about.status, about.retry_after))
         if fault.startswith("reset-after"):
@@ -278,8 +282,7 @@ class _Exchange:
         return await self._answer(await self._ask())
 
     async def _ask(self) -> Reply:
-        body = await self.connection.body()
-        self.noted["received"] = len(body)
+        body = await self._body()
         request = self._shortened(Request(self.head.method, self.head.target, self.head.headers, body))
         if request.method == "CONNECT":
             return _plain(501, b"the tap speaks plain HTTP to its clients: it cannot be a proxy for https:// addresses")
@@ -292,6 +295,11 @@ class _Exchange:
         if "acquire=" in request.target:
             self.noted["granted"] = reply.body.strip() == b"true"
         return reply
+
+    async def _body(self) -> bytes:
+        body = await self.connection.body()
+        self.noted |= {"received": len(body), "body": fingerprint(body.decode("latin-1")) if body else ""}
+        return body
 
     async def _answer(self, reply: Reply) -> bool:
         index = reply.header(b"x-consul-index")

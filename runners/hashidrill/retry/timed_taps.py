@@ -1,9 +1,10 @@
 """Taps in a process of their own, for what is timed: starting commands stops a process for milliseconds at a time.
 
-    python -m hashidrill.retry.timed_taps CERTIFICATE FAULT...
+    python -m hashidrill.retry.timed_taps CERTIFICATE HEADER FAULT...
 
 prints the ports of the taps, one for each fault, as JSON, then a line for each attempt; it ends with its input. A fault
-like `tls:503` has its tap listen with the certificate; `-` stands for none.
+like `tls:503` has its tap listen with the certificate; `-` stands for none. HEADER is where a client says which
+operation it is at.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from hashidrill.errors import FaultError
-from hashidrill.retry.attempts import Attempt
+from hashidrill.retry.attempts import HEADER, Attempt
 from hashidrill.retry.authority import server_side
 from hashidrill.retry.plans import Always
 from hashidrill.retry.tap import Tap
@@ -33,8 +34,11 @@ _LINE_BYTES = 1024 * 1024
 class TimedTaps:
     """Taps that give every attempt their fault. Attempts come in as they end, by the number of their tap."""
 
-    def __init__(self, faults: Sequence[str], certificate: Path | None = None) -> None:
+    def __init__(
+        self, faults: Sequence[str], certificate: Path | None = None, *, said_in: bytes = HEADER.lower().encode()
+    ) -> None:
         self._faults = list(faults)
+        self._said_in = said_in.decode()
         self._certificate = str(certificate or _NONE)
         self.urls: list[str] = []
         self.attempts: list[list[Attempt]] = [[] for _ in faults]
@@ -43,7 +47,8 @@ class TimedTaps:
     async def __aenter__(self) -> Self:
         """Raises FaultError."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, self._certificate, *self._faults, limit=_LINE_BYTES, start_new_session=True,
+            sys.executable, "-m", __name__, self._certificate, self._said_in, *self._faults, limit=_LINE_BYTES,
+            start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         first = await self._output().readline()
@@ -80,7 +85,7 @@ class TimedTaps:
         return self._process.stdout
 
 
-async def _serve(certificate: str, faults: Sequence[str]) -> None:
+async def _serve(certificate: str, said_in: bytes, faults: Sequence[str]) -> None:
     tls = None if certificate == _NONE else server_side(Path(certificate))
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -91,7 +96,8 @@ async def _serve(certificate: str, faults: Sequence[str]) -> None:
             sys.stdout.write(json.dumps([number, asdict(attempt)]) + "\n")
             sys.stdout.flush()
 
-        return Tap(plan=Always(fault.removeprefix(_TLS)), tls=tls if fault.startswith(_TLS) else None, on_attempt=say)
+        its_tls = tls if fault.startswith(_TLS) else None
+        return Tap(plan=Always(fault.removeprefix(_TLS)), tls=its_tls, said_in=said_in, on_attempt=say)
 
     async with contextlib.AsyncExitStack() as stack:
         taps = [await stack.enter_async_context(opened(number, fault)) for number, fault in enumerate(faults)]
@@ -102,4 +108,4 @@ async def _serve(certificate: str, faults: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     ahead()  # so that a busy machine does not delay the tap
-    asyncio.run(_serve(sys.argv[1], sys.argv[2:]))
+    asyncio.run(_serve(sys.argv[1], sys.argv[2].encode(), sys.argv[3:]))

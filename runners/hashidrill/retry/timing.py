@@ -308,7 +308,7 @@ def told_wait_s(run: Run) -> tuple[float, float] | None:
 
 def heeds_retry_after(run: Run) -> bool:
     """Whether it came back, and no sooner than told."""
-    wait = told_wait_s(run)
+    wait = None if run.doubt else told_wait_s(run)
     return wait is not None and wait[0] >= wait[1] - RETRY_AFTER_TOLERANCE_S
 
 

@@ -292,6 +292,18 @@ _HOMEMADE = [
         Facts(EVERYTHING, 4, (0.075, 0.15, 0.3), "exponential", jitter=True, writes="plain", **_CAREFUL),
     ),
     _script(
+        "homemade", "post_new_key", "a POST with a new Idempotency-Key in each attempt is as good as one without",
+        Facts(EVERYTHING, 4, (0.075, 0.15, 0.3), "exponential", jitter=True, writes="plain", **_CAREFUL),
+    ),
+    _script(
+        "homemade", "put_nonce", "a nonce in the query makes no other write",
+        Facts(EVERYTHING, 4, (0.075, 0.15, 0.3), "exponential", jitter=True, writes="plain", **_CAREFUL),
+    ),
+    _script(
+        "homemade", "cache_buster", "nor does one make another read",
+        Facts(EVERYTHING, 4, (0.075, 0.15, 0.3), "exponential", jitter=True, **_CAREFUL),
+    ),
+    _script(
         "homemade", "put_when_refused", "a plain PUT, sent again only when it was surely not done",
         Facts(NO_CONNECTION | {"429", "503"}, 4, (0.075, 0.15, 0.3), "exponential", jitter=True, timeout=1,
               writes="plain"),

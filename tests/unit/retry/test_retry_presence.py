@@ -26,10 +26,10 @@ class TestPresent:
         assert present("503", [recovered(ok=False)]).verdict == "FAIL"
 
     def test_two_requests_that_are_made_anyway_are_no_retry(self):
-        usual = {attempt().what: 2}
-        twice = run(attempt(fault="503"), attempt(0.1, status=200), usual=usual)
+        plain = (attempt(status=200), attempt(0.1, status=200))
+        twice = run(attempt(fault="503"), attempt(0.1, status=200), plain=plain)
         assert present("503", [twice]).verdict == "FAIL"
-        thrice = run(attempt(fault="503"), attempt(0.1, status=200), attempt(0.2, status=200), usual=usual)
+        thrice = run(attempt(fault="503"), attempt(0.1, status=200), attempt(0.2, status=200), plain=plain)
         assert present("503", [thrice]).verdict == "PASS"
 
     def test_another_request_after_the_failure_is_no_retry(self):
