@@ -87,6 +87,20 @@ def test_a_token_passes_through_and_is_not_recorded():
     assert len({attempt.key for attempt in attempts}) == 2
 
 
+@pytest.mark.parametrize("fault", ["", "503", "reset-after-fresh", "reply-dropped"])
+def test_bodies_and_what_the_client_says_can_be_told_apart_and_are_not_recorded(fault):
+    def requests(tap):
+        for body, said in ((b"hun7er-1", "a"), (b"hun7er-1", "a"), (b"hun7er-2", "b")):
+            get(tap, method="POST", body=body, headers={"X-Correlation-Id": f"hun7er-{said}"})
+
+    plan = Always(fault) if fault else Nothing()
+    _, attempts, _ = behind(plan, requests, said_in=b"x-correlation-id")
+    assert "hun7er" not in repr(attempts)
+    for name in ("body", "said"):
+        one, again, other = (getattr(attempt, name) for attempt in attempts)
+        assert one == again != other, name
+
+
 def test_a_client_that_is_led_elsewhere_keeps_its_token():
     """The redirect to a reused connection names the whole target, and not what is recorded of it."""
 
