@@ -203,6 +203,7 @@ def hung_up(monkeypatch):
     return lambda: [monkeypatch.setattr(module, name, closing(getattr(module, name))) for module, name in places]
 
 
+@pytest.mark.lie
 def test_a_terminal_that_closes_takes_no_verdict_with_it(here, monkeypatch, hung_up):
     recording = here / ".hashidrill/runs/20260101-000000-odd"
     usual, _ = called(["check", "last"], monkeypatch, Stream(os.devnull))
@@ -213,6 +214,7 @@ def test_a_terminal_that_closes_takes_no_verdict_with_it(here, monkeypatch, hung
     assert all((recording / name).is_file() for name in FILES)
 
 
+@pytest.mark.lie
 def test_nor_of_a_run_that_has_ended_and_no_other_run_begins(here, monkeypatch, hung_up):
     recording, begun = here / ".hashidrill/runs/20260101-000000-odd", []
 
@@ -235,6 +237,7 @@ def test_elsewhere_a_terminal_that_closes_interrupts_as_ctrl_c_does(here, monkey
     assert called(["list"], monkeypatch, Stream(os.devnull))[0] == 130
 
 
+@pytest.mark.lie
 def test_a_package_that_is_missing_is_no_verdict(tmp_path):
     program = "import sys; sys.modules['typer'] = None\nfrom hashidrill.cli import main\nmain()"
     done = subprocess.run(

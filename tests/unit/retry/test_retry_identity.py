@@ -15,6 +15,7 @@ from hashidrill.retry.timing import backoff
 from retry_runs import attempt, run
 from simulated_battery import Model, verdicts
 
+pytestmark = pytest.mark.lie
 KEY = "idempotency-key: [redacted {}]"
 
 
