@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
+import termios
+import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from drills import environment, experiment, hashidrill, start
+from drills import CLI, environment, experiment, hashidrill, start
 from hashidrill.engine import launch as runner
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.resolved import ResolvedExperiment
@@ -56,6 +61,38 @@ def test_a_signal_while_a_fault_is_in_force_reverts_it(number, tmp_path):
 
 
 @pytest.mark.lie
+def test_a_terminal_that_is_closed_reverts_what_is_in_force(tmp_path):
+    """A real one, with the live view on it: nothing that is written from then on arrives."""
+    runs = tmp_path / "runs"
+    outer, inner = pty.openpty()
+    words = [*CLI, "run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--runs", runs]
+    process = subprocess.Popen(
+        [*map(str, words)], stdin=inner, stdout=inner, stderr=inner, env=environment(), start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other way to have a terminal
+    )  # fmt: skip
+    os.close(inner)
+    closed = threading.Event()
+
+    def look():
+        while not closed.is_set():
+            if select.select([outer], [], [], 0.05)[0]:
+                os.read(outer, 65536)
+
+    person = threading.Thread(target=look)
+    person.start()
+    try:
+        run = wait_for("fault.proven", runs, process)
+    finally:
+        closed.set()
+        person.join()
+        os.close(outer)
+    assert process.wait(_ENDS_WITHIN_S) == INTERRUPTED
+    events = [entry.event for entry in read_journal(run / JOURNAL_NAME)]
+    assert events.index("fault.proven") < events.index("fault.reverted") < events.index("fault.gone")
+    assert json.loads((run / "run.json").read_text())["outcome"] == "interrupted"
+    assert all((run / name).is_file() for name in ("verdict.json", "report.html", "summary.md"))
+
+
 @pytest.mark.nightly
 def test_the_stop_button_of_the_page_does_what_ctrl_c_does(tmp_path):
     runs = tmp_path / "runs"
