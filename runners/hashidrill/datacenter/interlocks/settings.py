@@ -40,12 +40,14 @@ class ArmingSettings(Strict):
 
 
 class ProductionSettings(Strict):
-    """What else means production, beside `prod`, `prd` and `production`, and which names only look like it."""
+    """What else means production, in addition to `prod` and `prd`, and which names only look like it."""
 
     words: list[Word] = Field(default=[], max_length=100, description="More words that mean production, like `live`")
     names: list[str] = Field(default=[], max_length=1000, description="Names that are production, whole, like `eu-1`")
     not_production: list[str] = Field(
-        default=[], max_length=1000, description="Names, whole, that look like production and are not"
+        default=[],
+        max_length=1000,
+        description="Names, or what a node says (`stage: prod-copy`), whole, that only look like it",
     )
 
 

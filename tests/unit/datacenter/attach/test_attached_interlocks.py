@@ -117,7 +117,7 @@ def test_the_address_of_the_toxiproxy_is_looked_at(target):
     assert list(DenyList().troubles(named, {})) == ["address 'toxiproxy.prod.example'"]
 
 
-def test_what_a_product_has_of_production_is_looked_at(target):
+def test_what_a_product_has_of_production_is_looked_at(target, plan):
     """One Nomad may serve both: by its namespaces, its datacenters and the classes of its nodes."""
     consul = replace(target.logins["consul"], said="namespace team-a, partition prod")
     found = list(DenyList().troubles(names_of(replace(target, logins={"consul": consul}), ESTATE), {}))
@@ -129,7 +129,9 @@ def test_what_a_product_has_of_production_is_looked_at(target):
     same = replace(ESTATE, hosts=dict(ESTATE.hosts) | {"consul-2": replace(host, meta={"consul.datacenter": "dc1"})})
     assert [one.what for one in names_of(target, same) if one.name == "dc1"] == ["datacenter of consul"], "said once"
     other = replace(ESTATE, hosts=dict(ESTATE.hosts) | {"consul-2": replace(host, meta={"nomad.rack": "prod-eu"})})
-    assert not list(DenyList().troubles(names_of(target, other), {})), "what operators write is `environment`'s to say"
+    assert list(DenyList().troubles((), subject_of(replace(plan, estate=other)).metas)) == [
+        "node consul-2 says nomad.rack: prod-eu"
+    ]
 
 
 WAYS = {
