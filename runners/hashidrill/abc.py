@@ -265,6 +265,8 @@ class Fault(Protocol):
     """It holds the agent of its host down, or a restart would undo it: no restart of another fault may fall into it."""
     at_a_time: ClassVar[int | None]
     """How many of its hosts it disturbs at one time: 1 for a rolling change, 0 for none; None for all of them."""
+    sets_back: ClassVar[bool]
+    """It sets back what all agents share: all of them count as disturbed, and so may be what interlocks keep there."""
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 

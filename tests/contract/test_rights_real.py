@@ -18,7 +18,7 @@ import pytest
 
 from hashidrill import registry
 from hashidrill.abc import ApiAnswer
-from hashidrill.datacenter.interlocks import lock, stop
+from hashidrill.datacenter.interlocks import anchor, lock, operate, stop
 from hashidrill.datacenter.interlocks.audit import Audit
 from hashidrill.datacenter.interlocks.kv import Kv
 from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights
@@ -218,6 +218,8 @@ def test_interlocks_work_with_their_rights_alone_and_not_with_one_less(consul):
         await stop.check_released(kv, settings.stop.key)
         await lock.check_free(kv, settings.lock.key)
         await kv.get(settings.arming.key)
+        assert await anchor.read(kv) is None
+        assert not await operate.taken_back(kv, dt.datetime.now(dt.UTC))
         async with lock.held(kv, settings.lock.key, 10, holder, print):
             with pytest.raises(InterlockError, match=r"already locked: .*ana@desk"):
                 await lock.check_free(kv, settings.lock.key)

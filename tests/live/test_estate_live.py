@@ -7,6 +7,7 @@ the run nor that of its operators is in any artefact, process, key or log.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from attached_consul import Staging
 from drills import environment, experiment
 from estate_drills import Drills, proxies_of
+from hashidrill import registry
 from hashidrill.recording.reader import Recording
 from secret_hunt import Hunt
 
@@ -87,6 +89,9 @@ def ran(drills, what, servers=3, **more):
         drills.folder / f"{what.replace(' ', '-')}.yaml", method=method, load=LOAD, expect=expect, servers=servers,
         clients=1,
     )  # fmt: skip
+    if any(registry.fault(step["fault"]).sets_back for step in method):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"breaks_quorum": True}))
+        return drills.run(path, "--breaks-quorum", **more)
     if what in OVER_SSH:
         with drills.over_ssh():
             return drills.run(path, **more)

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import re
 import signal
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -18,6 +19,11 @@ import pytest
 
 from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
+from hashidrill.datacenter.attach.consent import digest_of
+from hashidrill.datacenter.interlocks.anchor import Anchor
+from hashidrill.datacenter.interlocks.arming import new_key, parse, public_of, sign
+from hashidrill.datacenter.interlocks.settings import ANCHOR_KEY, settings_of
+from hashidrill.experiment.loader import resolve
 from hashidrill.recording.journal import read_journal
 
 pytestmark = pytest.mark.long
@@ -152,9 +158,9 @@ def test_a_snapshot_is_restored_under_the_generated_policy_and_nothing_is_left_b
     done = hashidrill("acl", "consul", shipped)
     assert done.returncode == 0, done.stderr
     token = estate.token(done.stdout)
-    arm(estate, home, shipped)
+    arm(estate, home, shipped, "--breaks-quorum")
     before = estate.keys()
-    done = run(estate, home, tmp_path, shipped, token=token)
+    done = run(estate, home, tmp_path, shipped, "--breaks-quorum", token=token)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     [said] = json.loads(done.stdout)
     events = [entry.event for entry in read_journal(Path(said["recording"]) / "journal.jsonl")]
@@ -194,10 +200,29 @@ def test_with_one_rule_less_it_is_named_before_anything_starts(estate, policy, m
     assert not (tmp_path / "runs").exists()
 
 
+def digest():
+    """What the experiment of this file does, as `hashidrill arm` would allow it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = experiment(Path(folder) / "moved.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+        return digest_of(resolve(path).experiment, settings_of({}, "x"))
+
+
+def anchored():
+    """What a first arming writes."""
+    return {ANCHOR_KEY: Anchor.of(settings_of({}, "x"), "staging-1").text()}
+
+
+def put(estate, keys):
+    for key, value in keys.items():
+        estate.ask("PUT", f"/v1/kv/{key}", value.encode())
+    return keys
+
+
 def arming(**to):
     now = dt.datetime.now(dt.UTC)
     said = {
-        "armed_by": "ana", "experiments": ["moved"], "datacenter": "staging-1",
+        "armed_by": "ana", "experiments": [{"name": "moved", "digest": digest()}], "datacenter": "staging-1",
+        "nonce": "1",
         "since": (now - dt.timedelta(hours=1)).isoformat(), "until": (now + dt.timedelta(hours=1)).isoformat(),
     }  # fmt: skip
     return json.dumps(said | to)
@@ -212,8 +237,12 @@ REFUSED = {
     "expired": (lambda: {ARMED: arming(until=at(-0.5))}, "expired at"),
     "from the future": (lambda: {ARMED: arming(since=at(0.5))}, "is from the future"),
     "armed for another": (
-        lambda: {ARMED: arming(experiments=["frozen-leader"])},
+        lambda: {ARMED: arming(experiments=[{"name": "frozen-leader", "digest": digest()}])},
         "is for frozen-leader, not for moved",
+    ),
+    "another content": (
+        lambda: {ARMED: arming(experiments=[{"name": "moved", "digest": "sha256:00"}])},
+        "is for another content of moved",
     ),
     "armed elsewhere": (lambda: {ARMED: arming(datacenter="staging-2")}, "is for the datacenter 'staging-2'"),
     "malformed": (lambda: {ARMED: "armed!"}, "is malformed"),
@@ -224,9 +253,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", sorted(REFUSED))
 def test_what_stands_in_its_keys_refuses_a_run_before_anything_happens(case, estate, least, moved, home):
     make, said = REFUSED[case]
-    keys = make()  # now: a run of everything collects its tests half an hour before this one
-    for key, value in keys.items():
-        estate.ask("PUT", f"/v1/kv/{key}", value.encode())
+    keys = put(estate, anchored() | make())  # now: a run of everything collects its tests half an hour before this one
     refused(estate, run(estate, home, moved.parent, moved, token=least), said, keys, moved.parent)
 
 
@@ -239,17 +266,29 @@ def refused(estate, done, said, keys, tmp_path):
 
 
 def test_one_that_looks_like_production_is_refused(estate, least, moved, home, tmp_path):
-    keys = {ARMED: arming()}
-    estate.ask("PUT", f"/v1/kv/{ARMED}", keys[ARMED].encode())
+    keys = put(estate, anchored() | {ARMED: arming()})
     words = "interlocks: {production: {words: [stage]}}\n"
     done = run(estate, home, tmp_path, moved, token=least, interlocks=words)
     refused(estate, done, "looks like production: host 'stage-", keys, tmp_path)
     assert re.search(r"host 'stage-\d+'", " ".join(done.stderr.split())), done.stderr
 
 
+@pytest.mark.lie
+def test_a_file_that_brings_its_own_key_button_and_lock_arms_nothing(estate, least, moved, home, tmp_path):
+    """It was admitted: what arms stood in the file of whoever wanted to run."""
+    key = new_key()
+    keys = put(estate, anchored())
+    own = (
+        f"interlocks: {{arming: {{file: mine.json, public_key: '{public_of(key)}'}}, stop: {{key: mine/stop}},"
+        " lock: {key: mine/lock}}\n"
+    )
+    (estate.folder / "mine.json").write_text(sign(parse(arming(), "mine"), key))
+    done = run(estate, home, tmp_path, moved, token=least, interlocks=own)
+    refused(estate, done, "interlocks.arming.public_key is ed25519:", keys, tmp_path)
+
+
 def test_one_that_somebody_else_has_locked_is_refused_and_says_who(estate, least, moved, home, tmp_path):
-    keys = {ARMED: arming(), LOCK: ""}
-    estate.ask("PUT", f"/v1/kv/{ARMED}", keys[ARMED].encode())
+    keys = put(estate, anchored() | {ARMED: arming()}) | {LOCK: ""}
     made = json.loads(estate.ask("PUT", "/v1/session/create", json.dumps({"TTL": "60s", "NodeChecks": []}).encode()))
     holder = {"held_by": "ben@desk", "run": "run-9", "experiment": "frozen-leader", "since": "12:50"}
     assert estate.ask("PUT", f"/v1/kv/{LOCK}?acquire={made['ID']}", json.dumps(holder).encode()) == b"true"
@@ -261,8 +300,7 @@ def test_one_that_somebody_else_has_locked_is_refused_and_says_who(estate, least
 
 def test_a_run_that_may_break_the_quorum_is_refused(estate, least, moved, home):
     """A server hangs: one more, and nobody leads. It is not among the keys, and doctor sees it as alive for seconds."""
-    keys = {ARMED: arming()}
-    estate.ask("PUT", f"/v1/kv/{ARMED}", keys[ARMED].encode())
+    keys = put(estate, anchored() | {ARMED: arming()})
     hung = next(host for host in ("stage-2", "stage-3") if host != estate.leader())
     estate._processes[hung].send_signal(signal.SIGSTOP)
     try:
@@ -285,7 +323,7 @@ def test_a_plan_touches_nothing_and_says_what_the_interlocks_say(estate, least, 
     say(estate, home, "disarm")
     assert hashidrill("run", moved, "--attach", file, "--plan", env=home).returncode == 2
     del before[ARMED]
-    assert estate.keys() == before
+    assert estate.keys().keys() == {*before, "hashidrill-interlocks/taken-back"}
     assert estate.sessions() == []
 
 

@@ -138,7 +138,8 @@ class Drills:
         `also`: other products, by name, of the same datacenter.
         """
         with self.beside(also, path) as (file, tokens):
-            armed = hashidrill("arm", path, "--attach", self.file("management"), "--for", "10m", env=self.env)
+            wide = {"--breaks-quorum"} & {*words}
+            armed = hashidrill("arm", path, "--attach", self.file("management"), "--for", "10m", *wide, env=self.env)
             assert armed.returncode == 0, armed.stderr
             before, there = self.estate.dump(), {service: product.dump() for service, product in also.items()}
             hunt = Hunt({**tokens, "the management token": self.estate.management})

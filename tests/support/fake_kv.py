@@ -1,8 +1,10 @@
 """Consul's KV store and sessions in memory, as interlocks ask for them, with virtual time and what can go wrong."""
 
 import base64
+import datetime as dt
 import itertools
 import json
+from email.utils import format_datetime, parsedate_to_datetime
 from urllib.parse import unquote
 
 import anyio
@@ -22,7 +24,7 @@ class FakeKv:
         self.reads = []
         self.denied = set()
         self.silent = False
-        self.date = date
+        self.date, self._began = date, None
         self._index = itertools.count(10)
         self._ids = itertools.count(1)
 
@@ -61,7 +63,13 @@ class FakeKv:
         self.expire()
         (self.reads if method == "GET" else self.writes).append((method, unquote(path)))
         answer = self._answer(method, unquote(path), params, body or b"")
-        return ApiAnswer(answer.status, answer.body, {"date": self.date})
+        return ApiAnswer(answer.status, answer.body, {"date": self._now()})
+
+    def _now(self):
+        """Consul's clock goes on with the virtual one."""
+        self._began = self._began if self._began is not None else anyio.current_time()
+        gone = dt.timedelta(seconds=anyio.current_time() - self._began)
+        return format_datetime(parsedate_to_datetime(self.date) + gone, usegmt=True)
 
     def _answer(self, method, path, params, body):
         if path.startswith("/v1/kv/"):
@@ -106,6 +114,8 @@ class FakeKv:
 
     def _written(self, key, params, body):
         held = self.keys[key][1] if key in self.keys else ""
+        if "cas" in params and str(self.keys.get(key, [0, 0, 0])[2]) != params["cas"]:
+            return False
         session, released = params.get("acquire", ""), params.get("release", "")
         shut = not held and anyio.current_time() < self.shut.get(key, 0)
         if session and (session not in self.sessions or held not in ("", session) or shut):

@@ -13,6 +13,7 @@ from hashidrill import registry
 from hashidrill.backends.kubernetes import rbac
 from hashidrill.carriers.settings import carrier_rights, carriers_of
 from hashidrill.cli.common import Json, examples, print_json, print_text
+from hashidrill.datacenter.attach.consent import sets_back
 from hashidrill.datacenter.attach.target import written_in
 from hashidrill.datacenter.interlocks.settings import InterlockSettings, interlock_rights, settings_of
 from hashidrill.errors import UsageError
@@ -57,7 +58,7 @@ def acl(
     if product not in policies:
         raise UsageError(f"there is no policy language for {product!r}: {near(product, policies)}")
     resolved = [resolve(find_experiment(name)) for name in experiments]
-    guards = _beside(attach)
+    guards = _beside(attach, sets_back=any(sets_back(each.experiment) for each in resolved))
     needed = together(rights_of(each.experiment, guards) for each in resolved)
     mine = of_service(product, needed)
     text = policies[product](mine, reasons(needed))
@@ -74,12 +75,12 @@ def acl(
         print_text(f"hashidrill: {names}: no rights in {product} are needed\n", stderr=True)
 
 
-def _beside(attach: Path | None) -> Mapping[str, Sequence[Right]]:
+def _beside(attach: Path | None, *, sets_back: bool) -> Mapping[str, Sequence[Right]]:
     """What a run needs whatever its experiment is, by who needs it. Raises ExperimentError, AttachError."""
     if attach is None:
-        return {"interlocks": interlock_rights(InterlockSettings())}
+        return {"interlocks": interlock_rights(InterlockSettings(), sets_back=sets_back)}
     said = written_in(attach)
-    guards = {"interlocks": interlock_rights(settings_of(said.interlocks, str(attach)))}
+    guards = {"interlocks": interlock_rights(settings_of(said.interlocks, str(attach)), sets_back=sets_back)}
     written = (said.datacenter.get("nomad") or {}).get("namespace")
     namespace = written or os.environ.get("NOMAD_NAMESPACE") or "default"
     if worker_count(said.engine, str(attach)):

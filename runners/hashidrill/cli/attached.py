@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hashidrill.engine.launch_attached import Attached
     from hashidrill.experiment.resolved import ResolvedExperiment
 
+BREAKS_QUORUM = "breaks-quorum"
+"""What a target is told of that option (hashidrill.datacenter.attach.interlocks)."""
 AttachTo = Annotated[
     Path | None,
     typer.Option("--attach", metavar="FILE", help="Use this existing datacenter (a file of `kind: Attach`)."),
@@ -42,7 +44,7 @@ def for_run(
 
     Raises UsageError for options that only an existing one has, ExperimentError and AttachError.
     """
-    said = ["breaks-quorum"] if breaks_quorum else []
+    said = [BREAKS_QUORUM] if breaks_quorum else []
     if path is not None:
         return [attached(path, *said)] * len(experiments)
     paths = [find_experiment(name) for name in experiments]

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hashidrill.cli import gameday_words as words
 from hashidrill.cli.asking import Asker
-from hashidrill.cli.attached import AttachTo, attached
+from hashidrill.cli.attached import BREAKS_QUORUM, AttachTo, attached
 from hashidrill.cli.common import Install, Json, RunsDir, console, examples, print_json
 from hashidrill.cli.remembering import Memory, Notify
 from hashidrill.cli.serving import Port, Serve, war_room
@@ -85,6 +85,10 @@ def run(
     *,
     yes: Yes = False,
     attach: AttachTo = None,
+    breaks_quorum: Annotated[
+        bool,
+        typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
+    ] = False,
     plain: Plain = False,
     as_json: Json = False,
     serve: Serve = False,
@@ -102,7 +106,9 @@ def run(
     YAML, 4 a fault could not be reverted, 130 interrupted.
     """
     memory = Memory.of(notify)
-    there = None if attach is None else attached(attach)
+    if breaks_quorum and attach is None:
+        raise UsageError("--breaks-quorum is about an existing datacenter: name it with --attach FILE")
+    there = None if attach is None else attached(attach, *_said(breaks_quorum))
     file = find_playbook(file, SUFFIXES)
     plan = read_plan(file, over=resolve if there is None else there.over)
     _check_asking(plan, yes=yes, as_json=as_json)
@@ -115,11 +121,16 @@ def run(
                 "sha256": plan.sha256}  # fmt: skip
         if there is not None:
             head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
+            head |= {"said": _said(breaks_quorum)}
         with DayJournal.create(folder, head) as journal:
             code = _go_on(
                 plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
             )
     raise typer.Exit(code)
+
+
+def _said(breaks_quorum: bool) -> list[str]:
+    return [BREAKS_QUORUM] if breaks_quorum else []
 
 
 def resume(
@@ -145,7 +156,8 @@ def resume(
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
     say = console(stderr=as_json)
     with war_room(serve, port, say) as room, DayJournal.resume(folder) as journal:
-        there = attached(Path(str(journal.head["attach"]))) if journal.head.get("attach") else None
+        said = _said(BREAKS_QUORUM in (journal.head.get("said") or ()))
+        there = attached(Path(str(journal.head["attach"])), *said) if journal.head.get("attach") else None
         plan = plan_of_day(folder, journal, over=resolve if there is None else there.over)
         if other := changed(plan, journal):
             raise UsageError(

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import anyio
 import typer
 
 from hashidrill.backends.reached import located
 from hashidrill.cli.common import examples, print_text
+from hashidrill.datacenter.attach.consent import digest_of, lines_of
 from hashidrill.datacenter.attach.interlocks import who
 from hashidrill.datacenter.attach.target import AttachTarget, read_target
 from hashidrill.datacenter.attach.wire import Wire
 from hashidrill.datacenter.interlocks import arming, operate
+from hashidrill.datacenter.interlocks.arming import Armed
 from hashidrill.datacenter.interlocks.kv import Kv
 from hashidrill.datacenter.interlocks.settings import InterlockSettings, settings_of
 from hashidrill.errors import InterlockError, UsageError
-from hashidrill.experiment.library import find_experiment
+from hashidrill.experiment.library import SUFFIXES, find_experiment
 from hashidrill.experiment.loader import resolve
+from hashidrill.experiment.reading import read_document
+from hashidrill.gameday.plan import is_game_day, read_plan
 from hashidrill.units import Duration
+from hashidrill.util.folders import PLAYBOOKS
+from hashidrill.util.folders import located as lookup
+
+if TYPE_CHECKING:
+    from hashidrill.experiment.model import Experiment
 
 T = TypeVar("T")
 AttachFile = Annotated[
@@ -40,6 +49,7 @@ def register(app: typer.Typer) -> None:
     calls = (
         "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
         "arm raft/slow-leader-disk --attach staging.yaml --for 2h --key me.pem",
+        "arm state/snapshot-reset --attach staging.yaml --breaks-quorum",
         "arm --new-key me.pem",
     )
     app.command(epilog=examples(*calls))(arm)
@@ -49,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 def arm(
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")
+        list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Experiments, and game days for all of theirs.")
     ] = None,
     *,
     attach: Annotated[
@@ -60,33 +70,53 @@ def arm(
     by: By = "",
     why: Why = "",
     key: KeyFile = None,
+    breaks_quorum: Annotated[
+        bool,
+        typer.Option("--breaks-quorum", help="Those that say `breaks_quorum: true` may break one, or set back state."),
+    ] = False,
     new_key: Annotated[
         Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
     ] = None,
 ) -> None:
     """Allow experiments in an existing datacenter, for a while. Nothing runs there that is not armed.
 
-    Writes who, for what, until when: to a Consul key, or signed to a file where the attach file says so.
+    Writes who, for what, until when: to a Consul key, or signed to a file where the attach file says so. It allows what
+    the experiments do as they are now (it prints that, with a digest): one that changes is armed again.
     """
     if new_key is not None:
         _new_key(new_key)
         return
     if not experiments or attach is None:
         raise UsageError("say what is armed and where: hashidrill arm EXPERIMENT... --attach FILE --for 2h")
-    names = [resolve(find_experiment(name)).experiment.metadata.name for name in experiments]
+    found = [one for name in experiments for one in _experiments(name)]
     target, settings = _read(attach)
+    armed = []
+    for each in {digest_of(one, settings): one for one in found}.values():
+        wide = each.breaks_quorum and breaks_quorum
+        armed.append(Armed(each.metadata.name, digest_of(each, settings), wide))
+        print_text("".join(f"{line}\n" for line in lines_of(each, settings)))
+        if each.breaks_quorum and not wide:
+            print_text("  not armed for that: it may break a quorum or set back all state, so say --breaks-quorum\n")
     text = operate.made(
-        settings, names, target.name, by=by or who(), for_s=_duration(for_), now=_now(), why=why,
+        settings, armed, target.name, by=by or who(), for_s=_duration(for_), now=_now(), why=why,
         private_key=None if key is None else _bytes(key),
     )  # fmt: skip
-    where = _with_consul(target, lambda kv: operate.arm(kv, settings, Path(target.path).parent, text))
+    folder = Path(target.path).parent
+    where = _with_consul(
+        target, lambda kv: operate.arm(kv, settings, folder, text, datacenter=target.name, said_by=target.path)
+    )
+    names = dict.fromkeys(each.name for each in armed)
     print_text(f"armed {', '.join(names)} in {target.name} for {for_} ({where})\n")
 
 
 def disarm(attach: AttachFile) -> None:
-    """Take the arming of an existing datacenter back. A run that goes on there reverts and stops."""
+    """Take the arming of an existing datacenter back. A run that goes on there reverts and stops.
+
+    Waits until it has, and disarms again if the run restores what was there before.
+    """
     target, settings = _read(attach)
-    where = _with_consul(target, lambda kv: operate.disarm(kv, settings, Path(target.path).parent))
+    folder = Path(target.path).parent
+    where = _with_consul(target, lambda kv: operate.disarm(kv, settings, folder, _now(), _tell))
     print_text(f"disarmed {target.name} ({where})\n")
 
 
@@ -99,18 +129,32 @@ def stop(
 ) -> None:
     """Press the stop button of an existing datacenter: whatever runs there reverts and stops, and nothing starts.
 
-    Works from any machine that reaches its Consul. The button stays pressed until it is released.
+    Works from any machine that reaches its Consul. The button stays pressed until it is released. Waits until the run
+    that goes on has reverted, and presses again if that run restores what was there before.
     """
     target, settings = _read(attach)
     if release:
         _with_consul(target, lambda kv: operate.release(kv, settings))
         print_text(f"the stop button of {target.name} is released\n")
         return
-    _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why))
+    over = _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why, tell=_tell))
     print_text(
-        f"the stop button of {target.name} is pressed: runs there stop within {settings.stop.within}; release it with"
+        f"the stop button of {target.name} is pressed{', and no run goes on there' if over else ''}; release it with"
         f" `hashidrill stop --attach {target.path} --release`\n"
     )
+
+
+def _experiments(name: str) -> Iterator[Experiment]:
+    """The one of that name or path, or all of a game day."""
+    path = lookup(Path(name), PLAYBOOKS, SUFFIXES)
+    if path is not None and is_game_day(read_document(path)):
+        yield from (run.resolved.experiment for run in read_plan(path).runs)
+    else:
+        yield resolve(find_experiment(name)).experiment
+
+
+def _tell(text: str) -> None:
+    print_text(f"{text}\n")
 
 
 def _read(path: Path) -> tuple[AttachTarget, InterlockSettings]:

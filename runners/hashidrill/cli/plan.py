@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.cli.common import print_json, print_line
+from hashidrill.datacenter.attach.consent import digest_of
+from hashidrill.datacenter.interlocks.settings import settings_of
 from hashidrill.errors import InterlockError
 from hashidrill.reports.plan import plan_data, plan_lines
 
@@ -29,10 +31,12 @@ def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment
             place.allowed(each)
         except InterlockError as error:
             code, refused = _REFUSED, str(error)
-        told.append({**plan_data(plan), "refused": refused})
+        digest = digest_of(plan.experiment, settings_of(place.target.interlocks, place.target.path))
+        told.append({**plan_data(plan), "digest": digest, "refused": refused})
         if not as_json:
             for line in plan_lines(plan):
                 print_line(line)
+            print_line(f"What `hashidrill arm` allows of it: {digest}")
             print_line(f"The interlocks refuse it: {refused}" if refused else "The interlocks let it run.")
     if as_json:
         print_json(told)

@@ -363,7 +363,8 @@ class Experiment(Strict):
     recovery: Recovery = Recovery()
     breaks_quorum: bool = Field(
         default=False,
-        description="In an existing datacenter it may break a quorum, if `--breaks-quorum` says so too",
+        description="In an existing datacenter it may break a quorum, or set back all state (by a snapshot), if the"
+        " arming and `--breaks-quorum` say so too",
     )
     expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
     variants: dict[Name, VariantSpec | None] = Field(

@@ -110,6 +110,7 @@ class BaseFault(Generic[P]):
     restarts: ClassVar[Restarts | None] = None
     holds_down: ClassVar[bool] = False
     at_a_time: ClassVar[int | None] = None
+    sets_back: ClassVar[bool] = False
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         self.params = params

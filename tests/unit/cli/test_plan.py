@@ -116,6 +116,7 @@ def test_scripts_get_it_as_json(tmp_path, capsys):
     assert [one["what"] for one in plan["actions"]] == ["consul.kv.write", "consul.kv.bloat", "consul.leader.transfer"]
     assert plan["actions"][2]["hosts"] == ["consul-1", "consul-2", "consul-3"]
     assert plan["refused"].startswith("not armed")
+    assert plan["digest"].startswith("sha256:")
 
 
 def test_the_job_of_the_workers_is_in_it_before_their_loads(tmp_path, capsys):

@@ -14,6 +14,7 @@ import ipaddress
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +23,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from hashidrill import registry
-from hashidrill.datacenter.interlocks import lock
+from hashidrill.datacenter.attach.consent import digest_of, sets_back
+from hashidrill.datacenter.interlocks import anchor, lock
 from hashidrill.datacenter.interlocks.audit import Audit
 from hashidrill.datacenter.interlocks.blast_radius import Window
 from hashidrill.datacenter.interlocks.guard import AUDIT_NAME, CONSUL, Guard, Subject
@@ -115,18 +117,21 @@ def subject_of(plan: Plan) -> Subject:
     """What interlocks look at of a run."""
     target, estate, experiment = plan.target, plan.estate, plan.experiment
     settings = settings_of(target.interlocks, target.path)
-    guards = {"interlocks": interlock_rights(settings)}
+    guards = {"interlocks": interlock_rights(settings, sets_back=sets_back(experiment))}
     return Subject(
         datacenter=target.name,
         attach_file=target.path,
         experiment=experiment.metadata.name,
+        digest=digest_of(experiment, settings),
         run=plan.run_id or f"plan-of-{experiment.metadata.name}",
         who=who(),
         names=tuple(names_of(target, estate)),
         metas={host.name: host.meta for host in estate.hosts.values()},
         roles={host.name: host.roles for host in estate.hosts.values()},
         voters=estate.voters,
-        windows=tuple(window_of(action, experiment) for action in plan.actions if action.verb == "apply"),
+        windows=tuple(
+            window_of(action, experiment, frozenset(estate.hosts)) for action in plan.actions if action.verb == "apply"
+        ),
         loads={name: load.kind for name, load in experiment.load.items()},
         rights=rights_of(experiment, guards),
         needs_s=longest_s(experiment),
@@ -208,15 +213,19 @@ def _is_ip(name: str) -> bool:
     return True
 
 
-def window_of(action: Action, experiment: Experiment) -> Window:
-    """A fault of the method as the blast radius takes it."""
+def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) -> Window:
+    """A fault of the method as the blast radius takes it. `everyone`: all hosts of the datacenter."""
     step = experiment.method[action.step]
     named = {one.name: number for number, one in enumerate(experiment.method) if one.name}
-    return Window(
+    kind = registry.fault(action.what)
+    window = Window(
         action.step, f"{action.what} on {action.on}", frozenset(action.hosts), action.at_s, action.at_s + action.for_s,
-        len(action.hosts) if action.many else 1, registry.fault(action.what).at_a_time,
+        len(action.hosts) if action.many else 1, kind.at_a_time,
         frozenset(named[name] for name in step.after if name in named),
     )  # fmt: skip
+    if not kind.sets_back:
+        return window
+    return replace(window, hosts=everyone, most=len(everyone), at_a_time=None, sets_back=True)
 
 
 def longest_s(experiment: Experiment) -> float:
@@ -284,7 +293,7 @@ async def alone(
     """Does it while no run of anybody else goes on there. Raises InterlockError."""
     if CONSUL not in wires:
         raise InterlockError("the lock is kept in Consul, and the attach file names none")
-    said = settings_of(target.interlocks, target.path).lock
+    said = (await anchor.anchored(Kv(wires[CONSUL]), settings_of(target.interlocks, target.path))).lock
     since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     await lock.alone(
         Kv(wires[CONSUL]), said.key, said.ttl, lock.Holder(who(), run, experiment, since), do=do, tell=tell

@@ -1,11 +1,15 @@
 """Arming: who said that which experiments may run here, and until when.
 
-An arming is JSON:
+An arming is JSON. It consents to contents and not to names: `digest` is of all that the experiment does, and an
+experiment that was changed since is armed again (hashidrill.datacenter.attach.consent).
 
-    {"armed_by": "ana", "experiments": ["slow-leader-disk"], "datacenter": "staging-1",
-     "since": "2026-11-23T09:00:00Z", "until": "2026-11-23T12:00:00Z", "why": "game day 12"}
+    {"armed_by": "ana", "datacenter": "staging-1",
+     "experiments": [{"name": "slow-leader-disk", "digest": "sha256:1f0c...", "breaks_quorum": false}],
+     "since": "2026-11-23T09:00:00Z", "until": "2026-11-23T12:00:00Z", "why": "game day 12", "nonce": "9c41..."}
 
-Where the attach file pins a public key, the arming comes in an envelope that its owner signed:
+The nonce tells two armings apart: one that was taken back stays so, though its text is put there again.
+
+Where the datacenter pins a public key, the arming comes in an envelope that its owner signed:
 
     {"arming": "<the JSON as text>", "signature": "<Ed25519 over these bytes, Base64>"}
 
@@ -21,7 +25,9 @@ import base64
 import binascii
 import datetime as dt
 import json
-from dataclasses import asdict, dataclass
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -32,9 +38,18 @@ from hashidrill.errors import InterlockError, UsageError
 from hashidrill.util import foreign
 
 KEY_FORM = "ed25519:"
-_FIELDS = {"armed_by", "experiments", "datacenter", "since", "until", "why"}
+_FIELDS = {"armed_by", "experiments", "datacenter", "since", "until", "why", "nonce"}
 _LARGEST = 100_000
 """Characters: a KV value of Consul holds 512 kB, an arming some hundred bytes."""
+
+
+@dataclass(frozen=True)
+class Armed:
+    """One experiment that may run: its name, for people, and its content. `breaks_quorum`: so may a quorum."""
+
+    name: str
+    digest: str
+    breaks_quorum: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,11 +57,12 @@ class Arming:
     """Who armed which experiments in which datacenter, from when until when."""
 
     armed_by: str
-    experiments: tuple[str, ...]
+    experiments: tuple[Armed, ...]
     datacenter: str
     since: dt.datetime
     until: dt.datetime
     why: str = ""
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def text(self) -> str:
         """As it is kept and signed."""
@@ -58,6 +74,7 @@ class Wanted:
     """What an arming is asked to cover. `needs_s`: how long the run takes at most, until all is reverted."""
 
     experiment: str
+    digest: str
     datacenter: str
     now: dt.datetime
     needs_s: float
@@ -84,21 +101,38 @@ def parse(text: str, where: str) -> Arming:
         data = _object(str(data.get("arming", "")), where)  # signed, where nobody asks for it
     if unknown := sorted(data.keys() - _FIELDS):
         raise _malformed(where, f"it has {', '.join(unknown)}, and may have {', '.join(sorted(_FIELDS))}")
-    names = data.get("experiments")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise _malformed(where, "`experiments` must be a list of at least one name")
-    texts = {key: data.get(key, "") for key in ("armed_by", "datacenter", "why")}
+    experiments = tuple(_armed(data.get("experiments"), where))
+    texts = {key: data.get(key, "") for key in ("armed_by", "datacenter", "why", "nonce")}
     for key, value in texts.items():
         if not isinstance(value, str) or (key != "why" and not value.strip()):
             raise _malformed(where, f"`{key}` must be a text")
     since, until = (_time(data.get(key), key, where) for key in ("since", "until"))
     if until <= since:
         raise _malformed(where, f"`until` ({_shown(until)}) is not after `since` ({_shown(since)})")
-    return Arming(texts["armed_by"], tuple(names), texts["datacenter"], since, until, texts["why"])
+    return Arming(texts["armed_by"], experiments, texts["datacenter"], since, until, texts["why"], texts["nonce"])
 
 
-def check(arming: Arming, wanted: Wanted, where: str) -> None:
-    """Raises InterlockError where the arming does not cover what is wanted: each reason has a message of its own."""
+def _armed(said: Any, where: str) -> Iterator[Armed]:
+    if not isinstance(said, list) or not said:
+        raise _malformed(where, "`experiments` must be a list of at least one")
+    for one in said:
+        if isinstance(one, str):
+            raise _malformed(
+                where, f"it names {one[:60]} and no content of it (`digest`); arm it with `hashidrill arm`"
+            )
+        try:
+            armed = Armed(**one)
+        except TypeError:
+            raise _malformed(where, "one of `experiments` must have `name`, `digest` and `breaks_quorum`") from None
+        if not all(isinstance(text, str) and text for text in (armed.name, armed.digest)):
+            raise _malformed(where, "`name` and `digest` of an experiment must be texts")
+        if not isinstance(armed.breaks_quorum, bool):
+            raise _malformed(where, "`breaks_quorum` must be true or false")
+        yield armed
+
+
+def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
+    """What of it covers what is wanted. Raises InterlockError where nothing does: each reason has its own message."""
     by = f"the arming at {where} (by {arming.armed_by})"
     skew, now = dt.timedelta(seconds=wanted.skew_s), wanted.now
     if arming.since > now + skew:
@@ -115,9 +149,16 @@ def check(arming: Arming, wanted: Wanted, where: str) -> None:
         )
     if arming.datacenter != wanted.datacenter:
         raise InterlockError(f"{by} is for the datacenter {arming.datacenter!r}, and this one is {wanted.datacenter!r}")
-    if wanted.experiment not in arming.experiments:
+    named = [one for one in arming.experiments if one.name == wanted.experiment]
+    if not named:
+        names = ", ".join(dict.fromkeys(one.name for one in arming.experiments))
+        raise InterlockError(f"{by} is for {names}, not for {wanted.experiment}; arm it with `hashidrill arm`")
+    armed = next((one for one in named if one.digest == wanted.digest), None)
+    if armed is None:
         raise InterlockError(
-            f"{by} is for {', '.join(arming.experiments)}, not for {wanted.experiment}; arm it with `hashidrill arm`"
+            f"{by} is for another content of {wanted.experiment}: {' and '.join(one.digest[:19] for one in named)} was"
+            f" armed, and this is {wanted.digest[:19]}; its method, its loads or the blast radius changed since: look"
+            " at `hashidrill run --plan`, and arm it again"
         )
     left_s = (arming.until - now).total_seconds()
     if left_s < wanted.needs_s:
@@ -125,6 +166,7 @@ def check(arming: Arming, wanted: Wanted, where: str) -> None:
             f"{by} ends too early: {left_s:.0f}s are left until {_shown(arming.until)}, and {wanted.experiment} takes"
             f" up to {wanted.needs_s:.0f}s with its reverts"
         )
+    return armed
 
 
 def check_clocks(now: dt.datetime, theirs: dt.datetime | None, skew_s: float, whose: str) -> None:

@@ -4,6 +4,9 @@ At worst: a role moves, so two overlapping faults on `consul:leader` may hit two
 never do. A fault with `follow` leaves its host before it takes the next one (`Disturbed` sees to it). Faults that
 begin within SETTLES_S of the end of another, and do not come `after` it, count as overlapping: a revert takes its time.
 
+A fault that sets back what all agents share (the restore of a snapshot) counts as one on every host, and needs what a
+broken quorum needs.
+
 A server that is down already counts against the quorum, and not against what a game day may disturb.
 """
 
@@ -59,7 +62,8 @@ class Window:
     """One fault of a method: on at most `most` of `hosts` at a time, from when until when, in seconds of the method.
 
     `at_a_time`: how many of its hosts the fault itself disturbs at one time, when that is fewer: a rolling restart
-    disturbs one. `after`: numbers of the steps that have ended before it begins, where they could.
+    disturbs one. `after`: numbers of the steps that have ended before it begins, where they could. `sets_back`: the
+    fault sets back what all agents share (hashidrill.abc.Fault), and `hosts` are all hosts.
     """
 
     step: int
@@ -70,6 +74,7 @@ class Window:
     most: int = 1
     at_a_time: int | None = None
     after: frozenset[int] = frozenset()
+    sets_back: bool = False
 
     @property
     def at_once(self) -> int:
@@ -133,6 +138,8 @@ def check(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: 
 
 
 def _broken(active: Sequence[Window], group: Group, *, breaks_quorum: bool) -> Iterator[tuple[str, str]]:
+    if breaks_quorum:
+        active = [each for each in active if not each.sets_back]
     disturbed = most_disturbed(active, group.hosts)
     if not disturbed or (group.votes and breaks_quorum):
         return

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from hashidrill.datacenter.interlocks import arming, blast_radius, lock, production, stop
+from hashidrill.datacenter.interlocks import anchor, arming, blast_radius, lock, operate, production, stop
 from hashidrill.datacenter.interlocks.audit import Audit, Post
 from hashidrill.datacenter.interlocks.blast_radius import Disturbed, Group, Limits, Window, groups_of
-from hashidrill.datacenter.interlocks.kv import Calls, Kv
+from hashidrill.datacenter.interlocks.kv import Calls, Entry, Kv, SilentError
 from hashidrill.datacenter.interlocks.production import DenyList, Named
 from hashidrill.datacenter.interlocks.settings import InterlockSettings
 from hashidrill.errors import FaultError, InterlockError, RevertError
@@ -38,6 +38,8 @@ _WRITTEN_WITHIN_S = 5.0
 _MOVED_WITHIN_S = 60.0
 """How long a fault that follows a role may take to leave the host where it was."""
 _LOOK_EVERY_S = 0.1
+_SEEN_WITHIN_S = 30.0
+"""How long a look may take right before and after a fault that sets state back: Consul elects meanwhile, maybe."""
 
 Lacking = Callable[["ProductCalls", Iterable[Right]], Awaitable[Sequence[Right]]]
 Down = Callable[[], Awaitable[frozenset[str]]]
@@ -49,9 +51,11 @@ class Subject:
     """One run as interlocks judge it."""
 
     datacenter: str
-    """The name in the attach file: what is armed."""
+    """The name in the attach file."""
     attach_file: str
     experiment: str
+    digest: str
+    """Of its content (hashidrill.datacenter.attach.consent): what is armed."""
     run: str
     who: str
     names: Sequence[Named] = ()
@@ -88,6 +92,7 @@ class Guard:
         self._calls, self._lacking, self._down = calls, lacking, down
         self._redactor, self._folder, self._post = redactor, folder, post
         self._kv = Kv(self.consul)
+        self._newest = 0
 
     async def check(self, subject: Subject) -> None:
         """Reads, and raises InterlockError for the first reason not to run."""
@@ -95,12 +100,14 @@ class Guard:
         written = self.settings.production
         deny = DenyList.of(written.words, written.names, written.not_production)
         production.check(deny, names, subject.metas, f"{subject.attach_file}: {subject.datacenter}")
-        await self._armed(subject)
+        await anchor.check(self._kv, self.settings, subject.datacenter, subject.attach_file)
+        armed = (await self._armed(subject))[1]
         await stop.check_released(self._kv, self.settings.stop.key)
         await lock.check_free(self._kv, self.settings.lock.key)
         blast_radius.check(
-            subject.windows, await self.groups(subject), breaks_quorum=_both(subject), said=_missing(subject)
-        )
+            subject.windows, await self.groups(subject), breaks_quorum=_all(subject, armed),
+            said=_missing(subject, armed),
+        )  # fmt: skip
         await self._check_rights(subject)
 
     @asynccontextmanager
@@ -112,7 +119,7 @@ class Guard:
         Raises InterlockError where it must not be, before anything was written.
         """
         await self.check(subject)
-        until = (await self._armed(subject)).until
+        found, armed = await self._armed(subject)
         holder = lock.Holder(subject.who, subject.run, subject.experiment, _shown(self.now()))
         settings, written = self.settings, self.settings.audit
         tell = _clean(tell, self._redactor)
@@ -126,49 +133,50 @@ class Guard:
                 async with beside(audit.keep):
                     await audit.prune(written.runs)
                     await _begin(audit, subject)
-                    yield Held(self, subject, audit, locked=locked, until=until, tell=tell)
+                    held = Held(self, subject, audit, locked=locked, until=found.until, armed=armed, tell=tell)
+                    try:
+                        yield held
+                    finally:
+                        await held.stays_stopped()
             finally:
                 audit.note("end", subject.experiment)
                 await audit.finish()
 
-    async def armed_now(self, subject: Subject) -> str:
+    async def armed_now(self, subject: Subject, kv: Kv) -> str:
         """Why it is not armed any more; "" while it is. Raises SilentError where that cannot be seen."""
-        where, text = await self._arming()
         try:
-            found = arming.read(text, where, self.settings.arming.public_key)
-            arming.check(found, replace(self._wanted(subject), needs_s=0.0), where)
+            await self._armed(replace(subject, needs_s=0.0), kv)
+        except SilentError:
+            raise
         except InterlockError as error:
             return str(error)
         return ""
 
-    async def _armed(self, subject: Subject) -> arming.Arming:
-        where, text = await self._arming()
-        found = arming.read(text, where, self.settings.arming.public_key)
-        skew_s = float(self.settings.arming.clock_skew)
-        arming.check_clocks(self.now(), self._kv.date, skew_s, "Consul")
-        arming.check(found, self._wanted(subject), where)
-        return found
-
-    def _wanted(self, subject: Subject) -> arming.Wanted:
+    async def _armed(self, subject: Subject, kv: Kv | None = None) -> tuple[arming.Arming, arming.Armed]:
+        """The arming, and what of it is about this run. Raises InterlockError."""
+        kv = kv or self._kv
+        where, entry = await operate.arming_in(kv, self.settings, self._folder)
+        found = arming.read(None if entry is None else entry.value, where, self.settings.arming.public_key)
+        if found.nonce in await operate.taken_back(kv, self.now()):
+            raise InterlockError(f"not armed: the arming at {where} was taken back; arm it again")
         said = self.settings.arming
-        return arming.Wanted(
-            subject.experiment, subject.datacenter, self.now(), subject.needs_s, float(said.longest),
+        arming.check_clocks(self.now(), kv.date, float(said.clock_skew), "Consul")
+        wanted = arming.Wanted(
+            subject.experiment, subject.digest, subject.datacenter, self.now(), subject.needs_s, float(said.longest),
             float(said.clock_skew),
         )  # fmt: skip
+        armed = arming.check(found, wanted, where)
+        self._check_newest(entry, where)
+        return found, armed
 
-    async def _arming(self) -> tuple[str, str | None]:
-        """(where it is, what stands there)."""
-        said = self.settings.arming
-        if said.file is None:
-            entry = await self._kv.get(said.key)
-            return f"Consul's key {said.key}", None if entry is None else entry.value
-        path = self._folder / said.file
-        try:
-            return str(path), await anyio.Path(path).read_text(errors="replace")
-        except FileNotFoundError:
-            return str(path), None
-        except OSError as error:
-            raise InterlockError(f"not armed: {path} cannot be read: {error.strerror}") from None
+    def _check_newest(self, entry: Entry | None, where: str) -> None:
+        """Raises InterlockError for an arming that another one had replaced: Consul's state was set back since."""
+        if entry is None or entry.modified < self._newest:
+            raise InterlockError(
+                f"the arming at {where} was replaced, and Consul's state was set back since: what stands there is older"
+                " than what was seen; arm it again"
+            )
+        self._newest = entry.modified
 
     async def _tags(self) -> list[Named]:
         """The names and tags of all services that Consul lists."""
@@ -208,23 +216,94 @@ class Held:
 
     def __init__(
         self, guard: Guard, subject: Subject, audit: Audit, *, locked: Lock, until: dt.datetime,
-        tell: Callable[[str], None],
+        armed: arming.Armed, tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._guard, self._subject, self._audit, self._lock = guard, subject, audit, locked
-        self._until, self._tell = until, tell
-        self._disturbed = Disturbed((), breaks_quorum=_both(subject))
+        self._until, self._armed, self._tell = until, armed, tell
+        self._disturbed = Disturbed((), breaks_quorum=_all(subject, armed))
+        self._why, self._stops, self._setting_back, self._set_back = "", anyio.Event(), 0, False
 
     async def stopped(self) -> str:
         """Returns why the run must stop, once it must."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch)
+            await self._stops.wait()
+            group.cancel_scope.cancel()
+        self._audit.note("stop", self._subject.experiment, note=self._why)
+        return self._why
+
+    async def _watch(self) -> None:
         settings = self._guard.settings.stop
         within_s = float(settings.within)
-        why = await stop.watch(
+        self._stop(await stop.watch(
             Kv(self._guard.consul, within_s=within_s / 2), settings.key, within_s, self._lock,
-            disarmed=lambda: self._guard.armed_now(self._subject), until=self._until, now=self._guard.now,
-            tell=self._tell,
-        )  # fmt: skip
-        self._audit.note("stop", self._subject.experiment, note=why)
-        return why
+            disarmed=self._disarmed, until=self._until, now=self._guard.now, tell=self._tell,
+        ))  # fmt: skip
+
+    async def _disarmed(self, kv: Kv) -> str:
+        return await self._guard.armed_now(self._subject, kv)
+
+    def _stop(self, why: str) -> None:
+        """What was seen once counts, though Consul forgets it."""
+        self._why = self._why or why
+        self._set_back = self._set_back or self._setting_back > 0
+        self._stops.set()
+
+    async def _look(self, within_s: float) -> str:
+        """Why the run must stop now, asked until Consul answers. Raises SilentError after `within_s` without one."""
+        gives_up_s = anyio.current_time() + within_s
+        while True:
+            try:
+                return await stop.look(Kv(self._guard.consul), self._guard.settings.stop.key, self._disarmed)
+            except SilentError:
+                if anyio.current_time() >= gives_up_s:
+                    raise
+            await pause(_LOOK_EVERY_S)
+
+    @asynccontextmanager
+    async def _setting(self, label: str) -> AsyncIterator[None]:
+        """Around a fault that sets back what all agents share, and with it what was pressed or taken back meanwhile.
+
+        The last look before it is fresh; while it is in force there is one every _LOOK_EVERY_S; what any of them saw is
+        pressed again when it is over. `operate` presses and disarms for as long as a run goes on, so what no look saw
+        comes back too.
+        """
+        if why := await self._look(_SEEN_WITHIN_S):
+            self._stop(why)
+            await pause(_LOOK_EVERY_S)  # the run is stopped; where it is not, the fault is still not applied
+            raise InterlockError(f"{label}: nothing was applied: {why}")
+
+        async def closely() -> None:
+            while not self._why:
+                with suppress(SilentError):
+                    if why := await self._look(0.0):
+                        self._stop(why)
+                await pause(_LOOK_EVERY_S)
+
+        self._setting_back += 1
+        try:
+            async with beside(closely):
+                yield
+        finally:
+            self._lock.doubted.set()
+            self._setting_back -= 1
+            await self.stays_stopped()
+
+    async def stays_stopped(self) -> None:
+        """Presses the button again if what was seen of it may have been set back."""
+        if not self._set_back:
+            return
+        key, why = self._guard.settings.stop.key, f"{self._why} (set back by {self._subject.run}, and pressed again)"
+        pressed = stop.Pressed(self._subject.who, _shown(self._guard.now()), why)
+        with anyio.move_on_after(_SEEN_WITHIN_S, shield=True):
+            try:
+                again = await operate.pressed_again(Kv(self._guard.consul), key, pressed)
+            except InterlockError as error:
+                self._tell(f"the stop button may have been set back, and could not be pressed again: {error}; press it")
+                return
+            if again:
+                self._audit.note("stop", self._subject.experiment, note="pressed again")
+                self._tell(f"the stop button is pressed again ({key}), as it may have been set back: {self._why}")
 
     async def mine(self) -> bool:
         """Whether the lock was never lost, and no other run holds it now. Raises FaultError: that cannot be seen."""
@@ -250,6 +329,8 @@ class Held:
         at_a_time = planned.at_a_time if planned is not None else None
         host = acting.target.host
         window = Window(acting.step, f"{acting.kind} on {host}", frozenset({host}), 0.0, acting.for_s, 1, at_a_time)
+        if sets_back := planned is not None and planned.sets_back:
+            window = replace(window, hosts=planned.hosts, most=planned.most, sets_back=True)
         await self._has_room(acting.fault_id, window)
         self._disturbed.begins(acting.fault_id, window)
         try:
@@ -260,7 +341,8 @@ class Held:
                     f" {_WRITTEN_WITHIN_S:g}s"
                 )
             try:
-                yield
+                async with self._setting(window.label) if sets_back else nullcontext():
+                    yield
             except RevertError as error:
                 self._audit.note("stuck", acting.kind, host, note=str(error))
                 raise
@@ -276,7 +358,7 @@ class Held:
                 await pause(_LOOK_EVERY_S)
         if trouble := self._disturbed.trouble(fault_id, window):
             raise InterlockError(
-                f"{window.label}: nothing was applied: the method {trouble}; {_missing(self._subject)}"
+                f"{window.label}: nothing was applied: the method {trouble}; {_missing(self._subject, self._armed)}"
             )
 
 
@@ -291,18 +373,20 @@ async def _begin(audit: Audit, subject: Subject) -> None:
         )
 
 
-def _both(subject: Subject) -> bool:
-    return subject.may_break_quorum and subject.breaks_quorum
+def _all(subject: Subject, armed: arming.Armed) -> bool:
+    return subject.may_break_quorum and subject.breaks_quorum and armed.breaks_quorum
 
 
-def _missing(subject: Subject) -> str:
+def _missing(subject: Subject, armed: arming.Armed) -> str:
     """What has to be said for a broken quorum to be allowed, and was not."""
     wanted = []
     if not subject.may_break_quorum:
         wanted.append("the experiment must say `breaks_quorum: true`")
     if not subject.breaks_quorum:
         wanted.append("the command must say --breaks-quorum")
-    return f"if that is what you want, {' and '.join(wanted)}" if wanted else "both allow it"
+    if not armed.breaks_quorum:
+        wanted.append("the arming must say so (`hashidrill arm --breaks-quorum`)")
+    return f"if that is what you want, {' and '.join(wanted)}" if wanted else "all of them allow it"
 
 
 def _clean(tell: Callable[[str], None], redactor: Redactor) -> Callable[[str], None]:

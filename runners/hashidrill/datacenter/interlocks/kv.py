@@ -61,9 +61,15 @@ class Kv:
         [entry] = _list(answer)
         return Entry(_text(entry.get("Value")), entry.get("Session") or "", int(entry["ModifyIndex"]))
 
-    async def put(self, key: str, value: str, *, acquire: str = "", release: str = "") -> bool:
-        """False where another session holds the key, and `acquire` or `release` names ours."""
+    async def put(
+        self, key: str, value: str, *, acquire: str = "", release: str = "", unchanged: int | None = None
+    ) -> bool:
+        """False where another session holds the key, and `acquire` or `release` names ours; and where it has changed
+        since the index `unchanged`, which is 0 for a key that is not there.
+        """
         params = {"acquire": acquire} if acquire else {"release": release} if release else None
+        if unchanged is not None:
+            params = {"cas": str(unchanged)}
         path, body = f"/v1/kv/{quote(key)}", value.encode()
         answer = await self._ask("PUT", path, f"write the key {key}", params=params, body=body)
         return answer.body.strip() == b"true"

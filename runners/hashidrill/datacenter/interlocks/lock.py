@@ -39,11 +39,14 @@ class Holder:
 
 
 class Lock:
-    """A lock that is held. `lost` is set, with `why`, when it may be somebody else's."""
+    """A lock that is held. `lost` is set, with `why`, when it may be somebody else's.
+
+    `doubted` is set by whoever knows of a reason why it may be gone: it is looked at now, and not when it is due.
+    """
 
     def __init__(self, session: str) -> None:
         self.session = session
-        self.lost = anyio.Event()
+        self.lost, self.doubted = anyio.Event(), anyio.Event()
         self.why = ""
 
     def lose(self, why: str) -> None:
@@ -151,8 +154,9 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
     """Until cancelled, or the lock is lost."""
     renewed_s, error = anyio.current_time(), ""
     while True:
-        await pause(ttl_s / 3 if not error else ttl_s / 12)
-        error = ""
+        with anyio.move_on_after(ttl_s / 3 if not error else ttl_s / 12):
+            await lock.doubted.wait()
+        lock.doubted, error = anyio.Event(), ""
         try:
             there = await kv.renew(lock.session)
             if there and (entry := await kv.get(key)) is not None and entry.session == lock.session:

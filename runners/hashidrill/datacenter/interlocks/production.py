@@ -95,6 +95,7 @@ def check(deny: DenyList, names: Iterable[Named], metas: Mapping[str, Mapping[st
     if found := list(deny.troubles(names, metas)):
         more = f", and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
         raise InterlockError(
-            f"{where} looks like production: {', '.join(found[:_MOST_SHOWN])}{more}; nothing runs there. If it only looks"
-            " like it, list it whole, as it stands here, under interlocks.production.not_production of the attach file"
+            f"{where} looks like production: {', '.join(found[:_MOST_SHOWN])}{more}; nothing runs there. If it only"
+            " looks like it, list it whole, as it is written here, under interlocks.production.not_production of the"
+            " attach file"
         )

@@ -14,6 +14,10 @@ from hashidrill.units import Duration, Percent
 
 PREFIX = "hashidrill-interlocks"
 """Where the keys of interlocks are in Consul's KV store: beside those of loads, which are below `hashidrill`."""
+ANCHOR_KEY = f"{PREFIX}/anchor"
+"""What the datacenter fixes at its first arming (hashidrill.datacenter.interlocks.anchor). No file can rename it."""
+TAKEN_BACK_KEY = f"{PREFIX}/taken-back"
+"""The nonces of armings that were taken back, until they would have ended."""
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]+$", max_length=40)]
 Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*[A-Za-z0-9]$", max_length=200)]
 
@@ -24,7 +28,9 @@ class ArmingSettings(Strict):
     key: Key = Field(default=f"{PREFIX}/armed", description="The Consul KV key that `hashidrill arm` writes")
     file: str | None = Field(default=None, description="A signed file instead of the KV key; needs `public_key`")
     public_key: str | None = Field(
-        default=None, description="The Ed25519 key that must have signed the arming: `ed25519:` and 32 bytes in Base64"
+        default=None,
+        description="The Ed25519 key that must have signed the arming (`ed25519:` and 32 bytes in Base64), as the"
+        " datacenter fixed it at its first arming",
     )
     longest: Duration = Field(default=Duration("24h"), description="An arming may not last longer than this")
     clock_skew: Duration = Field(
@@ -118,11 +124,15 @@ class InterlockSettings(Strict):
     audit: AuditSettings = AuditSettings()
 
 
-def interlock_rights(settings: InterlockSettings) -> tuple[Right, ...]:
-    """What the token of a run must be allowed for its interlocks. It may not arm: whoever arms has another token."""
+def interlock_rights(settings: InterlockSettings, *, sets_back: bool = False) -> tuple[Right, ...]:
+    """What the token of a run must be allowed for its interlocks. It may not arm: whoever arms has another token.
+
+    `sets_back`: a fault may undo a pressed stop button; the run presses it again.
+    """
     right = partial(Right, "consul")
     return (
-        right("key", settings.arming.key), right("key", settings.stop.key), right("key", settings.lock.key, "write"),
+        right("key", settings.arming.key), right("key", ANCHOR_KEY), right("key", TAKEN_BACK_KEY),
+        right("key", settings.stop.key, "write" if sets_back else "read"), right("key", settings.lock.key, "write"),
         right("key_prefix", f"{settings.audit.prefix}/", "write"), right("session_prefix", "", "write"),
         right("service_prefix"),
     )  # fmt: skip

@@ -52,8 +52,19 @@ async def check_released(kv: Kv, key: str) -> None:
         )
 
 
-Disarmed = Callable[[], Awaitable[str]]
+Disarmed = Callable[[Kv], Awaitable[str]]
 """Why the arming does not hold any more; "" while it does. Raises SilentError where that cannot be seen."""
+
+
+async def look(kv: Kv, key: str, disarmed: Disarmed) -> str:
+    """Why a run must stop now; "" if it need not. Raises SilentError where that cannot be seen."""
+    try:
+        entry = await kv.get(key)
+        return await disarmed(kv) if entry is None else f"the stop button was pressed {read(entry.value)}"
+    except SilentError:
+        raise
+    except InterlockError as error:
+        return f"the stop button cannot be seen any more: {error}"
 
 
 async def watch(
@@ -63,27 +74,24 @@ async def watch(
     """Returns why the run must stop, at most `within_s` after it must, as long as Consul answers.
 
     While Consul is silent nobody sees the button, and the operator is told; the arming's end and the lock's TTL count
-    on without an answer. `kv` must give up on an answer within half of `within_s`.
+    on without an answer. The arming ends by whichever clock says so first: one that is set back prolongs nothing. `kv`
+    must give up on an answer within half of `within_s`.
     """
     seen_s, told = anyio.current_time(), False
+    ends_s = seen_s + (until - now()).total_seconds()
     while True:
-        if now() >= until:
+        if now() >= until or anyio.current_time() >= ends_s:
             return f"the arming ended at {until.isoformat(timespec='seconds')}"
         if lock.lost.is_set():
             return lock.why
         try:
-            entry = await kv.get(key)
-            if entry is not None:
-                return f"the stop button was pressed {read(entry.value)}"
-            if why := await disarmed():
+            if why := await look(kv, key, disarmed):
                 return why
             seen_s, told = anyio.current_time(), False
         except SilentError as error:
             if not told and anyio.current_time() - seen_s >= _UNSEEN_S:
                 told = True
                 tell(f"nobody sees the stop button for {_UNSEEN_S:g}s: {error}; Ctrl-C stops the run too")
-        except InterlockError as error:
-            return f"the stop button cannot be seen any more: {error}"
         with anyio.move_on_after(within_s / 2):
             await lock.lost.wait()
         await pause(0)

@@ -6,14 +6,17 @@ import anyio
 import pytest
 
 from attached_estates import FakeEstate, attach_file
+from hashidrill import registry
 from hashidrill.abc import ApiAnswer
 from hashidrill.datacenter.attach import interlocks
+from hashidrill.datacenter.attach.consent import digest_of
 from hashidrill.datacenter.attach.estate import Estate, FoundHost, with_links
 from hashidrill.datacenter.attach.interlocks import names_of, open_interlocks, servers_down, subject_of, window_of
 from hashidrill.datacenter.attach.links import Link
 from hashidrill.datacenter.attach.plan import Action, Plan
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.datacenter.interlocks.production import DenyList, Named
+from hashidrill.datacenter.interlocks.settings import settings_of
 from hashidrill.errors import FaultError, InterlockError
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
@@ -33,6 +36,7 @@ ESTATE = Estate(
     voters={"consul": SERVERS},
     datacenters={"consul": "dc1"},
 )  # fmt: skip
+EVERYONE = frozenset({*SERVERS, "client-1"})
 
 
 @pytest.fixture
@@ -58,6 +62,7 @@ def test_a_subject_has_what_the_plan_has(plan):
     assert Right("consul", "key", "hashidrill-interlocks/lock", "write") in subject.rights
     assert not subject.breaks_quorum
     assert not subject.may_break_quorum
+    assert subject.digest == digest_of(plan.experiment, settings_of({}, "x"))
     said = replace(plan, target=plan.target.saying(interlocks.BREAKS_QUORUM))
     assert subject_of(said).breaks_quorum
     assert subject_of(replace(plan, run_id="20261123-x")).run == "20261123-x"
@@ -71,8 +76,37 @@ def test_a_run_needs_all_of_its_phases(plan):
 
 def test_a_step_on_many_hosts_may_disturb_all_of_them_and_a_rolling_one_one(plan):
     many = Action("apply", "disk.latency", "consul:servers", SERVERS, "consul", 0.0, 20.0, many=True, step=0)
-    assert window_of(many, plan.experiment).at_once == 3
-    assert window_of(replace(many, what="consul.config"), plan.experiment).at_once == 1
+    assert window_of(many, plan.experiment, EVERYONE).at_once == 3
+    assert window_of(replace(many, what="consul.config"), plan.experiment, EVERYONE).at_once == 1
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("kind", ["consul.snapshot.restore", "nomad.snapshot.restore", "vault.snapshot.restore"])
+def test_a_restore_is_on_every_host_whatever_it_is_put_on(plan, kind):
+    """It counted as 0 servers, and everybody's keys, ACLs and catalog went back."""
+    window = window_of(replace(plan.actions[1], what=kind), plan.experiment, EVERYONE)
+    assert (window.hosts, window.at_once, window.sets_back) == (EVERYONE, 4, True)
+
+
+NO_HOST = {
+    "noop": "it does nothing",
+    "consul.kv.bloat": "it adds keys below a prefix that is empty, and nobody reads",
+    "consul.snapshot.save": "it only reads",
+    "nomad.snapshot.save": "it only reads",
+    "vault.snapshot.save": "it only reads",
+    "nomad.job.stop": "it is about one job, which the experiment names",
+    "nomad.alloc.fail": "as above",
+    "nomad.alloc.signal": "as above",
+    "vault.token.revoke": "it revokes the token of our own loads",
+}
+
+
+def test_a_fault_that_counts_as_none_says_why_and_one_that_may_write_all_state_sets_it_back():
+    kinds = {kind: registry.fault(kind) for kind in registry.fault_kinds()}
+    assert {kind for kind, fault in kinds.items() if fault.at_a_time == 0 and not fault.sets_back} == {*NO_HOST}
+    assert {kind for kind, fault in kinds.items() if fault.sets_back} == {
+        f"{product}.snapshot.restore" for product in ("consul", "nomad", "vault")
+    }
 
 
 def test_a_window_knows_what_it_comes_after(plan):
@@ -82,7 +116,7 @@ def test_a_window_knows_what_it_comes_after(plan):
     ]
     experiment = plan.experiment.model_validate({**plan.experiment.model_dump(by_alias=True), "method": method})
     action = Action("apply", "noop", "consul:leader", SERVERS, "consul", 5.0, 5.0, step=1)
-    assert window_of(action, experiment).after == {0}
+    assert window_of(action, experiment, EVERYONE).after == {0}
 
 
 def test_everything_that_has_a_name_is_looked_at(tmp_path):

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hashidrill.datacenter.interlocks import arming
-from hashidrill.datacenter.interlocks.arming import Arming, Wanted
+from hashidrill.datacenter.interlocks.arming import Armed, Arming, Wanted
 from hashidrill.errors import InterlockError, UsageError
 
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
 WHERE = "consul kv hashidrill/interlocks/armed"
-GOOD = Arming("ana", ("slow-leader-disk", "frozen-leader"), "staging-1", NOON, NOON + dt.timedelta(hours=3), "day 12")
-WANTED = Wanted("slow-leader-disk", "staging-1", NOON + dt.timedelta(hours=1), 120.0, 86400.0, 60.0)
+SLOW, FROZEN = Armed("slow-leader-disk", "sha256:aa11"), Armed("frozen-leader", "sha256:bb22", breaks_quorum=True)
+GOOD = Arming("ana", (SLOW, FROZEN), "staging-1", NOON, NOON + dt.timedelta(hours=3), "day 12", "nonce-1")
+WANTED = Wanted("slow-leader-disk", "sha256:aa11", "staging-1", NOON + dt.timedelta(hours=1), 120.0, 86400.0, 60.0)
 
 
 def refused(text, wanted=WANTED, public_key=None):
@@ -32,8 +33,20 @@ def changed(**to):
 
 
 def test_what_is_armed_may_run():
-    arming.check(arming.read(GOOD.text(), WHERE), WANTED, WHERE)
+    assert arming.check(arming.read(GOOD.text(), WHERE), WANTED, WHERE) == SLOW
     assert arming.read(GOOD.text(), WHERE) == GOOD
+
+
+def test_one_name_may_be_armed_with_several_contents():
+    """A game day runs an experiment as it is, and a variant of it."""
+    other = Armed("slow-leader-disk", "sha256:cc33", breaks_quorum=True)
+    both = replace(GOOD, experiments=(SLOW, other))
+    assert arming.check(both, WANTED, WHERE) == SLOW
+    assert arming.check(both, replace(WANTED, digest="sha256:cc33"), WHERE) == other
+
+
+def test_two_armings_of_the_same_are_not_the_same():
+    assert Arming("ana", (SLOW,), "x", NOON, NOON).nonce != Arming("ana", (SLOW,), "x", NOON, NOON).nonce
 
 
 @pytest.mark.lie
@@ -44,8 +57,15 @@ def test_what_is_armed_may_run():
         ("  \n", "not armed: there is nothing at"),
         (changed(since="2026-11-22T01:00:00Z", until="2026-11-23T12:59:59Z"), "expired at 2026-11-23T12:59:59Z"),
         (changed(since="2026-11-23T13:01:01Z", until="2026-11-23T14:00:00Z"), "is from the future"),
-        (changed(experiments=["frozen-leader"]), "is for frozen-leader, not for slow-leader-disk"),
-        (changed(experiments=["slow-leader-disk-2"]), "not for slow-leader-disk"),
+        (changed(experiments=[vars(FROZEN)]), "is for frozen-leader, not for slow-leader-disk"),
+        (changed(experiments=[vars(replace(SLOW, name="slow-leader-disk-2"))]), "not for slow-leader-disk"),
+        (changed(experiments=[vars(replace(SLOW, digest="sha256:c"))]), "is for another content of slow-leader-disk"),
+        (changed(experiments=["slow-leader-disk"]), "it names slow-leader-disk and no content of it (`digest`)"),
+        (changed(experiments=[{"name": "slow-leader-disk"}]), "must have `name`, `digest` and `breaks_quorum`"),
+        (changed(experiments=[7]), "must have `name`, `digest` and `breaks_quorum`"),
+        (changed(experiments=[vars(replace(SLOW, digest=7))]), "`name` and `digest` of an experiment must be texts"),
+        (changed(experiments=[vars(replace(SLOW, breaks_quorum="no"))]), "`breaks_quorum` must be true or false"),
+        (changed(nonce=""), "`nonce` must be a text"),
         (changed(datacenter="staging-2"), "is for the datacenter 'staging-2', and this one is 'staging-1'"),
         (changed(until="2026-11-23T13:01:59Z"), "ends too early: 119s are left"),
         (changed(until="2026-11-25T12:00:00Z"), "lasts 48.0h, and 24.0h is the longest"),
@@ -76,7 +96,8 @@ def test_a_clock_that_is_a_little_late_does_not_make_an_arming_one_from_the_futu
 
 
 def test_no_two_reasons_have_the_same_message():
-    texts = [None, "x", changed(until="2026-11-23T12:59:59Z"), changed(experiments=["a"]), changed(datacenter="b")]
+    others = {"until": "2026-11-23T12:59:59Z", "experiments": [vars(FROZEN)], "datacenter": "b"}
+    texts = [None, "x", *(changed(**{key: value}) for key, value in others.items())]
     assert len({refused(text) for text in texts}) == len(texts)
 
 

@@ -61,6 +61,17 @@ def test_what_disturbs_no_host_is_not_counted():
 
 
 @pytest.mark.lie
+def test_what_sets_back_what_all_share_is_refused_unless_a_broken_quorum_is_allowed():
+    everyone = SERVERS | CLIENTS
+    restore = on(everyone, most=len(everyone), sets_back=True, label="restore")
+    with pytest.raises(InterlockError, match="the method breaks the quorum of consul: it may disturb 3 of 3 servers"):
+        blast_radius.check([restore], estate(), breaks_quorum=False, said="")
+    assert troubles(restore, breaks_quorum=True) == []
+    wide = on(CLIENTS, 5, 15, step=1, most=5)
+    assert troubles(restore, wide, breaks_quorum=True), "and it excuses nothing else"
+
+
+@pytest.mark.lie
 def test_a_role_may_move_between_two_faults_on_it():
     """The lie: both are on the leader, so it is one server. It need not be by then."""
     assert troubles(on(SERVERS), on(SERVERS, 5, 15, step=1))

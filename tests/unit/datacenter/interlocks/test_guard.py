@@ -4,6 +4,7 @@ import datetime as dt
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import anyio
 import pytest
@@ -12,13 +13,14 @@ import virtual_time
 from fake_kv import FakeKv
 from hashidrill.abc import ApiAnswer, Target
 from hashidrill.datacenter.interlocks import arming, stop
-from hashidrill.datacenter.interlocks.arming import Arming
+from hashidrill.datacenter.interlocks.anchor import Anchor
+from hashidrill.datacenter.interlocks.arming import Armed, Arming
 from hashidrill.datacenter.interlocks.blast_radius import Window
 from hashidrill.datacenter.interlocks.guard import Guard, Subject
 from hashidrill.datacenter.interlocks.kv import Kv
 from hashidrill.datacenter.interlocks.lock import Holder
 from hashidrill.datacenter.interlocks.production import Named
-from hashidrill.datacenter.interlocks.settings import settings_of
+from hashidrill.datacenter.interlocks.settings import ANCHOR_KEY, TAKEN_BACK_KEY, settings_of
 from hashidrill.engine.run_state import Acting
 from hashidrill.errors import FaultError, InterlockError, RevertError
 from hashidrill.rights import Right
@@ -29,10 +31,16 @@ pytestmark = pytest.mark.lie
 ONE = dt.datetime(2026, 11, 23, 13, tzinfo=dt.UTC)
 ARMED, LOCK, STOP = (f"hashidrill-interlocks/{name}" for name in ("armed", "lock", "stop"))
 SERVERS = frozenset({"consul-1", "consul-2", "consul-3"})
-GOOD = Arming("ana", ("slow-leader-disk",), "staging-1", ONE - dt.timedelta(hours=1), ONE + dt.timedelta(hours=2))
+DIGEST = "sha256:aa11"
+GOOD = Arming(
+    "ana", (Armed("slow-leader-disk", DIGEST),), "staging-1", ONE - dt.timedelta(hours=1), ONE + dt.timedelta(hours=2)
+)  # fmt: skip
+WIDE = replace(GOOD, experiments=(Armed("slow-leader-disk", DIGEST, breaks_quorum=True),))
+FROZEN = Armed("frozen-leader", DIGEST)
+FIXED = Anchor.of(settings_of({}, "x"), "staging-1").text()
 SECRET = "0e9a4c7b-consul-token-of-ana"
 SUBJECT = Subject(
-    "staging-1", "staging.yaml", "slow-leader-disk", "20261123-130000-slow-leader-disk-ab12", "ana@desk",
+    "staging-1", "staging.yaml", "slow-leader-disk", DIGEST, "20261123-130000-slow-leader-disk-ab12", "ana@desk",
     names=(Named("datacenter", "dc1"), *(Named("host", host) for host in sorted(SERVERS))),
     metas={"consul-1": {"consul.environment": "staging"}},
     roles={host: {"consul": "server"} for host in SERVERS}, voters={"consul": tuple(SERVERS)},
@@ -41,11 +49,17 @@ SUBJECT = Subject(
 )  # fmt: skip
 
 
+RESTORE = replace(
+    SUBJECT, may_break_quorum=True, breaks_quorum=True,
+    windows=(Window(0, "consul.snapshot.restore on consul:leader", SERVERS, 0, 20, 3, sets_back=True),),
+)  # fmt: skip
+
+
 class World(FakeKv):
     """Consul with KV, a catalog, and servers that may be down."""
 
     def __init__(self, arm=GOOD, **more):
-        super().__init__({ARMED: arm.text()} if arm else {}, **more)
+        super().__init__({ANCHOR_KEY: FIXED} | ({ARMED: arm.text()} if arm else {}), **more)
         self.services = {"consul": [], "web": ["staging"]}
         self.down = frozenset()
         self.missing = []
@@ -76,7 +90,7 @@ class World(FakeKv):
 
     def left(self):
         """What is in Consul beside the arming."""
-        return sorted(key for key in self.keys if key != ARMED)
+        return sorted(key for key in self.keys if key not in {ARMED, ANCHOR_KEY})
 
 
 def check(world, subject=SUBJECT, written=None, **more):
@@ -126,9 +140,13 @@ REFUSED = {
     "not armed": (World(None), SUBJECT, "not armed: there is nothing at Consul's key hashidrill-interlocks/armed"),
     "expired": (World(later(until=ONE - HOUR / 60)), SUBJECT, "expired at 2026-11-23T12:59:00Z"),
     "from the future": (World(later(since=ONE + HOUR)), SUBJECT, "is from the future"),
-    "for another experiment": (World(later(experiments=("frozen-leader",))), SUBJECT, "is for frozen-leader, not for"),
+    "never armed": (with_(World(None), keys={}), SUBJECT, "not armed: nothing was ever armed there"),
+    "for another content": (World(), replace(SUBJECT, digest="sha256:b"), "is for another content of slow-leader-disk"),
+    "taken back, and put there again": (World(), SUBJECT, "was taken back; arm it again"),
+    "a file of another name": (World(), replace(SUBJECT, datacenter="mine"), "metadata.name is mine and not staging-1"),
+    "for another experiment": (World(later(experiments=(FROZEN,))), SUBJECT, "is for frozen-leader, not for"),
     "for another datacenter": (World(later(datacenter="staging-2")), SUBJECT, "is for the datacenter 'staging-2'"),
-    "malformed": (with_(World(None), keys={ARMED: [b"armed!", "", 1]}), SUBJECT, "is malformed: it is not JSON"),
+    "malformed": (World(None), SUBJECT, "is malformed: it is not JSON"),
     "too long a run": (World(), replace(SUBJECT, needs_s=7201), "ends too early: 7200s are left"),
     "another clock": (World(date="Mon, 23 Nov 2026 13:05:00 GMT"), SUBJECT, "are 300s apart"),
     "a host of production": (World(), replace(SUBJECT, names=[Named("host", "prod-1")]), "production: host 'prod-1'"),
@@ -147,6 +165,10 @@ REFUSED = {
         World(), replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)], may_break_quorum=True),
         "the command must say --breaks-quorum",
     ),
+    "quorum, not said by the arming": (
+        World(), replace(RESTORE, windows=[Window(0, "x", SERVERS, 0, 9, 3)]),
+        "the arming must say so (`hashidrill arm --breaks-quorum`)",
+    ),
     "blast radius": (
         World(),
         replace(
@@ -160,6 +182,8 @@ REFUSED = {
     "token may not list services": (with_(services=None), SUBJECT, "Consul did not list its services: HTTP 403"),
     "nobody answers": (with_(silent=True), SUBJECT, "no answer in time"),
 }  # fmt: skip
+REFUSED["malformed"][0].put(ARMED, "armed!")
+REFUSED["taken back, and put there again"][0].put(TAKEN_BACK_KEY, json.dumps({GOOD.nonce: "2026-11-23T15:00:00Z"}))
 REFUSED["stop button"][0].put(STOP, stop.Pressed("ben", "12:59").text())
 
 
@@ -191,9 +215,9 @@ def test_what_nothing_speaks_against_may_run_and_to_check_it_writes_nothing():
     assert world.writes == []
 
 
-def test_both_may_allow_to_break_the_quorum():
+def test_all_three_may_allow_to_break_the_quorum():
     wide = replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)], breaks_quorum=True, may_break_quorum=True)
-    check(World(), wide)
+    check(World(WIDE), wide)
 
 
 def test_a_datacenter_without_consul_has_nowhere_to_keep_a_lock():
@@ -224,9 +248,19 @@ def test_settings_that_cannot_be_are_named(written, said):
 # a signed file
 
 
+@pytest.mark.lie
 def test_a_signed_file_arms_and_a_changed_one_does_not(tmp_path):
-    key = arming.new_key()
+    """The first of these was admitted: an attach file pinned a key of its own, and signed for itself."""
+    key, check_ = arming.new_key(), globals()["check"]
     written = {"arming": {"file": "armed.json", "public_key": arming.public_of(key)}}
+    with pytest.raises(InterlockError, match=r"interlocks\.arming\.public_key is ed25519:.* and not unset"):
+        check_(World(), written=written, folder=tmp_path)
+    fixed = Anchor.of(settings_of(written, "x"), "staging-1").text().encode()
+
+    def check(world, **more):
+        world.keys[ANCHOR_KEY] = [fixed, "", 1]
+        check_(world, **more)
+
     with pytest.raises(InterlockError, match=r"not armed: there is nothing at .*armed\.json"):
         check(World(None), written=written, folder=tmp_path)
     file = tmp_path / "armed.json"
@@ -427,7 +461,7 @@ def test_an_arming_for_somebody_else_in_its_place_stops_it_too():
 
     async def rearm():
         await anyio.sleep(10)
-        world.put(ARMED, replace(GOOD, experiments=("frozen-leader",)).text())
+        world.put(ARMED, replace(GOOD, experiments=(Armed("frozen-leader", DIGEST),)).text())
 
     assert "not for slow-leader-disk" in stopped(world, rearm)[0]
 
@@ -436,6 +470,137 @@ def test_the_end_of_the_arming_stops_it():
     why, took_s = stopped(World(replace(GOOD, until=ONE + dt.timedelta(seconds=150))))
     assert why.startswith("the arming ended at 2026-11-23T13:02:30")
     assert 150 <= took_s <= 152
+
+
+# what a restore sets back
+
+
+def restored(world, *, pressed_s, ends_s=1.0, by=lambda world: world.put(STOP, stop.Pressed("ben", "13:00").text())):
+    """A run whose fault sets Consul back `ends_s` after it began; somebody acts `pressed_s` after that.
+
+    Returns why the run stops, or why the fault was not applied, and what the operator is told.
+    """
+    told, whys = [], []
+
+    async def play(one):
+        before = world.snapshot()
+        began_s = anyio.current_time()
+
+        async def stopped():
+            whys.append(await one.stopped())
+
+        async def act():
+            await anyio.sleep(pressed_s)
+            by(world)
+
+        async def fault():
+            async with one.admits(acting()):
+                await anyio.sleep(began_s + ends_s - anyio.current_time())
+                world.restore(before)
+                await anyio.sleep(3)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(stopped)
+            group.start_soon(act)
+            await anyio.sleep(0.3)
+            try:
+                await fault()
+            except InterlockError as error:
+                whys.append(str(error))
+            await anyio.sleep(5)
+            group.cancel_scope.cancel()
+
+    held(world, play, RESTORE, told=told)
+    return whys, told
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("before_s", [0.15, 0.21, 0.36, 0.6])
+def test_a_stop_that_was_pressed_while_consul_is_set_back_ends_the_run_and_stays_pressed(before_s):
+    """By hand, so nothing presses it again: no look fell into that time, and the run went on."""
+    world = World(WIDE)
+    whys, told = restored(world, pressed_s=1.0 - before_s)
+    assert "pressed by ben" in whys[0]
+    assert "pressed by ben" in stop.read(world.value(STOP)).why
+    assert any("the stop button is pressed again" in text for text in told)
+
+
+@pytest.mark.lie
+def test_a_disarming_while_consul_is_set_back_ends_the_run_and_leaves_the_button_pressed():
+    """What was taken back was there again, and armed."""
+    world = World(WIDE)
+    whys, _ = restored(world, pressed_s=0.7, by=lambda world: world.keys.pop(ARMED))
+    assert whys[0].startswith("not armed: there is nothing at")
+    assert ARMED in world.keys
+    assert "not armed" in stop.read(world.value(STOP)).why
+
+
+@pytest.mark.lie
+def test_an_arming_in_whose_place_an_older_one_is_again_arms_nothing():
+    """It was replaced by one that covers this run as well, and not the next."""
+    world = World(WIDE)
+    whys, _ = restored(world, pressed_s=0.7, by=lambda world: world.put(ARMED, replace(WIDE, why="narrower").text()))
+    assert "was replaced, and Consul's state was set back since" in whys[0]
+    assert STOP in world.keys
+
+
+@pytest.mark.lie
+def test_a_stop_just_before_a_fault_that_sets_back_is_seen_before_it_is_applied():
+    """The last look may be a second old by then."""
+    world = World(WIDE)
+    before = world.value(ARMED)
+    whys, _ = restored(world, pressed_s=0.29, ends_s=60)
+    assert "pressed by ben" in whys[0]
+    assert world.value(ARMED) == before
+    assert any("nothing was applied: the stop button was pressed by ben" in why for why in whys)
+
+
+def test_a_restore_during_which_no_one_acts_presses_nothing():
+    world = World(WIDE)
+    assert restored(world, pressed_s=0.5, by=lambda _: None) == ([], ANY)
+    assert STOP not in world.keys
+
+
+# clocks
+
+
+@pytest.mark.lie
+def test_a_clock_that_is_set_back_prolongs_no_arming():
+    world = World(replace(GOOD, until=ONE + dt.timedelta(seconds=150)))
+    whys = []
+
+    async def main():
+        began = anyio.current_time()
+
+        def now():
+            gone_s = anyio.current_time() - began
+            return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - 30)
+
+        async with world.guard(now=now).held(SUBJECT, print) as one:
+            whys.extend([await one.stopped(), anyio.current_time() - began])
+
+    virtual_time.run(main())
+    assert whys[0].startswith("the arming ended at")
+    assert 150 <= whys[1] <= 152
+
+
+@pytest.mark.lie
+def test_a_clock_that_leaves_consuls_while_the_run_goes_on_stops_it():
+    world, whys = World(), []
+
+    async def main():
+        began = anyio.current_time()
+
+        def now():
+            gone_s = anyio.current_time() - began
+            return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - 3600)
+
+        async with world.guard(now=now).held(SUBJECT, print) as one:
+            whys.extend([await one.stopped(), anyio.current_time() - began])
+
+    virtual_time.run(main())
+    assert "apart" in whys[0]
+    assert 100 <= whys[1] <= 102
 
 
 # whose the lock is

@@ -219,7 +219,7 @@ def stopped(world, *, until_s=1e6, disarmed=None, during=None, within_s=2.0, tol
         began = anyio.current_time()
         kv = Kv(world, within_s=within_s / 2)
 
-        async def armed():
+        async def armed(_kv):
             return ""
 
         async with lock.held(kv, KEY, 15, ANA, print) as held, anyio.create_task_group() as group:
@@ -271,7 +271,7 @@ def test_the_end_of_the_arming_stops_a_run_though_consul_is_silent():
 
 
 def test_an_arming_that_is_taken_back_stops_it():
-    async def disarmed():
+    async def disarmed(_kv):
         return "ben took the arming back"
 
     assert stopped(FakeKv(), disarmed=disarmed)[0] == "ben took the arming back"

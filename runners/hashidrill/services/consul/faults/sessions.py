@@ -34,7 +34,6 @@ class SessionExpire(BaseFault[ExpireParams]):
     """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL."""
 
     kind: ClassVar[str] = "consul.session.expire"
-    at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "another server's own copy of the sessions and locks",

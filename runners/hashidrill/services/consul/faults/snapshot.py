@@ -105,6 +105,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     """Restores a snapshot saved earlier in the run. Reverting does not undo the restore."""
 
     kind: ClassVar[str] = "consul.snapshot.restore"
+    sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         "consistent reads and another server's own copy of the markers",
         "the markers are the fault's own; the second snapshot is evidence for the verdicts and not for this proof",

@@ -82,6 +82,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore."""
 
     kind: ClassVar[str] = "nomad.snapshot.restore"
+    sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         "the leader's and a follower's own copy of the markers", "the markers are the fault's own jobs"
     )

@@ -159,6 +159,7 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
     """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it."""
 
     kind: ClassVar[str] = "vault.snapshot.restore"
+    sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         "the markers that Vault's storage lists, asked through another server, and our own count of a second snapshot",
         "the markers are the fault's own; a standby passes the question on to the active server",
