@@ -62,8 +62,8 @@ def test_an_attempt_that_hangs_counts_with_its_age_before_it_ends():
     p50 = Condition.parse("mine.attempts.latency.p50 > 1s")
 
     def trips(monitor, now_ns):
-        value = monitor.value(p50, now_ns, 1.0)
-        return value if p50.holds(value) else None
+        reading = monitor.reading(p50, now_ns, 1.0)
+        return reading.figure if reading.surely(p50) else None
 
     began = time.monotonic()
     assert 1 < served(fault="hang", until=trips) <= time.monotonic() - began
@@ -71,7 +71,7 @@ def test_an_attempt_that_hangs_counts_with_its_age_before_it_ends():
 
 def test_an_attempt_that_was_answered_waits_no_longer():
     def answered(monitor, now_ns):
-        value = monitor.value(Condition.parse("mine.attempts.latency.max < 1s"), now_ns, 10.0)
+        value = monitor.reading(Condition.parse("mine.attempts.latency.max < 1s"), now_ns, 10.0).figure
         return value if value < 1 else None
 
     assert served(fault="", until=answered) < 1

@@ -557,7 +557,7 @@ def test_a_server_that_hangs_is_told_of_while_nothing_ends():
             monitor.operation(operation)
 
         async def over(limit_s):
-            p50_s = monitor.value(p50, clock.now_ns(), 1.0)
+            p50_s = monitor.reading(p50, clock.now_ns(), 1.0).figure
             return (p50_s > limit_s if limit_s else p50_s < 0.2) or None, f"p50 {p50_s}"
 
         async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:

@@ -123,7 +123,7 @@ def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, s
         return Outcome.INVALID, f"the run ended as {recording.outcome}: {why}"
     worst = {condition: at_worst(recording, condition) for condition in until}
     text = "; ".join(f"{condition} (measured {one.value:.4g} {one.when})" for condition, one in worst.items())
-    broken = [c for c, one in worst.items() if not np.isnan(one.value) and not c.holds(one.value)]
+    broken = [c for c, one in worst.items() if not c.holds(one.value, unknown=True)]
     unknown = [f"{c}: nothing was measured {one.when}" for c, one in worst.items() if np.isnan(one.value)]
     if unknown and not broken:  # what was not measured neither held nor broke
         return Outcome.INVALID, "; ".join(unknown)
@@ -147,7 +147,7 @@ def at_worst(recording: Recording, condition: Condition) -> Worst:
     """
     spans = _parts(recording) if condition.window_s is None else _windows(recording, condition.window_s)
     found = [Worst(_value(recording, condition, start, end), when) for start, end, when in spans]
-    broken = [one for one in found if not np.isnan(one.value) and not condition.holds(one.value)]
+    broken = [one for one in found if not condition.holds(one.value, unknown=True)]
     unknown = [one for one in found if np.isnan(one.value)]
     ranked = broken or unknown or found
     if unknown and not broken:
@@ -215,7 +215,7 @@ def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> f
     samples = [np.array(values) for values in chosen]
     means = [float(np.mean(values[~np.isnan(values)])) for values in samples if not np.isnan(values).all()]
     gaps = any(np.isnan(values).any() for values in samples) and condition.source != _OF_THE_LEADER
-    broken = [mean for mean in means if not condition.holds(mean)]
+    broken = [mean for mean in means if not condition.holds(mean, unknown=True)]
     if not means or (gaps and not broken):
         return float("nan")
     return (min if condition.op.startswith(">") else max)(broken or means)

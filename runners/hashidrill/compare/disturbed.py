@@ -110,7 +110,8 @@ def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
     for condition in recording.experiment.steady_state.require:
         if condition.source != "machine" or condition.what not in would_be:
             continue
-        if condition.holds(without[condition.what]) and not condition.holds(would_be[condition.what]):
+        there, alone = would_be[condition.what], without[condition.what]
+        if condition.holds(alone, unknown=False) and not condition.holds(there, unknown=True):
             return f"{OTHER_WORK} took {others:.1f} of its {use.cpus:g} CPUs: {condition} did not hold"
     return ""
 

@@ -109,9 +109,9 @@ class Steered:
                 text = f"{self.load} is kept at {Level(level)}: {wanted} ({measured}){lowest}"
                 self._note(level, tried, text, found=True)
                 return
-            generator = self.monitor.value(GENERATOR_FULL, self.clock.now_ns(), search.every)
-            if GENERATOR_FULL.holds(generator):
-                said = f"the generator used {generator:.2f} of its one core: it has no more load to offer"
+            generator = self.monitor.reading(GENERATOR_FULL, self.clock.now_ns(), search.every)
+            if generator.surely(GENERATOR_FULL):
+                said = f"the generator used {generator.figure:.2f} of its one core: it has no more load to offer"
                 break
         else:
             said = f"that is the highest level of its search: this machine can take more; raise `to` of {self.load}"
@@ -126,9 +126,9 @@ class Steered:
         """Whether all conditions hold over the next `every`, and what was measured."""
         await pause(search.every)
         now_ns = self.clock.now_ns()
-        values = {c: self.monitor.value(c, now_ns, c.window_s or search.every) for c in search.until}
-        measured = "; ".join(f"{c.source}.{c.what} {value:.3g}" for c, value in values.items())
-        return all(c.holds(value) for c, value in values.items()), f"measured {measured}"
+        readings = {c: self.monitor.reading(c, now_ns, c.window_s or search.every) for c in search.until}
+        measured = "; ".join(f"{c.source}.{c.what} {reading.figure:.3g}" for c, reading in readings.items())
+        return all(reading.surely(c) for c, reading in readings.items()), f"measured {measured}"
 
 
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
@@ -148,7 +148,7 @@ async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: L
         await pause(ramp.every)
         now_ns = clock.now_ns()
         told = [condition for condition in ramp.while_ if level > 0 or condition.source != load]
-        if not all(c.holds(monitor.value(c, now_ns, c.window_s or ramp.every)) for c in told):
+        if not all(monitor.reading(c, now_ns, c.window_s or ramp.every).surely(c) for c in told):
             if ramp.step_back:
                 level = max(lowest, round(level - ramp.by, _DIGITS))
                 await levels.level(load, level)

@@ -7,28 +7,25 @@ offline from the recording, with the same definition of latency (hashidrill.engi
 from __future__ import annotations
 
 import math
-import operator
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from hashidrill import registry
 from hashidrill.abc import Operation, Sample
 from hashidrill.engine.windows import STATISTICS, Ended, Window
 from hashidrill.events import Figures
-from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
+from hashidrill.experiment.conditions import LOAD_SIGNALS, LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.experiment.model import ATTEMPTS, Experiment
+from hashidrill.judging.doubts import probed
 from hashidrill.service import SILENT_S
 
 KEEP_S = 10.0
 """How long data is kept if no condition needs it for longer."""
 _TICK_S = 1.0
-_DECIDED_BY_ONE_HOST: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.ge, "<=": operator.gt, "==": operator.gt
-}  # fmt: skip
-"""Comparisons that need all hosts, each with the test of the highest measured host that already refutes it."""
+_SIGN_OF_LIFE = "generator.cpu"
+_SILENT_S = {signal: (probe.silent_s, bool(probe.regular)) for probe in probed() for signal in probe.signals}
+"""How long the looks at a probe's signal may fail before it is unknown, and whether each host must be seen."""
 
 
 def longest_window_s(experiment: Experiment) -> float:
@@ -37,6 +34,7 @@ def longest_window_s(experiment: Experiment) -> float:
     profiles = [spec.profile for spec in experiment.traffic.values() if spec.profile is not None]
     conditions = [*steady.require, *experiment.guardrails, *(c for profile in profiles for c in profile.conditions)]
     asked_s = [condition.window_s or 0.0 for condition in conditions]
+    asked_s += [_SILENT_S.get(f"{each.source}.{each.what}", (0.0, True))[0] for each in experiment.guardrails]
     return max(KEEP_S, steady.for_, *asked_s, *(profile.window_s for profile in profiles))
 
 
@@ -53,6 +51,8 @@ class Monitor:
         """Of each signal, by host: when it was sampled last, and its value."""
         self.leaders: dict[str, str] = {}
         """Who leads, by the title of the lane: "" for nobody. Nothing of what nobody has sampled."""
+        self._faulted: dict[str, int] = {}
+        """When a fault was last seen in force on a host."""
 
     def operation(self, op: Operation) -> None:
         ended = self._operations[op.load]
@@ -74,27 +74,65 @@ class Monitor:
         _forget(window, t_ns - int(self._keep_s * 1e9))
         self._last[sample.signal][sample.host] = (t_ns, value)
 
-    def value(self, condition: Condition, now_ns: int, window_s: float) -> float:
-        """The condition's signal over the last `window_s` seconds; NaN when nothing was measured.
+    def faulted(self, hosts: Iterable[str], now_ns: int) -> None:
+        """A fault of the run is in force on these hosts: one of them may be silent without blinding a guardrail."""
+        self._faulted.update(dict.fromkeys(hosts, now_ns))
 
-        `rate` counts acknowledged operations; for the attempts of a client, all of them.
-        A signal of several hosts counts as the mean of its worst (highest) host. A host that was not measured is not
-        below a limit, and does not hide another one that is above.
+    def reading(self, condition: Condition, now_ns: int, window_s: float) -> Reading:
+        """What is known of the condition's signal over the last `window_s` seconds.
+
+        `rate` counts acknowledged operations; for the attempts of a client, all of them. A load's statistics are
+        unknown while its generator is silent; of nothing due there is no figure.
         """
         if window_s > self._keep_s:
             raise ValueError(f"{condition}: only the last {self._keep_s:g}s are kept, not {window_s:g}s")
-        since = now_ns - int(window_s * 1e9)
         of_attempts = condition.what.removeprefix(f"{ATTEMPTS[1:]}.")
         if condition.source in self._operations and of_attempts in LOAD_STATISTICS:
             load = condition.source if of_attempts == condition.what else f"{condition.source}{ATTEMPTS}"
-            return _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
+            figure = _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
+            return Reading([Looks.of([figure])], blind=self._silent_generator(now_ns, window_s))
+        signal = f"{condition.source}.{condition.what}"
+        if condition.source in self._operations and condition.what in LOAD_SIGNALS:  # told when it changes
+            return Reading([Looks.of([value for _, value in self._last[signal].values()])])
+        by_host = self._looks(signal, now_ns, window_s)
+        return Reading(list(chosen(by_host).values()), blind=self._blind(condition, now_ns, window_s))
+
+    def _looks(self, signal: str, now_ns: int, window_s: float) -> dict[str, Looks]:
+        since_ns = now_ns - int(window_s * 1e9)
         by_host: dict[str, list[float]] = defaultdict(list)
-        for heard_ns, t_ns, host, value in reversed(self._samples.get(f"{condition.source}.{condition.what}", ())):
-            if heard_ns < since:
+        for heard_ns, t_ns, host, value in reversed(self._samples.get(signal, ())):
+            if heard_ns < since_ns:
                 break
-            if t_ns >= since:
+            if t_ns >= since_ns:
                 by_host[host].append(value)
-        return of_worst_host(condition, by_host)
+        return {host: Looks.of(values) for host, values in by_host.items()}
+
+    def _silent_generator(self, now_ns: int, window_s: float) -> str:
+        """Why nothing is known of any load; nothing where the generator gives signs of life, or never gave one."""
+        silent_s = max(window_s, SILENT_S)
+        heard_ns = self._last.get(_SIGN_OF_LIFE, {}).get("", (now_ns, 0.0))[0]
+        return f"the load generator was silent for {silent_s:g}s" if now_ns - heard_ns > silent_s * 1e9 else ""
+
+    def _blind(self, condition: Condition, now_ns: int, window_s: float) -> str:
+        """Why the signal, or that of a host without a fault, is unknown; nothing where a look at each succeeded.
+
+        Over the window, or as long as its probe may be silent. What only the leader reports needs no other host. A
+        load's own signal is unknown where looks failed: it need not look all the time.
+        """
+        signal = f"{condition.source}.{condition.what}"
+        silent_s, of_each_host = _SILENT_S.get(signal, (SILENT_S, True))
+        within_s = max(window_s, silent_s)
+        looks = chosen(self._looks(signal, now_ns, within_s))
+        if condition.source in self._operations:
+            unknown = bool(looks) and not any(one.figures for one in looks.values())
+            return f"no look at {signal} succeeded for {within_s:g}s" if unknown else ""
+        if not any(one.figures for one in looks.values()):
+            return f"no look at {signal} succeeded for {within_s:g}s"
+        since_ns = now_ns - int(within_s * 1e9)
+        sighted = [host for host, one in looks.items() if one.figures]
+        known = [] if not of_each_host or "" in looks else [host for host in self._last[signal] if host]
+        lost = [host for host in known if host not in sighted and self._faulted.get(host, -1) < since_ns]
+        return f"no look at {signal} of {', '.join(lost)} succeeded for {within_s:g}s" if lost else ""
 
     def tick(self, now_ns: int) -> dict[str, Figures]:
         """For the live view: each load's last second, with waiting operations apart from failed ones."""
@@ -133,21 +171,9 @@ def _of_load(load: str, what: str, window: Window) -> float:
     return STATISTICS[what](window)
 
 
-def of_worst_host(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
-    """The mean of the worst (highest) host, or of the majority's view if there is one; NaN if there is nothing.
-
-    Also NaN if a host was not measured and could change the answer: `<` needs all hosts below the limit, but one host
-    above it decides.
-    """
-    chosen = [by_host[""]] if "" in by_host else list(by_host.values())
-    means = [float(np.mean(values)) for values in chosen]
-    if not means:
-        return float("nan")
-    worst = float(np.fmax.reduce(means))  # ignores NaN
-    decided = _DECIDED_BY_ONE_HOST.get(condition.op)
-    if decided is not None and np.isnan(means).any() and not decided(worst, condition.limit):
-        return float("nan")
-    return worst
+def chosen(by_host: Mapping[str, Looks]) -> Mapping[str, Looks]:
+    """The majority's view if there is one, else that of each host."""
+    return {"": by_host[""]} if "" in by_host else by_host
 
 
 def _forget(window: deque[Any], before_ns: int) -> None:

@@ -260,11 +260,11 @@ async def _hold_steady_state(running: Run) -> None:
 
     async def held() -> tuple[str | None, str]:
         now = running.clock.now_ns()
-        values = {c: running.monitor.value(c, now, c.window_s or steady.for_) for c in steady.require}
-        lacking = {condition: value for condition, value in values.items() if not condition.holds(value)}
-        evidence = "; ".join(f"{condition} (measured {value:.3g})" for condition, value in (lacking or values).items())
+        readings = {c: running.monitor.reading(c, now, c.window_s or steady.for_) for c in steady.require}
+        lacking = {condition: reading for condition, reading in readings.items() if not reading.surely(condition)}
+        evidence = "; ".join(f"{condition} ({reading})" for condition, reading in (lacking or readings).items())
         if any(condition.source == _OTHERS.source for condition in lacking):
-            others = running.monitor.value(_OTHERS, now, steady.for_)
+            others = running.monitor.reading(_OTHERS, now, steady.for_).figure
             evidence += f"; {OTHER_WORK} uses {others:.1f} of its CPUs"
         full = now - began >= for_s * 1e9
         return (evidence if full and not lacking else None), evidence
@@ -275,11 +275,11 @@ async def _hold_steady_state(running: Run) -> None:
         running.journal.write("steady", sync=True, held=False, evidence=str(error))
         raise SteadyStateError(f"the steady state did not hold; no fault was applied: {error}") from None
     running.journal.write("steady", sync=True, held=True, evidence=evidence)
-    generator = running.monitor.value(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
-    if GENERATOR_FULL.holds(generator):
+    generator = running.monitor.reading(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
+    if generator.surely(GENERATOR_FULL):
         raise UnfitError(
-            f"the generator already uses {generator:.2f} of its one core in the steady state, which leaves nothing for"
-            " the method: lower the rates of the loads"
+            f"the generator already uses {generator.figure:.2f} of its one core in the steady state, which leaves"
+            " nothing for the method: lower the rates of the loads"
         )
 
 
@@ -308,16 +308,20 @@ async def _method(running: Run, levels: Levels) -> str:
 
 
 async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
-    """A guardrail is a condition that must not hold: once one holds over its whole window, the method is cancelled."""
+    """A guardrail is a condition that must not hold: once one holds over its whole window, the method is cancelled.
+
+    So it is once nobody knows whether it holds: harm that cannot be seen must end as well.
+    """
     while True:
         now = running.clock.now_ns()
+        running.monitor.faulted({one.host for one in running.in_force.values()}, now)
         for guardrail in running.experiment.guardrails:
             window = guardrail.window_s or guardrail.DEFAULT_WINDOW_S
             if now - running.method.began_ns < window * 1e9:
                 continue
-            value = running.monitor.value(guardrail, now, window)
-            if guardrail.holds(value):
-                evidence = f"measured {value:.6g}"
+            reading = running.monitor.reading(guardrail, now, window)
+            if reading.maybe(guardrail):
+                evidence = str(reading)
                 running.journal.write("guardrail", sync=True, condition=str(guardrail), evidence=evidence)
                 tripped.append(f"guardrail {guardrail}: {evidence}")
                 method.cancel()

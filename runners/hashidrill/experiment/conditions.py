@@ -1,7 +1,8 @@
 """Conditions over signals, as steady states and guardrails write them: `kv-writes.latency.p50 < 300ms for 20s`.
 
 A condition is a signal, an optional statistic, a comparison and a limit with its unit. The same code evaluates it live
-over the last seconds and offline over a recording: given a value, it says whether the condition holds.
+over the last seconds and offline over a recording. A look that failed is unknown, neither good nor bad: each comparison
+says what unknown means there (`Condition.holds`, `Reading`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hashidrill import registry
 from hashidrill.units import Bandwidth, Duration, Level, Percent, Quantity, Rate, Size, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
+_NEED_ALL_HOSTS = frozenset({"<", "<=", "=="})
 LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
 LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
 """What every load samples in addition to its operations, with units. A load's class may declare more as `signals`."""
@@ -79,9 +81,9 @@ class Condition:
             raise ValueError(f"{shown(text)}: the time after `for` must be longer than 0s")
         return cls(text.strip(), source, what, match["op"], _limit(text, match["signal"], match["limit"]), window)
 
-    def holds(self, value: float) -> bool:
-        """False for NaN: what was not measured does not hold."""
-        return not math.isnan(value) and _COMPARISONS[self.op](value, self.limit)
+    def holds(self, value: float, *, unknown: bool) -> bool:
+        """`unknown` is the answer for NaN, a figure that was not measured."""
+        return unknown if math.isnan(value) else _COMPARISONS[self.op](value, self.limit)
 
     def __str__(self) -> str:
         return self.text
@@ -101,6 +103,69 @@ class Condition:
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         pattern = re.sub(r"\?P<\w+>", "", _PATTERN.pattern)
         return {"type": "string", "pattern": f"^{pattern}$", "examples": [_EXAMPLE, "kv-writes.errors < 0.1%"]}
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The looks at one host, or at the whole datacenter: the figures of those that succeeded, and how many failed."""
+
+    figures: Sequence[float]
+    failed: int = 0
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Looks:
+        """NaN is a look that failed."""
+        known = [value for value in values if not math.isnan(value)]
+        return cls(known, len(values) - len(known))
+
+    @property
+    def mean(self) -> float:
+        return sum(self.figures) / len(self.figures) if self.figures else math.nan
+
+
+class Reading:
+    """What is known of a condition's signal over some time.
+
+    It has no order and no truth of its own, because a part of it may be unknown: ask `surely` where unknown must not
+    pass (a steady state, a ramp), `maybe` where unknown must not be overlooked (a guardrail).
+    """
+
+    def __init__(self, looks: Sequence[Looks], *, blind: str = "") -> None:
+        """The looks at each host. `blind` says that nothing is known of one for too long, and why."""
+        self.blind = blind
+        self._looks = looks
+
+    def __bool__(self) -> bool:
+        raise TypeError("a reading may be unknown: ask `surely` or `maybe` of it")
+
+    @property
+    def figure(self) -> float:
+        """For a person: the mean of the worst (highest) host, of the looks that succeeded; NaN if none did."""
+        return max((looks.mean for looks in self._looks if looks.figures), default=math.nan)
+
+    @property
+    def failed(self) -> int:
+        """How many looks failed."""
+        return sum(looks.failed for looks in self._looks)
+
+    def __str__(self) -> str:
+        if self.blind:
+            return f"unknown: {self.blind}"
+        return f"measured {self.figure:.6g}" + (f"; {self.failed} looks failed" if self.failed else "")
+
+    def surely(self, condition: Condition) -> bool:
+        """Whether it holds, and no look that failed could have said otherwise.
+
+        `<` and `==` need all looks at all hosts. For the others one host over the limit is enough.
+        """
+        whole = [looks for looks in self._looks if looks.figures and not looks.failed]
+        if condition.op in _NEED_ALL_HOSTS and len(whole) < len(self._looks):
+            return False
+        return condition.holds(Reading(whole).figure, unknown=False)
+
+    def maybe(self, condition: Condition) -> bool:
+        """Whether it holds by the looks that succeeded, or may hold unseen."""
+        return bool(self.blind) or condition.holds(self.figure, unknown=False)
 
 
 def _limit(text: str, signal: str, limit: str) -> float:

@@ -50,7 +50,7 @@ def condition_holds(condition: Condition, figures: Mapping[str, float]) -> Looke
     """Whether it does, and what was measured."""
     value = figures[condition.what]
     shown = human_bytes(value) if MACHINE[condition.what] is Size else human_number(round(value, 2))
-    return condition.holds(value), f"it is {shown}"
+    return condition.holds(value, unknown=False), f"it is {shown}"
 
 
 def _fits(plan: Plan, say: Say) -> Looked:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill import measure
-from hashidrill.engine.monitor import of_worst_host
+from hashidrill.engine.monitor import chosen
 from hashidrill.engine.windows import STATISTICS, Window
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
+from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.gameday.answers import ANOTHER, NOBODY, SAME, Measured
 from hashidrill.gameday.model import Limit, Question
 from hashidrill.measure import SECOND, seconds, share, when
@@ -129,19 +129,29 @@ def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> M
 
 
 def _fires(recording: Recording, alert: Condition, start_ns: int, end_ns: int) -> int | None:
-    """When it held first. Raises HypothesisInvalidError when what it looks at was not recorded."""
+    """When it held first, by the looks that succeeded.
+
+    Raises HypothesisInvalidError when what it looks at was not recorded, or no look succeeded for as long as it asks.
+    """
     window_s = alert.window_s or Condition.DEFAULT_WINDOW_S
     of_load = alert.source in recording.experiment.traffic and alert.what in LOAD_STATISTICS
     ops = recording.operations(alert.source) if of_load else None
     series = None if of_load else recording.series(f"{alert.source}.{alert.what}")
+    blind_ns = None
     for at_ns in range(start_ns, end_ns + 1, int(_LOOK_EVERY_S * SECOND)):
-        value = (
-            _of_operations(ops, alert, at_ns, window_s)
+        reading = (
+            Reading([Looks([_of_operations(ops, alert, at_ns, window_s)])])
             if ops is not None
-            else _of_samples(series, alert, at_ns, window_s)
+            else _of_samples(series, at_ns, window_s)
         )
-        if alert.holds(value):
+        if reading.maybe(alert):
             return at_ns
+        if reading.failed and np.isnan(reading.figure) and blind_ns is None:
+            blind_ns = at_ns
+    if blind_ns is not None:
+        raise HypothesisInvalidError(
+            f"whether {alert} fired is unknown: no look succeeded for {window_s:g}s, {when(recording, blind_ns)}"
+        )
     return None
 
 
@@ -157,10 +167,10 @@ def _of_operations(ops: Operations, alert: Condition, now_ns: int, window_s: flo
     return float("nan") if window.empty else STATISTICS[alert.what](window)
 
 
-def _of_samples(series: Series | None, alert: Condition, now_ns: int, window_s: float) -> float:
+def _of_samples(series: Series | None, now_ns: int, window_s: float) -> Reading:
     by_host: dict[str, list[float]] = defaultdict(list)
     if series is not None:
         inside = np.flatnonzero((series.t_ns >= now_ns - int(window_s * SECOND)) & (series.t_ns <= now_ns))
         for index in inside:
             by_host[series.host[index]].append(float(series.value[index]))
-    return of_worst_host(alert, by_host)
+    return Reading(list(chosen({host: Looks.of(values) for host, values in by_host.items()}).values()))

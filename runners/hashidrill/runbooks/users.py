@@ -115,7 +115,7 @@ def _lacks(condition: Condition, due: Operations, width_ns: int, usual: float) -
     if not len(due):
         return ""
     value = _value(condition, due, width_s)
-    return "" if condition.holds(value) else f"{condition} (measured {value:.3g})"
+    return "" if condition.holds(value, unknown=False) else f"{condition} (measured {value:.3g})"
 
 
 def _value(condition: Condition, due: Operations, width_s: float) -> float:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hashidrill import registry
-from hashidrill.experiment.conditions import PROBE_NAMESPACES, PROBE_SIGNALS, Condition
+from hashidrill.experiment.conditions import PROBE_NAMESPACES, PROBE_SIGNALS, Condition, Looks, Reading
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,49 @@ def test_a_wrong_condition_says_what_would_be_right(text, said):
 )  # fmt: skip
 def test_a_condition_holds_as_its_comparison_says(op, below, same, above):
     condition = Condition.parse(f"kv-writes.latency.p50 {op} 300ms")
-    assert [condition.holds(value) for value in (0.2, 0.3, 0.4)] == [below, same, above]
+    assert [condition.holds(value, unknown=False) for value in (0.2, 0.3, 0.4)] == [below, same, above]
 
 
 @pytest.mark.parametrize("op", ["<", ">", "!=", "=="])
-def test_what_was_not_measured_holds_no_condition(op):
-    assert not Condition.parse(f"kv-writes.errors {op} 1%").holds(math.nan)
+@pytest.mark.parametrize("unknown", [True, False])
+def test_what_was_not_measured_holds_as_the_caller_says(op, unknown):
+    """The lie: NaN compares false, so that an unknown figure was under no limit and over none."""
+    condition = Condition.parse(f"kv-writes.errors {op} 1%")
+    assert condition.holds(math.nan, unknown=unknown) is unknown
+    with pytest.raises(TypeError, match="unknown"):
+        condition.holds(0.5)
+
+
+class TestAReading:
+    def test_has_no_truth_and_no_order(self):
+        reading = Reading([Looks.of([1.0])])
+        with pytest.raises(TypeError, match="`surely` or `maybe`"):
+            bool(reading)
+        with pytest.raises(TypeError):
+            _ = reading < 2
+
+    @pytest.mark.parametrize(
+        ("looks", "text", "surely", "maybe"),
+        [
+            ([[2.0, 2.0]], "a.b > 1", True, True),
+            ([[0.5, math.nan]], "a.b < 1", False, True),
+            ([[0.5], [math.nan]], "a.b < 1", False, True),
+            ([[2.0], [math.nan]], "a.b > 1", True, True),
+            ([[2.0, math.nan]], "a.b > 1", False, True),
+            ([[0.5], [math.nan]], "a.b > 1", False, False),
+            ([[math.nan]], "a.b > 1", False, False),
+            ([], "a.b == 1", False, False),
+        ],
+    )
+    def test_holds_surely_by_whole_looks_and_maybe_by_those_that_succeeded(self, looks, text, surely, maybe):
+        reading, condition = Reading([Looks.of(one) for one in looks]), Condition.parse(text)
+        assert (reading.surely(condition), reading.maybe(condition)) == (surely, maybe)
+
+    def test_may_hold_while_nothing_is_known_for_too_long(self):
+        reading = Reading([Looks.of([math.nan])], blind="no look succeeded")
+        assert reading.maybe(Condition.parse("a.b > 1"))
+        assert not reading.surely(Condition.parse("a.b > 1"))
+        assert str(reading) == "unknown: no look succeeded"
 
 
 def test_a_hopeless_condition_is_refused_quickly():
