@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from hashidrill.abc import Sample
+from hashidrill.probes.base import SickError
+
+_STANDS_S = 25.0
+"""An interval lasts 10 s, and is reported for the next 10 s."""
 
 
 class Timer(BaseModel):
@@ -39,6 +43,21 @@ class Metrics(BaseModel):
     samples: list[Timer] = Field(alias="Samples")
     counters: list[Counter] = Field(alias="Counters", default=[])
     gauges: list[Gauge] = Field(alias="Gauges", default=[])
+
+
+class Interval:
+    """Which interval an agent last reported. If it reports the same one for long, it has stopped counting."""
+
+    def __init__(self) -> None:
+        self._last = ("", 0.0)
+
+    def goes_on(self, metrics: Metrics, now_s: float) -> None:
+        """Raises SickError if the interval that it reports has not changed for `_STANDS_S` seconds."""
+        timestamp, since_s = self._last
+        if metrics.timestamp != timestamp:
+            self._last = (metrics.timestamp, now_s)
+        elif now_s - since_s > _STANDS_S:
+            raise SickError(f"its telemetry has stood still for {now_s - since_s:.0f}s, since {timestamp}")
 
 
 def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sample:

@@ -6,14 +6,15 @@ Paths, names and units as Consul 1.10.3 and 1.22.2 answer them.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import anyio
 from pydantic import BaseModel, Field, TypeAdapter
 
 from hashidrill.abc import Sample
 from hashidrill.probes.agents_api import AgentsApi
 from hashidrill.probes.base import BaseProbe, SickError
-from hashidrill.probes.go_metrics import Metrics, Timer, merged
+from hashidrill.probes.go_metrics import Interval, Metrics, Timer, merged
 from hashidrill.probes.leader import MajorityProbe
 from hashidrill.service import LEADS
 
@@ -168,8 +169,13 @@ class RaftTimesProbe(_HostProbe):
     interval_s = 2.0
     timeout_s = 2.0
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._interval = Interval()
+
     async def measure(self) -> Sequence[Sample]:
         metrics = await self._api.get(self._address, "/v1/agent/metrics", _METRICS)
+        self._interval.goes_on(metrics, anyio.current_time())
         timers: dict[str, list[Timer]] = defaultdict(list)
         for timer in metrics.samples:
             if timer.count and (signal := _signal(timer.name)):

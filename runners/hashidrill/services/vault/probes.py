@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import anyio
 from pydantic import TypeAdapter, ValidationError
 
 from hashidrill.abc import Sample
 from hashidrill.probes.base import BaseProbe, SickError
-from hashidrill.probes.go_metrics import Metrics, merged
+from hashidrill.probes.go_metrics import Interval, Metrics, merged
 from hashidrill.service import LEADS
 from hashidrill.services.vault.api import VaultApi
 from hashidrill.util.tasks import all_at_once
@@ -104,6 +105,10 @@ class MetricsProbe(_VaultProbe):
     interval_s = 2.0
     timeout_s = 2.0
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._interval = Interval()
+
     async def measure(self) -> Sequence[Sample]:
         said = await self._api.call(self.hosts[self.host], "GET", "sys/metrics", timeout_s=self.timeout_s * 0.9)
         if not said.ok:
@@ -112,6 +117,7 @@ class MetricsProbe(_VaultProbe):
             metrics = _METRICS.validate_python(dict(said.data))
         except ValidationError:
             raise SickError(f"{said.text} with an unexpected body") from None
+        self._interval.goes_on(metrics, anyio.current_time())
         times = [
             merged(STORAGE_TIMES[timer.name], [timer], metrics.timestamp, self.host)
             for timer in metrics.samples
