@@ -22,29 +22,36 @@ class Arrivals:
 
     A check is due one interval after its last arrival: Consul waits that long after the end of a check, and does not
     make up for lost time. Latency of the operation is therefore how much longer the interval was. The first arrival
-    says when the second one is due, and is no operation. One that has not come a whole interval after it was due is
-    recorded as failed, and due again.
+    says when the second one is due, and is no operation; Consul spreads first checks over an interval. One that has not
+    come a whole interval after it was due, the first one included, is recorded as failed, and due again.
     """
 
     def __init__(self, load: str, interval_ns: int) -> None:
         self._load = load
         self._interval_ns = interval_ns
         self._due_ns: dict[str, int] = {}
+        self._first: set[str] = set()
+        """Those that have not arrived yet."""
 
-    def expect(self, check: str) -> None:
+    def expect(self, check: str, now_ns: int) -> None:
         """It is registered: its arrivals count from now on."""
-        self._due_ns.setdefault(check, 0)
+        if check not in self._due_ns:
+            self._due_ns[check] = now_ns + self._interval_ns
+            self._first.add(check)
 
     def forget(self, check: str) -> None:
         """It was deregistered."""
         self._due_ns.pop(check, None)
+        self._first.discard(check)
 
     def arrived(self, check: str, now_ns: int, emit: EmitOperation) -> bool:
         """False for a check that nobody registered."""
         if (due_ns := self._due_ns.get(check)) is None:
             return False
         self._due_ns[check] = now_ns + self._interval_ns
-        if due_ns:
+        if check in self._first:
+            self._first.remove(check)
+        else:
             # A little early is what the network made of it. It starts when it is due: to be late is its latency, and
             # not a lag of the generator's own schedule.
             due_ns = min(due_ns, now_ns)
@@ -54,7 +61,7 @@ class Arrivals:
     def look(self, now_ns: int, emit: EmitOperation) -> None:
         """Record those that did not come."""
         for check, due_ns in self._due_ns.items():
-            if due_ns and now_ns >= due_ns + self._interval_ns:
+            if now_ns >= due_ns + self._interval_ns:
                 error = "no check arrived within an interval after it was due"
                 emit(Operation(self._load, due_ns, due_ns, now_ns, "fail", check, error=error))
                 self._due_ns[check] = due_ns + self._interval_ns

@@ -66,7 +66,7 @@ class TestArrivals:
     @pytest.fixture
     def arrivals(self):
         it = Arrivals("checks", INTERVAL_NS)
-        it.expect("client-1/0")
+        it.expect("client-1/0", 0)
         return it
 
     def test_a_check_is_due_one_interval_after_its_last_arrival(self, arrivals):
@@ -94,10 +94,16 @@ class TestArrivals:
         arrivals.arrived("client-1/0", 4_600_000_000, operations.append)
         assert (operations[-1].outcome, operations[-1].intended_ns) == ("ok", 3_500_000_000)
 
-    def test_one_that_never_came_or_was_forgotten_is_not_missed(self, arrivals):
+    def test_one_that_never_came_is_missed_from_an_interval_after_its_first_on(self, arrivals):
+        """The lie: only a check that had come once could be late, so one that never fired kept its interval."""
         operations = []
-        arrivals.look(10 * INTERVAL_NS, operations.append)
-        arrivals.arrived("client-1/0", 11 * INTERVAL_NS, operations.append)
+        for at_ms in range(0, 4100, 250):
+            arrivals.look(at_ms * 1_000_000, operations.append)
+        assert [(op.intended_ns, op.outcome) for op in operations] == [(n * INTERVAL_NS, "fail") for n in (1, 2, 3)]
+
+    def test_the_first_arrival_is_no_operation_and_one_that_was_forgotten_is_not_missed(self, arrivals):
+        operations = []
+        arrivals.arrived("client-1/0", INTERVAL_NS, operations.append)
         arrivals.forget("client-1/0")
         arrivals.look(20 * INTERVAL_NS, operations.append)
         assert operations == []

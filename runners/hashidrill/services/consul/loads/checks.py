@@ -118,7 +118,7 @@ class HealthChecks(ConsulLoad):
                 await put("/v1/agent/service/register", endpoint, body)
 
             async def check(place: tuple[str, int]) -> None:
-                self._arrivals.expect(_check(*place))
+                self._arrivals.expect(_check(*place), self.context.clock.now_ns())
                 await put("/v1/agent/check/register", place[0], self._definition(*place))
 
             await for_each(self._endpoints, serve)
@@ -175,7 +175,7 @@ class HealthChecks(ConsulLoad):
         return all(taken)
 
     async def _register(self, http: HttpClient, endpoint: str, number: int) -> bool:
-        self._arrivals.expect(_check(endpoint, number))
+        self._arrivals.expect(_check(endpoint, number), self.context.clock.now_ns())
         body = self._definition(endpoint, number)
         return await self._ask(http, f"{endpoint}/v1/agent/check/register", body)
 
