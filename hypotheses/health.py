@@ -15,6 +15,8 @@ from hashidrill.units import Duration
 LAST_CONTACT_MAX_S = 0.2
 """`raft.leader.lastContact` under 200 ms is healthy (Consul's documentation on telemetry)."""
 _FRESH_S = 5.0
+_RED = "the check is red"
+"""What a failed look at a health check means."""
 _FRESH_TELEMETRY_S = 15.0
 """Consul aggregates its metrics over 10 s, and leaves a metric out of an interval that has no value for it."""
 
@@ -87,11 +89,11 @@ def _observe(recording: Recording, window: FaultWindow | MarkWindow, load: str, 
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
     """Each health check at each moment. Raises HypothesisInvalidError where one was never sampled."""
-    healthy = _then(recording.series("consul.autopilot_healthy"), at_ns)
-    every = recording.series("consul.members_alive")
+    healthy = _then(recording.series("consul.autopilot_healthy", unknown=_RED), at_ns)
+    every = recording.series("consul.members_alive", unknown=_RED)
     expected = _members_before(recording, every)
     alive = _then(every, at_ns)
-    leader = _then(recording.series("raft.leader", ""), at_ns)
+    leader = _then(recording.series("raft.leader", "", unknown=_RED), at_ns)
     known = np.array([bool(text) for text in leader.text], np.bool_)
     return {
         "autopilot unhealthy": _green(healthy, healthy.value == 1, at_ns),
@@ -127,11 +129,11 @@ def _members_before(recording: Recording, alive: Series) -> float:
 
 def _contact_green(recording: Recording, at_ns: Int64s) -> Bools:
     """Green: at least one server reports, and none reports a contact older than the limit. Only leaders measure it."""
-    every = _then(recording.series("raft.last_contact"), at_ns, _FRESH_TELEMETRY_S)
+    every = _then(recording.series("raft.last_contact", unknown=_RED), at_ns, _FRESH_TELEMETRY_S)
     over = np.zeros(len(at_ns), np.bool_)
     reported = np.zeros(len(at_ns), np.bool_)
     for host in sorted(set(every.host)):
-        series = _then(recording.series("raft.last_contact", host), at_ns, _FRESH_TELEMETRY_S)
+        series = _then(recording.series("raft.last_contact", host, unknown=_RED), at_ns, _FRESH_TELEMETRY_S)
         if not len(series):
             continue
         index, fresh = latest(series.t_ns, at_ns, int(_FRESH_TELEMETRY_S * SECOND))

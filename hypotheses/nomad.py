@@ -28,7 +28,7 @@ def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> He
     servers know the last replica to run. Where the recording has them, Nomad's own stamps say where the time of the
     last replica went.
     """
-    ops = recording.operations(load)
+    ops = recording.operations(load, unknown="a replica runs once a look has seen it")
     first = measure.pick(ops, _at_the_start(ops))
     longest = float(measure.served_s(first).max())
     where, parts = _parts_of_the_last(first)
@@ -50,19 +50,22 @@ def replicas_return(
 
     The load is one of `nomad.replicas`. A replica is away from when Nomad's servers no longer say that it runs, so the
     time that a silent node has before it counts as lost is not part of it. Where fewer than `lost_at_least` replicas
-    went away, the fault did not do what it was meant for, and this is INVALID.
+    went away, the fault did not do what it was meant for, and this is INVALID. So it is where looks at Nomad failed
+    long enough for a replica to be away for longer unseen.
     """
-    ops = recording.operations(load)
+    ops = recording.operations(load, unknown="what was away stays away")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
         raise HypothesisInvalidError(f"not all replicas of {load} ever ran: there was nothing whole to break")
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
-    away = ops.between(start_ns, measure.loads_end_ns(recording))
+    span = start_ns, measure.loads_end_ns(recording)
+    away = ops.between(*span)
     if len(away) < lost_at_least:
         raise HypothesisInvalidError(
             f"{len(away)} replicas of {load} went away, at least {lost_at_least} were to: what the fault was put on"
             " ran too few of them"
         )
     if not len(away):
+        measure.nothing_longer_unseen(recording, load, span, longest_s=0.0, within=within)
         return Held(f"no replica of {load} went away", away=0, returned=0)
     took = measure.served_s(away)
     longest = float(took.max())
@@ -74,6 +77,7 @@ def replicas_return(
         f" {seconds(longest)}: {away.keys[late]}, away from {when(recording, int(away.intended_ns[late]))}",
         **figures,
     )
+    measure.nothing_longer_unseen(recording, load, span, longest_s=longest, within=within)
     return Held(f"{len(away)} replicas of {load} were back after {seconds(longest)} (within {within})", **figures)
 
 
@@ -85,9 +89,10 @@ def services_agree(
 
     The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs, calls
     it sick, has an entry that Nomad runs nothing behind, or has two of one allocation. INVALID where the two could not
-    be compared at the end, or fewer than `wrong_at_least` registrations went wrong: then the fault did too little.
+    be compared at the end, or long enough for a registration to be wrong for longer unseen; and where fewer
+    than `wrong_at_least` registrations went wrong: then the fault did too little.
     """
-    ops = recording.operations(load)
+    ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
         raise HypothesisInvalidError(f"not all instances of {load} were ever registered: there was nothing to lose")
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
@@ -101,6 +106,7 @@ def services_agree(
         )
     kinds = {kind: sum(value == kind for value in wrong.values) for kind in _WRONG}
     if not len(wrong):
+        measure.nothing_longer_unseen(recording, load, (start_ns, end_ns), longest_s=0.0, within=within)
         return Held(f"no registration of {load} went wrong", **kinds, longest_s=0.0)
     took = measure.served_s(wrong)
     longest = float(took.max())
@@ -114,6 +120,7 @@ def services_agree(
         f" {when(recording, int(wrong.intended_ns[late]))}",
         **figures,
     )
+    measure.nothing_longer_unseen(recording, load, (start_ns, end_ns), longest_s=longest, within=within)
     return Held(
         f"{len(wrong)} registrations of {load} went wrong ({words}) and were right after {seconds(longest)} at most"
         f" (within {within})",
@@ -219,8 +226,8 @@ def _at_the_start(ops: Operations) -> Bools:
 
 def _compared_at_the_end(recording: Recording, signal: str, end_ns: int) -> None:
     """Raises HypothesisInvalidError where the load saw nothing of one of the two products when it was stopped."""
-    series = recording.series(signal)
-    seen = series.t_ns[series.ok & (series.t_ns <= end_ns)]
+    series = recording.series(signal, unknown="what was wrong stays wrong")
+    seen = series.t_ns[~np.isnan(series.value) & (series.t_ns <= end_ns)]
     blind_s = (end_ns - int(seen[-1])) / 1e9 if len(seen) else float("inf")
     if blind_s > _BLIND_AT_MOST_S:
         since = f"for the last {seconds(blind_s)}" if len(seen) else "at any time"
@@ -231,11 +238,10 @@ def _compared_at_the_end(recording: Recording, signal: str, end_ns: int) -> None
 
 def _placed(recording: Recording, start_ns: int, end_ns: int) -> dict[str, float]:
     """What was placed on each node in that time. Raises HypothesisInvalidError where nobody counted."""
-    series = recording.series(_PLACED)
-    hosts = np.array(series.host)
     grown = {}
-    for host in sorted(set(series.host)):
-        mine = (hosts == host) & series.ok
-        before, until = (series.value[mine & (series.t_ns <= t_ns)] for t_ns in (start_ns, end_ns))
-        grown[host] = float((until[-1] if len(until) else 0.0) - (before[-1] if len(before) else 0.0))
+    for host in sorted(set(recording.series(_PLACED).between(start_ns, end_ns).host)):
+        series = recording.series(_PLACED, host).known_between(start_ns, end_ns)
+        counted = series.value[~np.isnan(series.value)]
+        before = counted[0] if len(counted) and series.t_ns[0] <= start_ns else 0.0
+        grown[host] = float(counted[-1] - before) if len(counted) else 0.0
     return grown

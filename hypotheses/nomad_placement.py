@@ -10,9 +10,10 @@ from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import when
 from hashidrill.recording.reader import Recording
+from hashidrill.service import SILENT_S
 from hashidrill.services.nomad.loads.artifacts import Build
 
-_REJECTED, _INELIGIBLE = "nomad.plan_rejections", "nomad.nodes_ineligible"
+_REJECTED, _INELIGIBLE, _LEADER = "nomad.plan_rejections", "nomad.nodes_ineligible", "nomad.leader"
 
 
 @hypothesis
@@ -25,7 +26,7 @@ def replicas_on_distinct_hosts(recording: Recording, *, load: str, most: Annotat
     """
     start_ns, _ = measure.method(recording)
     series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
-    looks = [(int(series.t_ns[n]), _nodes(series.text[n])) for n in np.flatnonzero(series.ok & (series.value > 1))]
+    looks = [(int(series.t_ns[n]), _nodes(series.text[n])) for n in np.flatnonzero(series.value > 1)]
     if not looks:
         raise HypothesisInvalidError(f"two replicas of {load} or more never ran at the same time: they could not meet")
     at_ns, worst = max(looks, key=lambda look: max(look[1].values()))
@@ -46,23 +47,27 @@ def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, F
     """From the start of the method on, at least `at_least` replicas of a job run at every moment.
 
     The load is one of `nomad.replicas`. Judged by what Nomad's servers know, four times a second: a silent node counts
-    as running its replicas until they take it for down. INVALID where fewer ran before the method.
+    as running its replicas until they take it for down. INVALID where fewer ran before the method, and where looks
+    failed for 5 s in a row, or most of them did: nobody saw what ran then.
     """
     start_ns, _ = measure.method(recording)
     series = recording.series(f"{load}.running").known_between(start_ns, measure.loads_end_ns(recording))
-    known = np.flatnonzero(series.ok)
+    known = np.flatnonzero(~np.isnan(series.value))
     if not len(known) or series.value[known[0]] < at_least:
         raise HypothesisInvalidError(f"{at_least} replicas of {load} did not run when the method began")
     worst = int(known[np.argmin(series.value[known])])
     least = int(series.value[worst])
-    figures = {"least": least, "looks": len(known)}
+    failed = len(series) - len(known)
+    figures = {"least": least, "looks": len(known), "looks_failed": failed}
     require(
         least >= at_least,
         f"{least} replicas of {load} were left {when(recording, int(series.t_ns[worst]))}, expected {at_least} at all"
         " times",
         **figures,
     )
-    return Held(f"at least {least} replicas of {load} ran at all times ({len(known)} looks)", **figures)
+    return Held(
+        f"at least {least} replicas of {load} ran at all times ({len(known)} looks, {failed} failed)", **figures
+    )
 
 
 @hypothesis
@@ -71,20 +76,24 @@ def plans_are_not_rejected(recording: Recording, *, fault: str | None = None) ->
 
     Nomad's plan rejection tracker acts on refused plans alone: where none is refused, it can help nobody. Judged by
     `nomad.plan_rejections` of each server (the counter `nomad.nomad.plan.node_rejected`) and
-    `nomad.nodes_ineligible`; INVALID where one of them was not sampled then.
+    `nomad.nodes_ineligible`; INVALID where one of them was not sampled then, or the counter of the server that led.
     """
     rejected, looks, ineligible = 0.0, 0, set[str]()
     for window in measure.windows(recording, fault):
         start_ns, end_ns = measure.in_force(recording, window)
-        counted = recording.series(_REJECTED).between(start_ns, end_ns)
+        counted = recording.series(_REJECTED, unknown="a server that does not lead rejects nothing")
+        counted = counted.between(start_ns, end_ns)
         nodes = recording.series(_INELIGIBLE).between(start_ns, end_ns)
-        if not counted.ok.any() or not nodes.ok.any():
+        known, seen = ~np.isnan(counted.value), ~np.isnan(nodes.value)
+        if not known.any() or not seen.any():
             raise HypothesisInvalidError(
                 f"{_REJECTED} or {_INELIGIBLE} was not sampled while {measure.named(recording, window)} was in force"
             )
-        rejected = max(rejected, float(counted.value[counted.ok].max()))
-        looks += int(counted.ok.sum())
-        ineligible |= {nodes.text[n] for n in np.flatnonzero(nodes.ok & (nodes.value > 0))}
+        rejected = max(rejected, float(counted.value[known].max()))
+        looks += _of_leaders(recording, start_ns, end_ns)
+        ineligible |= {nodes.text[n] for n in np.flatnonzero(nodes.value > 0)}
+    if not looks and not rejected and not ineligible:
+        raise HypothesisInvalidError(f"{_REJECTED} of the server that led was never sampled under a fault")
     figures = {"rejected": rejected, "samples": looks, "ineligible": len(ineligible)}
     require(
         not rejected and not ineligible,
@@ -128,6 +137,17 @@ def downloads_are_retried(recording: Recording, *, load: str, fault: str | None 
         f" {sum(retried)} of them completed",
         **figures,
     )
+
+
+def _of_leaders(recording: Recording, start_ns: int, end_ns: int) -> int:
+    """How many looks at the counter of the server that led succeeded: the leader alone rejects plans."""
+    looks = 0
+    for reign in measure.reigns(recording, start_ns, end_ns, _LEADER):
+        began_ns = max(reign.start_ns, start_ns)
+        if reign.host and reign.end_ns - began_ns > SILENT_S * measure.SECOND:  # a shorter one has no look of its own
+            counted = recording.series(_REJECTED, reign.host).between(began_ns, reign.end_ns)
+            looks += int((~np.isnan(counted.value)).sum())
+    return looks
 
 
 def _nodes(text: str) -> dict[str, int]:

@@ -124,7 +124,7 @@ def recovers_without_restart(
     )
     hosts = [
         host
-        for host in sorted({*recording.series("process.rss").host})
+        for host in sorted({*recording.series("process.rss", unknown="the process is gone").host})
         if measure.not_the_same_process_ns(recording, host, start_ns, start_ns + int(back_s * SECOND)) is not None
     ]
     require(
@@ -165,7 +165,7 @@ def starved_while_idle(
     if not was_s < p50_above:
         raise HypothesisInvalidError(f"{load} was slow before {fault} began (p50 {seconds(was_s)}): nothing to compare")
     looks = [recording.series("process.cpu", host).between(*span) for span in spans]
-    used = [float(value) for look in looks for value in look.value[look.ok]]
+    used = [float(value) for look in looks for value in look.value[~np.isnan(look.value)]]
     if len(used) < _LEAST_SAMPLES:
         raise HypothesisInvalidError(f"the CPU that {host} used was sampled {len(used)} times while {fault} lasted")
     cores = measure.percentile(np.array(used), 90)

@@ -26,7 +26,8 @@ def registrations_heal(
     The load is one of `consul.service.registrations`. Wrong is an instance that is missing, or one that was
     deregistered and is there again. Time counts from when it was seen to be wrong. At the end the catalog, read
     consistently, must show each instance as it was last registered or deregistered. INVALID where the fault made fewer
-    than `wrong_at_least` wrong.
+    than `wrong_at_least` wrong, and where looks at the catalog failed long enough for one to be wrong for longer
+    unseen.
     """
     found = _Found(recording, load, fault, wrong_at_least)
     took = measure.served_s(found.wrong)
@@ -39,6 +40,7 @@ def registrations_heal(
         f" {seconds(longest_s)}, and {len(found.at_the_end)} are wrong at the end: {found.names}\n{found.story}",
         **figures,
     )
+    measure.nothing_longer_unseen(recording, load, found.span, longest_s=longest_s, within=within)
     return Held(f"{found.story}; all were right again after {seconds(longest_s)} (within {within})", **figures)
 
 
@@ -78,13 +80,15 @@ class _Found:
 
     def __init__(self, recording: Recording, load: str, fault: str | None, wrong_at_least: int) -> None:
         """Raises HypothesisInvalidError where too little went wrong, or the final reads are missing."""
-        ops, finals = recording.operations(load), recording.final_reads(load)
+        ops = recording.operations(load, unknown="what was wrong stays wrong")
+        finals = recording.final_reads(load)
         start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
         end_ns = measure.loads_end_ns(recording)
         changes = ops.picked(np.isin(np.asarray(ops.values), (REGISTER, DEREGISTER)))
         drift = np.isin(np.asarray(ops.values), (MISSING, GHOST))
         # a look that began before the fault was applied may have seen it
         self.wrong: Operations = ops.picked(drift & (ops.end_ns >= start_ns))
+        self.span = start_ns, end_ns
         self.watched_s = (end_ns - start_ns) / SECOND
         if not finals:
             raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")

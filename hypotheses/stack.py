@@ -20,6 +20,8 @@ from hashidrill.units import Duration
 
 _BEFORE_S = 5.0
 """What is judged before a fault: the time in which nothing may be in breach yet, and in which telemetry was read."""
+_STAYS = "what was wrong stays wrong"
+"""What a failed look means of a load that watches; `_no_gap` counts how long it saw nothing."""
 ROBLOX_NORMAL = Duration("300ms")
 Loads = Annotated[list[str], Field(min_length=1)]
 
@@ -147,11 +149,11 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
     looked_ns = {span.end_ns}
     for signal in recording.signals:
         if signal.startswith(f"{load}.") and signal != f"{load}.level":
-            series = recording.series(signal).between(first_ns, span.end_ns)
-            looked_ns.update(series.t_ns[series.ok].tolist())
+            series = recording.series(signal, unknown=_STAYS).between(first_ns, span.end_ns)
+            looked_ns.update(series.t_ns[~np.isnan(series.value)].tolist())
     _no_gap(recording, load, sorted(looked_ns), first_ns, span)
     # what went wrong just before the loads stopped was not watched for as long as it takes to count
-    ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=limit_s)
+    ops = settled(recording, recording.operations(load, unknown=_STAYS).between(first_ns, span.end_ns), grace_s=limit_s)
     took_s = measure.served_s(ops)
     slow = took_s >= limit_s
     if (slow & (ops.intended_ns < span.start_ns)).any():
@@ -325,12 +327,12 @@ def gate_opens(
     closed = False
     for condition in require:
         signal = f"{condition.source}.{condition.what}"
-        series = recording.series(signal, "")
+        series = recording.series(signal, "", unknown="the gate is shut")
         down, after = series.between(began_ns, ended_ns), series.between(ended_ns, end_ns)
         if not len(down) or not len(after):
             raise HypothesisInvalidError(f"{signal} was not sampled while {fault} was in force and after it")
-        closed = closed or not all(condition.holds(float(value)) for value in down.value)
-        held = np.asarray([condition.holds(float(value)) for value in after.value], np.bool_)
+        closed = closed or not all(condition.holds(float(value), unknown=True) for value in down.value)
+        held = np.asarray([condition.holds(float(value), unknown=False) for value in after.value], np.bool_)
         shut = np.flatnonzero(~held)
         first = int(shut[-1]) + 1 if len(shut) else 0
         opened_s[str(condition)] = float(after.t_ns[first] - ended_ns) / SECOND if first < len(held) else float("inf")

@@ -22,6 +22,8 @@ Since = Literal["end", "start"]
 _NAMED = 10
 _SHOWN = 3
 _FEWEST_COMMITS = 20
+_INTERVAL_S = 10.0
+"""Consul's telemetry has one figure for each."""
 
 
 @hypothesis(timed=False)
@@ -279,11 +281,18 @@ def raft_commit_below(
 
     A sample is the leader's mean over the last complete 10 s interval of Consul's telemetry (`raft.commitTime`).
     Samples count from `within` after the end of the fault on (with `since: start`, after the fault was proven). The
-    default is two intervals: an earlier sample still covers time before that moment.
+    default is two intervals: an earlier sample still covers time before that moment. INVALID where an interval has no
+    sample.
     """
     start_ns, end_ns = _span(recording, fault, since)
     start_ns += int(within * SECOND)
     times = _measured(recording.series("raft.commit_time").between(start_ns, end_ns))
+    gap_s = measure.longest_gap_s(times.t_ns.tolist(), start_ns, end_ns)
+    if len(times.t_ns) and gap_s > _INTERVAL_S:
+        raise HypothesisInvalidError(
+            f"{len(times.t_ns)} samples of raft.commit_time leave {seconds(gap_s)} uncovered, of"
+            f" {seconds((end_ns - start_ns) / SECOND)}: each covers {_INTERVAL_S:g}s"
+        )
     if not len(times.t_ns):
         raise HypothesisInvalidError(
             f"raft.commit_time was not sampled from {when(recording, start_ns)} to {when(recording, end_ns)}: give the"

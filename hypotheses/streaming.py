@@ -19,6 +19,8 @@ _KIND, _KEY = "consul.config", "use_streaming_backend"
 STREAMING, LONG_POLL = "streaming", "long polls"
 ROBLOX_NORMAL = Duration("300ms")
 _STOOD = 0.9
+_HELD_OPEN = frozenset({"consul.streams", "consul.views"})
+"""Kinds of loads that hold streams or views open, and sample how many (`LOAD.open`)."""
 _LEAST_OPERATIONS = 20
 """A median of fewer says little."""
 _LAST_NS = 3 * SECOND
@@ -158,14 +160,20 @@ def _arms(
 
 
 def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns: int) -> float:
-    """The share of streams or views open at the end of a step, 1 being those open at 100 % before the method; or 1."""
-    if f"{load}.open" not in recording.signals:
+    """The share of streams or views open at the end of a step, 1 being those open at 100 % before the method.
+
+    1 for a load of something else. Raises HypothesisInvalidError where they were not counted.
+    """
+    if recording.experiment.load[load].kind not in _HELD_OPEN:
         return 1.0
     series = recording.series(f"{load}.open")
-    at_100 = series.between(0, begin_ns).value
-    then = series.between(end_ns - _LAST_NS, end_ns).value
+    at_100, then = (
+        one.value[~np.isnan(one.value)]
+        for one in (series.between(0, begin_ns), series.between(end_ns - _LAST_NS, end_ns))
+    )
     if not len(at_100) or not len(then):
-        return 1.0
+        when = "before the method" if not len(at_100) else f"at the end of its step at {Level(level)}"
+        raise HypothesisInvalidError(f"{load}.open was not sampled {when}, so whether {load} stood is not known")
     return float(then[-1] / max(1.0, at_100.max() * level))
 
 

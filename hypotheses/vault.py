@@ -14,6 +14,8 @@ from hashidrill.recording.reader import Bools, Int64s, Recording, Series
 from hashidrill.units import Duration
 
 _ACTIVE, _SEALED = "vault.active", "vault.sealed"
+_RED = "the check is red"
+"""What a failed look at a health check means."""
 _FRESH_S = 5.0
 """A server is asked twice a second. It may answer late while its storage is slow: health checks wait some seconds."""
 
@@ -135,9 +137,9 @@ def vault_green_but_sick(
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
     """Each check of Vault at each moment. Raises HypothesisInvalidError where one was never sampled."""
-    checks = {"no server, or several, active": _green(recording.series(_ACTIVE, ""), 1, at_ns)}
-    for host in sorted({*recording.series(_SEALED).host}):
-        series = recording.series(_SEALED, host)
+    checks = {"no server, or several, active": _green(recording.series(_ACTIVE, "", unknown=_RED), 1, at_ns)}
+    for host in sorted({*recording.series(_SEALED, unknown=_RED).host}):
+        series = recording.series(_SEALED, host, unknown=_RED)
         checks[f"{host} sealed or silent for {_FRESH_S:g}s"] = _green(_answers(series), 0, at_ns)
     return checks
 

@@ -22,7 +22,7 @@ from hashidrill.service import LEADS, SILENT_S
 from hashidrill.units import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 SECOND = 1_000_000_000
 STEP_S = 0.1
@@ -257,12 +257,12 @@ def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft
     Raises HypothesisInvalidError when it was not sampled then.
     """
     series = recording.series(signal, "").known_between(start_ns, end_ns)
-    if not len(series):
-        raise HypothesisInvalidError(f"{signal} was not sampled around {when(recording, start_ns)}")
     known = [
         (int(series.t_ns[i]), series.text[i] if series.ok[i] and series.value[i] != 0 else "")
-        for i in range(len(series))
+        for i in np.flatnonzero(~np.isnan(series.value))  # a look without a value saw nobody, and nobody missing
     ]
+    if not known:
+        raise HypothesisInvalidError(f"{signal} was not sampled around {when(recording, start_ns)}")
     changes = [known[0], *(later for earlier, later in pairwise(known) if later[1] != earlier[1])]
     ends = [t_ns for t_ns, _ in changes[1:]] + [end_ns]
     named = [Reign(host, t_ns, end) for (t_ns, host), end in zip(changes, ends, strict=True)]
@@ -279,7 +279,7 @@ def terms_led(
     """
     lanes = [lane for service in registry.services().values() for lane in service.lanes if lane.signal == signal]
     try:
-        series = recording.series(lanes[0].term, host) if lanes else None
+        series = recording.series(lanes[0].term, host, unknown="it did not say its term") if lanes else None
     except HypothesisInvalidError:  # of this host, or of any, it was not sampled
         return []
     if series is None:
@@ -349,7 +349,10 @@ def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end
     To the first look at or after `end_ns`, which shows what became of it until then. A probe that finds a new process
     samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError where nobody looked.
     """
-    memory, cpu = recording.series("process.rss", label), recording.series("process.cpu")
+    memory, cpu = (
+        recording.series(signal, host, unknown="the process is gone")
+        for signal, host in (("process.rss", label), ("process.cpu", None))
+    )
     used_ns = cpu.t_ns[cpu.ok & (np.array(cpu.host) == label)]
     looks = np.flatnonzero(memory.t_ns >= start_ns)
     looks = looks[: int(np.searchsorted(memory.t_ns[looks], end_ns)) + 1]
@@ -357,6 +360,42 @@ def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end
         if not ok or not len(used_ns) or np.abs(used_ns - t_ns).min() > _SAME_LOOK_NS:
             return int(t_ns)
     return None
+
+
+def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
+    """When a load looked (any sample of its own, but for its level, which is told when it changes), and what succeeded.
+
+    Empty for a load that takes no looks.
+    """
+    own = [name for name in recording.signals if name.startswith(f"{load}.") and name != f"{load}.level"]
+    found = [recording.series(name) for name in own]
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    t_ns = np.concatenate([series.t_ns for series in found])
+    order = np.argsort(t_ns, kind="stable")
+    return t_ns[order], ~np.isnan(np.concatenate([series.value for series in found])[order])
+
+
+def longest_gap_s(moments_ns: Iterable[int], start_ns: int, end_ns: int) -> float:
+    """The longest time in [start, end) without any of them, in seconds."""
+    inside = sorted(t_ns for t_ns in moments_ns if start_ns <= t_ns < end_ns)
+    return float(np.diff(np.array([start_ns, *inside, end_ns], np.int64)).max()) / SECOND
+
+
+def nothing_longer_unseen(
+    recording: Recording, load: str, span: tuple[int, int], *, longest_s: float, within: float
+) -> None:
+    """For a load that watches: raises HypothesisInvalidError where what it saw may have lasted longer than `within`.
+
+    What goes wrong while no look succeeds is seen only after it. `longest_s`: the longest that was seen.
+    """
+    t_ns, known = looks_of_load(recording, load)
+    blind_s = longest_gap_s(t_ns[known].tolist(), *span)
+    if blind_s > SILENT_S and longest_s + blind_s > within:
+        raise HypothesisInvalidError(
+            f"{load} saw nothing for {seconds(blind_s)}: {int((~known).sum())} of {len(known)} looks failed. Something"
+            f" may have lasted longer than {seconds(within)} unseen (seen: {seconds(longest_s)})"
+        )
 
 
 def latest(t_ns: Int64s, at_ns: Int64s, fresh_for_ns: int) -> tuple[Int64s, Bools]:

@@ -51,9 +51,15 @@ def failing(since, until):
 REPLICAS = "web"
 
 
-def at_work(path, kind="process.kill", *, started=3.0, missing=0, came_back=()):
-    """Four replicas that start; `missing` of them never do; some go away at 12 s and are back that much later."""
+def at_work(path, kind="process.kill", *, started=3.0, missing=0, came_back=(), blind=(99, 99), looks=True):
+    """Four replicas that start; `missing` of them never do; some go away at 12 s and are back that much later.
+
+    The load looks each second; while `blind`, its looks fail.
+    """
     one = RecordingBuilder(path).fault(kind, "node-1", at=10, until=30)
+    for second in range(4, 50) if looks else ():
+        failed = blind[0] <= second < blind[1]
+        one.sample(f"{REPLICAS}.running", None if failed else 4.0, at=second, ok=not failed)
     for n in range(4):
         outcome = "unknown" if n < missing else "ok"
         one.write(
@@ -100,6 +106,16 @@ def none_lost(path):
     return at_work(path).build(), {"load": REPLICAS, "within": "5s"}
 
 
+@case("replicas_return", NOTHING, "none goes away, and from the fault on every look fails")
+def none_lost_unseen(path):
+    return at_work(path, blind=(11, 50)).build(), {"load": REPLICAS, "within": "5s"}
+
+
+@case("replicas_return", NOTHING, "two come back in time, and looks fail for longer than a replica may be away")
+def replaced_unseen(path):
+    return at_work(path, came_back=(2, 3), blind=(20, 28)).build(), {"load": REPLICAS, "within": "5s"}
+
+
 @case("replicas_return", LIE, "one comes back late")
 def replaced_late(path):
     return at_work(path, came_back=(2, 9)).build(), {"load": REPLICAS, "within": "5s"}
@@ -120,7 +136,7 @@ def not_whole(path):
     return at_work(path, missing=1).build(), {"load": REPLICAS, "within": "5s"}
 
 
-def registered(path, *, never=0, wrong=(), blind_from=None):
+def registered(path, *, never=0, wrong=(), blind_from=None, blind_until=99):
     """Four instances that are registered after 3 s; `wrong` are (what, seconds until it is right, None for never)."""
     one = RecordingBuilder(path).fault("nomad.node.drain", "node-1", at=10, until=30)
     for n in range(4):
@@ -130,7 +146,7 @@ def registered(path, *, never=0, wrong=(), blind_from=None):
         one.write(REPLICAS, f"alloc-{n}", what, start=12, end=50 if after is None else 12 + after,
                   outcome="unknown" if after is None else "ok")  # fmt: skip
     for second in range(4, 50):
-        seen = blind_from is None or second < blind_from
+        seen = blind_from is None or not blind_from <= second < blind_until
         one.sample(f"{REPLICAS}.missing", float(len(wrong)) if seen else None, at=second, ok=seen)
     return one
 
@@ -168,6 +184,11 @@ def not_compared(path):
     return registered(path, blind_from=35).build(), SERVICES_AGREE
 
 
+@case("services_agree", NOTHING, "none goes wrong, and nobody could compare for twenty seconds")
+def not_compared_for_long(path):
+    return registered(path, blind_from=12, blind_until=32).build(), SERVICES_AGREE
+
+
 @case("services_agree", NOTHING, "the fault was to put one wrong, and put none")
 def nothing_went_wrong(path):
     return registered(path).build(), {**SERVICES_AGREE, "wrong_at_least": 1}
@@ -185,12 +206,19 @@ def hosted(path, texts):
 
 def hosting(path, where):
     """What the servers say of each second: `node-1: 2, node-2: 1`."""
-    one = at_work(path)
+    one = at_work(path, looks=False)
     for second in range(4, 50):
         text = where(second)
-        running = sum(int(part.rpartition(" ")[2]) for part in text.split(", ") if part)
-        one.sample("web.running", float(running), at=second, text=text)
+        running = (
+            None if text is None else float(sum(int(part.rpartition(" ")[2]) for part in text.split(", ") if part))
+        )
+        one.sample("web.running", running, at=second, text=text or "", ok=text is not None)
     return one.build()
+
+
+def hardly_looked(second):
+    """Nearly every look at Nomad fails."""
+    return "node-1: 1, node-2: 1, node-3: 1" if second in {9, 40} else None
 
 
 @case("replicas_on_distinct_hosts", TRUTH, "one on each node, also after one has moved")
@@ -208,6 +236,11 @@ def came_together(path):
     return hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 2, node-3: 1"))
 
 
+@case("replicas_on_distinct_hosts", NOTHING, "two looks succeeded")
+def apart_unseen(path):
+    return hosting(path, hardly_looked), {"load": REPLICAS}
+
+
 @case("replicas_on_distinct_hosts", NOTHING, "there is one replica")
 def alone(path):
     return hosting(path, lambda _: "node-1: 1"), {"load": REPLICAS}
@@ -222,6 +255,23 @@ def two_stay(path):
 @case("replicas_stay", LIE, "all three are lost with the node that they are on")
 def none_stays(path):
     return hosting(path, lambda t: "" if 15 <= t < 18 else "node-1: 3"), {"load": REPLICAS, "at_least": 2}
+
+
+@case("replicas_stay", NOTHING, "two looks succeeded")
+def stay_unseen(path):
+    return hosting(path, hardly_looked), {"load": REPLICAS, "at_least": 2}
+
+
+@case("replicas_stay", NOTHING, "two of three looks failed all the time")
+def stay_hardly_seen(path):
+    seen = lambda t: None if t % 3 else "node-1: 1, node-2: 1, node-3: 1"  # noqa: E731
+    return hosting(path, seen), {"load": REPLICAS, "at_least": 2}
+
+
+@case("replicas_stay", NOTHING, "the load stopped looking half way through")
+def stay_not_looked(path):
+    one = at_work(path, looks=False).series("web.running", 3.0, end=25, every=1.0)
+    return one.build(), {"load": REPLICAS, "at_least": 2}
 
 
 @case("replicas_stay", NOTHING, "there were never that many")
@@ -281,10 +331,13 @@ def hardly_placed(path):
     return placements(path, node_1=0.0, node_2=0.1, node_3=0.1), {"share_below": "33%"}
 
 
-def planning(path, *, rejections=0.0, ineligible=0.0, sampled=True):
-    one = at_work(path, "nomad.node.black_hole")
+def planning(path, *, rejections=0.0, ineligible=0.0, sampled=True, leader="nomad-1"):
+    """The telemetry of `nomad-1` alone is read; of the others the looks fail."""
+    one = at_work(path, "nomad.node.black_hole").leader(leader, signal="nomad.leader")
     if sampled:
         one.series("nomad.plan_rejections", rejections, host="nomad-1")
+        for second in range(4, 50, 2):
+            one.sample("nomad.plan_rejections", None, at=second, host="nomad-2", ok=False)
     return one.series("nomad.nodes_ineligible", ineligible).build(), {"fault": "nomad.node.black_hole"}
 
 
@@ -301,6 +354,11 @@ def rejected(path):
 @case("plans_are_not_rejected", LIE, "the tracker makes a node ineligible")
 def tracked(path):
     return planning(path, ineligible=lambda t: float(t >= 20))
+
+
+@case("plans_are_not_rejected", NOTHING, "the leader's counter cannot be read")
+def leaders_counter_unseen(path):
+    return planning(path, leader="nomad-2")
 
 
 @case("plans_are_not_rejected", NOTHING, "nobody counts")
@@ -718,6 +776,16 @@ def never_sick(path):
 @case("checks_keep_interval", TRUTH, "every check within 10 ms")
 def on_time(path):
     return run(path).build(), {"load": LOAD}
+
+
+@case("checks_keep_interval", LIE, "90 of 100 checks never fired")
+def never_fired(path):
+    return run(path, keys=10).series(f"{LOAD}.registered", 100.0, every=1.0).build(), {"load": LOAD}
+
+
+@case("checks_keep_interval", TRUTH, "all of 100 checks fired")
+def all_fired(path):
+    return run(path, keys=100).series(f"{LOAD}.registered", 100.0, every=1.0).build(), {"load": LOAD}
 
 
 @case("checks_keep_interval", LIE, "checks slip by 400 ms during the fault")
@@ -1141,6 +1209,12 @@ def streaming_worse(path):
     return built.build(), {"load": LOAD, "steps_of": "views"}
 
 
+@case("streaming_no_worse_than_long_poll", NOTHING, "nobody counted how many views were open")
+def streaming_unseen(path):
+    built = stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2, opened=None)
+    return built.build(), {"load": LOAD, "steps_of": "views"}
+
+
 @case("watchers_converge", TRUTH, "every watcher is told within 2 s")
 def told(path):
     return watched(path, sees=lambda n: 30 + n / 10).build(), {"load": "watch", "within": "5s"}
@@ -1169,6 +1243,15 @@ def commits(path, value):
 @case("raft_commit_below", TRUTH, "quick again after the fault")
 def quick_commits(path):
     return commits(path, lambda t: 0.5 if 10 <= t < 30 else 0.005)
+
+
+@case("raft_commit_below", NOTHING, "one sample of fifteen is good, the other looks failed")
+def hardly_any_commit(path):
+    one = run(path)
+    for n in range(15):
+        good = n == 14
+        one.sample("raft.commit_time", 0.005 if good else None, at=20 + 2 * n, host="consul-1", ok=good)
+    return one.build(), {"below": "100ms", "within": "0s"}
 
 
 @case("raft_commit_below", LIE, "slow 20 s after the fault as well")

@@ -219,12 +219,16 @@ def never_shut(path):
 SERVICE = "outside"
 
 
-def reset(path, *, missing=(), ghosts=(), finals=None):
+def reset(path, *, missing=(), ghosts=(), finals=None, blind=(99, 99)):
     """Six instances; two of them are registered, one is deregistered, and a restore at 20 s makes some wrong.
 
-    `missing` and `ghosts` are (instance, how long it takes to be right again; None: never).
+    `missing` and `ghosts` are (instance, how long it takes to be right again; None: never). While `blind`, looks at the
+    catalog fail.
     """
     run = RecordingBuilder(path).fault("consul.snapshot.restore", at=20, until=21)
+    for second in range(4, 50):
+        failed = blind[0] <= second < blind[1]
+        run.sample(f"{SERVICE}.present", None if failed else 6.0, at=second, ok=not failed)
     for number in (4, 5):
         run.write(SERVICE, f"s-{number}", "register", start=10 + number, end=10.5 + number)
     run.write(SERVICE, "s-0", "deregister", start=12, end=12.5)
@@ -261,6 +265,11 @@ def ghost_stays(path):
 @case("registrations_heal", LIE, "the watch saw all of it right, and the consistent read at the end lacks one")
 def not_at_the_end(path):
     return reset(path, missing=[("s-4", 5)], finals={"s-5": "deregister"}), HEAL
+
+
+@case("registrations_heal", NOTHING, "looks at the catalog failed for longer than one may be wrong")
+def healed_unseen(path):
+    return reset(path, missing=[("s-4", 5)], blind=(30, 40)), HEAL
 
 
 @case("registrations_heal", NOTHING, "the restore made fewer wrong than it was to")

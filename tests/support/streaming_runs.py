@@ -32,8 +32,12 @@ class Stepped(RecordingBuilder):
         return super().build()
 
 
-def stepped(tmp_path, streaming, polling, *, host_lag=0.0):
-    """p50 by level in each arm; the arm that is default first."""
+def as_asked(level):
+    return 100 * level
+
+
+def stepped(tmp_path, streaming, polling, *, host_lag=0.0, opened=as_asked):
+    """p50 by level in each arm; the arm that is default first. `opened`: how many views are open at each level."""
     run = Stepped(tmp_path / "run")
     levels = dict(zip(range(10, 55, 5), (0.5, 1, 2, 4, 0, 0.5, 1, 2, 4), strict=True))
 
@@ -43,6 +47,8 @@ def stepped(tmp_path, streaming, polling, *, host_lag=0.0):
 
     for n in (1, 2):
         run.fault("consul.config", f"client-{n}", at=33 + n * host_lag, until=57, params=CONFIG, step=None)
+    if opened is not None:
+        run.series("views.open", lambda t: opened(levels.get(int(t // 5 * 5), 1)), every=1.0, end=65)
     return run.load("kv-writes", rate=20, end=65, latency=latency).load("churn", rate=10, end=65)
 
 

@@ -18,6 +18,7 @@ from hashidrill.events import Figures
 from hashidrill.experiment.conditions import LOAD_SIGNALS, LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.experiment.model import ATTEMPTS, Experiment
 from hashidrill.judging.doubts import probed
+from hashidrill.recording.columns import IMPLAUSIBLE
 from hashidrill.service import SILENT_S
 
 KEEP_S = 10.0
@@ -67,7 +68,8 @@ class Monitor:
         if sample.signal in self._names and not sample.host:
             self.leaders[self._names[sample.signal]] = sample.text if sample.ok else ""
         # even a failed sample may have a value: no leader is 0
-        value = sample.value if sample.value is not None else float("nan")
+        figure = math.nan if sample.value is None else sample.value
+        value = figure if abs(figure) < IMPLAUSIBLE else math.nan
         window = self._samples[sample.signal]
         # in order of arrival: the first column never decreases, so a look stops where its window ends
         window.append((max(t_ns, window[-1][0]) if window else t_ns, t_ns, sample.host, value))

@@ -16,6 +16,7 @@ from hashidrill import hypothesis
 from hashidrill.errors import HashidrillError, RecordingError
 from hashidrill.judging.doubts import Doubt, doubts, readable
 from hashidrill.judging.effects import without_effect
+from hashidrill.judging.looks import blind, unseen
 from hashidrill.judging.traced import Read, TracedRecording
 from hashidrill.judging.validity import invalid_reasons
 from hashidrill.measure import SECOND
@@ -168,12 +169,12 @@ class _Case:
         if finding is Finding.INVALID:
             return finding, text, figures, []
         why, spoilt_by = "", []
+        known = expectation.known_issue
+        explained = known is not None and in_view_of(known, finding, text, figures)[0] is Finding.KNOWN
         if self.invalid and found.needs_valid_run:
             why = f"the run is INVALID: {self.invalid[0]}"
         else:
-            known = expectation.known_issue
             # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
-            explained = known is not None and in_view_of(known, finding, text, figures)[0] is Finding.KNOWN
             doubts = [doubt for doubt in self.doubts if not (doubt.broken_only and explained)]
             spoilt_by = [doubt for doubt in doubts if _spoils(doubt, traced.reads, found, finding)]
             if spoilt_by:
@@ -181,6 +182,8 @@ class _Case:
                 why = f"it relies on seconds without a valid measurement: {first.reason} ({first.span(self.recording)})"
                 if first.broken_only:
                     why += "; run it again when the machine is quieter"
+        if not why and (explained or finding is Finding.HELD) and (failed := unseen(self.recording, traced.reads)):
+            why = f"it relies on looks that did not succeed: {failed}"
         if not why:
             return finding, text, figures, []
         text = f"{why}\n(measured anyway: {finding}: {text})"
@@ -275,10 +278,13 @@ def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence
         watched = (
             guardrail.source if guardrail.source in experiment.measured else f"{guardrail.source}.{guardrail.what}"
         )
-        read = Read(watched, None, (recording.phases.get("method", (0, 0)),))
-        blind = [d for d in doubtful if d.of is not None and not d.late_only and d.touches(read)]
-        if blind:
+        span = recording.phases.get("method", (0, 0))
+        read = Read(watched, None, (span,))
+        silent = [d for d in doubtful if d.of is not None and not d.late_only and d.touches(read)]
+        why = f"{silent[0].reason} ({silent[0].span(recording)})" if silent else ""
+        if not why and "method" in recording.phases and guardrail.source not in experiment.measured:
+            why = blind(recording, watched, span)
+        if why:
             yield Judgement(
-                f"{GUARDRAIL}({guardrail})", GUARDRAIL, Finding.INVALID,
-                f"guardrail `{guardrail}` was blind: {blind[0].reason} ({blind[0].span(recording)})",
-            )  # fmt: skip
+                f"{GUARDRAIL}({guardrail})", GUARDRAIL, Finding.INVALID, f"guardrail `{guardrail}` was blind: {why}"
+            )

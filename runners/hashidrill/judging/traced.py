@@ -39,6 +39,8 @@ class Read:
     host: str | None = None
     spans: Spans | None = ALL
     operations: Operations | None = None
+    unknown: str = ""
+    """What the hypothesis says that a failed look means; nothing where it does not say."""
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
         """Was any of it measured in [start_ns, end_ns)?"""
@@ -128,11 +130,11 @@ class TracedRecording(Recording):
 
     # measurements; not cached as in Recording, because each use is noted
 
-    def operations(self, load: str) -> Operations:
-        return _TracedOperations(self._recording.operations(load), load, ALL, self._note)
+    def operations(self, load: str, *, unknown: str = "") -> Operations:
+        return _TracedOperations(self._recording.operations(load), (load, unknown), ALL, self._note)
 
-    def series(self, signal: str, host: str | None = None) -> Series:
-        return _TracedSeries(self._recording.series(signal, host), (signal, host), ALL, self._note)
+    def series(self, signal: str, host: str | None = None, *, unknown: str = "") -> Series:
+        return _TracedSeries(self._recording.series(signal, host), (signal, host, unknown), ALL, self._note)
 
     def final_reads(self, load: str) -> dict[str, str | None]:
         """Depends on everything that the load did."""
@@ -145,28 +147,31 @@ class TracedRecording(Recording):
 
 
 class _TracedOperations(Operations):
-    def __init__(self, plain: Operations, load: str, spans: Spans | None, note: Callable[[Read], None]) -> None:
+    def __init__(
+        self, plain: Operations, of: tuple[str, str], spans: Spans | None, note: Callable[[Read], None]
+    ) -> None:
         super().__init__(*(getattr(plain, field.name) for field in fields(Operations)))
-        for name, value in {"_plain": plain, "_load": load, "_spans": spans, "_tell": note, "_told": False}.items():
+        for name, value in {"_plain": plain, "_of": of, "_spans": spans, "_tell": note, "_told": False}.items():
             object.__setattr__(self, name, value)
 
     def __getattribute__(self, name: str) -> Any:
         get = super().__getattribute__
         if name in _OPERATION_COLUMNS and not get("_told"):
             object.__setattr__(self, "_told", True)
-            get("_tell")(Read(get("_load"), None, get("_spans"), get("_plain")))
+            load, unknown = get("_of")
+            get("_tell")(Read(load, None, get("_spans"), get("_plain"), unknown))
         return get(name)
 
     def within(self, spans: Iterable[tuple[int, int]]) -> Operations:
         get = super().__getattribute__
         spans = tuple(spans)
         narrowed = _narrowed(get("_spans"), spans)
-        return _TracedOperations(get("_plain").within(spans), get("_load"), narrowed, get("_tell"))
+        return _TracedOperations(get("_plain").within(spans), get("_of"), narrowed, get("_tell"))
 
 
 class _TracedSeries(Series):
     def __init__(
-        self, plain: Series, of: tuple[str, str | None], spans: Spans | None, note: Callable[[Read], None]
+        self, plain: Series, of: tuple[str, str | None, str], spans: Spans | None, note: Callable[[Read], None]
     ) -> None:
         super().__init__(*(getattr(plain, field.name) for field in fields(Series)))
         for name, value in {"_plain": plain, "_of": of, "_spans": spans, "_tell": note, "_told": False}.items():
@@ -176,8 +181,8 @@ class _TracedSeries(Series):
         get = super().__getattribute__
         if name in _SERIES_COLUMNS and not get("_told"):
             object.__setattr__(self, "_told", True)
-            signal, host = get("_of")
-            get("_tell")(Read(signal, host, get("_spans")))
+            signal, host, unknown = get("_of")
+            get("_tell")(Read(signal, host, get("_spans"), unknown=unknown))
         return get(name)
 
     def between(self, start_ns: int, end_ns: int) -> Series:

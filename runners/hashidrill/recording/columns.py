@@ -23,6 +23,10 @@ else:
     Int64s = Floats = Bools = "numpy.ndarray"  # for annotations alone: to read a hypothesis's parameters takes no numpy
 
 
+IMPLAUSIBLE = 2.0**53
+"""No figure of a probe is as large: a sample that says so, or infinity, is a look that failed."""
+
+
 @dataclass(frozen=True)
 class Operations:
     """The operations of one load, as columns in order of their intended start."""

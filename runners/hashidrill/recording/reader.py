@@ -28,7 +28,7 @@ from hashidrill import __version__
 from hashidrill.abc import Detail
 from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
 from hashidrill.recording import details, old_formats
-from hashidrill.recording.columns import Bools, Floats, Int64s, Operations, Series
+from hashidrill.recording.columns import IMPLAUSIBLE, Bools, Floats, Int64s, Operations, Series
 from hashidrill.recording.journal import LONGEST_NS, Entry, is_whole, read_journal
 from hashidrill.recording.marks import MarkWindow, marks_of
 from hashidrill.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
@@ -234,8 +234,11 @@ class Recording:
     def loads(self) -> list[str]:
         return [row[0] for row in self._query("SELECT DISTINCT load FROM operations ORDER BY load")]
 
-    def operations(self, load: str) -> Operations:
-        """All operations of a load. Raises HypothesisInvalidError when there are none."""
+    def operations(self, load: str, *, unknown: str = "") -> Operations:  # noqa: ARG002 - the judge reads it
+        """All operations of a load. Raises HypothesisInvalidError when there are none.
+
+        `unknown`: for a load that watches, what it means here that its looks failed (see `series`).
+        """
         if load not in self._operations:
             self._operations[load] = self._read_operations(load)
         return self._operations[load]
@@ -257,6 +260,8 @@ class Recording:
                 np.array(status, np.int64), list(keys), list(values), list(errors), list(reasons),
                 self._details(load, ids, tables),
             )  # fmt: skip
+        if len({row[:8] for row in rows}) < len(rows):
+            found = _once(found, [row[:9] for row in rows])
         if self.format < FIRST_WITH_DETAILS:
             return old_formats.operations(found, old_formats.kind_of(load, lambda: self.experiment))
         return found
@@ -283,8 +288,13 @@ class Recording:
     def signals(self) -> list[str]:
         return [row[0] for row in self._query("SELECT DISTINCT signal FROM samples ORDER BY signal")]
 
-    def series(self, signal: str, host: str | None = None) -> Series:
-        """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none."""
+    def series(self, signal: str, host: str | None = None, *, unknown: str = "") -> Series:  # noqa: ARG002 - as above
+        """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
+
+        A look that failed has no value (NaN), and what a hypothesis finds to hold is INVALID where too many of them
+        failed (hashidrill.judging.looks). Where the hypothesis has an answer to a failed look, say with `unknown` what
+        it means, like "the process is gone".
+        """
         if (signal, host) not in self._series:
             self._series[signal, host] = self._read_series(signal, host)
         return self._series[signal, host]
@@ -299,7 +309,8 @@ class Recording:
             raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
         t_ns, value, text, hosts, ok = zip(*rows, strict=True)
         with self._as_columns("samples", (t_ns,), text, hosts):
-            values = np.array([np.nan if v is None else v for v in value], np.float64)
+            figures = np.array([np.nan if v is None else v for v in value], np.float64)
+            values = np.where(np.abs(figures) < IMPLAUSIBLE, figures, np.nan)
             return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
 
     def final_reads(self, load: str) -> dict[str, str | None]:
@@ -363,6 +374,15 @@ def _not_tables(connection: sqlite3.Connection) -> list[str]:
     """Views, triggers and virtual tables: what is read from them is computed, and can be computed without end."""
     plain = "type = 'index' OR (type = 'table' AND sql NOT LIKE '%VIRTUAL%' AND sql NOT LIKE '%GENERATED%')"
     return [row[0] for row in connection.execute(f"SELECT name FROM sqlite_master WHERE NOT ({plain})")]  # noqa: S608
+
+
+def _once(ops: Operations, rows: Sequence[tuple[Any, ...]]) -> Operations:
+    """Without those that were reported twice: the same in every column and detail."""
+    details = [repr(detail) for detail in ops.details] or [""] * len(rows)
+    first = {(row, detail): at for at, (row, detail) in reversed([*enumerate(zip(rows, details, strict=True))])}
+    mask = np.zeros(len(rows), np.bool_)
+    mask[list(first.values())] = True
+    return ops.picked(mask)
 
 
 def _note(window: dict[str, Any], what: str, entry: Entry) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+import engine_game
 from engine_game import PROOF_S, SLOW, STEADY, Game, S, feed, offer, slow_observers
 from hashidrill.abc import Operation, Sample
 from hashidrill.capabilities import DiskControl
@@ -277,6 +278,22 @@ def test_a_guardrail_that_trips_ends_the_method_and_reverts(tmp_path):
     assert game.error.startswith("guardrail kv-writes.latency.p50 > 1s for 4s: measured ")
     assert game.events.index("guardrail") < game.events.index("fault.reverted") < game.events.index("fault.gone")
     assert 8 <= game.at_s("guardrail") <= 10.5  # half of the last four seconds, at the earliest
+
+
+@pytest.mark.lie
+def test_a_guardrail_whose_every_look_fails_trips_and_reverts(tmp_path, monkeypatch):
+    """Two of three servers paused: no look at the whole succeeds any more."""
+    game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=["raft.leader < 1 for 5s"])
+
+    async def sample(probe):
+        seen = game.traffic is None or "fault.proven" not in game.events
+        return [Sample("raft.leader", 1.0 if seen else None, "" if seen else "no answer", ok=seen)]
+
+    monkeypatch.setattr(engine_game.Leader, "sample", sample)
+    assert game.run(during=feed(latency_s=lambda _: 0.01)) == "guardrail"
+    assert game.error.endswith("unknown: no look at raft.leader succeeded for 5s")
+    assert game.events.index("guardrail") < game.events.index("fault.reverted") < game.events.index("fault.gone")
+    assert 5 <= game.at_s("guardrail") <= 8
 
 
 def test_a_guardrail_does_not_trip_over_what_was_before_the_method(tmp_path):

@@ -46,7 +46,7 @@ def history(tmp_path):
         History(tmp_path)
         .write("r.0", 5, 5.1)
         .read("r.0", 10, 6, 6.1)
-        .read("r.0", 10, 6, 6.1)
+        .read("r.0", 10, 6.01, 6.11)
         .cas("r.0", 10, "r.2", 11, 11.5)
     )
 

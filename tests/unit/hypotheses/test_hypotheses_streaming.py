@@ -71,7 +71,7 @@ def test_failed_writes_keep_no_slo(tmp_path):
 
 def test_a_level_at_which_views_could_not_be_opened_was_not_kept(tmp_path):
     """Writes stay quick when what would slow them down is not there."""
-    built = stepped(tmp_path, lambda level: 0.01, lambda level: 0.01)
+    built = stepped(tmp_path, lambda level: 0.01, lambda level: 0.01, opened=None)
     levels = dict(zip(range(10, 55, 5), (0.5, 1, 1, 1, 1, 0.5, 1, 2, 4), strict=True))
     built.series("views.open", lambda t: 100 * levels.get(int(t // 5 * 5), 1), end=65)
     with pytest.raises(Broken) as broken:

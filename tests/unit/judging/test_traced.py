@@ -35,14 +35,14 @@ class Spoilt(Recording):
         self._reads = reads
         self.spoilt = 0
 
-    def operations(self, load):
+    def operations(self, load, *, unknown=""):
         ops = Recording(self.path).operations(load)
         bad = self._unread(ops.intended_ns, lambda read: read.of == load)
         outcome = np.where(bad, np.where(ops.ok, "fail", "ok"), ops.outcome)
         values = ["spoilt" if wrong else value for wrong, value in zip(bad, ops.values, strict=True)]
         return replace(ops, outcome=outcome, end_ns=np.where(bad, ops.end_ns + 7 * S, ops.end_ns), values=values)
 
-    def series(self, signal, host=None):
+    def series(self, signal, host=None, *, unknown=""):
         series = Recording(self.path).series(signal, host)
         bad = self._unread(series.t_ns, lambda read: read.of == signal and read.host in (None, host))
         text = ["spoilt" if wrong else value for wrong, value in zip(bad, series.text, strict=True)]

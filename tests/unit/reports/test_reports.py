@@ -251,11 +251,11 @@ class LongRun(Recording):
     loads = ("kv-writes", "kv-reads", "locks", "sessions")
     signals = ("raft.commit_time", "raft.dispatch_log", "raft.last_contact", "disk.fsync", "process.cpu", "process.rss")
 
-    def operations(self, load):
+    def operations(self, load, *, unknown=""):
         due = np.arange(1_800_000 // len(self.loads)) / (3000 / len(self.loads)) + 4
         return operations(due, np.random.default_rng(1).lognormal(-4, 1, len(due)))
 
-    def series(self, signal, host=None):
+    def series(self, signal, host=None, *, unknown=""):
         full = super().series
         if signal not in self.signals:
             return full(signal, host)
