@@ -271,9 +271,11 @@ def test_conditions_compare_operations_and_attempts_of_a_client():
     for n in range(40):
         monitor.operation(Operation("hasty.attempts", n, n, n + 1_000_000, "fail"))
     monitor.operation(Operation("hasty", 0, 0, 1_000_000, "ok"))
-    rates = [monitor.value(Condition.parse(f"hasty.{what} > 1/s"), 10**9, 1) for what in ("rate", "attempts.rate")]
+    rates = [
+        monitor.reading(Condition.parse(f"hasty.{what} > 1/s"), 10**9, 1).figure for what in ("rate", "attempts.rate")
+    ]
     assert rates == [1, 40]
-    assert monitor.value(Condition.parse("hasty.attempts.errors < 1%"), 10**9, 1) == 1
+    assert monitor.reading(Condition.parse("hasty.attempts.errors < 1%"), 10**9, 1).figure == 1
 
 
 # whether a run counts
