@@ -6,11 +6,7 @@ Each game takes one to three minutes; the final a quarter of an hour. `-m long` 
 from __future__ import annotations
 
 import json
-import os
-import random
-import secrets
 import shlex
-import subprocess
 import urllib.request
 
 import pytest
@@ -18,9 +14,6 @@ import pytest
 import hostile_trainee
 import training_players as players
 from hashidrill.engine.launch import binaries_for
-from hashidrill.training import games
-from hashidrill.training.library import find_scenario
-from leaks import VARIABLE, Ground
 from places import ROOT
 from scripted_games import course, played, tells
 
@@ -123,36 +116,6 @@ def shown(address):
     """What a page has got so far."""
     with urllib.request.urlopen(f"{address}events", timeout=20) as stream:
         return next(line.decode() for line in stream if line.startswith(b"data: {") and len(line) > 20)
-
-
-KILL_SEED = int(os.environ.get("HASHIDRILL_KILL_SEED", secrets.randbelow(10**6)))
-LONGEST_S = 30.0
-"""By then the pager of the short game has gone, on most machines."""
-
-
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("name", [marked(SHORT)])
-def test_a_keeper_that_is_killed_at_any_moment_leaves_nothing_and_its_trainee_can_play_again(
-    name, kills, tmp_path, monkeypatch
-):
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.setenv(VARIABLE, str(work))
-    ground, chance = Ground(work), random.Random(KILL_SEED)
-    request = {
-        "scenario": str(find_scenario(name).absolute()), "seed": SEED, "trainee": "ada", "out": str(tmp_path / "card"),
-    }  # fmt: skip
-    for number in range(kills):
-        at_s = chance.uniform(0, LONGEST_S)
-        started = games.start(request)
-        with pytest.raises(subprocess.TimeoutExpired):
-            started.process.wait(at_s)
-        started.process.kill()
-        started.process.wait()
-        started.process.stdout.close()
-        left = ground.left_after(20)
-        assert (left, games.all_games()) == ([], []), f"kill {number} after {at_s:.2f}s, seed {KILL_SEED}"
-        assert [each.name for each in games.games_dir().glob("sealed-*")] == []
 
 
 @pytest.mark.long
