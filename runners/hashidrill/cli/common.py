@@ -25,6 +25,11 @@ RunsDir = Annotated[
     Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Directory of recordings.", show_default=True)
 ]
 
+Hypotheses = Annotated[
+    Path | None,
+    typer.Option("--hypotheses", metavar="DIR", help="Folder of your hypotheses, whose Python this command may run."),
+]
+
 Install = Annotated[
     bool, typer.Option("--install", help="Install missing system packages with apt without asking, as CI=true does.")
 ]

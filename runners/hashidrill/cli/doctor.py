@@ -50,16 +50,19 @@ def report(
 
 def library_fits() -> list[Fit]:
     """Whether each experiment of the library fits this machine as it is now. One that does not load is left out."""
-    from hashidrill.engine import fitness  # noqa: PLC0415 - only what looks at experiments needs them
+    from hashidrill import hypothesis  # noqa: PLC0415 - only what looks at experiments needs them
+    from hashidrill.engine import fitness  # noqa: PLC0415
     from hashidrill.engine.launch import RUNS_DIR  # noqa: PLC0415
     from hashidrill.engine.required import required_by  # noqa: PLC0415
     from hashidrill.experiment.library import experiments  # noqa: PLC0415
     from hashidrill.experiment.loader import load_experiment  # noqa: PLC0415
+    from hashidrill.hypothesis.files import unrun  # noqa: PLC0415
 
     found = []
     for name, path in experiments().items():
         try:
-            experiment = load_experiment(path)
+            with hypothesis.looking_up(unrun(path)):
+                experiment = load_experiment(path)
             if experiment.datacenter.stands:
                 continue  # this machine carries its load alone
             found.append((name, experiment, required_by(experiment)))

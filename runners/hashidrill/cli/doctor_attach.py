@@ -22,6 +22,7 @@ from hashidrill.engine.attachable import NO_CARRIERS, absent, lacking, possible_
 from hashidrill.errors import AttachError, HashidrillError
 from hashidrill.experiment.library import experiments
 from hashidrill.experiment.reading import read_experiment
+from hashidrill.hypothesis.files import unrun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,8 +98,9 @@ def _of_load(load: Any, estate: Estate) -> str:
 def _of_experiment(path: Path, target: AttachTarget, estate: Estate, offers: Offers) -> list[str]:
     try:
         document = read_experiment(path)
-        reasons = lacking(document, target, estate, path=path, offers=offers)
-        said = unselected(document, target, estate, path=path)
+        with hypothesis.looking_up(unrun(path)):
+            reasons = lacking(document, target, estate, path=path, offers=offers)
+            said = unselected(document, target, estate, path=path)
     except HashidrillError as error:
         return [str(error)]
     first = next((line for line in said.splitlines() if line.strip()), "")

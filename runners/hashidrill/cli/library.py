@@ -11,6 +11,7 @@ import typer
 from hashidrill import hypothesis, registry
 from hashidrill.abc import Observer
 from hashidrill.cli.common import (
+    Hypotheses,
     RunsDir,
     console,
     examples,
@@ -25,6 +26,7 @@ from hashidrill.experiment.loader import load_experiment, resolve
 from hashidrill.experiment.reading import complete, read_experiment
 from hashidrill.experiment.schema import SCHEMA_TITLE, schema_text
 from hashidrill.experiment.variants import variant_of
+from hashidrill.hypothesis.files import outlines, unrun
 from hashidrill.live import display as live
 from hashidrill.recording.reader import Recording
 from hashidrill.reports.markdown import markdown_summary
@@ -76,20 +78,26 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)
 
 
-def rows_of(kind: str) -> list[dict[str, Any]]:
+def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
     """What `hashidrill list KIND` prints, but for runs, a mapping a line: its name first, then what it does."""
     if kind == "experiments":
         return [_experiment_row(name, path) for name, path in experiments().items()]
     if kind == "hypotheses":
-        found = sorted((hypothesis.all_hypotheses() | hypothesis.all_comparisons()).items())
-        return [{"name": name, "what": _first_line(one.doc)} for name, one in found]
+        return [{"name": name, "what": _first_line(one.doc)} for name, one in sorted(_hypotheses(hypotheses).items())]
     kinds = registry.faults() if kind == "faults" else registry.loads()
     return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
 
 
+def _hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
+    """Those that ship and those of the named folder; of one's own nearby, what their text says."""
+    own = {} if named is not None else outlines()
+    return hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named) | own
+
+
 def _experiment_row(name: str, path: Path) -> dict[str, Any]:
     try:
-        experiment = load_experiment(path)
+        with hypothesis.looking_up(unrun(path)):
+            experiment = load_experiment(path)
     except HashidrillError:
         title = "(has an error: see `hashidrill validate`)"
         return {"name": name, "title": title, "path": str(path)}
@@ -103,31 +111,40 @@ def _first_line(doc: str | None) -> str:
 
 def show(
     name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
+    hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
     whole: Annotated[
         bool, typer.Option("--complete", help="An experiment's file with all that it extends merged in.")
     ] = False,
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
 ) -> None:
-    """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run."""
+    """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run.
+
+    Runs no Python of the working directory. With --hypotheses, shows the parameters of your own hypotheses too, and
+    judges a run by those that it resolved.
+    """
     faults, loads = registry.faults(), registry.loads()
     if name in faults:
         _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
     elif name in loads:
         _show_kind(name, loads[name].__doc__, loads[name].Params)
-    elif name in (hypotheses := hypothesis.all_hypotheses() | hypothesis.all_comparisons()):
-        _show_kind(name, hypotheses[name].doc, hypotheses[name].Params)
+    elif name in (known := _hypotheses(hypotheses)):
+        if hypotheses is None and name in outlines():
+            _show_outline(known[name])
+        else:
+            _show_kind(name, known[name].doc, known[name].Params)
     elif (
         name == "last"
         or (runs_dir / name).is_dir()
         or (Path(name) / JOURNAL_NAME).is_file()
         or is_comparison(Path(name))
     ):
-        _show_run(find_recording(name, runs_dir, comparisons=True))
+        _show_run(find_recording(name, runs_dir, comparisons=True), hypotheses or False)
     else:
-        path = _find_shown(name, [*faults, *loads, *hypotheses])
+        path = _find_shown(name, [*faults, *loads, *known])
         if variant is not None:
-            print_text(variant_of(resolve(path), variant).text)
+            with hypothesis.looking_up(unrun(path)):
+                print_text(variant_of(resolve(path), variant).text)
             return
         print_text(complete(read_experiment(path)) if whole else path.read_text())
 
@@ -141,7 +158,13 @@ def _find_shown(name: str, kinds: list[str]) -> Path:
         raise error if close.startswith("there are") else UnknownNameError(f"there is no {name!r}: {close}") from None
 
 
-def _show_run(path: Path) -> None:
+def _show_outline(one: hypothesis.Hypothesis) -> None:
+    _show_text(one.name, one.doc)
+    live.say(console(), "")
+    live.say(console(), f"{one.path}:{one.line} was read, and not run: --hypotheses {one.path.parent} shows parameters")
+
+
+def _show_run(path: Path, resolved: Path | bool) -> None:
     from hashidrill.judging.judge import judge  # noqa: PLC0415 - only runs need it
     from hashidrill.runbooks.verdict import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
 
@@ -150,20 +173,27 @@ def _show_run(path: Path) -> None:
         from hashidrill.compare.kept import read_comparison  # noqa: PLC0415 - as above
         from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
 
-        print_text(markdown(judge_comparison(read_comparison(path)), path) + "\n")
+        print_text(markdown(judge_comparison(read_comparison(path), recorded_hypotheses=resolved), path) + "\n")
         return
     recording = Recording(path)
     report = path / "report.html"
-    verdict = rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording)
+    verdict = (
+        rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording, recorded_hypotheses=resolved)
+    )
     print_text(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
 
 
-def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
+def _show_text(name: str, doc: str | None) -> None:
     say = console()
     live.say(say, name, "bold")
     live.say(say, "")
     for line in (doc or "").strip().splitlines():
         live.say(say, line.removeprefix("    "))
+
+
+def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
+    say = console()
+    _show_text(name, doc)
     if observer is not None:
         live.say(say, "")
         live.say(say, f"Observed through {observer.through}.")
@@ -206,7 +236,8 @@ def new(
     name = "-".join(part for part in path.stem.lower().replace("_", "-").split("-") if part)
     path.write_text(_TEMPLATE.format(name=name, schema=_schema_line(path)))
     try:
-        load_experiment(path)
+        with hypothesis.looking_up(unrun(path)):
+            load_experiment(path)
     except HashidrillError as error:
         path.unlink()
         raise UsageError(f"{path.stem!r} cannot name an experiment: {error}") from None
@@ -224,15 +255,16 @@ def _schema_line(path: Path) -> str:
 
 def schema(
     kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
+    hypotheses: Hypotheses = None,
 ) -> None:
     """Print the JSON Schema of experiments, game days, existing datacenters, training scenarios or campaigns.
 
-    Editors and CI check files with it.
+    Editors and CI check files with it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
     """
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")
     if kind == "experiment":
-        print_text(schema_text())
+        print_text(schema_text(hypotheses))
         return
     # the other lists and schemas need none of them
     if kind == "attach":

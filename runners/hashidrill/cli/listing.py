@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hashidrill.cli.common import Json, RunsDir, console, examples, print_json, print_text, recordings
+from hashidrill.cli.common import Hypotheses, Json, RunsDir, console, examples, print_json, print_text, recordings
 from hashidrill.errors import UsageError
 from hashidrill.util.files import JOURNAL_NAME, VERDICT_NAME
 from hashidrill.util.folders import RUNS_DIR
@@ -28,9 +28,13 @@ def register(app: typer.Typer) -> None:
 def list_(
     kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(KINDS)}.")] = "experiments",
     as_json: Json = False,
+    hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """List experiments, faults, loads, hypotheses or runs, one per line."""
+    """List experiments, faults, loads, hypotheses or runs, one per line.
+
+    Your own hypotheses are listed by their text: without --hypotheses, none of them runs.
+    """
     if kind == "runs":
         _list_runs(runs_dir, as_json=as_json)
         return
@@ -41,7 +45,7 @@ def list_(
 
     if kind not in KINDS:
         raise UsageError(f"there is no list of {kind!r}: {registry.near(kind, KINDS)}")
-    rows = rows_of(kind)
+    rows = rows_of(kind, hypotheses)
     if as_json:
         print_json(rows)
         return

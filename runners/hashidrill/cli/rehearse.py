@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hashidrill import hypothesis
 from hashidrill.cli.common import Install, Json, console, examples, print_json
 from hashidrill.cli.remembering import Memory, Notify
 from hashidrill.engine.launch import new_folder
@@ -84,7 +85,8 @@ def rehearse(
     memory = Memory.of(notify)
     runbook = find_playbook(runbook, [MARKDOWN])
     found = read_runbook(runbook)
-    before = earlier_drills(found, earlier or [])
+    with hypothesis.near(runbook):
+        before = earlier_drills(found, earlier or [])
     courses = left_of(
         courses_of(found, experiment or [], look_alike or []), before, [*(experiment or []), *(look_alike or [])]
     )
@@ -108,7 +110,8 @@ def rehearse(
         return drill
 
     try:
-        result = rehearse_all(found, courses, folder, play=play, times=times, judge=judge, earlier=before)
+        with hypothesis.near(runbook):
+            result = rehearse_all(found, courses, folder, play=play, times=times, judge=judge, earlier=before)
     except KeyboardInterrupt as stop:
         reverted = not stop.args or Recording(stop.args[0]).outcome != "revert"
         left = f"its recording is {stop.args[0]}" if stop.args else "no run was open"

@@ -32,7 +32,7 @@ from hashidrill.events import Audience, Bus
 from hashidrill.experiment.library import find_experiment
 from hashidrill.experiment.loader import resolve
 from hashidrill.experiment.resolved import ResolvedExperiment
-from hashidrill.hypothesis.files import check_folder
+from hashidrill.hypothesis.files import folder_in
 from hashidrill.live import display as live
 from hashidrill.live.compared import comparison_summary
 from hashidrill.live.json_lines import JsonLines
@@ -248,7 +248,7 @@ def _compared(
     *,
     near_to: Path | None,
     known: Mapping[Path, RunVerdict] | None = None,
-    recorded_hypotheses: bool = False,
+    recorded_hypotheses: bool | Path = False,
 ) -> tuple[int, dict[str, Any]]:
     """(exit code, what --json prints) of a comparison."""
     verdict, report = judge_and_report_comparison(
@@ -311,7 +311,7 @@ def check(
     ],
     hypotheses: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of your hypotheses (default: hypotheses/ here or above)."),
+        typer.Option(metavar="DIR", help="Folder with hypotheses of the run that do not ship, found by SHA-256."),
     ] = None,
     recorded_hypotheses: Annotated[
         bool,
@@ -320,20 +320,20 @@ def check(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording, or a comparison of several, again, offline, with the hypotheses on this machine.
+    """Judge a recording, or a comparison of several, again, offline, with the hypotheses that ship.
 
-    Runs no code from the recording. Names each hypothesis that differs from the one the run used.
+    Runs no code from the recording or the working directory. With --hypotheses, runs the files in that folder that the
+    run resolved, known by their SHA-256. Names each hypothesis that differs from the one the run used, or is missing.
     """
     when_hung_up(finish)
     path = find_recording(recording, runs_dir, comparisons=True)
     if hypotheses is not None:
-        check_folder(hypotheses)
+        folder_in(hypotheses)
+    resolved = recorded_hypotheses or (hypotheses or False)
     if recorded_hypotheses:
         print_text(f"hashidrill: warning: running Python from {path / HYPOTHESES_NAME}\n", stderr=True)
     if is_comparison(path):
-        code, result = _compared(
-            path, None if as_json else console(), near_to=hypotheses, recorded_hypotheses=recorded_hypotheses
-        )
+        code, result = _compared(path, None if as_json else console(), near_to=None, recorded_hypotheses=resolved)
         if as_json:
             print_json(result)
         raise typer.Exit(code)
@@ -341,7 +341,7 @@ def check(
     if is_rehearsal(found):  # by what the runbook did; the experiment's expectations are of a whole run
         verdict, report = report_of(found, rehearsal_verdict(found))
     else:
-        verdict, report = judge_and_report(found, near_to=hypotheses, recorded_hypotheses=recorded_hypotheses)
+        verdict, report = judge_and_report(found, recorded_hypotheses=resolved)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:
         print_json(_as_json(found, verdict, report, code))

@@ -118,7 +118,7 @@ def judge_comparison(
     kept: Kept,
     *,
     near_to: Path | None = None,
-    recorded_hypotheses: bool = False,
+    recorded_hypotheses: bool | Path = False,
     judged_by: Callable[[Recording], RunVerdict] | None = None,
 ) -> ComparisonVerdict:
     """The verdict of a comparison. `judged_by` judges one of its recordings; default: `judge`.

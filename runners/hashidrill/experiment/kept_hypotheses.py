@@ -20,7 +20,7 @@ def hypotheses_of(experiment: Experiment, near_to: Path | None) -> dict[str, Any
     Raises UnknownNameError, or UsageError for a file that does not load.
     """
     from hashidrill import hypothesis  # noqa: PLC0415 - numpy, which loading can do without
-    from hashidrill.hypothesis.files import source_of  # noqa: PLC0415 - as above
+    from hashidrill.hypothesis.files import is_shipped, source_of  # noqa: PLC0415 - as above
 
     found: dict[str, dict[str, Any]] = {}
     sources: dict[str, str] = {}
@@ -30,7 +30,7 @@ def hypotheses_of(experiment: Experiment, near_to: Path | None) -> dict[str, Any
         source = source_of(one)
         digest = sha256(source)
         sources[digest] = source.decode(errors="backslashreplace")
-        found[name] = {"file": str(one.path), "line": one.line, "sha256": digest}
+        found[name] = {"file": str(one.path), "line": one.line, "sha256": digest, "shipped": is_shipped(one.path)}
     return {"hashidrill": __version__, "hypotheses": found, "sources": sources}
 
 

@@ -35,15 +35,15 @@ SCHEMA_TITLE = "hashidrill experiment"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def experiment_schema(*, bases: bool = True) -> Schema:
+def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schema:
     """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported.
 
     Without `bases`, as if every experiment stood alone: what is required then is said where it is required.
     """
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
-    for named in _TRAFFIC:
-        schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
+    for traffic in _TRAFFIC:
+        schema["properties"][traffic]["additionalProperties"] = False  # names that do not match the pattern
     schema["properties"]["method"]["items"] = {
         "if": {"type": "object", "required": ["mark"]},
         "then": {"$ref": "#/$defs/Mark"},
@@ -51,8 +51,8 @@ def experiment_schema(*, bases: bool = True) -> Schema:
     }
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
     definitions["LoadSpec"] = _loads(registry.loads(), definitions)
-    definitions["Expectation"] = _expectations(definitions)
-    definitions["Comparison"] = _comparisons(definitions)
+    definitions["Expectation"] = _expectations(definitions, named)
+    definitions["Comparison"] = _comparisons(definitions, named)
     schema["properties"]["compare"]["items"] = {"$ref": "#/$defs/Comparison"}
     schema["properties"]["variants"]["additionalProperties"] = False
     schema["properties"]["extends"] = {
@@ -68,9 +68,9 @@ def experiment_schema(*, bases: bool = True) -> Schema:
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
 
 
-def schema_text() -> str:
+def schema_text(named: Path | None = None) -> str:
     """The schema as the text of experiments/schema.json."""
-    return json.dumps(experiment_schema(), indent=2) + "\n"
+    return json.dumps(experiment_schema(named=named), indent=2) + "\n"
 
 
 def write_schema(path: Path | str) -> None:
@@ -163,16 +163,16 @@ def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
     }
 
 
-def _expectations(definitions: Schema) -> Schema:
+def _expectations(definitions: Schema, named: Path | None) -> Schema:
     from hashidrill.hypothesis import all_hypotheses  # noqa: PLC0415 - numpy, which the rest of this can do without
 
-    return _judged(all_hypotheses(), "hypothesis", definitions)
+    return _judged(all_hypotheses(named=named), "hypothesis", definitions)
 
 
-def _comparisons(definitions: Schema) -> Schema:
+def _comparisons(definitions: Schema, named: Path | None) -> Schema:
     from hashidrill.hypothesis import all_comparisons  # noqa: PLC0415 - numpy, which the rest of this can do without
 
-    return _judged(all_comparisons(), "comparison", definitions)
+    return _judged(all_comparisons(named=named), "comparison", definitions)
 
 
 def _judged(hypotheses: dict[str, Hypothesis], what: str, definitions: Schema) -> Schema:

@@ -96,7 +96,7 @@ class Means:
     say: Callable[[str], None]
     events: Bus | None = None
     play: Callable[..., Series] = play
-    judge: Judge = lambda path: judge_and_report(Recording(path))[0]
+    judge: Judge = lambda path: judge_and_report(Recording(path), near_to=Path.cwd())[0]
     priors: Callable[[Experiment], Mapping[str, Prior]] | None = None
     """None: those of the last calibration of this machine."""
     now_s: Callable[[], float] = time.monotonic

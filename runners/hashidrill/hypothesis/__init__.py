@@ -16,7 +16,7 @@ well as `require`. A hypothesis never looks at the clock or the network: it is a
 `compare`.
 """
 
-from hashidrill.hypothesis.lookup import all_comparisons, all_hypotheses, get, getter, looking_up
+from hashidrill.hypothesis.lookup import all_comparisons, all_hypotheses, get, getter, looking_up, near
 from hashidrill.hypothesis.marked import (
     Broken,
     Figures,
@@ -31,5 +31,5 @@ from hashidrill.hypothesis.marked import (
 
 __all__ = [
     "Broken", "Figures", "Held", "Hypothesis", "all_comparisons", "all_hypotheses", "comparison", "get", "getter",
-    "hypothesis", "looking_up", "marked_in", "plain", "require",
+    "hypothesis", "looking_up", "marked_in", "near", "plain", "require",
 ]  # fmt: skip

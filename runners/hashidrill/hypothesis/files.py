@@ -1,19 +1,25 @@
-"""Finds and imports the files that hold hypotheses: the shipped folder, and a user's own `hypotheses/` nearby.
+"""Finds and imports the files that hold hypotheses: the shipped folder, and a user's own `hypotheses/`.
 
-A folder that lies in a recording is never one of them, however it was reached: a recording is data.
+One's own count near an experiment that is run, and in a folder that the user names. Otherwise their text alone is read
+(`unrun`): to list, show or judge runs no Python that happens to be in the folder where the user stands. A folder that
+lies in a recording is never one of them, however it was reached: a recording is data.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import linecache
 import os
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
 
 from hashidrill.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.hypothesis.marked import Hypothesis, marked_in
@@ -40,22 +46,22 @@ class Finder:
 
     @cached_property
     def _folders(self) -> list[Path]:
-        return _folders(self._near_to)
+        return folders_of(self._near_to)
 
     def find(self, name: str) -> Hypothesis:
         """Raises UnknownNameError with near names, or UsageError when a file does not load."""
         if (found := _find_early(name, self._folders, self._versions)) is not None:
             return found
-        known = collect(self._near_to)
+        known = collect(self._folders)
         if name not in known:
             raise UnknownNameError(f"there is no hypothesis {name!r}: {near(name, known)}")
         return known[name]
 
 
-def collect(near_to: Path | None = None) -> dict[str, Hypothesis]:
-    """Every hypothesis by its name. The nearest folder wins; two of one name in one folder are an error."""
+def collect(folders: Sequence[Path]) -> dict[str, Hypothesis]:
+    """Every hypothesis by its name. The first folder wins; two of one name in one folder are an error."""
     found: dict[str, Hypothesis] = {}
-    for folder in reversed(_folders(near_to)):
+    for folder in reversed(folders):
         for name, each in _in_folder(folder).items():
             if name in found:
                 say_own_wins(f"{each.path}: {name}", Path(each.path), Path(found[name].path))
@@ -84,22 +90,88 @@ def _find_early(name: str, folders: list[Path], versions: Versions | None = None
     return None
 
 
-def _folders(near_to: Path | None) -> list[Path]:
-    """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones."""
-    near_by = [] if near_to is None else [nearest(FOLDER, near_to)]
-    candidates = [*near_by, nearest(FOLDER), _shipped()]
-    folders = dict.fromkeys(folder.resolve() for folder in candidates if folder is not None and folder.is_dir())
+def folders_of(near_to: Path | None = None, *, named: Path | None = None) -> list[Path]:
+    """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones.
+
+    Without an experiment, those of the folder that the user named, and the shipped ones.
+    """
+    candidates = [] if near_to is None else [nearest(FOLDER, near_to), nearest(FOLDER)]
+    candidates += [] if named is None else [folder_in(named)]
+    folders = dict.fromkeys(
+        folder.resolve() for folder in (*candidates, _shipped()) if folder is not None and folder.is_dir()
+    )
     return [folder for folder in folders if not in_recording(folder)]
 
 
-def check_folder(named: Path) -> None:
-    """Raises UsageError for a folder that cannot hold a user's hypotheses."""
+def folder_in(named: Path) -> Path:
+    """The folder of hypotheses that a user means: that one, or the one in it. Raises UsageError for none."""
     if in_recording(named):
         raise UsageError(
             f"{named}: is in a recording, and hashidrill runs no code from recordings; name a folder elsewhere"
         )
     if not named.is_dir() or (named.resolve().name != FOLDER and not (named / FOLDER).is_dir()):
         raise UsageError(f"{named}: is no folder called {FOLDER!r} and holds none; name the one with your hypotheses")
+    return named if named.resolve().name == FOLDER else named / FOLDER
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a file of hypotheses is one of those that ship."""
+    return path.resolve().is_relative_to(_shipped().resolve())
+
+
+def with_digest(digest: str, name: str, named: Path) -> Hypothesis | None:
+    """The hypothesis of that name in the one file of the named folder with that SHA-256; no other file is run."""
+    for path in _files(folder_in(named)):
+        source = path.read_bytes()
+        if hashlib.sha256(source).hexdigest() == digest:
+            return next((one for one in from_source(str(path), source) if one.name == name), None)
+    return None
+
+
+def unrun(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
+    """Finds shipped hypotheses, and stands in for one's own near that path: for whoever only reads experiments."""
+    own, ships = outlines(near_to), Finder()
+
+    def find(name: str) -> Hypothesis:
+        return own[name] if name in own else ships.find(name)
+
+    return find
+
+
+def outlines(near_to: Path | None = None) -> dict[str, Hypothesis]:
+    """One's own hypotheses by name, as the text of their files has them: parameters take anything, nothing is run."""
+    shipped = _shipped().resolve()
+    own = [folder for folder in folders_of(near_to or Path.cwd()) if folder != shipped]
+    files = [file for folder in reversed(own) for file in _versions(folder)]
+    return {each.name: each for file in files for each in _outlined(*file)}
+
+
+@lru_cache
+def _outlined(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
+    source = path.read_bytes()
+    try:
+        tree = ast.parse(source) if b"hashidrill" in source else ast.Module([], [])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()  # running it would say what is wrong
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return tuple(_outline(path, node, kind) for node in functions for kind in _marks(node))
+
+
+def _marks(node: ast.FunctionDef) -> list[str]:
+    called = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+    names = [each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called]
+    return [name for name in names if name in {"hypothesis", "comparison"}][:1]
+
+
+def _outline(path: Path, node: ast.FunctionDef, kind: str) -> Hypothesis:
+    sides = tuple(each.arg for each in node.args.args) if kind == "comparison" else ()
+    fields: dict[str, Any] = dict.fromkeys(sides, (str, ...))
+    model: type[BaseModel] = create_model(f"{node.name}_params", __config__=ConfigDict(extra="allow"), **fields)
+
+    def not_run(*_: object, **__: object) -> None:
+        raise UsageError(f"{path}: {node.name} was only read, and not run")
+
+    return Hypothesis(node.name, not_run, model, ast.get_docstring(node) or "", path, node.lineno, sides=sides)
 
 
 def _shipped() -> Path:

@@ -7,28 +7,41 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from hashidrill.hypothesis.files import Finder, collect
+from hashidrill.hypothesis.files import Finder, collect, folders_of
 from hashidrill.hypothesis.marked import Hypothesis
 
 
 def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
     """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
 
-    `near_to` is the experiment file (or its folder): also searched is a `hypotheses/` folder next to it or above.
-    Inside `looking_up`, only that lookup counts.
+    `near_to` is an experiment file (or its folder) that the user runs: also searched are the `hypotheses/` folders next
+    to it or above, and next to or above the working directory. Inside `looking_up`, only that lookup counts.
     """
     return getter(near_to)(name)
 
 
 def getter(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
     """`get` for all that one experiment names: the folders near it are looked at once, at the first."""
-    finder = Finder(near_to)
+    finder = Finder(near_to or _near.get())
 
     def of(name: str) -> Hypothesis:
         lookup = _lookup.get()
         return finder.find(name) if lookup is None else lookup(name)
 
     return of
+
+
+_near: ContextVar[Path | None] = ContextVar("near", default=None)
+
+
+@contextlib.contextmanager
+def near(path: Path) -> Iterator[None]:
+    """Within this block, hypotheses near that path count where no other path is said: it plays experiments there."""
+    token = _near.set(path)
+    try:
+        yield
+    finally:
+        _near.reset(token)
 
 
 _lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", default=None)
@@ -52,11 +65,14 @@ def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
         _lookup.reset(token)
 
 
-def all_hypotheses(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
-    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name."""
-    return {name: each for name, each in collect(near_to).items() if not each.sides}
+def all_hypotheses(*, near_to: Path | None = None, named: Path | None = None) -> dict[str, Hypothesis]:
+    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name.
+
+    One's own are those near an experiment that is run, or those of the folder that the user named.
+    """
+    return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if not each.sides}
 
 
-def all_comparisons(*, near_to: Path | None = None) -> dict[str, Hypothesis]:
+def all_comparisons(*, near_to: Path | None = None, named: Path | None = None) -> dict[str, Hypothesis]:
     """Every comparison hypothesis by its name, as `all_hypotheses`."""
-    return {name: each for name, each in collect(near_to).items() if each.sides}
+    return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if each.sides}

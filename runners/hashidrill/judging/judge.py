@@ -43,7 +43,7 @@ def judge(
     experiment: Experiment | None = None,
     *,
     near_to: Path | None = None,
-    recorded_hypotheses: bool = False,
+    recorded_hypotheses: bool | Path = False,
 ) -> RunVerdict:
     """The verdict of a run, by the expectations it was recorded with, or by those of another `experiment`.
 
@@ -56,10 +56,11 @@ def judge(
     rest stands. A hypothesis is judged from what it read. A guardrail that tripped is a BROKEN judgement of its own:
     the datacenter exceeded the limit set for it.
 
-    `near_to` is the experiment's own file: a user's `hypotheses/` folder is searched near it, never in the recording,
-    which is data. The verdict's notes name the hypotheses that differ from those of the run
-    (hashidrill.recording.provenance). `recorded_hypotheses` runs the Python stored in the recording: use it only if you
-    trust whoever made the recording.
+    The hypotheses are those that ship. `near_to` is the experiment's own file, of a run of the user's own: a user's
+    `hypotheses/` folder is searched near it, never in the recording, which is data. `recorded_hypotheses` is the folder
+    in which those of the run are found by their SHA-256; True runs the Python stored in the recording: use it only if
+    you trust its author. The verdict's notes name the hypotheses that differ from those of the run
+    (hashidrill.recording.provenance), and an expectation without its hypothesis says what it needs.
 
     Raises RecordingError for a recording of a newer hashidrill.
     """
@@ -103,7 +104,7 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
 
 
 def write_verdict(
-    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
+    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool | Path = False
 ) -> RunVerdict:
     """Judges, and writes the verdict into the recording as verdict.json; a note says so if that fails."""
     return stored(recording, judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))

@@ -1,23 +1,25 @@
-"""Which hypotheses judge a recording: those of this machine, and whether they are the ones that its run resolved.
+"""Which hypotheses judge a recording: those that ship, and whether they are the ones that its run resolved.
 
 A recording keeps the source and the SHA-256 of every hypothesis that its experiment names, as text in
-`hypotheses.json`. Judging compares, and says what differs. It never runs that text, nor any other file of a recording,
-unless it is told to: a recording is data, and may be a stranger's.
+`hypotheses.json`. Judging compares, and says what differs. One that did not ship is found by its SHA-256 in a folder
+that the user names, or in the project whose experiment was just run; what is not found is not judged. Judging never
+runs that text, nor any other file of a recording, unless it is told to: a recording is data, and may be a stranger's.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hashidrill import __version__, hypothesis
 from hashidrill.errors import RecordingError, UnknownNameError
 from hashidrill.experiment.resolved import sha256
-from hashidrill.hypothesis.files import from_source, source_of
+from hashidrill.hypothesis.files import from_source, is_shipped, source_of, with_digest
 from hashidrill.util import foreign
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from hashidrill.hypothesis import Hypothesis
 
@@ -40,11 +42,12 @@ class Keeps(Protocol):
 class Lookup:
     """Finds the hypotheses for one judging. `notes` says afterwards which of them were not the run's own.
 
-    With `recorded`, the text that the recording keeps is run instead: Python from inside of it, as trustworthy as
-    whoever made it. Ask the user before.
+    `near_to` is the experiment that was just run: its project's hypotheses count. `recorded` asks for those of the
+    run: a folder, for its files with the same SHA-256; True, for the text that the recording keeps: Python from inside
+    of it, as trustworthy as its author. Ask the user before.
     """
 
-    def __init__(self, recording: Keeps, near_to: Path | None, *, recorded: bool = False) -> None:
+    def __init__(self, recording: Keeps, near_to: Path | None, *, recorded: bool | Path = False) -> None:
         self._recording = recording
         self._get = hypothesis.getter(near_to)
         self._recorded = recorded
@@ -53,12 +56,12 @@ class Lookup:
     def __call__(self, name: str) -> Hypothesis:
         """Raises UnknownNameError, UsageError for a file that does not load, RecordingError for no such source."""
         if name not in self._used:
-            self._used[name] = self._from_recording(name) if self._recorded else self._from_here(name)
+            self._used[name] = self._from_recording(name) if self._recorded is True else self._from_here(name)
         return self._used[name]
 
     def notes(self) -> list[str]:
         """What a reader of the verdict should know about the hypotheses behind it."""
-        if self._recorded:
+        if self._recorded is True:
             return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
         if self._recording.format < FIRST_WITH_HYPOTHESES:
             return ["an older hashidrill wrote this recording: it does not say which hypotheses its run resolved"]
@@ -69,16 +72,28 @@ class Lookup:
         return notes
 
     def _from_here(self, name: str) -> Hypothesis:
+        about = self._about(name) or {}
+        then = str(about.get("sha256"))
+        if isinstance(self._recorded, Path) and (found := with_digest(then, name, self._recorded)) is not None:
+            return found
         try:
-            return self._get(name)
+            used = self._get(name)
         except UnknownNameError as error:
-            about = self._about(name)
-            if about is None:
+            if not about:
                 raise
-            raise UnknownNameError(
-                f"{error}; its run resolved it from {about.get('file')}: judge it in that project, name the folder"
-                " with --hypotheses, or run the copy that the recording keeps with --recorded-hypotheses"
-            ) from None
+            raise UnknownNameError(f"{error}; {self._lacks(about)}") from None
+        if about.get("shipped") is False and is_shipped(used.path) and sha256(source_of(used)) != then:
+            raise UnknownNameError(f"{name}: the one that ships is not what the run resolved; {self._lacks(about)}")
+        return used
+
+    def _lacks(self, about: Mapping[str, Any]) -> str:
+        """What it takes to judge with that hypothesis, and how to have it."""
+        where = "" if self._recorded is False else f"; no file in {self._recorded} has that SHA-256"
+        return (
+            f"its run resolved it from {about.get('file')} (SHA-256 {str(about.get('sha256'))[:_SHOWN]}){where}: name"
+            " the folder that has that file with --hypotheses, or run the copy that the recording keeps with"
+            " --recorded-hypotheses; pytest judges a recording with the hypotheses of your project as they are now"
+        )
 
     def _from_recording(self, name: str) -> Hypothesis:
         where = self._recording.path / HYPOTHESES_NAME

@@ -36,7 +36,7 @@ def judge_and_report_comparison(
     kept: Kept,
     *,
     near_to: Path | None = None,
-    recorded_hypotheses: bool = False,
+    recorded_hypotheses: bool | Path = False,
     known: Mapping[Path, RunVerdict] | None = None,
 ) -> tuple[ComparisonVerdict, Path | None]:
     """Judge a comparison, and write verdict.json, report.html and summary.md into its folder.

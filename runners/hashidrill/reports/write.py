@@ -16,7 +16,7 @@ from hashidrill.verdict import RunVerdict
 
 
 def judge_and_report(
-    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool = False
+    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool | Path = False
 ) -> tuple[RunVerdict, Path | None]:
     """Judge, and write verdict.json, report.html and summary.md into the recording; (verdict, path of the report).
 

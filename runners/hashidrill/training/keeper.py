@@ -253,7 +253,7 @@ class Keeper:
 
     def _judge(self, path: Path) -> None:
         recording = Recording(path)
-        verdict = write_verdict(recording)
+        verdict = write_verdict(recording, near_to=Path.cwd())
         self.desk.addresses = self.desk.addresses or {
             host["name"]: host["address"] for host in recording.run.get("hosts", [])
         }

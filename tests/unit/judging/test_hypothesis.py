@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,12 +65,12 @@ class TestDecorator:
         folder(
             "mine.py", '@hypothesis\ndef quick(recording, *, within: Duration = "2s"):\n    return str(within * 2)\n'
         )
-        assert hypothesis.get("quick").check(None, {}).text == "4.0"
+        assert hypothesis.get("quick", near_to=Path()).check(None, {}).text == "4.0"
 
     def test_future_annotations_work_and_that_of_the_recording_need_not_exist(self, folder):
         path = folder("mine.py", "@hypothesis\ndef late(recording: Nowhere, *, within: Duration): ...\n")
         path.write_text("from __future__ import annotations\n" + path.read_text())
-        assert hypothesis.get("late").check(None, {"within": "1s"}).text == "held"
+        assert hypothesis.get("late", near_to=Path()).check(None, {"within": "1s"}).text == "held"
 
     @pytest.mark.parametrize(
         ("signature", "message"),
@@ -86,7 +87,7 @@ class TestDecorator:
     def test_a_signature_that_yaml_could_not_fill_is_an_error_with_its_place(self, folder, signature, message):
         path = folder("mine.py", f"@hypothesis\n{signature}\n")
         with pytest.raises(UsageError) as error:
-            hypothesis.all_hypotheses()
+            hypothesis.all_hypotheses(near_to=Path())
         assert f"{path}:3: hypothesis bad: " in str(error.value)
         assert message in str(error.value)
 
@@ -108,25 +109,25 @@ class TestCheck:
     def test_a_plain_assert_with_a_message_shows_the_message(self, folder):
         folder("mine.py", '@hypothesis\ndef plain(recording):\n    assert 1 > 2, "one is not more than two"\n')
         with pytest.raises(Broken, match=r"^one is not more than two$"):
-            hypothesis.get("plain").check(None, {})
+            hypothesis.get("plain", near_to=Path()).check(None, {})
 
     def test_a_bare_assert_shows_its_source_and_the_values_in_it(self, folder):
         path = folder(
             "mine.py", "@hypothesis\ndef bare(recording):\n    p50 = 0.5\n    limit = 0.3\n    assert p50 < limit\n"
         )
         with pytest.raises(Broken) as broken:
-            hypothesis.get("bare").check(None, {})
+            hypothesis.get("bare", near_to=Path()).check(None, {})
         assert broken.value.text == f"assert p50 < limit ({path}:7)\np50 = 0.5\nlimit = 0.3"
 
     def test_a_crash_is_invalid_and_names_its_line(self, folder):
         path = folder("mine.py", "@hypothesis\ndef crash(recording):\n    return 1 / 0\n")
         with pytest.raises(HypothesisInvalidError) as error:
-            hypothesis.get("crash").check(None, {})
+            hypothesis.get("crash", near_to=Path()).check(None, {})
         assert str(error.value) == f"hypothesis crash crashed: ZeroDivisionError: division by zero ({path}:5)"
 
     def test_what_it_returns_is_the_evidence(self, folder):
         folder("mine.py", '@hypothesis\ndef said(recording):\n    return "all is well"\n')
-        assert hypothesis.get("said").check(None, {}).text == "all is well"
+        assert hypothesis.get("said", near_to=Path()).check(None, {}).text == "all is well"
 
 
 class TestLookUp:
@@ -141,20 +142,21 @@ class TestLookUp:
 
     def test_a_users_own_are_found_from_the_experiment_and_the_shipped_ones_remain(self, folder, tmp_path, monkeypatch):
         folder("mine.py", "@hypothesis\ndef own(recording): ...\n")
-        monkeypatch.chdir("/")
         assert "own" not in hypothesis.all_hypotheses()
+        monkeypatch.chdir("/")
+        assert "own" not in hypothesis.all_hypotheses(near_to=Path())
         found = hypothesis.all_hypotheses(near_to=tmp_path / "experiments" / "raft" / "x.yaml")
         assert {"own", "writes_recover"} <= set(found)
 
     def test_a_users_own_wins_over_a_shipped_one(self, folder):
         path = folder("mine.py", "@hypothesis\ndef writes_recover(recording): ...\n")
-        assert hypothesis.get("writes_recover").path == path
+        assert hypothesis.get("writes_recover", near_to=Path()).path == path
 
     def test_nothing_above_the_repository_is_looked_at(self, folder, tmp_path, monkeypatch):
         folder("mine.py", "@hypothesis\ndef own(recording): ...\n")
         (tmp_path / "other" / ".git").mkdir(parents=True)
         monkeypatch.chdir(tmp_path / "other")
-        assert "own" not in hypothesis.all_hypotheses()
+        assert "own" not in hypothesis.all_hypotheses(near_to=Path())
 
     def test_the_environment_names_another_folder_of_shipped_ones(self, tmp_path, monkeypatch):
         (tmp_path / "mine.py").write_text(
@@ -166,22 +168,22 @@ class TestLookUp:
 
     def test_a_changed_file_is_read_again(self, folder):
         folder("mine.py", "@hypothesis\ndef first(recording): ...\n")
-        assert "first" in hypothesis.all_hypotheses()
+        assert "first" in hypothesis.all_hypotheses(near_to=Path())
         folder("mine.py", "@hypothesis\ndef another(recording): ...\n")
-        assert "another" in hypothesis.all_hypotheses()
-        assert "first" not in hypothesis.all_hypotheses()
+        assert "another" in hypothesis.all_hypotheses(near_to=Path())
+        assert "first" not in hypothesis.all_hypotheses(near_to=Path())
 
     def test_two_of_one_name_in_one_folder_are_an_error(self, folder):
         folder("a.py", "@hypothesis\ndef same(recording): ...\n")
         folder("b.py", "@hypothesis\ndef same(recording): ...\n")
         with pytest.raises(UsageError, match=r"b\.py:3: hypothesis 'same' is already in .*a\.py:3"):
-            hypothesis.all_hypotheses()
+            hypothesis.all_hypotheses(near_to=Path())
 
     def test_files_that_are_not_ours_are_not_run(self, tmp_path, monkeypatch):
         (tmp_path / "hypotheses").mkdir()
         (tmp_path / "hypotheses" / "science.py").write_text("raise SystemExit('not for you')\n")
         monkeypatch.chdir(tmp_path)
-        assert set(hypothesis.all_hypotheses()) >= SHIPPED
+        assert set(hypothesis.all_hypotheses(near_to=Path())) >= SHIPPED
 
     @pytest.mark.parametrize(
         ("body", "message"),
@@ -194,7 +196,7 @@ class TestLookUp:
     def test_a_file_that_does_not_import_is_an_error_with_file_and_line(self, folder, body, message):
         path = folder("mine.py", body)
         with pytest.raises(UsageError) as error:
-            hypothesis.all_hypotheses()
+            hypothesis.all_hypotheses(near_to=Path())
         assert str(error.value).startswith(f"{path}{message}")
 
     def test_an_imported_hypothesis_belongs_to_where_it_comes_from(self, folder, tmp_path, monkeypatch):
@@ -203,4 +205,4 @@ class TestLookUp:
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         folder("mine.py", "from helper_module_for_this import imported\n")
-        assert "imported" not in hypothesis.all_hypotheses()
+        assert "imported" not in hypothesis.all_hypotheses(near_to=Path())

@@ -99,7 +99,13 @@ class TestARecordingIsData:
     def test_not_through_a_link(self, lost, tmp_path):
         plant(lost.path / "hypotheses")
         (tmp_path / "somewhere" / "hypotheses").symlink_to(lost.path / "hypotheses")
+        harmless(lost, near_to=tmp_path / "somewhere" / "x.yaml")
+
+    def test_not_from_the_folder_in_which_it_is_judged(self, lost, tmp_path):
+        """A stranger's archive has a recording and, above it, a hypothesis that turns its FAIL into a PASS."""
+        plant(tmp_path / "somewhere" / "hypotheses")
         harmless(lost)
+        assert not list(tmp_path.rglob("was-run"))
 
     def test_not_when_the_environment_names_it(self, lost, monkeypatch):
         monkeypatch.setenv(files.VARIABLE, str(plant(lost.path / "hypotheses")))
@@ -169,9 +175,31 @@ class TestWhatWasResolved:
         verdict = judge(project.recorded(), near_to=project.path)
         assert (verdict.verdict, verdict.notes) == (Verdict.PASS, [])
 
-    def test_a_copy_of_them_elsewhere_is_the_same(self, project, tmp_path):
-        plant(tmp_path / "somewhere" / "hypotheses", OWN)
-        assert judge(project.recorded()).notes == []
+    def test_a_copy_of_them_in_a_named_folder_is_the_same(self, project, tmp_path):
+        copy = plant(tmp_path / "somewhere" / "hypotheses", OWN, "renamed.py")
+        verdict = judge(project.recorded(), recorded_hypotheses=copy)
+        assert (verdict.verdict, verdict.notes) == (Verdict.PASS, [])
+
+    def test_no_other_file_of_a_named_folder_is_run(self, project, tmp_path):
+        """Consent is to a content: one of that name that says something else is not the run's."""
+        other = plant(tmp_path / "other" / "hypotheses", EVIL.replace(f"def {LOSES}", "def few"))
+        verdict = judge(project.recorded(5), recorded_hypotheses=other)
+        assert not list(tmp_path.rglob("was-run"))
+        assert verdict.verdict is Verdict.INVALID
+        assert f"no file in {other} has that SHA-256" in verdict.judgements[0].text
+
+    def test_a_shipped_one_does_not_stand_for_one_of_the_same_name_that_the_run_had_from_elsewhere(self, tmp_path):
+        """A project's stricter writes_recover: the laxer one that ships would turn its FAIL into a PASS."""
+        strict = plant(tmp_path / "project" / "hypotheses", OWN.replace("def few", "def writes_recover"))
+        run = planted(tmp_path / "runs" / "run").expect("writes_recover", at_most=5)
+        run.path.mkdir(parents=True)
+        experiment = load_text(json.dumps(run.experiment()), near_to=strict)
+        (run.path / provenance.HYPOTHESES_NAME).write_text(json.dumps(hypotheses_of(experiment, strict)))
+        recording = run.build()
+        assert judge(recording, recorded_hypotheses=strict).verdict is Verdict.FAIL
+        verdict = judge(recording)
+        assert verdict.verdict is Verdict.INVALID
+        assert "the one that ships is not what the run resolved" in verdict.judgements[0].text
 
     @pytest.mark.lie
     def test_others_are_used_and_named(self, project):
@@ -187,6 +215,7 @@ class TestWhatWasResolved:
         verdict = judge(project.recorded())
         assert verdict.verdict is Verdict.INVALID
         assert f"its run resolved it from {project.hypotheses / 'mine.py'}" in verdict.judgements[0].text
+        assert "--hypotheses" in verdict.judgements[0].text
         assert "--recorded-hypotheses" in verdict.judgements[0].text
 
     def test_another_version_of_hashidrill_is_named(self, project, monkeypatch):
