@@ -53,6 +53,7 @@ def ground():
     Path(histories).chmod(0o777)  # agents' users, and ordinary ones, run hashidrill too
     # hundreds of commands are started, and where nothing may be compiled into this checkout, each would compile it all
     os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled, HISTORY: f"{histories}/session.sqlite"}
+    os.environ["XDG_STATE_HOME"] = f"{histories}/state"  # with the key of this machine
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop(NOTIFY, None)
     os.environ[NO_INSTALL] = "1"  # all that tests need is here by now, or is known to be missing
@@ -61,7 +62,8 @@ def ground():
         yield ground
         left = ground.left_after(_GONE_WITHIN_S)
     finally:
-        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", HISTORY, NOTIFY, NO_INSTALL):
+        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", HISTORY, NOTIFY, NO_INSTALL,
+                     "XDG_STATE_HOME"):  # fmt: skip
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]

@@ -99,6 +99,10 @@ class JournalHeldError(HashidrillError):
     """Another process writes to this journal: its run goes on."""
 
 
+class NotOursError(HashidrillError):
+    """Another machine or user recorded the run, or none that is known: heal obeys nothing that it says."""
+
+
 class RevertError(HashidrillError):
     """A fault could not be reverted, or was not proven gone."""
 

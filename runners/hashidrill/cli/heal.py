@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +14,12 @@ import typer
 
 from hashidrill.cli.attached import AttachTo, attached
 from hashidrill.cli.common import Json, RunsDir, console, examples, find_recording, print_json, print_text, recordings
-from hashidrill.engine.heal import HEAL_NAME, Healed, heal_run, sweep
+from hashidrill.engine.heal import Healed, heal_local, sweep
 from hashidrill.engine.launch import RUNS_DIR
 from hashidrill.errors import UsageError
 from hashidrill.live import display as live
 from hashidrill.recording.journal import settled
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.util.files import HEAL_NAME, JOURNAL_NAME
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,19 +35,29 @@ def register(app: typer.Typer) -> None:
 def heal(
     run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
     attach: AttachTo = None,
+    yes: Annotated[
+        list[str] | None,
+        typer.Option("--yes", metavar="HOST", help="With --attach: what RUN of another machine left on this host."),
+    ] = None,
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
     """Clean up after dead runs: revert faults that may be in force, and remove what is left of their sandboxes.
 
-    Leaves alone runs that are still active, and runs of another machine, container or user. With --attach, reverts what
-    runs against that datacenter left in force, from their journals, removes what their loads left, and writes audit
-    lines.
+    Obeys what this machine recorded. Leaves alone runs that are still active, and runs of another machine, container or
+    user. With --attach, reverts what runs against that datacenter left in force, from their journals, removes what
+    their loads left, and writes audit lines. A RUN that another machine recorded is reverted on the hosts that you
+    confirm, on the terminal or with --yes, while the datacenter is armed for its experiment.
 
     Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
     """
+    if yes and (attach is None or run_ is None):
+        raise UsageError("--yes confirms hosts of one recording of another machine: name it, with --attach FILE")
     paths = [find_recording(run_, runs_dir)] if run_ else [*_unsettled(runs_dir, attached=attach is not None)]
-    heal_all = _heal_all if attach is None else partial(attached(attach, undoing=True).heal, tell=_tell)
+    heal_all = partial(_heal_all, named=run_ is not None)
+    if attach is not None:
+        confirm = partial(_confirmed, frozenset(yes or ())) if run_ else None
+        heal_all = partial(attached(attach, undoing=True).heal, tell=_tell, confirm=confirm)
     healed = [done for done in anyio.run(heal_all, paths) if done is not None]
     removed = sweep()
     if run_ and healed and healed[0].refused:
@@ -74,8 +85,16 @@ def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
         yield path
 
 
-async def _heal_all(paths: list[Path]) -> list[Healed | None]:
-    return [await heal_run(path) for path in paths]
+async def _heal_all(paths: Sequence[Path], *, named: bool) -> list[Healed | None]:
+    return [await heal_local(path, named=named) for path in paths]
+
+
+def _confirmed(hosts: frozenset[str], host: str, what: str) -> bool:
+    """Asks on the terminal about one host, unless the command names it."""
+    if hosts or not sys.stdin.isatty():
+        return host in hosts
+    print_text(f"{what}\n", stderr=True)
+    return input(f"Revert that on {host}? Type the host's name to say yes: ").strip() == host
 
 
 def _tell(text: str) -> None:

@@ -5,7 +5,8 @@ A run in a local sandbox ends together with its hosts. Heal then looks for proce
 the runner (`hosts` is given), heal reverts each open fault from its journalled undo and proves it gone.
 
 Heal leaves alone what it cannot see: a run whose journal is locked is still going on, and processes of another machine,
-container or user are not visible from here.
+container or user are not visible from here. It obeys what this machine recorded (hashidrill.recording.ours); what
+another recording says it does only where it is asked to.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,15 @@ import psutil
 
 from hashidrill.abc import Evidence, Hosts
 from hashidrill.engine.inject import GONE_WITHIN_S, fault_from_undo, revert
-from hashidrill.errors import HashidrillError, JournalHeldError, RevertError, UsageError
+from hashidrill.errors import HashidrillError, JournalHeldError, NotOursError, RevertError, UsageError
 from hashidrill.recording.journal import Clock, Entry, Journal, read_journal
+from hashidrill.recording.ours import OurRun, our_run
 from hashidrill.sandbox import cgroups
 from hashidrill.sandbox.sandbox import NAME_PREFIX, work_parent
-from hashidrill.util.files import JOURNAL_NAME, held_by_us
+from hashidrill.util.files import HEAL_NAME, JOURNAL_NAME, held_by_us
 from hashidrill.util.wait import pause
 from hashidrill.util.whereabouts import elsewhere, here, restarted, uptime_s
 
-HEAL_NAME = "heal.jsonl"
-"""The file for what heal finds after a run has ended: the journal itself is sealed by then."""
 _STARTING_S = 60.0
 _BEGINS_WITHIN_S = 30.0
 """Between the look at the machine and the first line of the journal."""
@@ -76,7 +76,7 @@ def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
     """For a run in a sandbox: its recording says it all."""
 
 
-def open_faults(entries: list[Entry]) -> list[dict[str, Any]]:
+def open_faults(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """The undo of every fault that was intended and never proven gone, latest first."""
     undos: dict[str, dict[str, Any]] = {}
     for entry in entries:
@@ -93,35 +93,73 @@ def entries_of(run: Path) -> list[Entry]:
     return [entry for path in paths if path.is_file() for entry in read_journal(path)]
 
 
-async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold) -> Healed | None:
+def began_in(entries: Iterable[Entry]) -> Mapping[str, Any]:
+    """What the journal says of the run's beginning."""
+    return next((entry.data for entry in entries if entry.event == "run"), {})
+
+
+def in_doubt(entries: Sequence[Entry]) -> bool:
+    """Whether the run died, or a fault of it may be in force."""
+    ended = any(entry.event == "end" for entry in entries)
+    return bool(began_in(entries)) and (not ended or bool(open_faults(entries)))
+
+
+def whose(run: Path) -> OurRun | str:
+    """The run, if this machine recorded it; otherwise why heal does not obey its journal. Raises UsageError."""
+    try:
+        return our_run(run)
+    except NotOursError as error:
+        return f"this machine does not know it as its own: {error}"
+
+
+async def heal_local(run: Path, *, named: bool) -> Healed | None:
+    """Heal a run in a sandbox; None when there is nothing to do. One of another machine only where it was `named`.
+
+    Its hosts are gone, or are seen to be there: nothing that the recording says is done to any.
+    """
+    if not (run / JOURNAL_NAME).is_file():
+        raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
+    if not in_doubt(entries_of(run)):
+        return None  # most runs; what one says of itself decides nothing on any host
+    known = whose(run)
+    if isinstance(known, str):
+        return await heal_run(run) if named else Healed(run, refused=f"{known}; name it, if you trust it")
+    return await heal_run(run, ours=known)
+
+
+async def heal_run(
+    run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold, ours: OurRun | None = None
+) -> Healed | None:
     """Heal one run; None when there is nothing to do. `hosts` are those of the attached datacenter of that name.
 
-    Raises UsageError for no journal, or one that cannot be written.
+    Of a run of `ours`, only what this machine wrote counts. Raises UsageError for no journal, or one that cannot be
+    written.
     """
     path = run / JOURNAL_NAME
     if not path.is_file():
         raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
+    key = None if ours is None else ours.key
     with contextlib.ExitStack() as stack:
         try:
             clock = Clock()
-            journal = stack.enter_context(Journal(path, clock))  # locks it first, so that it cannot change while read
+            journal = stack.enter_context(Journal(path, clock, key=key))  # locks it: it cannot change while read
         except JournalHeldError:
             return Healed(run, refused="its runner still holds the journal: the run goes on")
         except OSError as error:
             raise UsageError(f"{path}: not writable: {error.strerror}; run `hashidrill heal` as its owner") from None
-        entries = read_journal(path)
+        entries, later_entries, lost = _said(run, ours)
         began = next((entry for entry in entries if entry.event == "run"), None)
         died = not any(entry.event == "end" for entry in entries)
         later = run / HEAL_NAME
-        undos = open_faults(entries_of(run))
-        if began is None or not (died or undos):
+        undos = open_faults([*entries, *later_entries])
+        if began is None or not (died or undos or lost):
             return None
         if reason := _out_of_reach(began, attached) if attached else _out_of_sight(began):
             return Healed(run, died=died, refused=reason)
         # new entries must be later than the existing ones, so continue the run's clock from the last of them
         clock.origin_ns = time.monotonic_ns() - (entries[-1].t_ns + 1)
-        written = journal if died else stack.enter_context(Journal(later, clock))
-        healed = Healed(run, died=died)
+        written = journal if died else stack.enter_context(Journal(later, clock, key=key))
+        healed = Healed(run, died=died, left=[lost] if lost else [])
         told("heal", {})
         for undo in undos:
             if hosts is None:
@@ -137,6 +175,16 @@ async def heal_run(run: Path, hosts: Hosts | None = None, *, attached: str = "",
                 error="the runner died; `hashidrill heal` closed its run",
             )  # fmt: skip
     return healed
+
+
+def _said(run: Path, ours: OurRun | None) -> tuple[Sequence[Entry], Sequence[Entry], str]:
+    """What its journal says, what heal said later, and what is lost. Read once it is locked: nothing is added then."""
+    if ours is None:
+        later = run / HEAL_NAME
+        return read_journal(run / JOURNAL_NAME), read_journal(later) if later.is_file() else [], ""
+    found = our_run(run)
+    lost = f"{run / JOURNAL_NAME}: {found.lost}: faults of which it says nothing may be in force" if found.lost else ""
+    return found.journal, found.later, lost
 
 
 def _out_of_reach(began: Entry, attached: str) -> str:

@@ -6,26 +6,30 @@ that silences it is in force, and once that is reverted it comes back by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.datacenter.attach.estate import FoundHost
-from hashidrill.engine.heal import entries_of, open_faults
+from hashidrill.engine.heal import began_in, open_faults
 from hashidrill.recording.writer import RESOLVED_NAME
 from hashidrill.util import foreign
 
 if TYPE_CHECKING:
     from hashidrill.datacenter.attach.estate import Estate
     from hashidrill.datacenter.attach.target import AttachTarget
+    from hashidrill.recording.ours import OurRun
 
 
-def with_lost(estate: Estate, target: AttachTarget, runs: Sequence[Path], tell: Callable[[str], None]) -> Estate:
-    """With each host that a fault of these runs may still be in force on, where its run had found it."""
+def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun], tell: Callable[[str], None]) -> Estate:
+    """With each host that a fault of these runs may still be in force on, where its run had found it.
+
+    The addresses get the operator's tokens: they are those of resolved.json as this machine wrote it.
+    """
     hosts = dict(estate.hosts)
-    for run in runs:
-        for found in _hosts_of(run, target):
+    for run, known in runs.items():
+        for found in _hosts_of(run, known, target):
             if found.name not in hosts and all(found.address != host.address for host in hosts.values()):
                 hosts[found.name] = found
                 tell(
@@ -35,13 +39,11 @@ def with_lost(estate: Estate, target: AttachTarget, runs: Sequence[Path], tell: 
     return replace(estate, hosts=hosts)
 
 
-def _hosts_of(run: Path, target: AttachTarget) -> Iterator[FoundHost]:
+def _hosts_of(run: Path, known: OurRun, target: AttachTarget) -> Iterator[FoundHost]:
     """Those with an open fault, as the experiment over that datacenter has them."""
-    entries = entries_of(run)
-    began = next((entry.data for entry in entries if entry.event == "run"), {})
-    if (began.get("attached") or {}).get("name") != target.name:
+    if (began_in(known.entries).get("attached") or {}).get("name") != target.name:
         return
-    faulted = {str(undo.get("host", "")) for undo in open_faults(entries)}
+    faulted = {str(undo.get("host", "")) for undo in open_faults(known.entries)}
     for name, one in _recorded(run).items():
         if name in faulted:
             roles = {service: str(role) for service, role in one["agents"].items() if service in target.logins}

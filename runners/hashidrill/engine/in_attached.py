@@ -33,6 +33,7 @@ from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.generators.nomad_spawner import job_id
 from hashidrill.generators.settings import fleet_of
 from hashidrill.recording.journal import Clock
+from hashidrill.recording.ours import received_key
 from hashidrill.sandbox.sandbox import read_given
 from hashidrill.util.redaction import Redactor
 
@@ -98,7 +99,7 @@ async def run_given(
         return await run(
             experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,
             load_generator=partial(LoadGenerator, entrances=made.entrances, fleet=fleet), stop=held.stopped,
-            admits=held.admits, teller=say,
+            admits=held.admits, teller=say, key=received_key(spec),
         )  # fmt: skip
     return "interrupted"
 

@@ -22,6 +22,7 @@ from hashidrill.engine.run_state import RunnableDatacenter
 from hashidrill.events import Bus
 from hashidrill.experiment.resolved import ResolvedExperiment
 from hashidrill.recording.journal import Clock
+from hashidrill.recording.ours import received_key
 from hashidrill.sandbox.sandbox import read_given
 from hashidrill.util.priority import ahead
 from hashidrill.util.redaction import Redactor
@@ -61,7 +62,8 @@ async def run_given(
     async with cancelled_when_told():
         clock = Clock(spec["origin_ns"])
         return await run(
-            experiment, made, recording, info, clock=clock, events=Bus(to_runner), redactor=redactor
+            experiment, made, recording, info, clock=clock, events=Bus(to_runner), redactor=redactor,
+            key=received_key(spec),
         )  # fmt: skip
     return "interrupted"
 

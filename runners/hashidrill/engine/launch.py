@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,11 @@ from hashidrill.errors import InterlockError, MachineError, UnrecordedError, Usa
 from hashidrill.events import Bus, Note, decode
 from hashidrill.experiment.library import library_name
 from hashidrill.experiment.model import services_of
+from hashidrill.experiment.resolved import sha256
 from hashidrill.provision import binaries
 from hashidrill.provision.products import BBOLT_VERSION
-from hashidrill.recording.journal import Clock, Journal, read_journal
+from hashidrill.recording.journal import Clock, Journal, LineKey, read_journal
+from hashidrill.recording.ours import forget_open, key_of, note_open
 from hashidrill.recording.provenance import HYPOTHESES_NAME
 from hashidrill.recording.reader import EXPERIMENT_NAME
 from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
@@ -129,6 +131,21 @@ class Engine:
     """What must stand in no file of the recording, beside what is in the environment and in the experiment."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """For run.json."""
+    outlives: bool = False
+    """Whether what it breaks outlives it: then heal must know the run."""
+
+    def key_for(self, recording: Path) -> LineKey:
+        """What the journal is signed with; nothing where no key can be kept and nothing is left to heal.
+
+        Raises UsageError.
+        """
+        try:
+            key = key_of(recording.name)
+        except UsageError:
+            if self.outlives:
+                raise
+            return LineKey()
+        return replace(key, note=note_open(recording.name, recording)) if self.outlives else key
 
 
 def record(
@@ -143,22 +160,34 @@ def record(
     with _interruptible() as interrupt:  # before the recording exists: otherwise nobody would close it
         recording = new_folder(runs_dir, "-".join(filter(None, [experiment.metadata.name, resolved.variant])))
         write_whole(recording / EXPERIMENT_NAME, redactor.yaml(resolved.text))
-        write_whole(recording / RESOLVED_NAME, json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n")
+        kept = json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n"
+        write_whole(recording / RESOLVED_NAME, kept)
         write_whole(recording / HYPOTHESES_NAME, json.dumps(resolved.hypotheses, indent=2) + "\n")
         clock = Clock()
         info = redactor.clean(merge(_info(experiment, recording, resolved, found), engine.info))
+        info["resolved"] = sha256(kept.encode())
         write_run(recording, info)
+        key = engine.key_for(recording)
         spec = {
             "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
             "origin_ns": clock.origin_ns, "info": info, "resolved": resolved.to_data(),
             "secrets": redactor.secrets, **engine.given,
+            "key": (key.secret.hex(), str(key.note or "")),
         }  # fmt: skip
         command = [sys.executable, "-P", "-m", engine.module, "{root}"]
         with engine.start(command, engine.environment, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
             _follow(box, events)
         try:
-            _close(recording, clock, info, box.process.returncode, interrupted=interrupt.happened, redactor=redactor)
+            _close(
+                recording,
+                clock,
+                info,
+                box.process.returncode,
+                interrupted=interrupt.happened,
+                redactor=redactor,
+                key=key,
+            )
             _redact_log(recording / ENGINE_LOG, redactor)
         except OSError as error:
             raise UnrecordedError(
@@ -313,6 +342,7 @@ def _close(
     *,
     interrupted: bool,
     redactor: Redactor | None = None,
+    key: LineKey | None = None,
 ) -> None:
     """Writes what the engine could not, because it died, never started, or failed after its `end`."""
     redactor = redactor or Redactor()
@@ -321,6 +351,7 @@ def _close(
     said = _tail(recording / ENGINE_LOG)
     if not ends and said.startswith(REFUSED):
         shutil.rmtree(recording)  # nothing was touched, and nothing was recorded
+        forget_open(recording.name)
         raise InterlockError(redactor.text(said.removeprefix(REFUSED)))
     if not ends and said.startswith(_NO_SANDBOX):
         shutil.rmtree(recording)  # nothing was recorded
@@ -334,7 +365,9 @@ def _close(
     if not ends or end != ends[-1]:
         ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         write_run(recording, redactor.clean({**(read_run(recording) or info), **end, "ended_at": ended_at}))
-        with Journal(recording / JOURNAL_NAME, clock, within_s=_ENGINE_GONE_WITHIN_S, redactor=redactor) as journal:
+        with Journal(
+            recording / JOURNAL_NAME, clock, within_s=_ENGINE_GONE_WITHIN_S, redactor=redactor, key=key
+        ) as journal:
             journal.write("end", sync=True, **end)
     log = recording / ENGINE_LOG
     if log.exists() and not log.stat().st_size:

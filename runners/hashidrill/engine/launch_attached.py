@@ -22,7 +22,8 @@ from hashidrill.datacenter.attach.plan import Plan, plan_of
 from hashidrill.datacenter.attach.pods_found import troubles
 from hashidrill.datacenter.attach.target import read_target
 from hashidrill.engine.attachable import check_attach_file, check_possible
-from hashidrill.engine.heal_attached import heal_attached
+from hashidrill.engine.heal import open_faults
+from hashidrill.engine.heal_attached import Confirm, heal_attached, unswept
 from hashidrill.engine.launch import RUNS_DIR, Engine, record
 from hashidrill.errors import AttachError
 from hashidrill.events import Bus
@@ -31,8 +32,11 @@ from hashidrill.experiment.reading import read_experiment
 from hashidrill.generators.nomad_spawner import check_room
 from hashidrill.generators.settings import engine_rights, fleet_of
 from hashidrill.generators.spawner import SpawnError
+from hashidrill.recording.journal import read_journal
+from hashidrill.recording.ours import forget_open, machine_key
 from hashidrill.sandbox.sandbox import Sandbox, handed_over, python_path
-from hashidrill.util.files import private
+from hashidrill.util.files import JOURNAL_NAME, private
+from hashidrill.util.folders import state_folder
 from hashidrill.util.redaction import without_secrets
 
 if TYPE_CHECKING:
@@ -87,9 +91,11 @@ class Attached:
         """See run_attached."""
         return run_attached(resolved, self.target, self.estate, runs_dir=runs_dir, events=events)
 
-    async def heal(self, runs: Sequence[Path], tell: Callable[[str], None]) -> list[Healed | None]:
+    async def heal(
+        self, runs: Sequence[Path], tell: Callable[[str], None], confirm: Confirm | None = None
+    ) -> list[Healed | None]:
         """See heal_attached."""
-        return await heal_attached(self.target, runs, tell)
+        return await heal_attached(self.target, runs, tell, confirm=confirm)
 
 
 async def _looked(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
@@ -108,6 +114,7 @@ def run_attached(
     Raises InterlockError, before there is a recording, where the interlocks refuse it.
     """
     anyio.run(_allowed, plan_of(resolved.experiment, target, estate))
+    machine_key()  # without it, nothing that a killed run leaves could be healed unasked
     lifeline, other_end = os.pipe()
     ours = os.fdopen(other_end, "wb")
     info = {
@@ -127,9 +134,12 @@ def run_attached(
             finally:
                 ours.close()  # the engine reverts and ends, if it has not
 
-    engine = Engine("hashidrill.engine.in_attached", start, environment, given, target.secrets(), info)
+    engine = Engine("hashidrill.engine.in_attached", start, environment, given, target.secrets(), info, outlives=True)
     try:
-        return record(resolved, engine, runs_dir=runs_dir, events=events or Bus(), found={})
+        recording = record(resolved, engine, runs_dir=runs_dir, events=events or Bus(), found={})
+        if not unswept(recording) and not open_faults(read_journal(recording / JOURNAL_NAME)):
+            forget_open(recording.name)
+        return recording
     finally:
         ours.close()
         os.close(lifeline)
@@ -160,8 +170,7 @@ async def _check_workers(target: AttachTarget, wires: Mapping[str, Wire]) -> Non
 
 def _undos() -> Path:
     """Where undos that hold secrets are kept until their faults are gone: a recording is sent around."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - HOME may be unset
-    return Path(state) / "hashidrill" / "undos" / os.urandom(8).hex()
+    return state_folder() / "undos" / os.urandom(8).hex()
 
 
 @contextlib.contextmanager

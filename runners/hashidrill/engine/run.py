@@ -36,7 +36,7 @@ from hashidrill.events import Bus, Tick, decode
 from hashidrill.experiment.conditions import Condition
 from hashidrill.experiment.model import Experiment
 from hashidrill.probes.runner import run_probes
-from hashidrill.recording.journal import Clock, Entry, Journal
+from hashidrill.recording.journal import Clock, Entry, Journal, LineKey
 from hashidrill.recording.writer import FORMAT, RecordingWriter, Writes
 from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.redaction import Redactor
@@ -65,6 +65,7 @@ async def run(
     admits: Admits = admits_all,
     attendant: Attendant | None = None,
     teller: Teller | None = None,
+    key: LineKey | None = None,
 ) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
@@ -89,7 +90,7 @@ async def run(
 
     `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
     entered around each fault. `attendant` acts while the faults last, and ends the method
-    (hashidrill.engine.attendant). What `teller` is told meanwhile is kept as notes.
+    (hashidrill.engine.attendant). What `teller` is told meanwhile is kept as notes. The journal is signed with `key`.
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
@@ -98,7 +99,7 @@ async def run(
     details: dict[str, Any] = {}
     undos = Path(info.get("undos") or f"{info['root']}/undos") if info.get("undos") or info.get("root") else None
     with recording_journal(
-        path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos
+        path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos, key=key
     ) as journal:
         generator = load_generator(clock, info["id"])
         running = Run(
@@ -116,7 +117,7 @@ async def run(
         journal.write(
             "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
             root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
-            **({"attached": info["attached"]} if "attached" in info else {}),
+            **{name: info[name] for name in ("attached", "resolved") if name in info},
         )  # fmt: skip
         try:
             with _told(teller, journal):

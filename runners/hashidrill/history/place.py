@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hashidrill.util.folders import state_folder
+
 VARIABLE = "HASHIDRILL_HISTORY"
 """The environment variable that names another file."""
 DEFAULT = ".local/state/hashidrill/history.sqlite"
@@ -15,7 +17,4 @@ def history_file() -> Path:
     """`$HASHIDRILL_HISTORY`, or `$XDG_STATE_HOME/hashidrill/history.sqlite`, by default below ~/.local/state."""
     if said := os.environ.get(VARIABLE):
         return Path(said)
-    base = Path(os.environ.get("XDG_STATE_HOME") or "")
-    if not base.is_absolute():
-        base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - HOME may be unset, which Path.home raises for
-    return base / "hashidrill" / "history.sqlite"
+    return state_folder() / "history.sqlite"

@@ -129,7 +129,7 @@ def with_digest(digest: str, name: str, named: Path) -> Hypothesis | None:
 
 
 def unrun(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
-    """Finds shipped hypotheses, and stands in for one's own near that path: for whoever only reads experiments."""
+    """Finds shipped hypotheses, and stands in for one's own near that path: to read experiments runs no code."""
     own, ships = outlines(near_to), Finder()
 
     def find(name: str) -> Hypothesis:

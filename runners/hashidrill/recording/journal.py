@@ -2,11 +2,14 @@
 
 A line that a crash or a full disk tore is left out on reading; whoever judges asks hashidrill.recording.seal whether
 there are any. `t_ns` is the run's clock; `wall` is
-seconds since the epoch, so that a journal can be laid beside other logs.
+seconds since the epoch, so that a journal can be laid beside other logs. `mac` is the line's number and its MAC
+(hashidrill.recording.ours).
 """
 
 from __future__ import annotations
 
+import contextlib
+import hmac
 import json
 import os
 import re
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from hashidrill.errors import JournalHeldError
-from hashidrill.util.files import held_by_us
+from hashidrill.util.files import held_by_us, write_whole
 from hashidrill.util.redaction import Redactor
 from hashidrill.util.undos import Undos
 
@@ -29,6 +32,8 @@ _LOCK_GAP_S = 0.02
 _SETTLING = re.compile(rb'"(?:end|fault\.(?:intent|gone|ended))"')
 _TAIL_BYTES = 16_384
 """More than an `end` takes, with its seal."""
+_MAC = b', "mac": "'
+_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class Entry:
 
 
 EVENTS = {
-    "run": "the run began: id, format, experiment, root, origin (machine, boot, namespace, user), sandbox, attached",
+    "run": "the run began: id, format, experiment, root, origin (machine, boot, namespace, user), sandbox, attached,"
+    " resolved: SHA-256 of resolved.json",
     "phase": "a phase began: load, start, ready, steady, method, recovery, quiesce, closed",
     "fault.intent": "fault_id, kind, target, undo, step: written and synced before apply",
     "fault.applied": "fault_id: apply returned",
@@ -102,19 +108,56 @@ class Clock:
         return time.monotonic_ns() - self.origin_ns
 
 
+@dataclass(frozen=True)
+class LineKey:
+    """What lines of one run are signed with. `note`: where the number of lines is kept that heal must find."""
+
+    secret: bytes = field(default=b"", repr=False)
+    note: Path | None = None
+
+    def signed(self, line: bytes, file: str, number: int) -> bytes:
+        """The line of a journal with its number and MAC; as it is without a key."""
+        if not self.secret:
+            return line
+        body = line.removesuffix(b"}\n")
+        return body + _MAC + self._mac(body, file, number) + b'"}\n'
+
+    def number(self, line: bytes, file: str) -> int | None:
+        """The number of a line that was signed with it; None for any other."""
+        body, _, mac = line.rpartition(_MAC)
+        number = mac.partition(b":")[0]
+        if not self.secret or not number.isdigit() or len(number) > _DIGITS:
+            return None
+        expected = self._mac(body, file, int(number)) + b'"}\n'
+        return int(number) if hmac.compare_digest(mac, expected) else None
+
+    def _mac(self, body: bytes, file: str, number: int) -> bytes:
+        mac = hmac.digest(self.secret, f"{file} {number} ".encode() + body, "sha256")
+        return f"{number}:{mac.hex()}".encode()
+
+    def keep(self, lines: int) -> None:
+        """Notes that there are that many lines by now, all of them on the disk."""
+        if self.note is not None:
+            with contextlib.suppress(OSError, ValueError):  # a shorter journal is then not noticed; the run goes on
+                known = json.loads(self.note.read_bytes())
+                write_whole(self.note, json.dumps({**known, "lines": lines}))
+
+
 class Journal:
     """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
 
     One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
     another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
-    `undos` is the folder for undos that cannot do without (hashidrill.util.undos).
+    `undos` is the folder for undos that cannot do without (hashidrill.util.undos). With a `key`, each line carries a
+    MAC (hashidrill.recording.ours).
     """
 
     def __init__(
         self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0,
-        redactor: Redactor | None = None, undos: Path | None = None,
+        redactor: Redactor | None = None, undos: Path | None = None, key: LineKey | None = None,
     ) -> None:  # fmt: skip
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # in a stranger's recording, a link could lead to any of this user's files
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self.redactor = redactor or Redactor()
         self.undos = Undos(undos, self.redactor)
         try:
@@ -126,14 +169,20 @@ class Journal:
         self._lock = threading.Lock()
         self._on_entry = on_entry
         self._torn = _ends_torn(path)
+        self._key, self._name = key or LineKey(), path.name
+        signed, missing = signed_entries(path, self._key)
+        self._lines = len(signed) + missing
 
     def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
         """Append one entry. `sync=True` also waits for the disk: use it for everything a heal depends on."""
         with self._lock:  # the clock is read inside, so that lines are in order of their times
             entry = Entry(self._clock.now_ns(), time.time(), event, self.redactor.data(data))
-            self._append(to_line(entry).encode())
+            self._append(self._key.signed(to_line(entry).encode(), self._name, self._lines))
+            self._lines += 1
             if sync:
                 os.fsync(self._fd)
+            if event == "fault.intent":
+                self._key.keep(self._lines)
         if self._on_entry is not None:
             self._on_entry(entry)
         return entry
@@ -227,12 +276,27 @@ def _entries(path: Path) -> Iterator[Entry]:
                 yield entry
 
 
+def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
+    """The entries that were signed with that key, in order of their numbers, and how many between them are missing.
+
+    Of a line that was repeated, the first counts; lines without its MAC do not.
+    """
+    found: dict[int, Entry] = {}
+    with path.open("rb") as lines:
+        for line in lines:
+            number = key.number(line, path.name)
+            if number is not None and number not in found and (entry := entry_of(line)) is not None:
+                found[number] = entry
+    return [found[number] for number in sorted(found)], max(found, default=-1) + 1 - len(found)
+
+
 def entry_of(line: bytes) -> Entry | None:
     """What a line of the journal says; None where it is torn, or is none of ours."""
     if not line.endswith(b"\n"):
         return None
     try:
         data = json.loads(line)
+        data.pop("mac", None)
         entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), _as_now(storable(data)))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 COMPARISON_NAME = "comparison.json"
 """What several recordings are compared by; it makes its folder a comparison."""
 VERDICT_NAME = "verdict.json"
+HEAL_NAME = "heal.jsonl"
+"""The file for what heal finds after a run has ended: the journal itself is sealed by then."""
 JOURNAL_NAME = "journal.jsonl"
 """The file that makes a folder a recording."""
 

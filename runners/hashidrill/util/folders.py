@@ -28,6 +28,14 @@ def shipped(folder: str) -> Path:
     return checkout if in_checkout else _PACKAGE / "_library" / folder
 
 
+def state_folder() -> Path:
+    """`$XDG_STATE_HOME/hashidrill`, by default below ~/.local/state: for what outlives a command and is no cache."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    if not base.is_absolute():  # the XDG base directory specification: a relative path is to be ignored
+        base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - HOME may be unset, which Path.home raises for
+    return base / "hashidrill"
+
+
 def nearest(folder: str, start: Path | None = None) -> Path | None:
     """The nearest folder of that name at or above `start` (default: the working directory), within its repository.
 

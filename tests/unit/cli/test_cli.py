@@ -47,6 +47,7 @@ from hashidrill.util.files import JOURNAL_NAME
 from hashidrill.util.whereabouts import here
 from hashidrill.verdict import Verdict
 from hashidrill.warroom.room import Room
+from our_runs import began
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -745,8 +746,7 @@ def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
     monkeypatch.setattr(heal, "sweep", list)
     path = tmp_path / ".hashidrill" / "runs" / "dead"
     path.mkdir(parents=True)
-    with Journal(path / JOURNAL_NAME, Clock()) as journal:
-        journal.write("run", id="dead", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
+    with began(path, "dead", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]") as journal:
         journal.write("fault.intent", fault_id="0-slow", kind="disk.latency", undo={"fault_id": "0-slow"})
     said = hashidrill("heal")
     assert (said.code, said.stdout) == (
@@ -760,8 +760,7 @@ def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path,
     monkeypatch.setattr(heal, "sweep", list)
     path = tmp_path / ".hashidrill" / "runs" / "alive"
     path.mkdir(parents=True)
-    with Journal(path / JOURNAL_NAME, Clock()) as journal:
-        journal.write("run", id="alive", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
+    with began(path, "alive", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]"):
         named = hashidrill("heal", "alive")
         assert named.code == 2
         assert "did nothing: its runner still holds the journal" in named.stderr
@@ -770,6 +769,26 @@ def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path,
             0,
             "alive: did nothing: its runner still holds the journal: the run goes on\n",
         )
+
+
+def test_a_dead_run_of_another_machine_is_left_alone_unless_it_is_named(hashidrill, tmp_path, monkeypatch):
+    """A stranger's archive, unpacked among one's own recordings, decides about no process of ours."""
+    monkeypatch.setattr(heal, "sweep", list)
+    path = tmp_path / ".hashidrill" / "runs" / "theirs"
+    path.mkdir(parents=True)
+    with Journal(path / JOURNAL_NAME, Clock()) as journal:
+        journal.write("run", id="theirs", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]")
+    before = (path / JOURNAL_NAME).read_bytes()
+    said = hashidrill("heal")
+    assert (said.code, said.stdout.partition(": another")[0]) == (
+        0, "theirs: did nothing: this machine does not know it as its own",
+    )  # fmt: skip
+    assert (path / JOURNAL_NAME).read_bytes() == before
+    assert hashidrill("heal", "theirs").stdout == "theirs: its runner died; no fault was in force\n"
+
+
+def test_yes_is_about_hosts_of_one_recording(hashidrill):
+    assert "name it, with --attach FILE" in hashidrill("heal", "--yes", "consul-1").stderr
 
 
 def test_what_stands_is_told(hashidrill, monkeypatch):

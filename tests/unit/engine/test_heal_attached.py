@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from test_in_attached import THEIRS, Attached, filled, intent
+from test_in_attached import THEIRS, Allowing, Attached, filled, intent
 
 from attached_estates import TOKEN, of_nomad
 from hashidrill.abc import ApiAnswer
@@ -18,6 +18,8 @@ from hashidrill.engine import heal_attached as heal_module
 from hashidrill.engine.heal_attached import heal_attached, held, unswept
 from hashidrill.engine.heal_lost import with_lost
 from hashidrill.recording.journal import Clock, Journal, read_journal
+from hashidrill.recording.ours import forget_open, key_of, note_of, our_run
+from our_runs import began
 from virtual_time import run
 
 AUDIT, LOCK = "hashidrill-audit/", "hashidrill-interlocks/lock"
@@ -26,17 +28,28 @@ AUDIT, LOCK = "hashidrill-audit/", "hashidrill-interlocks/lock"
 class Dead:
     """A run against the fake datacenter whose engine was killed with a fault in force, and its recording."""
 
-    def __init__(self, folder, *, audit=("begin", "load", "apply"), name="staging"):
+    def __init__(self, folder, *, audit=("begin", "load", "apply"), name="staging", ours=True):
         self.game = Attached(folder)
         self.path, self.told = folder, []
-        with Journal(folder / "journal.jsonl", Clock()) as journal:
-            journal.write("run", id="run-1", experiment="short", root="", attached={"name": name})
-            event, data = intent(self.game)
-            journal.write(event, sync=True, **data)
         (folder / "resolved.json").write_text(json.dumps(self.game.resolved.to_data()))
+        with self._journal(ours, id="run-1", experiment="short", root="", attached={"name": name}) as journal:
+            self.event, self.intent = intent(self.game)
+            journal.write(self.event, sync=True, **self.intent)
         lines = [json.dumps({"verb": verb}) for verb in audit]
         (folder / "audit.jsonl").write_text("\n".join(lines) + '\n{"verb": "ap')
         filled(self.world)
+
+    def _journal(self, ours, **run):
+        if ours:
+            return began(self.path, run.pop("id"), **run)
+        journal = Journal(self.path / "journal.jsonl", Clock())
+        journal.write("run", sync=True, **run)
+        return journal
+
+    def writes(self, event, **data):
+        """Its engine had written this too."""
+        with Journal(self.path / "journal.jsonl", Clock(), key=key_of("run-1")) as journal:
+            journal.write(event, sync=True, **data)
 
     @property
     def world(self):
@@ -54,7 +67,7 @@ class Dead:
         found = {key for key in self.keys if not key.startswith(AUDIT)} - set(THEIRS)
         return found | set(self.world.consul.sessions)
 
-    def heal(self, *, lost=()):
+    def heal(self, *, lost=(), **how):
         """`lost`: hosts that are no members any more."""
         fake = self.game.fake
 
@@ -69,7 +82,7 @@ class Dead:
         [done] = run(
             heal_attached(
                 self.game.target, [self.path], self.told.append, look=look,
-                datacenter=partial(AttachedDatacenter, make_transport=transport),
+                datacenter=partial(AttachedDatacenter, make_transport=transport), **how,
             )
         )  # fmt: skip
         return done
@@ -79,6 +92,11 @@ class Dead:
         value = json.dumps({"held_by": "ben", "run": run_id, "experiment": "x", "since": "12:00"}).encode()
         self.world.consul.answer(self.world.hosts["consul-1"], "PUT", f"/v1/kv/{LOCK}", {"acquire": session}, value)
         return session
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_of_its_own(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture
@@ -242,14 +260,14 @@ def test_hosts_with_a_fault_that_may_be_in_force_are_waited_for_and_no_others(de
 
 def test_hosts_from_which_it_is_proven_gone_are_waited_for_as_well(dead):
     """A partition is seen from its other side too."""
-    journal = dead.path / "journal.jsonl"
-    journal.write_text(journal.read_text().replace('"host": "consul-1"', '"host": "consul-1", "peers": ["consul-2"]'))
-    assert heal_module._faulted(dead.path, "staging") == {"consul-1", "consul-2"}
+    undo = {**dead.intent["undo"], "peers": ["consul-2"]}
+    dead.writes("fault.intent", **{**dead.intent, "undo": undo})
+    assert heal_module._faulted(our_run(dead.path), "staging") == {"consul-1", "consul-2"}
 
 
 def test_why_a_fault_is_stuck_is_told_and_in_the_audit(dead):
-    journal = dead.path / "journal.jsonl"
-    journal.write_text(journal.read_text().replace('"consul.leader.transfer"', '"consul.leader.transferred"'))
+    undo = {**dead.intent["undo"], "kind": "consul.leader.transferred"}
+    dead.writes("fault.intent", **{**dead.intent, "undo": undo})
     assert dead.heal().stuck == ["0-transfer"]
     [stuck] = [line for line in dead.lines() if line["verb"] == "stuck"]
     assert "consul.leader.transferred" in stuck["note"]
@@ -276,12 +294,165 @@ def test_a_host_that_is_a_member_by_another_name_is_not_made_twice(dead):
     estate = run(discover(dead.game.target, dead.game.fake.wires(dead.game.target)))
     renamed = {**estate.hosts, "new-1": replace(estate.hosts["consul-1"], name="new-1")}
     del renamed["consul-1"]
-    found = with_lost(replace(estate, hosts=renamed), dead.game.target, [dead.path], dead.told.append)
+    known = {dead.path: our_run(dead.path)}
+    found = with_lost(replace(estate, hosts=renamed), dead.game.target, known, dead.told.append)
     assert [*found.hosts] == [*renamed]
 
 
 def test_a_run_that_did_not_come_so_far_as_to_know_its_hosts_has_lost_none(dead):
+    known = {dead.path: our_run(dead.path)}
     (dead.path / "resolved.json").write_text('{"experiment": null}')
     estate = run(discover(dead.game.target, dead.game.fake.wires(dead.game.target)))
     fewer = replace(estate, hosts={"consul-2": estate.hosts["consul-2"]})
-    assert with_lost(fewer, dead.game.target, [dead.path], dead.told.append) == fewer
+    assert with_lost(fewer, dead.game.target, known, dead.told.append) == fewer
+
+
+FORGED = "10.66.6.6"
+
+
+class TestARecordingOfAnotherMachine:
+    """A journal that anyone can write: it moves no fault, and no token, by its own word."""
+
+    @pytest.fixture
+    def theirs(self, tmp_path):
+        return Dead(tmp_path, ours=False)
+
+    @staticmethod
+    def touched(dead):
+        """What was written there, of all requests."""
+        return [str(one.url) for one in dead.game.fake.asked if one.method != "GET"]
+
+    def test_is_left_alone(self, theirs):
+        before, asked = {file: file.read_bytes() for file in theirs.path.iterdir()}, len(self.touched(theirs))
+        done = theirs.heal()
+        assert "this machine does not know it as its own" in done.refused
+        assert (done.reverted, done.cleaned, self.touched(theirs)[asked:]) == ([], [], [])
+        assert {file: file.read_bytes() for file in theirs.path.iterdir()} == before
+
+    def test_gets_no_token_to_the_address_that_it_forges(self, theirs):
+        resolved = theirs.path / "resolved.json"
+        resolved.write_text(resolved.read_text().replace("10.73.0.11", FORGED))
+        for confirm in (None, lambda *_: True):
+            done = theirs.heal(lost=("consul-1",), confirm=confirm, open_guard=lambda *_: Allowing())
+            assert (done.reverted, done.stuck) == ([], [])
+        assert "no address of that recording is used" in done.refused
+        assert not [one for one in theirs.game.fake.asked if one.url.host == FORGED]
+
+    def test_a_forged_address_in_a_recording_of_our_own_is_seen(self, tmp_path):
+        dead = Dead(tmp_path)
+        resolved = tmp_path / "resolved.json"
+        resolved.write_text(resolved.read_text().replace("10.73.0.11", FORGED))
+        assert "resolved.json is not what the run began with" in dead.heal(lost=("consul-1",)).refused
+        assert not [one for one in dead.game.fake.asked if one.url.host == FORGED]
+
+    def test_is_reverted_on_the_hosts_that_are_confirmed_while_the_interlocks_hold(self, theirs):
+        asked, guard = [], Allowing()
+        done = theirs.heal(confirm=lambda *told: asked.append(told) or True, open_guard=lambda *_: guard)
+        [(host, what)] = asked
+        assert (host, done.reverted, done.refused) == ("consul-1", ["0-transfer"], "")
+        assert "left in force: consul.leader.transfer" in what
+        assert [verb for verb, *_ in guard.noted] == ["revert", "gone"]
+        assert guard.plan.experiment.metadata.name == "short", "what the datacenter must be armed for"
+        assert len([key for key in theirs.keys if key.startswith("hashidrill/kv-writes/")]) == 20, "not swept"
+        assert "what its loads left is not removed" in done.left[-1]
+        again = theirs.heal(confirm=lambda *_: True)
+        assert (again.reverted, again.stuck) == ([], []), "what heal wrote beside its journal counts"
+
+    @pytest.mark.parametrize("why", ["not confirmed", "not armed", "another kind", "secrets"])
+    def test_is_not_reverted_where_one_of_them_says_no(self, theirs, why):
+        journal = theirs.path / "journal.jsonl"
+        if why == "another kind":
+            journal.write_text(journal.read_text().replace("consul.leader.transfer", "consul.config"))
+        if why == "secrets":
+            journal.write_text(journal.read_text().replace('"host": ', '"kept": "/etc/shadow", "host": ', 1))
+        guard = Allowing(allows=why != "not armed")
+        done = theirs.heal(confirm=lambda *_: why != "not confirmed", open_guard=lambda *_: guard)
+        told = {"another kind": "its experiment never puts consul.config on consul-1", "secrets": "has secrets"}
+        assert told.get(why, why) in done.refused
+        assert (done.reverted, guard.noted) == ([], [])
+
+
+class TestOurOwnJournal:
+    def test_lines_that_others_add_say_nothing(self, dead):
+        """Neither a fault of their making nor the word that ours is gone."""
+        undo = {**dead.intent["undo"], "fault_id": "9-theirs", "kind": "consul.config"}
+        with Journal(dead.path / "journal.jsonl", Clock()) as journal:
+            journal.write("fault.intent", **{**dead.intent, "fault_id": "9-theirs", "undo": undo})
+            journal.write("fault.gone", fault_id="0-transfer", evidence={})
+            journal.write("end", outcome="complete", error="")
+        done = dead.heal()
+        assert (done.reverted, done.stuck, done.died) == (["0-transfer"], [], True)
+
+    def test_a_line_of_another_run_or_of_another_file_or_said_twice_says_nothing(self, dead, tmp_path):
+        other = tmp_path / "other"
+        other.mkdir()
+        with began(other, "run-2") as journal:
+            journal.write("note", text="so that the numbers are the same")
+            journal.write("fault.gone", fault_id="0-transfer", evidence={})
+        gone = (other / "journal.jsonl").read_bytes().splitlines(keepends=True)[-1]
+        own = (dead.path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+        for name, lines in (("journal.jsonl", [gone, own[-1]]), ("heal.jsonl", own)):
+            with (dead.path / name).open("ab") as file:
+                file.writelines(lines)
+        assert [entry.event for entry in our_run(dead.path).entries] == ["run", "fault.intent"]
+        assert dead.heal().reverted == ["0-transfer"]
+
+    @pytest.mark.parametrize("line", [1, 2])
+    def test_a_journal_that_lacks_lines_is_healed_as_far_as_it_goes_and_never_called_done(self, dead, line):
+        undo = {**dead.intent["undo"], "fault_id": "1-lost"}
+        dead.writes("fault.intent", **{**dead.intent, "fault_id": "1-lost", "undo": undo})
+        path = dead.path / "journal.jsonl"
+        note_of("run-1").write_text(json.dumps({"recording": str(dead.path), "lines": 3}))
+        lines = path.read_bytes().splitlines(keepends=True)
+        del lines[line]
+        path.write_bytes(b"".join(lines))
+        done = dead.heal()
+        assert len(done.reverted) == 1
+        assert "of which it says nothing may be in force" in done.left[0]
+
+    def test_a_copy_is_not_the_run_and_an_old_journal_is_none(self, dead, tmp_path):
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for name in ("journal.jsonl", "resolved.json"):
+            (copy / name).write_bytes((dead.path / name).read_bytes())
+        before, dead.path = dead.path, copy
+        assert f"it is a copy: the run is recorded in {before}" in dead.heal().refused
+        dead.path = before
+        assert dead.heal().reverted == ["0-transfer"]
+        (before / "journal.jsonl").write_bytes((copy / "journal.jsonl").read_bytes())
+        assert "this is an old copy" in dead.heal().refused, "all of it was settled; its undo is of another time"
+
+    def test_a_recording_that_was_moved_is_still_the_run(self, dead, tmp_path):
+        moved = tmp_path / "moved"
+        moved.mkdir()
+        for name in ("journal.jsonl", "resolved.json"):
+            (dead.path / name).rename(moved / name)
+        note = note_of("run-1")
+        note.write_text(json.dumps({**json.loads(note.read_text()), "recording": str(tmp_path / "is-gone")}))
+        dead.path = moved
+        assert dead.heal().reverted == ["0-transfer"]
+
+    @pytest.mark.parametrize("name", ["journal.jsonl", "heal.jsonl", "resolved.json", "audit.jsonl", "artifacts"])
+    def test_nothing_is_read_or_written_through_a_link(self, dead, tmp_path, name):
+        mine = tmp_path / "precious"
+        file = dead.path / name
+        mine.write_bytes(file.read_bytes() if file.exists() else b"mine")
+        before = mine.read_bytes()
+        file.unlink(missing_ok=True)
+        file.symlink_to(mine)
+        done = dead.heal()
+        assert f"its {name} is a link" in done.refused
+        assert mine.read_bytes() == before
+
+
+def test_what_is_called_after_a_load_waits_for_the_lock_even_if_the_run_has_that_name(tmp_path):
+    """A name decides nothing: keys of a load that the run's id happens to be part of may be another run's."""
+    dead = Dead(tmp_path)
+    forget_open("run-1")
+    (tmp_path / "journal.jsonl").unlink()
+    with began(tmp_path, "kv", experiment="short", attached={"name": "staging"}) as journal:
+        journal.write(dead.event, sync=True, **dead.intent)
+    dead.locked_by("run-of-ben")
+    done = dead.heal()
+    assert "another game day holds" in done.left[0]
+    assert len([key for key in dead.keys if key.startswith("hashidrill/kv-writes/")]) == 20

@@ -48,6 +48,11 @@ def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> 
     return of_loads | toxics
 
 
+def shared_leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> set[Left]:
+    """Those of `leavings` that another run of it has too: they are called after the load, and not after the run."""
+    return {*leavings(experiment, run_id, wires)} & {*leavings(experiment, f"not-{run_id}", wires)}
+
+
 async def sweep(
     found: Mapping[Left, str], wires: Mapping[str, Wire], told: Told, *, within_s: float = _WITHIN_S,
     may: May | None = None,
@@ -106,9 +111,10 @@ async def leaving_nothing(
     `mine` says whether no other run can go on (interlocks.Held.mine). A run that lost its lock removes what has its own
     id in the name alone: the same keys may be those of whoever holds the lock by then.
     """
+    shared = shared_leavings(experiment, run_id, wires)
 
     async def may(left: Left) -> bool:
-        return run_id in left.name or await mine()
+        return left not in shared or await mine()
 
     try:
         yield

@@ -27,6 +27,7 @@ from hashidrill.sandbox import syscalls as sc
 from hashidrill.sandbox.enter import entering
 from hashidrill.sandbox.sandbox import handed_over, python_path
 from hashidrill.util.files import private, write_whole
+from hashidrill.util.folders import state_folder
 from hashidrill.util.foreign import parse
 from hashidrill.util.interrupts import PutOff
 
@@ -72,8 +73,7 @@ class RunningDatacenter:
 
 def state_dir() -> Path:
     """`$XDG_STATE_HOME/hashidrill/up`, by default below ~/.local/state."""
-    base = Path(os.environ.get("XDG_STATE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".local/state") / "hashidrill" / "up"
+    return state_folder() / "up"
 
 
 DEFAULT = "default"
