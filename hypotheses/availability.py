@@ -19,13 +19,17 @@ def available_during(
 ) -> Held:
     """At least `success` of the operations due during a fault are acknowledged.
 
-    With `p99_below`, the p99 of the successful operations must be below it too. With `fault`, only faults of that kind
-    count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its error budgets there); set
-    your own with `success`.
+    With `p99_below`, the p99 of the successful operations must be below it too. A fault counts from the moment that it
+    begins to be applied; where that took a while, the time after it is held to the same limits by itself. With `fault`,
+    only faults of that kind count. 99 % is the usual floor of a "degraded" objective (Google's SRE workbook starts its
+    error budgets there); set your own with `success`.
     """
-    ops = measure.during(recording, recording.operations(load), fault)
+    every = recording.operations(load)
+    applied = every.within(measure.in_full_force(recording, window) for window in measure.windows(recording, fault))
+    spells = [spell for spell in (measure.during(recording, every, fault), applied) if len(spell)]
+    ops = min(spells, key=lambda spell: float(spell.ok.mean()))
     ok = float(ops.ok.mean())
-    p99 = measure.percentile(ops.latency_s[ops.ok], 99)
+    p99 = max(measure.percentile(spell.latency_s[spell.ok], 99) for spell in spells)
     figures = {"success_share": ok, "operations": len(ops), "failed": int((~ops.ok).sum()), "p99_of_successful_s": p99}
     during = f"while {fault or 'a fault'} was in force"
     require(

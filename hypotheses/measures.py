@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import SECOND, in_force, seconds, served_s, settled, when
+from hashidrill.measure import SECOND, in_force, in_full_force, seconds, served_s, settled, when
 from hashidrill.recording.marks import MarkWindow
 from hashidrill.recording.reader import FaultWindow, Recording
 from hashidrill.units import Duration
@@ -130,7 +130,7 @@ def _around(
     """Raises HypothesisInvalidError where nothing was due before the step or at its end, or it was too short."""
     windows = measure.windows(recording, fault)
     intended_ns = min(_began_ns(window) for window in measure.windows(recording, since or fault))
-    start_ns = max(in_force(recording, window)[0] for window in windows)
+    start_ns = max(in_full_force(recording, window)[0] for window in windows)
     end_ns = min(in_force(recording, window)[1] for window in windows)
     over_ns = int(over_s * SECOND)
     wanted_ns = over_ns if judged_after_s is None else max(over_ns, int(judged_after_s * SECOND))

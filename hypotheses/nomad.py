@@ -6,7 +6,7 @@ import numpy as np
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.measure import seconds, share, when
 from hashidrill.recording.reader import Bools, Operations, Recording
 from hashidrill.services.nomad.loads.starts import Start
@@ -42,16 +42,16 @@ def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> He
     return Held(f"{len(first)} replicas of {load} ran after {seconds(longest)} (within {limit}){where}", **figures)
 
 
-@hypothesis
+@hypothesis(never=room(since="start"))
 def replicas_return(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, lost_at_least: int = 0
 ) -> Held:
     """Each replica that goes away from the start of a fault on is replaced `within` that time.
 
     The load is one of `nomad.replicas`. A replica is away from when Nomad's servers no longer say that it runs, so the
-    time that a silent node has before it counts as lost is not part of it. Where fewer than `lost_at_least` replicas
-    went away, the fault did not do what it was meant for, and this is INVALID. So it is where looks at Nomad failed
-    long enough for a replica to be away for longer unseen.
+    time that a silent node has before it counts as lost is not part of it. INVALID where fewer than `lost_at_least`
+    replicas went away: the fault did not do what it was meant for; where looks at Nomad failed long enough for a
+    replica to be away for longer unseen; and where one had time left when the loads stopped.
     """
     ops = recording.operations(load, unknown="what was away stays away")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -67,7 +67,7 @@ def replicas_return(
     if not len(away):
         measure.nothing_longer_unseen(recording, load, span, longest_s=0.0, within=within)
         return Held(f"no replica of {load} went away", away=0, returned=0)
-    took = measure.served_s(away)
+    took = measure.lasted_s(recording, away, within, f"replicas of {load}")
     longest = float(took.max())
     figures = {"away": len(away), "returned": int(away.ok.sum()), "longest_s": longest}
     late, slow = int(np.argmax(took)), int((took > float(within)).sum())
@@ -81,7 +81,7 @@ def replicas_return(
     return Held(f"{len(away)} replicas of {load} were back after {seconds(longest)} (within {within})", **figures)
 
 
-@hypothesis
+@hypothesis(never=room(since="start"))
 def services_agree(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: int = 0
 ) -> Held:
@@ -89,8 +89,9 @@ def services_agree(
 
     The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs, calls
     it sick, has an entry that Nomad runs nothing behind, or has two of one allocation. INVALID where the two could not
-    be compared at the end, or long enough for a registration to be wrong for longer unseen; and where fewer
-    than `wrong_at_least` registrations went wrong: then the fault did too little.
+    be compared at the end, or long enough for a registration to be wrong for longer unseen; where one had time left
+    when the loads stopped; and where fewer than `wrong_at_least` registrations went wrong: then the fault did too
+    little.
     """
     ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -108,7 +109,7 @@ def services_agree(
     if not len(wrong):
         measure.nothing_longer_unseen(recording, load, (start_ns, end_ns), longest_s=0.0, within=within)
         return Held(f"no registration of {load} went wrong", **kinds, longest_s=0.0)
-    took = measure.served_s(wrong)
+    took = measure.lasted_s(recording, wrong, within, f"registrations of {load}")
     longest = float(took.max())
     figures = {**kinds, "righted": int(wrong.ok.sum()), "longest_s": longest}
     words = ", ".join(f"{number} {kind}" for kind, number in kinds.items() if number)
@@ -149,7 +150,7 @@ def black_hole_is_avoided(
     before = ""
     figures: dict[str, float] = {}
     for window in measure.faults(recording, fault):
-        start_ns, end_ns = measure.in_force(recording, window)
+        start_ns, end_ns = measure.in_full_force(recording, window)
         if mitigation is not None:
             began_ns, ended_ns = _mitigated(recording, mitigation, start_ns, end_ns)
             earlier = _share(_placed(recording, start_ns, began_ns), window.host, fault, placed_at_least)
@@ -187,7 +188,7 @@ def _share(placed: dict[str, float], host: str, fault: str, at_least: int) -> fl
 
 def _mitigated(recording: Recording, mitigation: str, start_ns: int, end_ns: int) -> tuple[int, int]:
     """The part of that time in which the mitigation was in force. Raises HypothesisInvalidError for none."""
-    spans = [measure.in_force(recording, window) for window in measure.windows(recording, mitigation)]
+    spans = [measure.in_full_force(recording, window) for window in measure.windows(recording, mitigation)]
     began_ns, ended_ns = max(start_ns, min(span[0] for span in spans)), min(end_ns, max(span[1] for span in spans))
     if began_ns >= ended_ns:
         raise HypothesisInvalidError(f"{mitigation} was never in force together with the fault: nothing was mitigated")

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.measure import seconds, when
 from hashidrill.recording.reader import Recording, Series
 from hashidrill.units import Duration
@@ -129,8 +129,8 @@ def no_work_lost_but_rolled_back(
     acknowledged = np.flatnonzero(ops.ok).tolist()
     if unread := [ops.keys[at] for at in acknowledged if ops.keys[at] not in finals]:
         raise HypothesisInvalidError(f"the final reads of {load} miss {len(unread)} keys: {_shown(unread)}")
-    since_ns, until_ns = measure.in_force(recording, saves[0])[0], restores[0].intent_ns
-    before_ns, after_ns = saves[0].intent_ns, measure.in_force(recording, restores[0])[0]
+    since_ns, until_ns = measure.in_full_force(recording, saves[0])[0], restores[0].intent_ns
+    before_ns, after_ns = saves[0].intent_ns, measure.in_full_force(recording, restores[0])[0]
     begins, ends = ops.start_ns.tolist(), ops.end_ns.tolist()
     kept, lost, rolled_back, reappeared = (list[str]() for _ in range(4))
     for at in acknowledged:
@@ -163,7 +163,7 @@ def _gone_with_its_job(key: str, finals: Mapping[str, str | None]) -> bool:
     return step == "stop" and finals.get(f"{job}/register") is None and finals.get(f"{job}/change") is None
 
 
-@hypothesis
+@hypothesis(never=room())
 def nodes_reappear(
     recording: Recording,
     *,
@@ -204,6 +204,8 @@ def nodes_reappear(
     longest = max(back_s.values(), default=0.0)
     figures["longest_s"] = longest
     late = [f"{name} ({seconds(value)})" for name, value in back_s.items() if value > within]
+    if np.isinf(longest):
+        measure.watched(recording, end_ns, within, f"{', '.join(late)} was not back")
     require(
         not late,
         f"{len(late)} of {len(back_s)} nodes that went away were not ready and eligible within {within} of the end of"

@@ -5,7 +5,7 @@ import numpy as np
 from hashidrill import measure
 from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND, STEP_S, seconds, share, when
 from hashidrill.recording.reader import Bools, Operations, Recording
@@ -79,7 +79,7 @@ def _first_of(recording: Recording, ops: Operations, mask: Bools) -> str:
     return f"first failure without a refusal: {at_time}, {ops.outcome[first]}: {ops.errors[first]}"
 
 
-@hypothesis
+@hypothesis(never=room())
 def recovers_without_restart(
     recording: Recording,
     *,
@@ -157,10 +157,11 @@ def starved_while_idle(
     must be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below` cores. What
     was slow before is not what the burst starved: INVALID.
     """
-    spans = [measure.in_force(recording, window) for window in measure.windows(recording, fault)]
+    windows = measure.windows(recording, fault)
+    spans = [measure.in_full_force(recording, window) for window in windows]
     ops = recording.operations(load)
-    during = measure.settled(recording, measure.during(recording, ops, fault))
-    before = ops.between(_steady(recording)[0], min(start_ns for start_ns, _ in spans))
+    during = measure.settled(recording, measure.during(recording, ops, fault, applied=True))
+    before = ops.between(_steady(recording)[0], min(measure.in_force(recording, window)[0] for window in windows))
     was_s, p50_s = (measure.percentile(measure.served_s(one), 50) for one in (before, during))
     if not was_s < p50_above:
         raise HypothesisInvalidError(f"{load} was slow before {fault} began (p50 {seconds(was_s)}): nothing to compare")

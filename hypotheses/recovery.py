@@ -8,7 +8,7 @@ import numpy as np
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.measure import SECOND, Sliding, seconds, share, when
 from hashidrill.recording.reader import Operations, Recording
 from hashidrill.units import Duration, Level, Percent
@@ -20,7 +20,7 @@ _NEARLY = 1 - 1e-6
 """Levels are sums of steps."""
 
 
-@hypothesis
+@hypothesis(never=room())
 def writes_recover(
     recording: Recording,
     *,
@@ -43,7 +43,7 @@ def writes_recover(
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
 
-@hypothesis
+@hypothesis(never=room())
 def reads_recover(
     recording: Recording,
     *,
@@ -62,7 +62,7 @@ def reads_recover(
     return _recovers(_Span(recording, load, fault, window, since), p50_below, within, errors_below)
 
 
-@hypothesis
+@hypothesis(never=room())
 def returns_in_steps(
     recording: Recording,
     *,

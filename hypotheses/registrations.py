@@ -7,30 +7,30 @@ from pydantic import Field
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.measure import SECOND, in_force, seconds, when
 from hashidrill.recording.reader import Operations, Recording
-from hashidrill.services.consul.loads.registrations import DEREGISTER, GHOST, MISSING, REGISTER
+from hashidrill.services.consul.loads.registrations import ASK_WITHIN_S, DEREGISTER, GHOST, MISSING, REGISTER
 from hashidrill.units import Duration
 
 AtLeast = Annotated[int, Field(ge=1)]
 _NAMED = 10
 
 
-@hypothesis(needs_valid_run=True, timed=True)
+@hypothesis(never=room(since="start"))
 def registrations_heal(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
 ) -> Held:
     """What a fault made wrong in Consul's catalog is right again `within` that time, without anybody's help.
 
     The load is one of `consul.service.registrations`. Wrong is an instance that is missing, or one that was
-    deregistered and is there again. Time counts from when it was seen to be wrong. At the end the catalog, read
-    consistently, must show each instance as it was last registered or deregistered. INVALID where the fault made fewer
-    than `wrong_at_least` wrong, and where looks at the catalog failed long enough for one to be wrong for longer
-    unseen.
+    deregistered and is there again. Time counts from when it was seen to be wrong; what was wrong before the fault is
+    not its doing. At the end the catalog, read consistently, must show each instance as it was last registered or
+    deregistered. INVALID where the fault made fewer than `wrong_at_least` wrong, where looks at the catalog failed long
+    enough for one to be wrong for longer unseen, and where one had time left when the loads stopped.
     """
     found = _Found(recording, load, fault, wrong_at_least)
-    took = measure.served_s(found.wrong)
+    took = measure.lasted_s(recording, found.wrong, within, f"instances of {load}")
     late = int((took > float(within)).sum())
     longest_s = float(took.max())
     figures = {**found.figures, "longest_s": longest_s}
@@ -44,7 +44,7 @@ def registrations_heal(
     return Held(f"{found.story}; all were right again after {seconds(longest_s)} (within {within})", **figures)
 
 
-@hypothesis
+@hypothesis(never=room("for_at_least", since="start"))
 def registrations_stay_wrong(
     recording: Recording, *, load: str, for_at_least: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
 ) -> Held:
@@ -86,8 +86,9 @@ class _Found:
         end_ns = measure.loads_end_ns(recording)
         changes = ops.picked(np.isin(np.asarray(ops.values), (REGISTER, DEREGISTER)))
         drift = np.isin(np.asarray(ops.values), (MISSING, GHOST))
-        # a look that began before the fault was applied may have seen it
-        self.wrong: Operations = ops.picked(drift & (ops.end_ns >= start_ns))
+        # a look that began before the fault may have seen what it did, if it was answered after
+        since_ns = start_ns - int(ASK_WITHIN_S * SECOND)
+        self.wrong: Operations = ops.picked(drift & (ops.intended_ns >= since_ns) & (ops.end_ns >= start_ns))
         self.span = start_ns, end_ns
         self.watched_s = (end_ns - start_ns) / SECOND
         if not finals:

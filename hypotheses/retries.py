@@ -11,7 +11,7 @@ import numpy as np
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken, Held, hypothesis
+from hashidrill.hypothesis import Broken, Held, hypothesis, room
 from hashidrill.loads.attempts import SUFFIX, from_operations
 from hashidrill.recording.reader import Operations, Recording
 from hashidrill.retry import consul_clients, presence, pressure, timing
@@ -143,7 +143,7 @@ def no_storm(recording: Recording, *, client: str, capacity: Rate, window: Durat
     )  # fmt: skip
 
 
-@hypothesis
+@hypothesis(never=room())
 def recovers(
     recording: Recording,
     *,
@@ -186,7 +186,7 @@ def watch_resets(recording: Recording, *, client: str) -> Held:
     return _answer(consul_clients.watch_resets(_ANY, _attempts(recording, client)))
 
 
-@hypothesis
+@hypothesis(never=room(since="start"))
 def lock_reacquired(
     recording: Recording, *, client: str, within: Duration | None = None, fault: str | None = None
 ) -> Held:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.judging.checkable import coverage
 from hashidrill.measure import SECOND, seconds, share, when
 from hashidrill.recording.marks import MarkWindow
@@ -267,7 +267,7 @@ def _measured(series: Series) -> Series:
     )  # fmt: skip
 
 
-@hypothesis
+@hypothesis(never=room())
 def raft_commit_below(
     recording: Recording,
     *,

@@ -10,7 +10,7 @@ import numpy as np
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.draft import Draft
-from hashidrill.hypothesis import Held, hypothesis, require
+from hashidrill.hypothesis import Held, hypothesis, require, room
 from hashidrill.measure import SECOND, seconds
 from hashidrill.recording.reader import FaultWindow, Recording
 from hashidrill.units import Duration, Level
@@ -243,7 +243,10 @@ def _table(stream: _Arm, poll: _Arm) -> str:
 
 
 def _changed_until_the_end(params: Any, draft: Draft) -> Iterator[tuple[str, str]]:
-    """Changes that go on until the loads stop, so often that no watcher has its time after the last one."""
+    """A recovery that is too short, or changes that go on until the loads stop, so often that no watcher has its time
+    after the last one.
+    """
+    yield from room()(params, draft)
     writes, watch = draft.loads.get(params.writes or ""), draft.loads.get(params.load)
     if writes is None or watch is None or writes.profile is not None:
         return

@@ -113,11 +113,20 @@ def windows(recording: Recording, name: str | None = None) -> Sequence[FaultWind
 
 
 def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
-    """From `applied` to `reverted` in ns, or as long as a mark lasts; to the end of the loads where that never came."""
+    """From `intent` to `reverted` in ns, or as long as a mark lasts; to the end of the loads where that never came.
+
+    What breaks while a fault is being applied is its doing: a restore may hold up writes for as long as it runs.
+    """
     if isinstance(window, MarkWindow):
         return window.begin_ns, loads_end_ns(recording) if window.end_ns is None else window.end_ns
-    start_ns = window.intent_ns if window.applied_ns is None else window.applied_ns
-    return start_ns, loads_end_ns(recording) if window.reverted_ns is None else window.reverted_ns
+    return window.intent_ns, loads_end_ns(recording) if window.reverted_ns is None else window.reverted_ns
+
+
+def in_full_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
+    """As `in_force`, without the time in which it was being applied: for how much a fault does, or how fast."""
+    start_ns, end_ns = in_force(recording, window)
+    applied_ns = None if isinstance(window, MarkWindow) else window.applied_ns
+    return start_ns if applied_ns is None else applied_ns, end_ns
 
 
 def _hint_at_marks(recording: Recording) -> str:
@@ -158,12 +167,13 @@ def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
     return max(ends)
 
 
-def during(recording: Recording, ops: Operations, kind: str | None = None) -> Operations:
+def during(recording: Recording, ops: Operations, kind: str | None = None, *, applied: bool = False) -> Operations:
     """The operations due while a fault was in force, or while the mark of that name lasted.
 
-    Each counts once, even if faults overlap.
+    Each counts once, even if faults overlap. With `applied`, without those due while a fault was being applied.
     """
-    spans = [in_force(recording, window) for window in windows(recording, kind)]
+    lasted = in_full_force if applied else in_force
+    spans = [lasted(recording, window) for window in windows(recording, kind)]
     picked = ops.within(spans)
     if not len(picked):
         raise HypothesisInvalidError(
@@ -183,6 +193,36 @@ def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Oper
     end_ns = loads_end_ns(recording)
     cut_off = (ops.outcome == "unknown") & (ops.end_ns >= end_ns) & (ops.intended_ns > end_ns - grace_s * SECOND)
     return pick(ops, ~np.asarray(cut_off, np.bool_))
+
+
+def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) -> Floats:
+    """How long each of these lasted, of operations that are something wrong until it is right; infinity for too long.
+
+    One that was no longer watched before `within_s` were over, as the loads stopped, is neither right in time nor late.
+    Raises HypothesisInvalidError where there is one, unless another was late: `what` names them.
+    """
+    took, watched_s = served_s(ops), np.asarray((ops.end_ns - ops.intended_ns) / SECOND, np.float64)
+    open_ = (ops.outcome == "unknown") & (watched_s < within_s)
+    took[open_] = watched_s[open_]
+    if open_.any() and not (took > within_s).any():
+        ends = int(ops.end_ns[open_].max()) >= loads_end_ns(recording)
+        raise HypothesisInvalidError(
+            f"{int(open_.sum())} of {len(ops)} {what} were still wrong when "
+            + ("the loads stopped" if ends else "they were last watched")
+            + f", after {seconds(float(watched_s[open_].max()))} of the {seconds(within_s)}: give the experiment a"
+            " longer `recovery: {for: ...}`"
+        )
+    return took
+
+
+def watched(recording: Recording, since_ns: int, within_s: float, what: str) -> None:
+    """Raises HypothesisInvalidError where the loads stopped before that time was over: `what` is not late yet."""
+    left_s = (loads_end_ns(recording) - since_ns) / SECOND
+    if left_s < within_s:
+        raise HypothesisInvalidError(
+            f"{what} when the loads stopped, after {seconds(left_s)} of the {seconds(within_s)}: give the experiment a"
+            " longer `recovery: {for: ...}`"
+        )
 
 
 def served_s(ops: Operations) -> Floats:
@@ -241,6 +281,59 @@ class Reign:
     end_ns: int
     term: float | None = None
     """As the leader itself said; None where it was not heard."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A time without a known leader.
+
+    `lost_ns`: the last moment at which one is known to have led; `seen_ns`: when that one was seen gone; `back_ns`:
+    when one was known again, None for never. `told`: whether the lost one ever said itself that it leads. If it did
+    not, it may have been lost later than `lost_ns`.
+    """
+
+    lost_ns: int
+    seen_ns: int
+    back_ns: int | None
+    host: str
+    told: bool
+
+    def took_s(self, within_s: float, watched_ns: int) -> float:
+        """From the loss until one led. Raises HypothesisInvalidError where that cannot be held against `within_s`."""
+        until_ns = watched_ns if self.back_ns is None else self.back_ns
+        longest_s, shortest_s = ((until_ns - since_ns) / SECOND for since_ns in (self.lost_ns, self.seen_ns))
+        if self.back_ns is None and longest_s < within_s:
+            raise HypothesisInvalidError(
+                f"none was known again, but it was watched for only {seconds(longest_s)} of the {seconds(within_s)}:"
+                " give the experiment a longer recovery"
+            )
+        if longest_s > within_s >= shortest_s and not self.told:
+            raise HypothesisInvalidError(
+                f"the one that was lost did not say itself that it leads: it was lost {seconds(shortest_s)} to"
+                f" {seconds(longest_s)} before one was known again, which cannot be held against {seconds(within_s)}"
+            )
+        return longest_s if self.back_ns is not None else math.inf
+
+
+def absences(
+    recording: Recording, seen: Sequence[Reign], start_ns: int, end_ns: int, signal: str = "raft.leader"
+) -> list[Absence]:
+    """Each time from the loss of a leader on that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
+
+    A loss counts from the last time that the leader itself said that it leads, so that noticing it is part of the time;
+    one that was silent from `start_ns` on, from there. What leads without a gap, in a new term too, is an absence.
+    """
+    found = []
+    for at, reign in enumerate(seen):
+        before = seen[at - 1] if at else Reign("", start_ns, start_ns)
+        if reign.start_ns >= end_ns or (at and not before.host) or (not at and reign.host):
+            continue
+        said = [t_ns for t_ns, _ in terms_led(recording, before.host, start_ns, reign.start_ns, signal)]
+        last_ns = max([start_ns, *(t_ns for t_ns in said if t_ns <= reign.start_ns)])
+        back = next((later for later in seen[at:] if later.host), None)
+        seen_ns = max(start_ns, reign.start_ns)
+        found.append(Absence(last_ns, seen_ns, back.start_ns if back else None, back.host if back else "", bool(said)))
+    return found
 
 
 def elected_again(before: Reign, after: Reign) -> bool:

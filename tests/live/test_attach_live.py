@@ -28,7 +28,7 @@ from ssh_servers import SshServers
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
 EXPECT = [
-    {"writes_recover": {"load": "kv-writes", "p50_below": "500ms", "within": "10s"}},
+    {"writes_recover": {"load": "kv-writes", "p50_below": "500ms", "within": "5s"}},
     {"no_acknowledged_write_lost": {"load": "kv-writes"}},
 ]
 _WITHIN_S = 30.0
@@ -54,7 +54,9 @@ def home(tmp_path):
 @pytest.fixture
 def short(tmp_path):
     """A transfer of the leadership under writes."""
-    return experiment(tmp_path / "moved-leader.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+    return experiment(
+        tmp_path / "moved-leader.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, recovery="6s", servers=3
+    )
 
 
 @pytest.fixture
@@ -159,7 +161,7 @@ def test_a_run_by_address_is_proven_and_judged_and_shows_no_token(staging, short
 
 
 def test_a_run_that_is_not_armed_is_refused_before_anything_happens(staging, tmp_path, home):
-    path = experiment(tmp_path / "unarmed.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
+    path = experiment(tmp_path / "unarmed.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, recovery="6s", servers=3)
     led = staging.leader()
     done, said = run(staging, path, tmp_path, home)
     assert (done.returncode, said) == (2, [])
@@ -237,7 +239,9 @@ HELD = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "50s"}
 
 
 def test_a_killed_runner_leaves_an_engine_that_reverts_and_closes_the_recording(staging, tmp_path, home):
-    path = experiment(tmp_path / "killed-runner.yaml", method=[HELD], load=LOAD, expect=EXPECT, servers=3)
+    path = experiment(
+        tmp_path / "killed-runner.yaml", method=[HELD], load=LOAD, expect=EXPECT, recovery="6s", servers=3
+    )
     armed(staging, path, home)
     runner, journal, pids = begun(staging, path, tmp_path, home)
     assert pids
@@ -256,7 +260,9 @@ def test_a_killed_runner_leaves_an_engine_that_reverts_and_closes_the_recording(
 
 
 def test_what_a_killed_engine_left_is_healed_from_its_journal(staging, tmp_path, home):
-    path = experiment(tmp_path / "killed-engine.yaml", method=[HELD], load=LOAD, expect=EXPECT, servers=3)
+    path = experiment(
+        tmp_path / "killed-engine.yaml", method=[HELD], load=LOAD, expect=EXPECT, recovery="6s", servers=3
+    )
     armed(staging, path, home)
     runner, journal, pids = begun(staging, path, tmp_path, home)
     os.killpg(runner.pid, signal.SIGKILL)
@@ -299,7 +305,7 @@ def test_the_disk_of_a_running_leader_is_slowed_over_ssh_and_is_quick_again(stag
     """With TLS, ACLs and gossip encryption on, and a token that may do what `hashidrill acl` says and no more."""
     if os.geteuid() != 0:
         pytest.skip("an ordinary user is not let in as root")
-    path = experiment(tmp_path / "slow-leader.yaml", method=[SLOW], load=LOAD, expect=EXPECT, servers=3)
+    path = experiment(tmp_path / "slow-leader.yaml", method=[SLOW], load=LOAD, expect=EXPECT, recovery="6s", servers=3)
     armed(staging, path, home)
     servers = SshServers(staging.folder, dict.fromkeys(staging.hosts, Here()))
     try:

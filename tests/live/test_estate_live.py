@@ -23,7 +23,7 @@ from secret_hunt import Hunt
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:servers"}}
 NOTHING_LOST = [{"no_acknowledged_write_lost": {"load": "kv-writes"}}]
-RECOVERS = [{"writes_recover": {"load": "kv-writes", "p50_below": "500ms", "within": "15s"}}]
+RECOVERS = [{"writes_recover": {"load": "kv-writes", "p50_below": "500ms", "within": "5s"}}]
 
 
 def slow(on):
@@ -87,7 +87,7 @@ def ran(drills, what, servers=3, **more):
     method, expect = METHODS[what]
     path = experiment(
         drills.folder / f"{what.replace(' ', '-')}.yaml", method=method, load=LOAD, expect=expect, servers=servers,
-        clients=1,
+        clients=1, recovery="6s",
     )  # fmt: skip
     if any(registry.fault(step["fault"]).sets_back for step in method):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"breaks_quorum": True}))

@@ -74,7 +74,7 @@ def test_an_ordinary_user_runs_nomad_as_root_does(binary):
     method = [{"fault": "nomad.node.black_hole", "on": "nomad:one-client", "for": "4s"}]
     expect = [{"replicas_return": {"load": "web", "within": "30s"}}]
     with ordinary_user(binary("nomad")) as user:
-        path = written(user.home / "nomad-of-nobody.yaml", method=method, expect=expect, recovery="5s")
+        path = written(user.home / "nomad-of-nobody.yaml", method=method, expect=expect, recovery="26s")
         path.chmod(0o644)
         done = user("run", path, "--json", "--runs", user.home / "runs")
         assert done.returncode == 0, done.stderr

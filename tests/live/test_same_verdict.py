@@ -62,7 +62,7 @@ def written(folder, name, kind):
             },
         },
         "steady_state": {"for": "2s", "within": "20s", "require": ["kv-writes.latency.p50 < 300ms"]},
-        "method": [{"name": STEP, "fault": kind, "on": "consul:leader", "for": "6s"}],
+        "method": [{"name": STEP, "fault": kind, "on": "consul:leader", "for": TAKEN_OVER}],
         "recovery": {"for": "6s"},
         "expect": EXPECTATIONS[name],
     }, indent=1))  # fmt: skip

@@ -51,12 +51,14 @@ def failing(since, until):
 REPLICAS = "web"
 
 
-def at_work(path, kind="process.kill", *, started=3.0, missing=0, came_back=(), blind=(99, 99), looks=True):
+def at_work(
+    path, kind="process.kill", *, started=3.0, missing=0, came_back=(), blind=(99, 99), looks=True, applied=None
+):
     """Four replicas that start; `missing` of them never do; some go away at 12 s and are back that much later.
 
     The load looks each second; while `blind`, its looks fail.
     """
-    one = RecordingBuilder(path).fault(kind, "node-1", at=10, until=30)
+    one = RecordingBuilder(path).fault(kind, "node-1", at=10, until=30, applied=applied)
     for second in range(4, 50) if looks else ():
         failed = blind[0] <= second < blind[1]
         one.sample(f"{REPLICAS}.running", None if failed else 4.0, at=second, ok=not failed)
@@ -800,9 +802,9 @@ def led(path, leader, term=None, **load):
     return run(path, **load).leader(leader, term=term)
 
 
-def again(at_s):
-    """The terms of a leader that was elected again then, and that nobody saw gone."""
-    return lambda t: 2 if t < at_s else 3
+def again(at_s, silent_s=99.0):
+    """The terms of a leader that was elected again then, and that nobody saw gone; it said nothing since `silent_s`."""
+    return lambda t: 3 if t >= at_s else None if t >= silent_s else 2
 
 
 def moved(lost, found, to="consul-2"):
@@ -821,12 +823,12 @@ def elected_late(path):
 
 @case("leader_elected", TRUTH, "the same leader in a new term after 3 s, never seen gone")
 def elected_again(path):
-    return led(path, "consul-1", again(13)).build(), {"within": "4s"}
+    return led(path, "consul-1", again(13, 10)).build(), {"within": "4s"}
 
 
 @case("leader_elected", LIE, "the same leader in a new term after 8 s, never seen gone")
 def elected_again_late(path):
-    return led(path, "consul-1", again(18)).build(), {"within": "4s"}
+    return led(path, "consul-1", again(18, 10)).build(), {"within": "4s"}
 
 
 @case("leader_elected", NOTHING, "one leader all the time, whose term was never heard")

@@ -219,11 +219,11 @@ def never_shut(path):
 SERVICE = "outside"
 
 
-def reset(path, *, missing=(), ghosts=(), finals=None, blind=(99, 99)):
+def reset(path, *, missing=(), ghosts=(), finals=None, blind=(99, 99), since=None):
     """Six instances; two of them are registered, one is deregistered, and a restore at 20 s makes some wrong.
 
     `missing` and `ghosts` are (instance, how long it takes to be right again; None: never). While `blind`, looks at the
-    catalog fail.
+    catalog fail. `since` has others that are missing from then, until then.
     """
     run = RecordingBuilder(path).fault("consul.snapshot.restore", at=20, until=21)
     for second in range(4, 50):
@@ -240,6 +240,9 @@ def reset(path, *, missing=(), ghosts=(), finals=None, blind=(99, 99)):
                       outcome="unknown" if lost else "ok")  # fmt: skip
             if lost:
                 truth[key] = "deregister" if what == "missing" else "register"
+    for key, (start, end) in (since or {}).items():
+        run.write(SERVICE, key, "missing", start=start, end=end or 50, outcome="ok" if end else "unknown")
+        truth[key] = "register" if end else "deregister"
     return run.only_final_reads(SERVICE, {**truth, **(finals or {})}).build()
 
 

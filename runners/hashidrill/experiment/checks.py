@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Draft", "Expectation", "Load", "Mark", "Side", "Step", "check", "condition", "duration", "shown"]
 
 LONGEST = Duration("1h")
-DURATIONS: tuple[Loc, ...] = (
-    ("datacenter", "ready_within"), ("steady_state", "within"), ("recovery", "for"),
-)  # fmt: skip
-"""The durations, apart from those of steps, that decide how long a run takes."""
+DURATIONS: dict[Loc, str] = {
+    ("datacenter", "ready_within"): "",
+    ("steady_state", "within"): "",
+    ("recovery", "for"): "20s",
+}
+"""The durations, apart from those of steps, that decide how long a run takes, and what is known of their defaults."""
 
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """What a condition may compare of a client."""

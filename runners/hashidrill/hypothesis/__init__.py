@@ -28,8 +28,9 @@ from hashidrill.hypothesis.marked import (
     plain,
     require,
 )
+from hashidrill.hypothesis.room import room
 
 __all__ = [
     "Broken", "Figures", "Held", "Hypothesis", "all_comparisons", "all_hypotheses", "comparison", "get", "getter",
-    "hypothesis", "looking_up", "marked_in", "near", "plain", "require",
+    "hypothesis", "looking_up", "marked_in", "near", "plain", "require", "room",
 ]  # fmt: skip

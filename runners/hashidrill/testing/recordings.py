@@ -85,6 +85,7 @@ class RecordingBuilder:
         *,
         at: float,
         until: float | None,
+        applied: float | None = None,
         proven: bool = True,
         gone: bool = True,
         failed: str = "",
@@ -96,7 +97,8 @@ class RecordingBuilder:
     ) -> Self:
         """One fault on one host. `until=None`: never reverted; `failed`: apply raised this.
 
-        `faded`: it was no longer there just before its revert. `moved`: it was given up, as the role had moved on.
+        `applied`: when apply returned, if that took a while. `faded`: it was no longer there just before its revert.
+        `moved`: it was given up, as the role had moved on.
 
         It gets a step of its own in the method, with that `name` if any, unless `step` says which one it belongs to.
         """
@@ -111,6 +113,7 @@ class RecordingBuilder:
                    params=dict(params or {}), undo={})  # fmt: skip
         if failed:
             return self.event("fault.failed", at=at, fault_id=fault_id, error=failed)
+        at = at if applied is None else applied
         self.event("fault.applied", at=at, fault_id=fault_id)
         proof = _evidence(proven, "in force", "as asked for" if proven else "nothing of it")
         if proven or not moved:

@@ -55,5 +55,5 @@ def test_a_cascade_needs_the_time_that_it_allows(within, fits):
     if fits:
         loaded(expect)
         return
-    with pytest.raises(ExperimentError, match="the loads stop 10s after the fault, before 11s is over"):
+    with pytest.raises(ExperimentError, match="the loads stop 10s after the end of the fault, before 11s are over"):
         loaded(expect)

@@ -39,7 +39,7 @@ MISSING, GHOST = "missing", "ghost"
 PREPARE_WITHIN_S = 60.0
 FINAL_READS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.5
-_ASK_WITHIN_S = 5.0
+ASK_WITHIN_S = 5.0
 _LEAVE_WITHIN_S = 4.0
 _NOWHERE = "192.0.2.1"
 """An address for documentation (RFC 5737): nothing is there."""
@@ -152,7 +152,7 @@ class Registrations(ConsulLoad):
         number = int(key.rpartition("-")[2])
         path, body = self._request(number, step)
         self._book.forget(key)
-        answer = await http.request("PUT", self._agent(number) + path, body=body, timeout_s=_ASK_WITHIN_S)
+        answer = await http.request("PUT", self._agent(number) + path, body=body, timeout_s=ASK_WITHIN_S)
         if answer.status != 200:
             said = answer.error or answer.body[:200].decode(errors="replace").strip()
             refused = not answer.sent or 400 <= answer.status < 500
@@ -176,7 +176,7 @@ class Registrations(ConsulLoad):
     async def _look(self, http: HttpClient, turn: int, wrong: _Wrong) -> None:
         asked_ns = self.context.clock.now_ns()
         url = f"{self._agent(turn)}/v1/catalog/service/{self.service}"
-        answer = await http.request("GET", url, timeout_s=_ASK_WITHIN_S)
+        answer = await http.request("GET", url, timeout_s=ASK_WITHIN_S)
         present = _present(answer)
         if present is None:
             self.context.sample("present", None, answer.error or f"HTTP {answer.status}")
