@@ -19,7 +19,7 @@ from hashidrill.compare.figures import beside, figure
 from hashidrill.compare.measured import IN_DOUBT_AT_MOST, Figure
 from hashidrill.errors import UsageError
 from hashidrill.judging.doubts import Doubt
-from hashidrill.judging.validity import invalid_reasons
+from hashidrill.judging.validity import Validity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ class Beside:
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
         """Measured and compared. A busy machine is no doubt here: it keeps both of them waiting."""
         where = str(recording.path)
-        invalid = next(invalid_reasons(recording, recording.experiment), None)
+        invalid = next(iter(Validity.of(recording).invalid), None)
         if invalid is not None:
             return Trial(Outcome.INVALID, invalid[:_SAID_CHARACTERS], where)
         for each in (self.figure, self.of_good):

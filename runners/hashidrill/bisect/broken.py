@@ -18,7 +18,7 @@ from hashidrill.compare.pairing import ABSENT_APART
 from hashidrill.compare.words import difference
 from hashidrill.errors import UsageError
 from hashidrill.judging.judge import judge
-from hashidrill.judging.validity import invalid_reasons
+from hashidrill.judging.validity import Validity
 from hashidrill.registry import near
 from hashidrill.verdict import Finding
 
@@ -104,7 +104,7 @@ class Worse:
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
         """Measured, and not yet compared."""
         where = str(recording.path)
-        invalid = next(invalid_reasons(recording, recording.experiment), None)
+        invalid = next(iter(Validity.of(recording).invalid), None)
         if invalid is not None:
             return Trial(Outcome.INVALID, invalid[:_SAID_CHARACTERS], where)
         measured = self.figure.of(recording)

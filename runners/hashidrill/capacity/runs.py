@@ -14,15 +14,20 @@ from ruamel.yaml import YAML
 
 from hashidrill import measure
 from hashidrill.capacity.search import Outcome, Probe, Value
+from hashidrill.compare.disturbed import use_of
 from hashidrill.errors import HypothesisInvalidError, UsageError
 from hashidrill.experiment.conditions import LOAD_STATISTICS, Condition
 from hashidrill.experiment.reading import complete, read_experiment
+from hashidrill.hypothesis import Held, require
 from hashidrill.hypothesis.files import FOLDER
-from hashidrill.judging.doubts import generator_doubts
+from hashidrill.judging.judge import judge_question
+from hashidrill.judging.validity import Validity
 from hashidrill.recording.reader import Recording
+from hashidrill.verdict import Finding
 
 _STEADY, _GUARDRAIL = "steady-state", "guardrail"
 _OF_THE_LEADER = "raft"
+_OUTCOMES = {Finding.HELD: Outcome.HELD, Finding.BROKEN: Outcome.BROKEN, Finding.INVALID: Outcome.INVALID}
 _SHORTEST_S = 1.0
 """A fault that was in force for less (a transfer of leadership) has no time of its own to be measured over."""
 
@@ -107,27 +112,37 @@ def probe_of(varied: Varied, until: Sequence[Condition], run: Callable[[Path], P
 
 
 def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, str]:
-    """Whether all conditions held from the steady state to the end of the method, and what was measured."""
-    overloaded = next(generator_doubts(recording, recording.experiment), None)
-    if overloaded is not None:
-        return Outcome.GENERATOR, overloaded.reason
+    """Whether all conditions held from the steady state to the end of the method, and what was measured.
+
+    They are judged as if the experiment expected them. What is INVALID for `hashidrill check` is no bound here, but for
+    two runs that bound the search as they are: one in which the generator was the bottleneck, and one that was sick
+    before its method, or until a guardrail tripped.
+    """
+    validity = Validity.of(recording)
+    if validity.damaged:
+        return Outcome.INVALID, validity.damaged[0]
+    if validity.generator:
+        return Outcome.GENERATOR, validity.generator[0].reason
     if recording.outcome == _STEADY:
+        if disturbed := use_of(recording, ()).why:
+            return Outcome.INVALID, f"the steady state never held, and {disturbed}"
         measured = any(len(recording.operations(load)) for load in recording.loads)
         outcome = Outcome.BROKEN if measured else Outcome.INVALID
         return outcome, "the steady state never held" if measured else "no load got as far as one operation"
     if recording.outcome == _GUARDRAIL:
         return Outcome.BROKEN, f"a guardrail tripped: {recording.events('guardrail')[-1].data.get('condition')}"
-    if recording.outcome != "complete" or "method" not in recording.phases:
-        ends = recording.events("end")
-        why = ends[-1].data.get("error") if ends else "it was killed"
-        return Outcome.INVALID, f"the run ended as {recording.outcome}: {why}"
+    finding, text = judge_question(recording, lambda run: _all_hold(run, until), "--until")
+    return _OUTCOMES[finding], text
+
+
+def _all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
     worst = {condition: at_worst(recording, condition) for condition in until}
     text = "; ".join(f"{condition} (measured {one.value:.4g} {one.when})" for condition, one in worst.items())
-    broken = [c for c, one in worst.items() if not c.holds(one.value, unknown=True)]
+    require(all(condition.holds(one.value, unknown=True) for condition, one in worst.items()), text)
     unknown = [f"{c}: nothing was measured {one.when}" for c, one in worst.items() if np.isnan(one.value)]
-    if unknown and not broken:  # what was not measured neither held nor broke
-        return Outcome.INVALID, "; ".join(unknown)
-    return Outcome.BROKEN if broken else Outcome.HELD, text
+    if unknown:  # what was not measured neither held nor broke
+        raise HypothesisInvalidError("; ".join(unknown))
+    return Held(text)
 
 
 @dataclass(frozen=True)
@@ -160,9 +175,10 @@ def _parts(recording: Recording) -> Iterator[tuple[int, int, str]]:
     yield begin_ns, recording.phases["steady"][1], "in the steady state"
     yield method_ns, end_ns, "over the method"
     for window in recording.faults:
-        since, until = window.applied_ns, window.reverted_ns or end_ns
-        if since is not None and until - since >= _SHORTEST_S * measure.SECOND:
-            yield since, until, f"under {window.kind}"
+        since, until = measure.in_full_force(recording, window)
+        for start, end, when in ((window.intent_ns, since, "while applying"), (since, min(until, end_ns), "under")):
+            if end - start >= _SHORTEST_S * measure.SECOND:
+                yield start, end, f"{when} {window.kind}"
     for mark in recording.marks:
         since, until = measure.in_force(recording, mark)
         if until - since >= _SHORTEST_S * measure.SECOND:

@@ -19,9 +19,9 @@ from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import lower_median
 from hashidrill.errors import HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.judging.comparison import differences
-from hashidrill.judging.doubts import doubts
 from hashidrill.judging.judge import in_view_of, judge
 from hashidrill.judging.traced import TracedRecording
+from hashidrill.judging.validity import Validity
 from hashidrill.recording.provenance import Lookup
 from hashidrill.recording.reader import Recording
 from hashidrill.util.files import JOURNAL_NAME
@@ -232,7 +232,7 @@ def _check_round(found: Hypothesis, sides: Sequence[Recording], params: Mapping[
     traced = tuple(TracedRecording(each) for each in sides)
     finding, text, measured = _check(found, traced, params)
     for side, recording in zip(traced, sides, strict=True):
-        for doubt in doubts(recording, recording.experiment):
+        for doubt in Validity.of(recording).doubts:
             if finding is not Finding.INVALID and any(doubt.touches(read) for read in side.reads):
                 why = f"it relies on seconds without a valid measurement: {doubt.reason} ({doubt.span(recording)})"
                 return Finding.INVALID, f"{why}\n(measured anyway: {finding}: {text})", measured

@@ -22,8 +22,9 @@ from hashidrill import measure
 from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError, RecordingError
 from hashidrill.judging.checkable import spans_in_force
-from hashidrill.judging.doubts import SHED, Doubt, doubts
+from hashidrill.judging.doubts import SHED, Doubt
 from hashidrill.judging.traced import Read
+from hashidrill.judging.validity import Validity
 
 if TYPE_CHECKING:
     from hashidrill.recording.columns import Bools, Floats, Int64s, Operations
@@ -69,7 +70,10 @@ class Run:
         known: Run | None = recording.__dict__.get("_compared")
         if known is None:
             measure.method(recording)  # raises where the run never got there
-            found = [doubt for doubt in doubts(recording, recording.experiment) if doubt.about != SHED]
+            validity = Validity.of(recording)
+            if validity.damaged:
+                raise HypothesisInvalidError(validity.damaged[0])
+            found = [doubt for doubt in validity.doubts if doubt.about != SHED]
             known = recording.__dict__["_compared"] = cls(recording, found)
         return known
 

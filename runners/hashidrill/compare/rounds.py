@@ -23,7 +23,7 @@ from hashidrill.compare.measured import Figure, Measured
 from hashidrill.engine.launch import RUNS_DIR, run_experiment
 from hashidrill.errors import UsageError
 from hashidrill.events import Bus, Note
-from hashidrill.judging.validity import invalid_reasons
+from hashidrill.judging.validity import Validity
 from hashidrill.recording.reader import Recording
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Pla
     """
     recording = Recording(path)
     use = use_of(recording, [run.use for run in before if run.use is not None])
-    invalid = next(invalid_reasons(recording, recording.experiment), "")
+    invalid = next(iter(Validity.of(recording).invalid), "")
     invalid = use.why or invalid if invalid else ""
     # a side that starved itself is measured as it was, and so is one that was starved, beside one that was so too
     measured = {each.name: each.of(recording, though_busy=use.starved) for each in wanted}

@@ -8,17 +8,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hashidrill import hypothesis
 from hashidrill.errors import HashidrillError, RecordingError
-from hashidrill.judging.doubts import Doubt, doubts, readable
+from hashidrill.judging.doubts import Doubt, readable
 from hashidrill.judging.effects import without_effect
 from hashidrill.judging.looks import blind, unseen
 from hashidrill.judging.traced import Read, TracedRecording
-from hashidrill.judging.validity import invalid_reasons
+from hashidrill.judging.validity import Validity
 from hashidrill.measure import SECOND
 from hashidrill.recording.provenance import Lookup
 from hashidrill.recording.seal import damage
@@ -27,11 +28,11 @@ from hashidrill.util.foreign import parse
 from hashidrill.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hashidrill.experiment.known_issue import KnownIssue
     from hashidrill.experiment.model import Expectation, Experiment
+    from hashidrill.hypothesis import Held
     from hashidrill.recording.reader import Recording
 
 GUARDRAIL = "guardrail"
@@ -69,12 +70,13 @@ def judge(
         experiment = experiment or recording.experiment
     except (HashidrillError, OSError) as error:
         return RunVerdict([f"the experiment of this recording cannot be read: {error}", *damage(recording)], [])
-    if damaged := damage(recording):
-        return RunVerdict(damaged, [_unjudged(expectation, damaged[0]) for expectation in experiment.expect])
     lookup = Lookup(recording, near_to, recorded=recorded_hypotheses)
     try:
+        validity = Validity.of(recording, experiment)
+        if damaged := validity.damaged:
+            return RunVerdict(list(damaged), [_unjudged(expectation, damaged[0]) for expectation in experiment.expect])
         with hypothesis.looking_up(lookup):
-            judged = _judged(recording, experiment)
+            judged = _judged(recording, experiment, validity)
         return dataclasses.replace(judged, notes=[*judged.notes, *lookup.notes()])
     except RecordingError as error:  # one without a seal, of which only what is asked for is read
         return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
@@ -87,9 +89,8 @@ def _unjudged(expectation: Expectation, why: str) -> Judgement:
     return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
 
 
-def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
-    invalid = list(invalid_reasons(recording, experiment))
-    doubtful = doubts(recording, experiment) if "method" in recording.phases else []
+def _judged(recording: Recording, experiment: Experiment, validity: Validity) -> RunVerdict:
+    invalid, doubtful = list(validity.invalid), validity.doubts
     case = _Case(recording, invalid, doubtful)
     judged = [case.judge(expectation) for expectation in experiment.expect]
     if not judged:
@@ -101,6 +102,21 @@ def _judged(recording: Recording, experiment: Experiment) -> RunVerdict:
         list(_notes(doubtful, recording, judged)),
         notes=list(without_effect(recording)) if "method" in recording.phases else [],
     )
+
+
+class _NoParameters(BaseModel):
+    """Of a question: all that it asks is in the function."""
+
+
+def judge_question(recording: Recording, question: Callable[[Recording], Held], name: str) -> tuple[Finding, str]:
+    """What a command asks of a recording by itself, judged as if the experiment expected it: by the same doubts.
+
+    `question` is a hypothesis without parameters. Raises RecordingError for a recording of a newer hashidrill.
+    """
+    validity = Validity.of(recording)
+    asked = hypothesis.Hypothesis(name, question, _NoParameters, "", Path(__file__), 0)
+    finding, text, _, _ = _Case(recording, validity.invalid, validity.doubts).found(asked, {})
+    return finding, text
 
 
 def write_verdict(
@@ -162,11 +178,17 @@ class _Case:
             found = hypothesis.get(expectation.hypothesis)
         except HashidrillError as error:
             return Finding.INVALID, str(error), {}, []
+        return self.found(found, expectation.params, expectation.known_issue)
+
+    def found(
+        self, found: hypothesis.Hypothesis, params: Mapping[str, Any], known: KnownIssue | None = None
+    ) -> tuple[Finding, str, Mapping[str, Any], list[Doubt]]:
+        """What a hypothesis says, or INVALID where the run or what it read is in doubt; and the doubts behind that."""
         if "method" not in self.recording.phases:
             why = self.invalid[0] if self.invalid else "the run never reached its method"
             return Finding.INVALID, f"{NOT_JUDGED}{why}", {}, []
         traced = TracedRecording(self.recording)
-        finding, text, figures = _check(found, traced, expectation)
+        finding, text, figures = _check(found, traced, params)
         if finding is Finding.INVALID:
             return finding, text, figures, []
         why, spoilt_by = "", []
@@ -250,10 +272,10 @@ def _notes(
 
 
 def _check(
-    found: hypothesis.Hypothesis, recording: Recording, expectation: Expectation
+    found: hypothesis.Hypothesis, recording: Recording, params: Mapping[str, Any]
 ) -> tuple[Finding, str, dict[str, Any]]:
     try:
-        held = found.check(recording, expectation.params)
+        held = found.check(recording, params)
     except hypothesis.Broken as broken:
         return Finding.BROKEN, broken.text, broken.figures
     except ValidationError as error:

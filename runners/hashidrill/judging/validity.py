@@ -1,7 +1,11 @@
-"""What makes a whole run INVALID. `doubts` has what makes only some seconds INVALID."""
+"""What makes a whole run INVALID. `doubts` has what makes only some seconds INVALID.
+
+`Validity` is both, of one recording. Every command that judges goes by it: none picks the doubts that it knows of.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +14,11 @@ from hashidrill import measure
 from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.experiment.model import ATTEMPTS, Mark
-from hashidrill.judging.doubts import readable
+from hashidrill.judging.doubts import Doubt, doubts, generator_doubts, readable
+from hashidrill.recording.seal import damage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from hashidrill.experiment.model import ClientSpec, Experiment
     from hashidrill.recording.reader import FaultWindow, Recording
@@ -27,6 +32,32 @@ _OUTCOMES = {
     "fault": "a fault could not be put in force",
     "revert": "a fault could not be reverted",
 }
+
+
+@dataclass(frozen=True)
+class Validity:
+    """`invalid`: why the whole run is INVALID; `doubts`: which seconds were not measured validly.
+
+    `damaged` is part of `invalid`: nothing of such a recording counts. `generator` is part of `doubts`, but is also
+    known of a run that never reached its method: the generator, not the datacenter, was the bottleneck.
+    """
+
+    invalid: Sequence[str]
+    doubts: Sequence[Doubt] = ()
+    damaged: Sequence[str] = ()
+    generator: Sequence[Doubt] = ()
+
+    @classmethod
+    def of(cls, recording: Recording, experiment: Experiment | None = None) -> Validity:
+        """By the experiment that it was recorded with, or by another. Raises RecordingError for a newer format."""
+        recording.check_format()
+        if damaged := damage(recording):
+            return cls(damaged, damaged=damaged)
+        experiment = experiment or recording.experiment
+        found = doubts(recording, experiment) if "method" in recording.phases else []
+        return cls(
+            list(invalid_reasons(recording, experiment)), found, generator=list(generator_doubts(recording, experiment))
+        )
 
 
 def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[str]:

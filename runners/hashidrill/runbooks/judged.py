@@ -11,11 +11,10 @@ from hashidrill import hypothesis
 from hashidrill.errors import HashidrillError, RecordingError
 from hashidrill.experiment.model import Expectation, Experiment
 from hashidrill.judging.judge import judge
-from hashidrill.judging.validity import invalid_reasons
+from hashidrill.judging.validity import Validity
 from hashidrill.measure import SECOND
 from hashidrill.recording.journal import Entry
 from hashidrill.recording.reader import Recording
-from hashidrill.recording.seal import damage
 from hashidrill.runbooks.following import DONE, OFF
 from hashidrill.runbooks.harm import harm_of
 from hashidrill.runbooks.users import ever_sick, users
@@ -89,11 +88,11 @@ def judge_drill(path: Path) -> Drill:
     drill.recording, drill.reverted = str(path), recording.outcome != "revert"
     versions = recording.run.get("versions") or {}
     drill.versions = {name: str(version) for name, version in versions.items() if name not in {"python", "kernel"}}
-    drill.invalid += damage(recording)
-    if drill.invalid:
+    validity = Validity.of(recording)
+    drill.invalid += validity.invalid
+    if validity.damaged:
         return drill
     experiment = recording.experiment
-    drill.invalid += list(invalid_reasons(recording, experiment))
     told = _Told(recording.events("attended.did"))
     pager_ns = told.first_ns("pager")
     if pager_ns is None:

@@ -342,7 +342,7 @@ def test_a_burst_of_the_generator_is_no_saturation(run):
     ("ended", "outcome", "said"),
     [("steady-state", Outcome.BROKEN, "the steady state never held"),
      ("guardrail", Outcome.BROKEN, "a guardrail tripped"),
-     ("crashed", Outcome.INVALID, "the run ended as crashed: out of memory"), (None, Outcome.INVALID, "died")],
+     ("crashed", Outcome.INVALID, "the run crashed: out of memory"), (None, Outcome.INVALID, "died")],
 )  # fmt: skip
 def test_a_run_that_ended_early_is_told_apart(run, ended, outcome, said):
     if ended == "guardrail":
