@@ -1,7 +1,7 @@
 """Two variants of one experiment, side by side: is one no worse than the other, or better, and is that sure?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hashidrill.compare.figures import figure as figure_of
@@ -21,6 +21,7 @@ from hashidrill.compare.statistics import (
 )
 from hashidrill.compare.words import difference
 from hashidrill.errors import HypothesisInvalidError, UsageError
+from hashidrill.experiment.draft import Draft
 from hashidrill.hypothesis import Held, comparison, require
 from hashidrill.recording.reader import Recording
 from hashidrill.units import Duration, Percent, Size
@@ -28,11 +29,16 @@ from hashidrill.units import Duration, Percent, Size
 _MOST = 50
 """As many rounds as an experiment may have."""
 _ROUNDS = 3
-"""Three rounds have an interval; of fewer nobody knows how much two equal runs differ."""
+"""Three rounds have an interval. How much two equal runs differ is not known of fewer, whatever their seconds say."""
 _UNITS = {"s": Duration, "share": Percent, "bytes": Size}
 
 
-@comparison(rounds=True)
+def _too_few_rounds(params: Any, draft: Draft) -> Iterator[tuple[str, str]]:
+    if draft.rounds is not None and draft.rounds < _ROUNDS and getattr(params, "or_below", None) is None:
+        yield "figure", f"`rounds: {draft.rounds}` cannot tell a difference from luck; write {_ROUNDS} or more"
+
+
+@comparison(rounds=True, never=_too_few_rounds)
 def no_worse_than(
     candidate: Sequence[Recording],
     baseline: Sequence[Recording],
@@ -51,10 +57,9 @@ def no_worse_than(
     a candidate under that in every round is no worse, whatever the baseline; seconds in which other work kept the
     machine busy count for that.
 
-    From three rounds on, the ratio of the two has an interval, and the comparison is INVALID if that does not tell (it
-    says how many more rounds would). With fewer rounds, every round has to say the same, by more than its own seconds
-    scatter: how much two equal runs differ is not known then. A figure without seconds (recovery, memory, bytes
-    written, a p99 of few operations) cannot be told by so few rounds.
+    The ratio of the two has an interval over the rounds, and the comparison is INVALID if that does not tell (it says
+    how many more rounds would). Fewer than three rounds have none, because how much two equal runs differ is not known
+    then: they tell nothing but `or_below`.
     """
     if or_below is not None and (under := _under(figure, candidate, or_below)):
         return under
@@ -71,7 +76,7 @@ def no_worse_than(
     return Held(f"{measured.said()}: no worse by {_percent(margin)}", **measured.figures())
 
 
-@comparison(rounds=True)
+@comparison(rounds=True, never=_too_few_rounds)
 def better_than(
     candidate: Sequence[Recording], baseline: Sequence[Recording], *, figure: str, by: Percent | None = None
 ) -> Held:
@@ -110,33 +115,14 @@ class _Measured:
     def decided(self, margin: float) -> Decision:
         if self.interval is not None:
             return decide(self.interval, margin, lower_is_better=self.figure.lower_is_better)
-        if self._scatter_unknown:
-            return Decision.CANNOT_TELL
-        logs = self._worse_by()
-        if all(low > math.log(margin) for low, _ in logs):
-            return Decision.WORSE
-        if all(high < -math.log(margin) for _, high in logs):
-            return Decision.BETTER
-        return Decision.NO_WORSE if all(high < math.log(margin) for _, high in logs) else Decision.CANNOT_TELL
-
-    @property
-    def _scatter_unknown(self) -> bool:
-        """Whether these few rounds have no seconds to scatter. What is counted has at least the scatter of counting."""
-        counts = self.figure.odds or not self.figure.unit
-        return not counts and any(each.alone for each in self.pairs)
+        return Decision.CANNOT_TELL
 
     def surely_not_better(self, margin: float) -> bool:
         if self.interval is None:
-            return not self._scatter_unknown and all(low > -math.log(margin) for low, _ in self._worse_by())
+            return False
         if self.figure.lower_is_better:
             return self.interval.low > 1 / margin
         return self.interval.high < margin
-
-    def _worse_by(self) -> list[tuple[float, float]]:
-        """How much worse the candidate is in each round, as a logarithm: from, to."""
-        sign = 1 if self.figure.lower_is_better else -1
-        known = [(sign * each.log, 2 * max(each.error, each.counted)) for each in self.pairs]
-        return [(log - scatter, log + scatter) for log, scatter in known]
 
     def how_to_tell(self, margin: float) -> str:
         if self.interval is None:

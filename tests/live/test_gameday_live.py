@@ -57,6 +57,7 @@ expect: [{latency_stays: {load: gets, fault: ordinary, p50_below: 500ms}}]
 variants:
   one:
   two: {datacenter: {noop: {agents: 2}}}
+rounds: 1
 compare:
   - no_worse_than: {candidate: two, baseline: one, figure: gets.latency.p50, or_below: 500ms}
 """

@@ -45,7 +45,7 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
         if len(logs) >= FEWEST_INTERVALS:
             return of_intervals(logs, seed)
     log = _log_ratio(figure, np.array([baseline.number]), np.array([candidate.number]), at_most)
-    return Paired(float(log[0]), counted=_counting_error(figure, baseline, candidate), alone=True)
+    return Paired(float(log[0]), counted=_counting_error(figure, baseline, candidate))
 
 
 def fair(baseline: Measured, candidate: Measured) -> tuple[Measured, Measured]:

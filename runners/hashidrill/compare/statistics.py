@@ -75,8 +75,6 @@ class Paired:
     error: float = 0.0
     counted: float = 0.0
     """The standard error of what was counted, from counting alone: known beforehand, and never too large."""
-    alone: bool = False
-    """It was made of two numbers: nothing in it says how far two equal runs lie apart."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,10 @@ def check_variants(document: Document, draft: Draft, load: Callable[[Document], 
     drafts = {name: each for name, (_, _, each) in loaded.items()}
     for index, comparison in enumerate(draft.comparisons):
         if comparison is not None and variants:
-            _check_comparison(document, ("compare", index, comparison.name), comparison, list(variants), drafts)
+            loc = ("compare", index, comparison.name)
+            _check_comparison(document, loc, comparison, list(variants), drafts)
+            for key, text in comparison.never(comparison.params, draft) if comparison.never else ():
+                document.problem((*loc, key), text)
     document.raise_problems()
 
 

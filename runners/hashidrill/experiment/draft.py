@@ -100,6 +100,7 @@ class Draft:
     marks: dict[int, Mark] = field(default_factory=dict)
     durations: dict[Loc, Duration | None] = field(default_factory=dict)
     comparisons: list[Expectation | None] = field(default_factory=list)
+    rounds: int | None = None
 
 
 class Note(Protocol):

@@ -39,6 +39,7 @@ from hashidrill.experiment.resolved import Parameters, Provenance, ResolvedExper
 from hashidrill.experiment.running import running
 from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
+from hashidrill.experiment.variant_spec import ROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -219,13 +220,14 @@ class _Loading:
             guardrails=[rules.condition(text) for text in _list(data.get("guardrails"))],
             require=[rules.condition(text) for text in _list(_at(data, "steady_state", "require", default=[]))],
             marks={index: self._mark(step) for index, step in enumerate(_list(data.get("method"))) if _marks(step)},
-            durations={loc: rules.duration(_at(data, *loc, default="")) for loc in rules.DURATIONS},
+            durations={loc: rules.duration(_at(data, *loc, default=usual)) for loc, usual in rules.DURATIONS.items()},
             expectations=[
                 self._expectation(("expect", index), raw) for index, raw in enumerate(_list(data.get("expect")))
             ],
             comparisons=[
                 self._expectation(("compare", index), raw) for index, raw in enumerate(_list(data.get("compare")))
             ],
+            rounds=rounds if isinstance(rounds := data.get("rounds", ROUNDS), int) else None,
         )
 
     def _load(self, name: str, data: Any) -> rules.Load | None:

@@ -36,7 +36,7 @@ from hashidrill.experiment.running import by_default, running
 from hashidrill.experiment.standing import Attached
 from hashidrill.experiment.start_order import together
 from hashidrill.experiment.strict import Strict
-from hashidrill.experiment.variant_spec import MOST_ROUNDS, MOST_VARIANTS, VariantSpec
+from hashidrill.experiment.variant_spec import MOST_ROUNDS, MOST_VARIANTS, ROUNDS, VariantSpec
 from hashidrill.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -370,7 +370,9 @@ class Experiment(Strict):
     variants: dict[Name, VariantSpec | None] = Field(
         default={}, max_length=MOST_VARIANTS, description="What to run instead of the experiment as it is, by name"
     )
-    rounds: int = Field(default=1, ge=1, le=MOST_ROUNDS, description="How often each variant runs, in turn (A B B A)")
+    rounds: int = Field(
+        default=ROUNDS, ge=1, le=MOST_ROUNDS, description="How often each variant runs, in turn (A B B A)"
+    )
     compare: list[Expectation] = Field(
         default=[],
         max_length=MOST_ENTRIES,

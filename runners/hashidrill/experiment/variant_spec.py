@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 OF_VARIANTS = ("variants", "rounds", "compare")
 """What an experiment says about its variants; no variant has it."""
 MOST_VARIANTS = 10
-MOST_ROUNDS = 50
+ROUNDS, MOST_ROUNDS = 3, 50
+"""With fewer than three rounds, what two equal runs differ by is not known."""
 
 
 class VariantSpec(Strict):

@@ -117,8 +117,10 @@ def hypothesis(
 @overload
 def comparison(function: Function) -> Function: ...
 @overload
-def comparison(*, rounds: bool = False) -> Callable[[Function], Function]: ...
-def comparison(function: Function | None = None, *, rounds: bool = False) -> Function | Callable[[Function], Function]:
+def comparison(*, rounds: bool = False, never: Never | None = None) -> Callable[[Function], Function]: ...
+def comparison(
+    function: Function | None = None, *, rounds: bool = False, never: Never | None = None
+) -> Function | Callable[[Function], Function]:
     """Make a function of two recordings or more a comparison hypothesis of the same name, for `compare:`.
 
         @comparison
@@ -128,13 +130,13 @@ def comparison(function: Function | None = None, *, rounds: bool = False) -> Fun
 
     Each parameter before the `*` is a side: YAML names a variant for it, and the function gets the recording of that
     variant, once for each round. With `rounds`, it gets the recordings of all rounds instead, as a list for each side
-    in the same order, with those rounds alone that count on every side.
+    in the same order, with those rounds alone that count on every side. `never` is as for a hypothesis.
 
     Raises UsageError, with file and line, for a signature that YAML could not fill.
     """
 
     def mark(marked: Function) -> Function:
-        setattr(marked, _ATTRIBUTE, _from_function(marked, compares=True, of_rounds=rounds))
+        setattr(marked, _ATTRIBUTE, _from_function(marked, compares=True, of_rounds=rounds, never=never))
         return marked
 
     return mark if function is None else mark(function)

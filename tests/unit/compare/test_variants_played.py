@@ -116,6 +116,7 @@ def test_validate_checks_every_variant_and_the_figures_that_are_compared(tmp_pat
     for old, new, expected in (
         ("latency.p50}", "latency.p5}", "no figure 'kv-writes.latency.p5'"),
         ("use_streaming_backend: true}", "use_streaming_backend: true}, servers: 12", "(in the variant new)"),
+        ("rounds: 3", "rounds: 2", "`rounds: 2` cannot tell a difference from luck; write 3 or more"),
     ):
         (tmp_path / "x.yaml").write_text(TEXT.replace(old, new))
         called = CliRunner().invoke(app, ["validate", str(tmp_path / "x.yaml")])
@@ -148,7 +149,7 @@ def test_show_prints_a_variant_complete(tmp_path, resolved):
 
 
 def test_show_prints_the_summary_of_a_comparison(tmp_path):
-    folder = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)])).path
+    folder = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)] * 3)).path
     for name, runs_dir in ((str(folder), tmp_path / "nowhere"), (folder.name, tmp_path)):
         shown = CliRunner().invoke(app, ["show", name, "--runs", str(runs_dir)])
         assert shown.output.startswith("### ✗ FAIL: The planted recording")
@@ -163,7 +164,7 @@ def test_a_variant_that_is_not_there_is_bad_usage(resolved):
 
 @pytest.mark.parametrize(("new_s", "code", "verdict"), [(0.02, 0, "PASS"), (0.04, 1, "FAIL")])
 def test_check_judges_a_comparison_again(tmp_path, new_s, code, verdict):
-    folder = compared(tmp_path, rounds_of(tmp_path, [(0.02, new_s)])).path
+    folder = compared(tmp_path, rounds_of(tmp_path, [(0.02, new_s)] * 3)).path
     called = CliRunner().invoke(app, ["check", str(folder)])
     assert called.exit_code == code
     for said in (verdict, "no_worse_than(candidate=new, baseline=old", "kv-writes.latency.p50", "old, round 1",
@@ -171,12 +172,12 @@ def test_check_judges_a_comparison_again(tmp_path, new_s, code, verdict):
         assert said in called.output.replace("\n", "")
     as_json = json.loads(CliRunner().invoke(app, ["check", str(folder), "--json"]).output)
     assert (as_json["verdict"], as_json["exit_code"]) == (verdict, code)
-    assert [run["variant"] for run in as_json["runs"]] == ["old", "new"]
+    assert [run["variant"] for run in as_json["runs"]] == ["old", "new"] * 3
     assert as_json == as_json | json.loads((folder / "verdict.json").read_text())
 
 
 def test_the_reports_name_both_sides_and_put_their_figures_side_by_side(tmp_path):
-    kept = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)]))
+    kept = compared(tmp_path, rounds_of(tmp_path, [(0.02, 0.04)] * 3))
     verdict, report = judge_and_report_comparison(kept)
     page, summary = report.read_text(), (kept.path / "summary.md").read_text()
     [row] = [row for row in verdict.figures if row.name == "kv-writes.latency.p50"]
@@ -204,7 +205,7 @@ def called(tmp_path, monkeypatch):
     plain = RecordingBuilder(tmp_path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
     plain["method"][0]["with"] = {"op": "fsync", "delay": "20ms"}
     whole = plain | {"load": {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s"}}}
-    whole |= {"variants": OVERLAYS, "rounds": 1, "compare": [NO_WORSE]}
+    whole |= {"variants": OVERLAYS, "rounds": 3, "compare": [NO_WORSE]}
     (tmp_path / "planted.yaml").write_text(json.dumps(whole))
     monkeypatch.setattr(runs, "prepare", nothing)
     with_parameters = lambda built: built._method[0].update({"with": plain["method"][0]["with"]})  # noqa: E731
@@ -221,7 +222,7 @@ def called(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("new_s", "code", "verdict"), [(0.02, 0, "PASS"), (0.04, 1, "FAIL")])
 def test_run_plays_every_variant_and_ends_with_the_verdict_of_the_comparison(called, new_s, code, verdict):
     made, order = called("--plain", new_s=new_s)
-    assert order == ["old", "new"]
+    assert order == ["old", "new", "new", "old", "old", "new"]
     assert made.exit_code == code
     assert f"{verdict}  The planted recording" in made.output
     assert "no_worse_than(candidate=new, baseline=old" in made.output
@@ -239,7 +240,7 @@ def test_run_prints_the_comparison_as_json(called, tmp_path):
 def test_every_run_of_a_comparison_ends_its_json_lines_with_its_own_verdict(called):
     made, _ = called("--json-lines")
     said = [json.loads(line) for line in made.stdout.splitlines()]
-    assert [each["verdict"] for each in said if each["event"] == "judged"] == ["PASS", "PASS"]
+    assert [each["verdict"] for each in said if each["event"] == "judged"] == ["PASS"] * 6
 
 
 def test_one_variant_is_run_and_judged_by_itself(called, tmp_path):

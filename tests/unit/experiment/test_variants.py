@@ -87,6 +87,11 @@ def test_a_recording_of_the_whole_keeps_the_comparisons(path):
     assert "at_least_as_quick" not in variant_of(given, "old").hypotheses["hypotheses"]
 
 
+def test_each_variant_runs_three_times_where_nothing_else_is_written(path):
+    path.write_text(TEXT.replace("rounds: 2\n", ""))
+    assert load_experiment(path).rounds == 3
+
+
 def test_a_variant_that_is_not_there_is_named_with_the_near_ones(path):
     with pytest.raises(UnknownNameError, match=r"old-or-new has no variant 'odl': did you mean old\?"):
         variant_of(resolve(path), "odl")
