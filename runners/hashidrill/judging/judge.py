@@ -192,7 +192,6 @@ class _Case:
         if finding is Finding.INVALID:
             return finding, text, figures, []
         why, spoilt_by = "", []
-        known = expectation.known_issue
         explained = known is not None and in_view_of(known, finding, text, figures)[0] is Finding.KNOWN
         if self.invalid and found.needs_valid_run:
             why = f"the run is INVALID: {self.invalid[0]}"
