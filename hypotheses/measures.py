@@ -1,6 +1,15 @@
-"""Did a countermeasure help? For incidents that are replayed step by step."""
+"""Did a countermeasure help? For incidents that are replayed step by step.
+
+What stays sick and what makes no difference are two things: help may not be enough. So the p50 after a step is compared
+with the limit, and with the p50 before it as a ratio. The ratio has a range, from the fastest to the slowest fifth of
+what is judged on each side: a claim that the range does not bear out is INVALID.
+"""
 
 from dataclasses import dataclass
+from itertools import pairwise
+from math import inf, isinf
+
+import numpy as np
 
 from hashidrill import measure
 from hashidrill.errors import HypothesisInvalidError
@@ -8,9 +17,11 @@ from hashidrill.hypothesis import Held, hypothesis, require
 from hashidrill.measure import SECOND, in_force, in_full_force, seconds, served_s, settled, when
 from hashidrill.recording.marks import MarkWindow
 from hashidrill.recording.reader import FaultWindow, Recording
-from hashidrill.units import Duration
+from hashidrill.units import Duration, Percent
 
 ROBLOX_NORMAL = Duration("300ms")
+_PARTS, _FEWEST_PARTS = 5, 3
+"""The p50 of a load is outside of what five parts of its time have in 1 of 16 cases, if the parts are independent."""
 
 
 @hypothesis
@@ -33,8 +44,38 @@ def helps(
     several steps together are the measure. If the load was not sick before, nothing could help: INVALID. `p50_below` is
     the normal p50 of Consul KV that Roblox published.
     """
-    seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
-    return _helped(recording, fault, seen, p50_below, expected=True)
+    seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
+    if seen.after.p50_s >= p50_below:
+        what = f"helped {load}, but not enough" if seen.change.high < 1 else f"did not help {load}"
+        require(False, f"{fault} {what}: {seen.told(recording)}; expected under {p50_below}", **seen.figures)
+    if not seen.change.high < 1:
+        raise HypothesisInvalidError(f"cannot tell whether {fault} helped: {seen.told(recording)}")
+    return Held(f"{fault} helped {load}: {seen.told()}", **seen.figures)
+
+
+@hypothesis
+def stays_sick(
+    recording: Recording,
+    *,
+    load: str,
+    fault: str,
+    p50_below: Duration = ROBLOX_NORMAL,
+    over: Duration = Duration("3s"),
+    after: Duration | None = None,
+    since: str | None = None,
+) -> Held:
+    """A sick load stays sick while this measure is in force: whether or not it helped, it was not enough.
+
+    Judged like `helps`, but here the p50 at the end is still `p50_below` or more. The text says what else was shown:
+    faster, slower, or no difference.
+    """
+    seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
+    require(
+        seen.after.p50_s >= p50_below,
+        f"{load} did not stay sick under {fault}: {seen.told(recording)}; expected it to stay over {p50_below}",
+        **seen.figures,
+    )
+    return Held(f"{load} stayed sick under {fault}: {seen.told()}", **seen.figures)
 
 
 @hypothesis
@@ -47,13 +88,25 @@ def does_not_help(
     over: Duration = Duration("3s"),
     after: Duration | None = None,
     since: str | None = None,
+    by: Percent = Percent("50%"),
 ) -> Held:
-    """A sick load stays sick while this measure is in force: it was tried and did not help.
+    """A sick load stays as sick while this measure is in force: it was tried and made no difference.
 
-    Judged like `helps`, but here the p50 at the end is still `p50_below` or more.
+    Judged like `helps`, but here the p50 at the end is still `p50_below` or more, and not faster than before by `by` or
+    more (with 50 %: one and a half times). Help that was not enough breaks it: `stays_sick` allows that. INVALID if the
+    range of the ratio does not tell.
     """
-    seen = _around(recording, load, fault, over, judged_after_s=after, since=since)
-    return _helped(recording, fault, seen, p50_below, expected=False)
+    seen = _sick(_around(recording, load, fault, over, judged_after_s=after, since=since), p50_below)
+    wanted = f"expected it to stay over {p50_below}, and not faster by {by}"
+    told = seen.told(recording)
+    require(seen.after.p50_s >= p50_below, f"{fault} did help {load}: {told}; {wanted}", **seen.figures)
+    require(seen.change.high > 1 / (1 + by), f"{fault} helped {load}, but not enough: {told}; {wanted}", **seen.figures)
+    if seen.change.low <= 1 / (1 + by):
+        raise HypothesisInvalidError(
+            f"cannot tell whether {fault} helped: {told}; what stays sick anyway is `stays_sick`, and a longer `over`"
+            " makes the range narrower"
+        )
+    return Held(f"{fault} did not help {load}: {seen.told()}", **seen.figures)
 
 
 @hypothesis
@@ -70,14 +123,45 @@ def makes_sick(
     Judged like `helps`, the other way round. If the load was sick before, this proves nothing: INVALID.
     """
     seen = _around(recording, load, fault, over)
-    if not seen.before_s < p50_below:
+    if not seen.before.p50_s < p50_below:
         raise HypothesisInvalidError(
-            f"{load} was already slow before {fault} began (p50 {seconds(seen.before_s)}), so {fault} need not be the"
-            " cause"
+            f"{load} was already slow before {fault} began (p50 {seconds(seen.before.p50_s)}), so {fault} need not be"
+            " the cause"
         )
-    sick = seen.after_s >= p50_below
-    held, broken = f"{fault} made {load} slow", f"{fault} did not make {load} slow"
-    return _judged(recording, seen, ok=sick, held=held, broken=broken, wanted=f"over {p50_below}")
+    if seen.after.p50_s < p50_below:
+        what = f"made {load} slower, but not slow" if seen.change.low > 1 else f"did not make {load} slow"
+        require(False, f"{fault} {what}: {seen.told(recording)}; expected over {p50_below}", **seen.figures)
+    if not seen.change.low > 1:
+        raise HypothesisInvalidError(f"cannot tell whether {fault} made {load} slow: {seen.told(recording)}")
+    return Held(f"{fault} made {load} slow: {seen.told()}", **seen.figures)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The p50 of a load over some time, and the lowest and highest of the parts of it."""
+
+    p50_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The p50 after a step over the one before it, and its range."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """`8.4 times faster (6.1 to 11)`."""
+        if self.low <= 1 <= self.high:
+            return f"no difference shown ({self.ratio:.3g} times, {self.low:.3g} to {self.high:.3g})"
+        if isinf(self.ratio) or not self.ratio:
+            return "most operations fail now" if self.ratio else "most operations failed before it"
+        if self.high < 1:
+            return f"{_over(1, self.ratio):.3g} times faster ({_over(1, self.high):.3g} to {_over(1, self.low):.3g})"
+        return f"{self.ratio:.3g} times slower ({self.low:.3g} to {self.high:.3g})"
 
 
 @dataclass(frozen=True)
@@ -86,36 +170,48 @@ class _Around:
 
     load: str
     begin: str
-    before_s: float
-    after_s: float
+    before: _Level
+    after: _Level
     end_ns: int
     where: str
 
     @property
+    def change(self) -> _Change:
+        before, after = self.before, self.after
+        return _Change(
+            _over(after.p50_s, before.p50_s), _over(after.low_s, before.high_s), _over(after.high_s, before.low_s)
+        )
+
+    @property
     def figures(self) -> dict[str, float]:
-        return {"p50_before_s": self.before_s, "p50_after_s": self.after_s}
+        change = self.change
+        return {
+            "p50_before_s": self.before.p50_s, "p50_after_s": self.after.p50_s,
+            "ratio": change.ratio, "ratio_low": change.low, "ratio_high": change.high,
+        }  # fmt: skip
+
+    def told(self, recording: Recording | None = None) -> str:
+        """What was measured, and what that shows; with a recording, when."""
+        at = "" if recording is None else f" ({when(recording, self.end_ns)})"
+        before, after = seconds(self.before.p50_s), seconds(self.after.p50_s)
+        return f"p50 {before} before it, {after} {self.where}{at}: {self.change}"
 
 
-def _helped(recording: Recording, fault: str, seen: _Around, limit: Duration, *, expected: bool) -> Held:
-    """Whether the load was sick before and well at the end, or, where that is `expected` not to be, sick still."""
-    if seen.before_s < limit:
+def _sick(seen: _Around, limit: Duration) -> _Around:
+    """Raises HypothesisInvalidError for a load that was well before the step."""
+    if seen.before.p50_s < limit:
         raise HypothesisInvalidError(
-            f"{seen.load} was not slow before {seen.begin} began (p50 {seconds(seen.before_s)}), so there was"
+            f"{seen.load} was not slow before {seen.begin} began (p50 {seconds(seen.before.p50_s)}), so there was"
             " nothing to help"
         )
-    not_helped = f"{fault} did not help {seen.load}"
-    if expected:
-        helped, wanted = f"{fault} helped {seen.load}", f"under {limit}"
-        return _judged(recording, seen, ok=seen.after_s < limit, held=helped, broken=not_helped, wanted=wanted)
-    helped, wanted = f"{fault} did help {seen.load}", f"it to stay over {limit}"
-    return _judged(recording, seen, ok=seen.after_s >= limit, held=not_helped, broken=helped, wanted=wanted)
+    return seen
 
 
-def _judged(recording: Recording, seen: _Around, *, ok: bool, held: str, broken: str, wanted: str) -> Held:
-    """`held` and `broken` say what the step did; the p50 before and after it is appended."""
-    measured = f"p50 {seconds(seen.before_s)} before it, {seconds(seen.after_s)} {seen.where}"
-    require(ok, f"{broken}: {measured} ({when(recording, seen.end_ns)}); expected {wanted}", **seen.figures)
-    return Held(f"{held}: {measured}", **seen.figures)
+def _over(one_s: float, other_s: float) -> float:
+    """A ratio; of two that never came, 1."""
+    if isinf(one_s) or isinf(other_s):
+        return 1.0 if one_s == other_s else one_s if isinf(one_s) else 0.0
+    return one_s / other_s if other_s else inf
 
 
 def _around(
@@ -142,8 +238,8 @@ def _around(
     where = "at its end"
     if judged_after_s is not None:
         end_ns, where = start_ns + wanted_ns, f"{seconds(judged_after_s)} into it"
-    before = _p50_s(recording, load, intended_ns - over_ns, intended_ns, f"before {since or fault}")
-    after = _p50_s(recording, load, end_ns - over_ns, end_ns, f"at the end of {fault}")
+    before = _level(recording, load, intended_ns - over_ns, intended_ns, f"before {since or fault}")
+    after = _level(recording, load, end_ns - over_ns, end_ns, f"at the end of {fault}")
     return _Around(load, since or fault, before, after, end_ns, where)
 
 
@@ -151,8 +247,17 @@ def _began_ns(window: FaultWindow | MarkWindow) -> int:
     return window.intent_ns if isinstance(window, FaultWindow) else window.begin_ns
 
 
-def _p50_s(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> float:
+def _level(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> _Level:
+    """Raises HypothesisInvalidError where too little was due to say how much it varies."""
     due = settled(recording, recording.operations(load).between(start_ns, end_ns))
     if not len(due):
         raise HypothesisInvalidError(f"no operation of {load} was due {where}, so there is nothing to judge")
-    return measure.percentile(served_s(due), 50)
+    edges = np.linspace(start_ns, end_ns, _PARTS + 1).astype(np.int64)
+    parts = [due.between(int(begin), int(end)) for begin, end in pairwise(edges)]
+    p50s = [measure.percentile(served_s(part), 50) for part in parts if len(part)]
+    if len(p50s) < _FEWEST_PARTS:
+        raise HypothesisInvalidError(
+            f"only {len(due)} operations of {load} were due {where}: too few to say how much they vary; raise its rate,"
+            " or judge a longer `over`"
+        )
+    return _Level(measure.percentile(served_s(due), 50), min(p50s), max(p50s))

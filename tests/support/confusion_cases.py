@@ -1059,6 +1059,21 @@ def not_in_vain(path):
     return measured(path, lambda t: 2.0 if t < 16 else 0.02)
 
 
+@case("does_not_help", LIE, "sick before and at its end, and eight times faster")
+def not_enough(path):
+    return measured(path, lambda t: 5.35 if t < 16 else 0.634)
+
+
+@case("stays_sick", TRUTH, "sick before and at its end, and eight times faster")
+def still_sick(path):
+    return not_enough(path)
+
+
+@case("stays_sick", LIE, "sick before, well at its end")
+def not_sick_any_more(path):
+    return not_in_vain(path)
+
+
 @case("makes_sick", TRUTH, "well before, sick at its end")
 def sickened(path):
     return measured(path, lambda t: 0.02 if t < 16 else 2.0)
