@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from hashidrill import measure
+from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
 from hashidrill.hypothesis import Broken, Held, hypothesis, room
 from hashidrill.loads.attempts import SUFFIX, from_operations
@@ -135,7 +136,7 @@ def retry_budget(
 @hypothesis
 def no_storm(recording: Recording, *, client: str, capacity: Rate, window: Duration = Duration("1s")) -> Held:
     """Retries never push attempts above the upstream's capacity, in any window."""
-    attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
+    attempts, operations = _load(recording, client + SUFFIX), _reported(recording, client)
     return _answer(
         pressure.no_storm(
             _ANY, attempts.start_ns, operations.intended_ns, capacity_per_s=capacity, window_s=window
@@ -171,7 +172,7 @@ def recovers(
 @hypothesis
 def circuit_breaks(recording: Recording, *, client: str, fault: str | None = None) -> Held:
     """In the second half of a fault the client sends at most one attempt per five operations."""
-    attempts, operations = _load(recording, client + SUFFIX), _load(recording, client)
+    attempts, operations = _load(recording, client + SUFFIX), _reported(recording, client)
     spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
     lasted_ns = min(start for start, _ in spans), max(end for _, end in spans)
     judged = pressure.circuit_breaks(
@@ -208,6 +209,21 @@ def _load(recording: Recording, name: str) -> Operations:
     return recording.operations(name)
 
 
+def _reported(recording: Recording, client: str) -> Operations:
+    """The client's operations. Raises HypothesisInvalidError where it went silent: it has not retried then, or hangs
+    in an attempt that it does not report.
+    """
+    operations = _load(recording, client)
+    missing = sum(reason == Reason.UNREPORTED for reason in operations.reasons)
+    if missing:
+        first = operations.reasons.index(Reason.UNREPORTED)
+        raise HypothesisInvalidError(
+            f"client {client} went silent {measure.when(recording, int(operations.intended_ns[first]))}:"
+            f" {operations.errors[first]}; about {missing} operations are missing, so nothing shows how it retries"
+        )
+    return operations
+
+
 def _attempts(recording: Recording, client: str) -> list[Attempt]:
     """All attempts; one that failed by itself has its status, or `no-reply`, as its fault."""
     return [_named(each) for each in from_operations(_load(recording, client + SUFFIX))]
@@ -230,7 +246,7 @@ def _runs(recording: Recording, client: str) -> list[Run]:
     HypothesisInvalidError when operations overlap and attempts do not name theirs. What an operation sends without any
     fault is known by one that had none, of a usual length.
     """
-    operations, attempts = _load(recording, client), _attempts(recording, client)
+    operations, attempts = _reported(recording, client), _attempts(recording, client)
     by_key = {key: index for index, key in enumerate(operations.keys)}
     cut_off = (operations.outcome == "unknown") & (operations.end_ns >= measure.loads_end_ns(recording))
     mine: list[list[Attempt]] = [[] for _ in range(len(operations))]
@@ -275,7 +291,7 @@ def _faulted(recording: Recording, client: str, fault: str | None) -> Sequence[R
 
 def _during(recording: Recording, client: str, fault: str | None) -> tuple[Operations, Operations]:
     """The attempts made, and the operations due, while a fault was in force."""
-    operations = measure.during(recording, _load(recording, client), fault)
+    operations = measure.during(recording, _reported(recording, client), fault)
     attempts = _load(recording, client + SUFFIX)
     inside = np.zeros(len(attempts), np.bool_)
     for one in measure.windows(recording, fault):

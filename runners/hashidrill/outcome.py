@@ -26,6 +26,8 @@ class Reason(StrEnum):
     """Answered with something that does not answer this kind of operation."""
     SERVICE_ENDED = "service-ended"
     """A long-running client exited by itself; this is no operation of its own."""
+    UNREPORTED = "unreported"
+    """A long-running client went silent; in its steady state it would have reported this operation by then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,11 @@ class ClientSpec(Strict):
         default=None, description="Runs to start per second, however earlier ones end; each run is an operation"
     )
     service: bool = Field(default=False, description="Run it all the time, and restart it when it exits")
+    reports_every: Duration | None = Field(
+        default=None,
+        description="How long a service may report no operation; default: three times as long as in its steady state,"
+        " and at least 2s. What it does not report then counts as not acknowledged",
+    )
     timeout: Duration = Field(
         default=Duration("10s"), description="Kill a run that takes longer; its outcome is unknown"
     )
@@ -204,6 +209,8 @@ class ClientSpec(Strict):
             )
         if self.timeout <= 0:
             raise ValueError("the timeout must be longer than 0s")
+        if self.reports_every is not None and (not self.service or self.reports_every <= 0):
+            raise ValueError("reports_every: only a service takes this, and it must be longer than 0s")
         fields = type(self).model_fields
         extra = [name for name in ("timeout", "at_once", "profile") if getattr(self, name) != fields[name].default]
         if self.service and extra:

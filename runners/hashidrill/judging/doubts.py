@@ -1,12 +1,16 @@
 """Seconds of a run that were not measured validly: everything judged from them is INVALID, the rest of the run stands.
 
-Causes: a generator that fell behind, a load that stopped, a silent probe, a fault whose effect vanished before its
-revert, a machine that other work kept busy.
+Causes: a generator that fell behind, a load that offered nothing, a silent probe, a fault whose effect vanished before
+its revert, a machine that other work kept busy.
+
+What the experiment promises to do is a condition of its validity: a load that offers nothing, although the experiment
+asks for it, puts in doubt whatever was measured meanwhile, whether or not it was read (`Doubt.promise`). An operation
+that fails is an offer; so is one that waits for the datacenter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -19,13 +23,14 @@ from hashidrill.experiment.model import ATTEMPTS, ClientSpec
 from hashidrill.judging.machine import SUSTAINED_S, machine_use, runs_of
 from hashidrill.loads.schedule import OVERLOADED
 from hashidrill.measure import SECOND
+from hashidrill.recording.silence import NOT_ITS_OWN, silences
 from hashidrill.service import SILENT_S, Sampled
 from hashidrill.units import Duration, Rate
 
 if TYPE_CHECKING:
     from hashidrill.experiment.model import Experiment, LoadSpec
     from hashidrill.judging.traced import Read
-    from hashidrill.recording.reader import Floats, Int64s, Operations, Recording
+    from hashidrill.recording.reader import Bools, Floats, Int64s, Operations, Recording
 
 LATE_S = 0.05
 LATE_SHARE_MAX = 0.10
@@ -35,6 +40,7 @@ SATURATED_CORES = 0.9
 SHED = "operations that could not be started"
 """What such doubts are about: too many were waiting for the product already, or the generator was too slow."""
 _FEWEST_DUE = 5
+_MOST = 0.5
 _FOREVER_NS = 2**62
 _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
 _OF_HOSTS = (
@@ -57,7 +63,9 @@ class Doubt:
     """What was not measured validly: loads and signals by name (None: anything), on one host or all, and when.
 
     A load's name includes its own signals. `late_only`: results are right, but times may be the generator's own.
-    `broken_only`: it may explain why something broke; what held in spite of it, held.
+    `broken_only`: it may explain why something broke; what held in spite of it, held. `held_only`: the other way round.
+    `promise`: what `of` names was asked for and did not happen, so that everything measured then is in doubt.
+    `unless_read`: but for what is judged from `of` itself, which shows it; and for all if any expectation reads it.
     """
 
     reason: str
@@ -67,6 +75,9 @@ class Doubt:
     host: str | None = None
     late_only: bool = False
     broken_only: bool = False
+    held_only: bool = False
+    promise: bool = False
+    unless_read: bool = False
     about: str = ""
     """Doubts about one thing are told together, however often it happened; those that say nothing, by their reason."""
     among: str = ""
@@ -74,15 +85,25 @@ class Doubt:
 
     def touches(self, read: Read) -> bool:
         """Is any of what was read in doubt?"""
-        if self.of is not None and read.of is not None and not self._names(read.of):
+        if self.promise:
+            if self.unless_read and read.of is not None and self.names(read.of):
+                return False
+        elif read.of is not None and not self.names(read.of):
             return False
         if self.host is not None and read.host is not None and self.host != read.host:
             return False
         return read.overlaps(self.start_ns, self.end_ns)
 
-    def _names(self, name: str) -> bool:
-        assert self.of is not None
-        return name in self.of or any(name.startswith(f"{load}.") for load in self.of)
+    def settled_by(self, reads_of_all: Iterable[Sequence[Read]]) -> bool:
+        """Does an expectation read what it is about, and so judges it?"""
+        reads = (read for reads in reads_of_all for read in reads)
+        return self.unless_read and any(
+            read.of is not None and self.names(read.of) and read.overlaps(self.start_ns, self.end_ns) for read in reads
+        )
+
+    def names(self, name: str) -> bool:
+        """Is it about that load or signal?"""
+        return self.of is None or name in self.of or any(name.startswith(f"{load}.") for load in self.of)
 
     def span(self, recording: Recording) -> str:
         """For a person: `from 12.0s to 22.0s into the method`."""
@@ -97,7 +118,7 @@ def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
     """All doubts, in order of time. The run must have reached its method."""
     found = [
         *generator_doubts(recording, experiment),
-        *_stopped_loads(recording, experiment),
+        *_broken_promises(recording, experiment),
         *_silent_probes(recording),
         *_faded_faults(recording),
         *_starved_machine(recording),
@@ -151,12 +172,12 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
     the tightest published SLO for KV latency (300 ms; Roblox, 2021). Too many means 10 % of the whole run, or over half
     for three seconds in a row: the median over some seconds is then the generator's own.
     """
-    refused = np.array([reason == Reason.OVERLOADED for reason in ops.reasons], np.bool_)
+    refused = _refused(ops)
     if refused.any():
         for start_ns, end_ns in _merged(ops.intended_ns[refused]):
             yield Doubt(
-                f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: {OVERLOADED};"
-                " lower its rate",
+                f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: {OVERLOADED}; it"
+                f" offered {measure.share(1 - float(refused.mean()))} of what the experiment asks for; lower its rate",
                 start_ns, end_ns, frozenset({load}), about=SHED,
             )  # fmt: skip
     start_ns, bins = _seconds(ops)
@@ -193,24 +214,29 @@ def _lateness(lag_s: Floats) -> tuple[float, float]:
     return float((lag_s > LATE_S).mean()), float(np.percentile(lag_s, 99))
 
 
-def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
-    """Where a load with a rate, and a level over 0 %, had nothing due; where the generator itself was silent.
+def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where a load offered nothing, although the experiment asks for it; where the generator itself was silent.
 
     Loads whose operations depend on events (watches, streams, views) are covered by the generator's own signs of life.
     """
     begin_ns, end_ns = _measured_span(recording)
     for name, spec in experiment.traffic.items():
-        rate = _rate_per_s(spec)
-        if rate is None or name not in recording.loads:
+        of = frozenset({name, f"{name}{ATTEMPTS}"})
+        if isinstance(spec, ClientSpec) and spec.service:
+            yield from _silent_service(recording, name, of, spec)
+        if name not in recording.loads:
             continue
-        for start_ns, stop_ns in _gaps(recording.operations(name).intended_ns, begin_ns, end_ns):
-            offered_s, full_s = _offered_s(recording, name, start_ns, stop_ns)
-            if offered_s > SILENT_S and full_s > _FEWEST_DUE / rate:
-                yield Doubt(
-                    f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s, although"
-                    f" the experiment asks for at least {Rate(rate)}",
-                    start_ns, stop_ns, frozenset({name, f"{name}{ATTEMPTS}"}),
-                )  # fmt: skip
+        ops = recording.operations(name)
+        yield from _unserved(recording, name, of, ops)
+        if (rate := _rate_per_s(spec)) is None:
+            continue
+        for start_ns, stop_ns, refused in _without_offer(recording, name, ops, (begin_ns, end_ns), rate):
+            but = f" (it refused all {refused} itself)" if refused else ""
+            yield Doubt(
+                f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s{but}, although"
+                f" the experiment asks for at least {Rate(rate)}",
+                start_ns, _spoilt_until(recording, name, start_ns, stop_ns), of, promise=True,
+            )  # fmt: skip
     if "generator.cpu" in recording.signals:
         for start_ns, stop_ns in _gaps(recording.series("generator.cpu").t_ns, begin_ns, end_ns):
             if stop_ns - start_ns > SILENT_S * SECOND:
@@ -218,6 +244,93 @@ def _stopped_loads(recording: Recording, experiment: Experiment) -> Iterator[Dou
                     f"the generator gave no sign of life for {(stop_ns - start_ns) / SECOND:.1f}s",
                     start_ns, stop_ns, _of_generator(experiment),
                 )  # fmt: skip
+
+
+def _without_offer(
+    recording: Recording, name: str, ops: Operations, span: tuple[int, int], rate: float
+) -> Iterator[tuple[int, int, int]]:
+    """Gaps in which the load started nothing although it was due, and how many operations it refused in each.
+
+    An operation that the generator refused was not started. But where others waited for the datacenter meanwhile, as
+    many as the load may have, these are the offer, and it is the datacenter that took no more.
+    """
+    refused = _refused(ops)
+    started, refusals = ops.picked(~refused), ops.picked(refused)
+    for start_ns, stop_ns in _gaps(started.intended_ns, *span):
+        offered_s, full_s = _offered_s(recording, name, start_ns, stop_ns)
+        if offered_s <= SILENT_S or full_s <= _FEWEST_DUE / rate:
+            continue
+        inside = len(refusals.between(start_ns, stop_ns))
+        if not inside or offered_s - _under_way_s(started, start_ns, stop_ns) > SILENT_S:
+            yield start_ns, stop_ns, inside
+
+
+def _under_way_s(ops: Operations, start_ns: int, end_ns: int) -> float:
+    """How many seconds of that time at least one of the operations was under way."""
+    inside = (ops.start_ns < end_ns) & (ops.end_ns > start_ns)
+    begins, ends = np.clip(ops.start_ns[inside], start_ns, end_ns), np.clip(ops.end_ns[inside], start_ns, end_ns)
+    order = np.argsort(begins)
+    until = np.maximum.accumulate(ends[order]) if len(order) else ends
+    covered = until - np.maximum(begins[order], np.concatenate([[start_ns], until[:-1]])) if len(order) else until
+    return float(np.clip(covered, 0, None).sum()) / SECOND
+
+
+def _refused(ops: Operations) -> Bools:
+    return np.array([reason == Reason.OVERLOADED for reason in ops.reasons], np.bool_)
+
+
+def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) -> int:
+    """To the end of the run where the load was missing in most of the method: what follows recovers from less."""
+    begin_ns, end_ns = measure.method(recording)
+    asked_s, _ = _offered_s(recording, name, begin_ns, end_ns)
+    inside = max(start_ns, begin_ns), min(stop_ns, end_ns)
+    missing_s = _offered_s(recording, name, *inside)[0] if inside[0] < inside[1] else 0.0
+    return _FOREVER_NS if missing_s > asked_s * _MOST else stop_ns
+
+
+def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operations) -> Iterator[Doubt]:
+    """Where no operation of a load succeeded any more, and no fault explains that: none was in force any more.
+
+    What fails while a fault is in force is what the fault did. An expectation on the load itself judges the rest.
+    """
+    if not (ok := ops.end_ns[ops.ok]).size:
+        return  # then the whole run is INVALID
+    end_ns = measure.loads_end_ns(recording)
+    since_ns = max(int(ok.max()), measure.method(recording)[0])
+    free = list(_without_fault(recording, since_ns, end_ns))
+    due = measure.settled(recording, ops.within(free))
+    if len(due) >= _FEWEST_DUE and sum(stop_ns - start_ns for start_ns, stop_ns in free) > SILENT_S * SECOND:
+        error = next((each for each in reversed(due.errors) if each), "no error was recorded")
+        yield Doubt(
+            f"load {name} had no successful operation in the last {(end_ns - since_ns) / SECOND:.1f}s, also while no"
+            f" fault was in force ({len(due)} operations), and no expectation reads it; the last error: {error}",
+            since_ns, _FOREVER_NS, of, held_only=True, promise=True, unless_read=True,
+        )  # fmt: skip
+
+
+def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: ClientSpec) -> Iterator[Doubt]:
+    """Where one that reports no operations of its own sent nothing: its attempts are all that is known of it."""
+    if f"{name}{ATTEMPTS}" not in recording.loads or "steady" not in recording.phases:
+        return
+    if name in recording.loads and any(reason not in NOT_ITS_OWN for reason in recording.operations(name).reasons):
+        return  # what it did not report counts as not acknowledged
+    for start_ns, stop_ns in silences(recording.operations(f"{name}{ATTEMPTS}"), recording.phases, spec.reports_every):
+        yield Doubt(
+            f"client {name} sent nothing for {(stop_ns - start_ns) / SECOND:.1f}s, and reports no operations: whether"
+            " it hung is unknown",
+            start_ns, stop_ns, of, promise=True,
+        )  # fmt: skip
+
+
+def _without_fault(recording: Recording, start_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
+    """The time between these moments in which no fault was being applied or in force."""
+    windows = [each for each in recording.faults if each.kind != measure.NO_FAULT]
+    for begin_ns, stop_ns in sorted((each.intent_ns, measure.in_force(recording, each)[1]) for each in windows):
+        if start_ns < min(begin_ns, end_ns):
+            yield start_ns, min(begin_ns, end_ns)
+        start_ns = max(start_ns, stop_ns)
+    if start_ns < end_ns:
+        yield start_ns, end_ns
 
 
 def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +91,10 @@ def _unjudged(expectation: Expectation, why: str) -> Judgement:
 
 def _judged(recording: Recording, experiment: Experiment, validity: Validity) -> RunVerdict:
     invalid, doubtful = list(validity.invalid), validity.doubts
-    case = _Case(recording, invalid, doubtful)
-    judged = [case.judge(expectation) for expectation in experiment.expect]
+    case = _Case(recording, invalid)
+    found = [(expectation, case.find(expectation)) for expectation in experiment.expect]
+    doubtful = [doubt for doubt in doubtful if not doubt.settled_by(each.reads for _, each in found)]
+    judged = [case.judge(*each, doubtful) for each in found]
     if not judged:
         invalid.append("there is nothing to check: the experiment has no `expect`")
     judgements = [judgement for judgement, _ in judged]
@@ -115,7 +117,10 @@ def judge_question(recording: Recording, question: Callable[[Recording], Held], 
     """
     validity = Validity.of(recording)
     asked = hypothesis.Hypothesis(name, question, _NoParameters, "", Path(__file__), 0)
-    finding, text, _, _ = _Case(recording, validity.invalid, validity.doubts).found(asked, {})
+    case = _Case(recording, validity.invalid)
+    found = case.check(asked, {})
+    doubtful = [doubt for doubt in validity.doubts if not doubt.settled_by([found.reads])]
+    finding, text, _ = case.in_doubt(found, doubtful)
     return finding, text
 
 
@@ -157,59 +162,77 @@ def read_verdict(path: Path) -> RunVerdict:
 
 
 @dataclass(frozen=True)
+class _Found:
+    """What a hypothesis found, before any doubt. `by` and `reads`: none for what could not be judged anyway."""
+
+    finding: Finding
+    text: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    by: hypothesis.Hypothesis | None = None
+    reads: Sequence[Read] = ()
+
+
+@dataclass(frozen=True)
 class _Case:
     """What every expectation of a run is judged with."""
 
     recording: Recording
     invalid: Sequence[str]
-    doubts: Sequence[Doubt]
 
-    def judge(self, expectation: Expectation) -> tuple[Judgement, list[Doubt]]:
-        """The judgement, and the doubts that spoiled it."""
-        finding, text, figures, spoilt_by = self._find(expectation)
-        known = expectation.known_issue
-        if known is not None:
-            finding, text = in_view_of(known, finding, text, figures)
-        issue = None if known is None else known.issue
-        return Judgement(expectation.title, expectation.hypothesis, finding, text, figures, issue), spoilt_by
-
-    def _find(self, expectation: Expectation) -> tuple[Finding, str, Mapping[str, Any], list[Doubt]]:
+    def find(self, expectation: Expectation) -> _Found:
         try:
             found = hypothesis.get(expectation.hypothesis)
         except HashidrillError as error:
-            return Finding.INVALID, str(error), {}, []
-        return self.found(found, expectation.params, expectation.known_issue)
+            return _Found(Finding.INVALID, str(error))
+        return self.check(found, expectation.params)
 
-    def found(
-        self, found: hypothesis.Hypothesis, params: Mapping[str, Any], known: KnownIssue | None = None
-    ) -> tuple[Finding, str, Mapping[str, Any], list[Doubt]]:
-        """What a hypothesis says, or INVALID where the run or what it read is in doubt; and the doubts behind that."""
+    def check(self, found: hypothesis.Hypothesis, params: Mapping[str, Any]) -> _Found:
+        """What a hypothesis says, whatever is in doubt."""
         if "method" not in self.recording.phases:
             why = self.invalid[0] if self.invalid else "the run never reached its method"
-            return Finding.INVALID, f"{NOT_JUDGED}{why}", {}, []
+            return _Found(Finding.INVALID, f"{NOT_JUDGED}{why}")
         traced = TracedRecording(self.recording)
         finding, text, figures = _check(found, traced, params)
         if finding is Finding.INVALID:
-            return finding, text, figures, []
+            return _Found(finding, text, figures)
+        return _Found(finding, text, figures, found, traced.reads)
+
+    def judge(self, expectation: Expectation, found: _Found, doubts: Sequence[Doubt]) -> tuple[Judgement, list[Doubt]]:
+        """The judgement, and the doubts that spoiled it."""
+        known = expectation.known_issue
+        finding, text, spoilt_by = self.in_doubt(found, doubts, known)
+        if known is not None:
+            finding, text = in_view_of(known, finding, text, found.figures)
+        issue = None if known is None else known.issue
+        return Judgement(expectation.title, expectation.hypothesis, finding, text, found.figures, issue), spoilt_by
+
+    def in_doubt(
+        self, found: _Found, doubts: Sequence[Doubt], known: KnownIssue | None = None
+    ) -> tuple[Finding, str, list[Doubt]]:
+        """What was found, or INVALID where the run or what it read is in doubt; and the doubts behind that."""
+        if found.by is None:
+            return found.finding, found.text, []
         why, spoilt_by = "", []
-        explained = known is not None and in_view_of(known, finding, text, figures)[0] is Finding.KNOWN
-        if self.invalid and found.needs_valid_run:
+        explained = (
+            known is not None and in_view_of(known, found.finding, found.text, found.figures)[0] is Finding.KNOWN
+        )
+        if self.invalid and found.by.needs_valid_run:
             why = f"the run is INVALID: {self.invalid[0]}"
         else:
             # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
-            doubts = [doubt for doubt in self.doubts if not (doubt.broken_only and explained)]
-            spoilt_by = [doubt for doubt in doubts if _spoils(doubt, traced.reads, found, finding)]
+            doubts = [doubt for doubt in doubts if not (doubt.broken_only and explained)]
+            spoilt_by = [doubt for doubt in doubts if _spoils(doubt, found.reads, found.by, found.finding)]
             if spoilt_by:
                 first = spoilt_by[0]
                 why = f"it relies on seconds without a valid measurement: {first.reason} ({first.span(self.recording)})"
                 if first.broken_only:
                     why += "; run it again when the machine is quieter"
-        if not why and (explained or finding is Finding.HELD) and (failed := unseen(self.recording, traced.reads)):
+        held = explained or found.finding is Finding.HELD
+        if not why and held and (failed := unseen(self.recording, found.reads)):
             why = f"it relies on looks that did not succeed: {failed}"
         if not why:
-            return finding, text, figures, []
-        text = f"{why}\n(measured anyway: {finding}: {text})"
-        return Finding.INVALID, text, figures, spoilt_by
+            return found.finding, found.text, []
+        return Finding.INVALID, f"{why}\n(measured anyway: {found.finding}: {found.text})", spoilt_by
 
 
 def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
@@ -235,7 +258,7 @@ def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, f
     A hypothesis that is judged in INVALID runs too stays broken once it is broken. One that does not depend on times
     is not affected by a late generator or a busy machine. What held on a busy machine, held.
     """
-    if doubt.broken_only and finding is not Finding.BROKEN:
+    if (doubt.broken_only and finding is not Finding.BROKEN) or (doubt.held_only and finding is Finding.BROKEN):
         return False
     if (finding is Finding.BROKEN and not found.needs_valid_run) or (doubt.late_only and not found.timed):
         return False
@@ -302,7 +325,7 @@ def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence
         )
         span = recording.phases.get("method", (0, 0))
         read = Read(watched, None, (span,))
-        silent = [d for d in doubtful if d.of is not None and not d.late_only and d.touches(read)]
+        silent = [d for d in doubtful if d.of and d.names(watched) and not d.late_only and d.touches(read)]
         why = f"{silent[0].reason} ({silent[0].span(recording)})" if silent else ""
         if not why and "method" in recording.phases and guardrail.source not in experiment.measured:
             why = blind(recording, watched, span)

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill import measure
-from hashidrill.abc import Reason
 from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment.model import ATTEMPTS, Mark
+from hashidrill.experiment.model import ATTEMPTS, Mark, Step
 from hashidrill.judging.doubts import Doubt, doubts, generator_doubts, readable
 from hashidrill.recording.seal import damage
+from hashidrill.recording.silence import NOT_ITS_OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hashidrill.experiment.model import ClientSpec, Experiment
+    from hashidrill.recording.marks import MarkWindow
     from hashidrill.recording.reader import FaultWindow, Recording
 
 _OUTCOMES = {
@@ -32,6 +33,8 @@ _OUTCOMES = {
     "fault": "a fault could not be put in force",
     "revert": "a fault could not be reverted",
 }
+_WHOLE = 0.8
+"""A step that lasted for this share of its time happened as written: agents that take turns, and clocks, cost some."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def invalid_reasons(recording: Recording, experiment: Experiment) -> Iterator[st
     yield from _fault_reasons(recording, experiment)
     if outcome == "complete":
         yield from _steps_left_out(recording, experiment)
+        yield from _steps_cut_short(recording, experiment)
     for load in experiment.load:
         yield from _load_reasons(recording, load)
     for name, client in experiment.clients.items():
@@ -133,6 +137,23 @@ def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[st
             yield f"the run never carried out step {index + 1} of the method ({step.fault} on {step.on})"
 
 
+def _steps_cut_short(recording: Recording, experiment: Experiment) -> Iterator[str]:
+    """Faults and marks that ended well before their time. A fault that follows a role ends where the role moves on."""
+    proven = [window for window in recording.faults if window.proven]
+    windows: list[FaultWindow | MarkWindow] = [*proven, *recording.marks]
+    for window in windows:
+        step = experiment.method[window.step] if 0 <= window.step < len(experiment.method) else None
+        if step is None or (isinstance(step, Step) and step.follow):
+            continue
+        start_ns, end_ns = measure.in_force(recording, window)
+        lasted_s = (end_ns - start_ns) / measure.SECOND
+        if lasted_s < _WHOLE * step.for_:
+            yield (
+                f"{measure.named(recording, window)} was in force for {measure.seconds(lasted_s)}, although step"
+                f" {window.step + 1} of the method says {step.for_}"
+            )
+
+
 def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
     try:
         ops = recording.operations(load)
@@ -165,6 +186,6 @@ def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iter
     if client not in recording.loads:
         return
     ops = recording.operations(client)
-    reported = measure.pick(ops, np.array([reason != Reason.SERVICE_ENDED for reason in ops.reasons], np.bool_))
+    reported = measure.pick(ops, np.array([reason not in NOT_ITS_OWN for reason in ops.reasons], np.bool_))
     if len(reported) and not reported.ok.any():
         yield f"client {client} reported no successful operation out of {len(reported)}"

@@ -86,6 +86,24 @@ class Operations:
             self.intended_ns[at], self.start_ns[at], self.end_ns[at], self.outcome[at], self.status[at], *picked
         )
 
+    def merged(self, other: Operations) -> Operations:
+        """The operations of both, in order of their intended start."""
+        order = np.argsort(np.concatenate([self.intended_ns, other.intended_ns]), kind="stable")
+
+        def texts(one: list[Any], more: list[Any]) -> list[Any]:
+            both = [*one, *more]
+            return [both[at] for at in order] if len(both) == len(order) else []
+
+        return Operations(
+            np.concatenate([self.intended_ns, other.intended_ns])[order],
+            np.concatenate([self.start_ns, other.start_ns])[order],
+            np.concatenate([self.end_ns, other.end_ns])[order],
+            np.concatenate([self.outcome, other.outcome])[order],
+            np.concatenate([self.status, other.status])[order],
+            texts(self.keys, other.keys), texts(self.values, other.values), texts(self.errors, other.errors),
+            texts(self.reasons, other.reasons), texts(self.details, other.details),
+        )  # fmt: skip
+
     def error_share(self) -> float:
         """Share of operations that were not ok, 0 to 1; NaN when there are none."""
         return float(1 - self.ok.mean()) if len(self) else float("nan")

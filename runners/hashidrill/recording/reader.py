@@ -26,8 +26,8 @@ import numpy as np
 
 from hashidrill import __version__
 from hashidrill.abc import Detail
-from hashidrill.errors import ExperimentError, HypothesisInvalidError, RecordingError
-from hashidrill.recording import details, old_formats
+from hashidrill.errors import ExperimentError, HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.recording import details, old_formats, silence
 from hashidrill.recording.columns import IMPLAUSIBLE, Bools, Floats, Int64s, Operations, Series
 from hashidrill.recording.journal import LONGEST_NS, Entry, is_whole, read_journal
 from hashidrill.recording.marks import MarkWindow, marks_of
@@ -238,9 +238,10 @@ class Recording:
         """All operations of a load. Raises HypothesisInvalidError when there are none.
 
         `unknown`: for a load that watches, what it means here that its looks failed (see `series`).
+        Those that a service should have reported and did not are among them (hashidrill.recording.silence).
         """
         if load not in self._operations:
-            self._operations[load] = self._read_operations(load)
+            self._operations[load] = self._with_unreported(load, self._read_operations(load))
         return self._operations[load]
 
     def _read_operations(self, load: str) -> Operations:
@@ -265,6 +266,15 @@ class Recording:
         if self.format < FIRST_WITH_DETAILS:
             return old_formats.operations(found, old_formats.kind_of(load, lambda: self.experiment))
         return found
+
+    def _with_unreported(self, load: str, ops: Operations) -> Operations:
+        try:
+            client = self.experiment.clients.get(load)
+        except (HashidrillError, OSError):  # then it is not judged either
+            return ops
+        if client is None or not client.service:
+            return ops
+        return silence.with_unreported(ops, self.phases, client.reports_every)
 
     def _details(self, load: str, ids: Sequence[int], tables: Sequence[str]) -> list[Detail | None]:
         found: dict[int, Detail] = {}

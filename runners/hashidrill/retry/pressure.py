@@ -23,8 +23,8 @@ _CONSTANT = 0.2
 
 def amplification(fault: str, attempts: int, operations: int, *, at_most: float = AMPLIFICATION) -> Judged:
     """Requests over operations; `at_most` is the product of the attempts that each layer may make."""
-    if not operations:
-        return unknown("amplification", fault, "no operation was due in that time")
+    if operations < _FEWEST_OPERATIONS:
+        return unknown("amplification", fault, _too_few(operations))
     ratio = attempts / operations
     evidence = {"attempts": attempts, "operations": operations, "ratio": round(ratio, 3), "at_most": at_most}
     text = f"{ratio:.2f} requests per operation ({attempts} for {operations}), at most {at_most:g}"
@@ -35,6 +35,8 @@ def retry_budget(fault: str, attempts: int, operations: int, *, at_most: float =
     """Retries over all attempts, 0 to 1."""
     if not attempts:
         return unknown("retry_budget", fault, "no attempt was made in that time")
+    if operations < _FEWEST_OPERATIONS:
+        return unknown("retry_budget", fault, _too_few(operations))
     retries = max(0, attempts - operations)
     ratio = retries / attempts
     evidence = {"attempts": attempts, "retries": retries, "share": round(ratio, 4), "at_most": at_most}
@@ -119,6 +121,10 @@ def circuit_breaks(fault: str, attempts_ns: Int64s, operations_ns: Int64s, *, la
     evidence = {"attempts": attempts, "operations": operations, "ratio": round(ratio, 3), "at_most": _BREAKS_TO}
     text = f"{ratio:.2f} requests per operation in the second half of the fault, at most {_BREAKS_TO:g}"
     return (passed if ratio <= _BREAKS_TO else failed)("circuit_breaks", fault, text, **evidence)
+
+
+def _too_few(operations: int) -> str:
+    return f"{operations} operations were due in that time, too few to judge (needed: {_FEWEST_OPERATIONS})"
 
 
 def _inside(t_ns: Int64s, span_ns: tuple[int, int]) -> Bools:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from hashidrill.abc import Detail, Operation, Sample
+from hashidrill.experiment.model import ATTEMPTS
 from hashidrill.recording.journal import Entry, to_line
 from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.recording.seal import seal
@@ -57,6 +58,7 @@ class RecordingBuilder:
         self._operations: list[Operation] = []
         self._samples: list[tuple[int, Sample]] = []
         self._finals: dict[str, dict[str, str | None]] = {}
+        self._services: dict[str, dict[str, Any]] = {}
         self._method: list[dict[str, Any]] = []
         self._expect: list[dict[str, Any]] = []
         self._guardrails: list[str] = []
@@ -160,6 +162,11 @@ class RecordingBuilder:
                 Operation(load, _ns(at), _ns(at + late), _ns(at + took), what, key, f"{load}-{index}",
                           200 if what == "ok" else 500, "" if what == "ok" else "no leader")
             )  # fmt: skip
+        return self
+
+    def service(self, client: str, **spec: Any) -> Self:
+        """Make that load a client that runs all the time and reports its operations."""
+        self._services[client] = {"command": ["true"], "service": True, **spec}
         return self
 
     def write(
@@ -280,17 +287,20 @@ class RecordingBuilder:
         return merge(self._plain_experiment(), self._variant[1]) if self._variant else self._plain_experiment()
 
     def _plain_experiment(self) -> dict[str, Any]:
-        loads = dict.fromkeys([op.load for op in self._operations]) or {"kv-writes": None}
+        measured = dict.fromkeys([op.load for op in self._operations]) or {"kv-writes": None}
+        loads = [load for load in measured if load.removesuffix(ATTEMPTS) not in self._services]
+        first = next(iter(measured))
+        clients = {"clients": self._services} if self._services else {}
         return {
             "apiVersion": "hashidrill/v1", "kind": "Experiment",
             "metadata": {"name": self.name, "title": f"The {self.name} recording", "why": "A test", "tags": self._tags},
             "datacenter": {"consul": {"servers": self._servers, "clients": self._clients}},
-            "load": {load: {"kind": "consul.kv.write", "rate": "50/s"} for load in loads},
-            "steady_state": {"for": "5s", "require": [f"{next(iter(loads))}.errors < 1%"]},
+            "load": {load: {"kind": "consul.kv.write", "rate": "50/s"} for load in loads}, **clients,
+            "steady_state": {"for": "5s", "require": [f"{first}.errors < 1%"]},
             "method": self._method or [{"fault": "noop", "on": "consul:leader", "for": "20s"}],
             "guardrails": self._guardrails,
             "recovery": {"for": "20s"},
-            "expect": self._expect or [{"no_acknowledged_write_lost": {"load": next(iter(loads))}}],
+            "expect": self._expect or [{"no_acknowledged_write_lost": {"load": first}}],
         }  # fmt: skip
 
     def build(self) -> Recording:

@@ -125,7 +125,7 @@ class TestALoadThatDoesNotCoverTheMethod:
         assert found == {
             "available_during": Finding.INVALID,
             "writes_recover": Finding.INVALID,
-            "leadership_stays": Finding.HELD,
+            "leadership_stays": Finding.INVALID,
             "no_acknowledged_write_lost": Finding.INVALID,
         }
         assert (
