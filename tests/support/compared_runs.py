@@ -40,14 +40,16 @@ def planted(
 
 
 def compared(
-    path: Path, runs: Sequence[Mapping[str, Path]], *, compare: Sequence[Mapping[str, Any]] = (NO_WORSE,)
-) -> Kept:
+    path: Path, runs: Sequence[Mapping[str, Path]], *, compare: Sequence[Mapping[str, Any]] = (NO_WORSE,),
+    change: Callable[[RecordingBuilder], Any] = lambda built: built,
+) -> Kept:  # fmt: skip
     """The comparison of these runs, each round a mapping of variant to recording, written into a folder of its own."""
     plain = RecordingBuilder(path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
     whole = ResolvedExperiment.from_data(resolved_data({**plain, "variants": OVERLAYS, "compare": list(compare)}))
     variants = {}
     for name, overlay in OVERLAYS.items():
         built = RecordingBuilder(path / "x").variant(name, **overlay).fault("disk.latency", "consul-1", at=10, until=30)
+        change(built)
         variants[name] = ResolvedExperiment.from_data(resolved_data(built.experiment()))
     folder = path / "compared"
     folder.mkdir()

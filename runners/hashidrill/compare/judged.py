@@ -13,8 +13,9 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from hashidrill import hypothesis
+from hashidrill import hypothesis, measure
 from hashidrill.compare.figures import figures
+from hashidrill.compare.measured import IN_DOUBT_AT_MOST
 from hashidrill.compare.same import ran_the_same
 from hashidrill.compare.statistics import lower_median
 from hashidrill.errors import HashidrillError, HypothesisInvalidError, RecordingError
@@ -209,10 +210,8 @@ def _find(comparison: Expectation, kept: Kept, runs: Sequence[JudgedRun]) -> Fou
     rounds = _rounds(names, kept, runs)
     if not rounds:
         return Finding.INVALID, f"no round has a valid run of {' and of '.join(dict.fromkeys(names))}", {}
-    for sides in rounds:
-        for (one, first), (other, second) in combinations(zip(names, sides, strict=True), 2):
-            if why := ran_the_same(first, second, hidden=kept.hidden_between(one, other)):
-                return Finding.INVALID, f"{one} and {other} cannot be compared: {why}", {}
+    if why := _alike(names, kept, rounds) or (found.of_rounds and _unkept(names, rounds, comparison.params)):
+        return Finding.INVALID, why, {}
     if found.of_rounds:
         by_side = tuple(list(each) for each in zip(*rounds, strict=True))
         return _check(found, by_side, comparison.params)
@@ -225,6 +224,29 @@ def _rounds(names: Sequence[str], kept: Kept, runs: Sequence[JudgedRun]) -> list
     numbers = range(1, len(kept.rounds) + 1)
     whole = [number for number in numbers if all((number, name) in counts for name in names)]
     return [tuple(counts[number, name] for name in names) for number in whole]
+
+
+def _alike(names: Sequence[str], kept: Kept, rounds: Sequence[Sequence[Recording]]) -> str:
+    """Which two sides ran the same, or nothing."""
+    for sides in rounds:
+        for (one, first), (other, second) in combinations(zip(names, sides, strict=True), 2):
+            if why := ran_the_same(first, second, hidden=kept.hidden_between(one, other)):
+                return f"{one} and {other} cannot be compared: {why}"
+    return ""
+
+
+def _unkept(names: Sequence[str], rounds: Sequence[Sequence[Recording]], params: Mapping[str, Any]) -> str:
+    """Which side did not run as written for too long, or nothing. A load that is compared shows its own failure."""
+    for sides in rounds:
+        for name, recording in zip(names, sides, strict=True):
+            begin_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
+            for doubt in Validity.of(recording).doubts:
+                lasted_ns = min(doubt.end_ns, end_ns) - max(doubt.start_ns, begin_ns)
+                itself = doubt.unless_read and any(doubt.names(str(value)) for value in params.values())
+                if doubt.promise and not itself and lasted_ns > IN_DOUBT_AT_MOST * (end_ns - begin_ns):
+                    why = f"{name} did not run as written: {doubt.reason} ({doubt.span(recording)})"
+                    return f"{' and '.join(names)} cannot be compared: {why}"
+    return ""
 
 
 def _check_round(found: Hypothesis, sides: Sequence[Recording], params: Mapping[str, Any]) -> Found:

@@ -49,6 +49,28 @@ def test_what_is_no_better_is_not_called_better(tmp_path):
 
 
 @pytest.mark.lie
+@pytest.mark.parametrize("name", ["no_worse_than", "mine"])
+def test_a_side_without_its_stress_is_not_compared(tmp_path, name):
+    """The candidate is as quick as the baseline: the load that makes both slow stopped in the candidate's run."""
+    folder = tmp_path / "hypotheses"
+    folder.mkdir()
+    (folder / "mine.py").write_text(
+        "from hashidrill.hypothesis import comparison\n\n\n@comparison(rounds=True)\ndef mine(candidate, baseline, *,"
+        " figure: str):\n    assert len(candidate) == len(baseline)\n"
+    )
+    with_stress = lambda built: built.load("churn", rate=20)  # noqa: E731
+    runs = rounds_of(tmp_path, [(0.02, 0.02)] * 3, change=with_stress)
+    without = {"change": lambda built: built.load("churn", rate=20, end=11)}
+    runs[1]["new"] = planted(tmp_path / "stopped", "new", seed=51, **without)
+    compare = {name: NO_WORSE["no_worse_than"]}
+    kept = compared(tmp_path, runs, compare=(compare,), change=lambda built: with_stress(built.load("kv-writes")))
+    verdict = judge_comparison(kept, near_to=tmp_path / "x.yaml")
+    said = "new and old cannot be compared: new did not run as written: load churn stopped: it started no operation"
+    assert verdict.comparisons[0].finding is Finding.INVALID
+    assert said in verdict.comparisons[0].text
+
+
+@pytest.mark.lie
 def test_rounds_that_scatter_too_much_cannot_tell_and_say_how_many_more_would(tmp_path):
     verdict = judged(tmp_path, [(0.02, 0.03), (0.03, 0.02), (0.02, 0.024)])
     [found] = verdict.comparisons

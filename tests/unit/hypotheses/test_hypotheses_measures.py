@@ -128,6 +128,7 @@ class TestHelpThatWasNotEnough:
     def recording(self, tmp_path):
         return played(tmp_path, lambda t: 5.35 if t < 16 else 0.634, until=30)
 
+    @pytest.mark.lie
     def test_is_help(self, recording):
         with pytest.raises(
             Broken, match=r"measure helped kv-writes, but not enough: p50 5.35s before it, 634ms at its"

@@ -41,6 +41,7 @@ def test_a_stress_load_that_is_offered_is_no_doubt(builder):
     assert (verdict.verdict, verdict.doubts) == (Verdict.PASS, [])
 
 
+@pytest.mark.lie
 def test_one_that_stops_in_the_method_spoils_what_does_not_read_it(builder):
     """The datacenter was well without the load that was to make it sick."""
     verdict, found = judged(stress(builder, end=11))
@@ -49,6 +50,7 @@ def test_one_that_stops_in_the_method_spoils_what_does_not_read_it(builder):
     assert "measured anyway: held" in verdict.judgements[0].text
 
 
+@pytest.mark.lie
 def test_one_that_refuses_all_of_its_operations_offers_nothing(builder):
     verdict, found = judged(refuses(stress(builder, end=10), 10, 50))
     assert set(found.values()) == {Finding.INVALID}
@@ -76,6 +78,7 @@ def test_what_fails_while_a_fault_is_in_force_is_what_the_fault_did(builder):
     assert verdict.verdict is Verdict.PASS
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("outcome", ["fail", "unknown"])
 def test_what_fails_to_the_end_without_a_fault_is_no_stress_that_can_be_relied_on(builder, outcome):
     """A token that was refused from the method on offers no work to the product, and no fault explains it."""
@@ -99,6 +102,7 @@ def test_what_broke_although_a_load_was_not_served_broke(builder, tmp_path):
     assert judged(stress(builder, outcome=lambda t: "fail" if t >= 10 else "ok"))[0].verdict is Verdict.FAIL
 
 
+@pytest.mark.lie
 def test_one_that_came_back_only_for_the_recovery_left_nothing_to_recover_from(builder):
     builder.expect("writes_recover", load=LOAD, within="10s")
     assert judged(stress(stress(builder, end=11), start=29.5))[1]["writes_recover"] is Finding.INVALID
@@ -110,6 +114,7 @@ def test_a_hole_in_it_spoils_those_seconds_alone(builder):
     assert (found["available_during"], found["writes_recover"]) == (Finding.INVALID, Finding.HELD)
 
 
+@pytest.mark.lie
 def test_a_hypothesis_that_knows_nothing_of_it_is_spoilt_too(builder, tmp_path):
     folder = tmp_path / "hypotheses"
     folder.mkdir()
@@ -121,6 +126,7 @@ def test_a_hypothesis_that_knows_nothing_of_it_is_spoilt_too(builder, tmp_path):
     assert judged(stress(builder.expect("mine"), end=11))[1]["mine"] is Finding.INVALID
 
 
+@pytest.mark.lie
 @pytest.mark.parametrize("step", ["a fault", "a mark"])
 def test_a_step_that_ended_well_before_its_time_did_not_happen_as_written(tmp_path, step):
     builder = RecordingBuilder(tmp_path / "run").load(LOAD).expect("available_during", load=LOAD, fault="step")
@@ -142,6 +148,7 @@ def service(tmp_path, until=50.0, **spec):
 
 
 class TestAServiceThatHangs:
+    @pytest.mark.lie
     def test_is_not_available(self, tmp_path):
         """It reports its operations when they end, and the one that hangs does not end."""
         verdict, found = judged(service(tmp_path, until=10.4).expect("available_during", load="orders"))
@@ -161,6 +168,7 @@ class TestAServiceThatHangs:
     def test_is_not_fast_and_does_not_recover(self, tmp_path, name, params):
         assert judged(service(tmp_path, until=10.4).expect(name, **params))[1] == {name: Finding.BROKEN}
 
+    @pytest.mark.lie
     @pytest.mark.parametrize("name", ["amplification", "retry_budget", "circuit_breaks", "no_storm", "bounded"])
     def test_shows_nothing_of_how_it_retries(self, tmp_path, name):
         params = {"capacity": "50/s"} if name == "no_storm" else {}
