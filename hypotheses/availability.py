@@ -1,11 +1,17 @@
 """Is the service available, and fast enough, while the fault is in force?"""
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import in_force, seconds, share, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.units import Duration, Percent
+from hashidrill import (
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Operations,
+    Percent,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.judging.measure import in_force, seconds, share, when
 
 
 @hypothesis

@@ -4,12 +4,18 @@ from typing import Literal
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.units import Duration, Percent
+from hashidrill import (
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Operations,
+    Percent,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.judging.measure import SECOND, seconds, share, when
 
 
 @hypothesis

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hashidrill.compare.figures import figure as figure_of
-from hashidrill.compare.measured import Figure
-from hashidrill.compare.pairing import fair, paired
-from hashidrill.compare.statistics import (
+from hashidrill import Duration, Held, HypothesisInvalidError, Percent, Recording, Size, comparison, require
+from hashidrill.core.compare.figures import figure as figure_of
+from hashidrill.core.compare.measured import Figure
+from hashidrill.core.compare.pairing import fair, paired
+from hashidrill.core.compare.statistics import (
     ALARMS,
     CONFIDENCE,
     Decision,
@@ -19,12 +20,9 @@ from hashidrill.compare.statistics import (
     ratio,
     t_quantile,
 )
-from hashidrill.compare.words import difference
-from hashidrill.errors import HypothesisInvalidError, UsageError
-from hashidrill.experiment.draft import Draft
-from hashidrill.hypothesis import Held, comparison, require
-from hashidrill.recording.reader import Recording
-from hashidrill.units import Duration, Percent, Size
+from hashidrill.core.compare.words import difference
+from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.draft import Draft
 
 _MOST = 50
 """As many rounds as an experiment may have."""

@@ -4,11 +4,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hashidrill import hypothesis as hypotheses
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment import contrast as sides
-from hashidrill.hypothesis import Broken, Held, Hypothesis, hypothesis
-from hashidrill.recording.reader import Recording
+from hashidrill import Broken, Held, HypothesisInvalidError, Recording, hypothesis
+from hashidrill.core import hypothesis as hypotheses
+from hashidrill.core.experiment import contrast as sides
+from hashidrill.core.hypothesis import Hypothesis
 
 
 @hypothesis

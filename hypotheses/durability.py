@@ -1,12 +1,9 @@
 """Is everything that was acknowledged still there?"""
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.judging.checkable import coverage
-from hashidrill.judging.registers import Registers, check_registers, seen_at_the_end
-from hashidrill.measure import when
-from hashidrill.recording.reader import Operations, Recording
+from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.judging.checkable import coverage
+from hashidrill.core.judging.measure import when
+from hashidrill.core.judging.registers import Registers, check_registers, seen_at_the_end
 
 _NAMED = 10
 

@@ -4,13 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
-from hashidrill.recording.marks import MarkWindow
-from hashidrill.recording.reader import Bools, FaultWindow, Int64s, Recording, Series
-from hashidrill.units import Duration
+from hashidrill import (
+    Duration,
+    FaultWindow,
+    Held,
+    HypothesisInvalidError,
+    Recording,
+    Series,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.judging.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
+from hashidrill.core.recording.marks import MarkWindow
+from hashidrill.core.recording.reader import Bools, Int64s
 
 LAST_CONTACT_MAX_S = 0.2
 """`raft.leader.lastContact` under 200 ms is healthy (Consul's documentation on telemetry)."""

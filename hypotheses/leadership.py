@@ -6,13 +6,10 @@ new term is an election, even if the same server wins it. Both are sampled, so t
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import SECOND, Reign, in_force, seconds, when
-from hashidrill.recording.reader import FaultWindow, Recording
-from hashidrill.service import SILENT_S
-from hashidrill.units import Duration
+from hashidrill import Duration, FaultWindow, Held, HypothesisInvalidError, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, Reign, in_force, seconds, when
+from hashidrill.core.protocols.service import SILENT_S
 
 _ELECTION = "no write is acknowledged during an election"
 _BLIP_S = 1.0

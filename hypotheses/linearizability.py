@@ -5,14 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.judging.checkable import BEFORE_S, spans_in_force
-from hashidrill.judging.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
-from hashidrill.measure import SECOND, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.services.consul.loads.cas import Step
+from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.judging.checkable import BEFORE_S, spans_in_force
+from hashidrill.core.judging.linearizability import DEFAULT_BUDGET, Answer, Op, check, core
+from hashidrill.core.judging.measure import SECOND, when
+from hashidrill.products.consul.loads.cas import Step
 
 _KEYS_EXPLAINED = 2
 _OPERATIONS_SHOWN = 12

@@ -4,14 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.judging.checkable import spans_in_force
-from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.services.consul.loads.contender import SESSION_GONE, Action
-from hashidrill.units import Percent
+from hashidrill import Held, HypothesisInvalidError, Operations, Percent, Recording, hypothesis, measure, require
+from hashidrill.core.judging.checkable import spans_in_force
+from hashidrill.core.judging.measure import SECOND, seconds, share, when
+from hashidrill.products.consul.loads.contender import SESSION_GONE, Action
 
 _SHOWN = 5
 _FEWEST = 10

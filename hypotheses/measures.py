@@ -11,13 +11,19 @@ from math import inf, isinf
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import SECOND, in_force, in_full_force, seconds, served_s, settled, when
-from hashidrill.recording.marks import MarkWindow
-from hashidrill.recording.reader import FaultWindow, Recording
-from hashidrill.units import Duration, Percent
+from hashidrill import (
+    Duration,
+    FaultWindow,
+    Held,
+    HypothesisInvalidError,
+    Percent,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.judging.measure import SECOND, in_force, in_full_force, seconds, served_s, settled, when
+from hashidrill.core.recording.marks import MarkWindow
 
 ROBLOX_NORMAL = Duration("300ms")
 _PARTS, _FEWEST_PARTS = 5, 3

@@ -4,13 +4,21 @@ from dataclasses import asdict
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import seconds, share, when
-from hashidrill.recording.reader import Bools, Operations, Recording
-from hashidrill.services.nomad.loads.starts import Start
-from hashidrill.units import Duration, Percent
+from hashidrill import (
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Operations,
+    Percent,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import seconds, share, when
+from hashidrill.core.recording.reader import Bools
+from hashidrill.products.nomad.loads.starts import Start
 
 _PLACED = "nomad.allocs_placed"
 _JUST_NOW_S = 2.0

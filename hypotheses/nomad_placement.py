@@ -5,13 +5,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.measure import when
-from hashidrill.recording.reader import Recording
-from hashidrill.service import SILENT_S
-from hashidrill.services.nomad.loads.artifacts import Build
+from hashidrill import Held, HypothesisInvalidError, Recording, hypothesis, measure, require
+from hashidrill.core.judging.measure import when
+from hashidrill.core.protocols.service import SILENT_S
+from hashidrill.products.nomad.loads.artifacts import Build
 
 _REJECTED, _INELIGIBLE, _LEADER = "nomad.plan_rejections", "nomad.nodes_ineligible", "nomad.leader"
 

@@ -7,12 +7,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import seconds, when
-from hashidrill.recording.reader import Recording, Series
-from hashidrill.units import Duration
+from hashidrill import Duration, Held, HypothesisInvalidError, Recording, Series, hypothesis, measure, require
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import seconds, when
 
 _NAMED = 5
 _ACCOUNTED = ("complete", "runs", "waits", "failed")

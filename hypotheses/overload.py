@@ -2,14 +2,22 @@
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.abc import Reason
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.loads.schedule import OVERLOADED
-from hashidrill.measure import SECOND, STEP_S, seconds, share, when
-from hashidrill.recording.reader import Bools, Operations, Recording
-from hashidrill.units import Duration, Percent
+from hashidrill import (
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Operations,
+    Percent,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, STEP_S, seconds, share, when
+from hashidrill.core.loads.schedule import OVERLOADED
+from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.recording.reader import Bools
 
 _REFUSED = (429, 503)
 _LEAST_REFUSALS = 10

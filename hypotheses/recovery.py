@@ -6,12 +6,20 @@ from typing import Literal
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import SECOND, Sliding, seconds, share, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.units import Duration, Level, Percent
+from hashidrill import (
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Level,
+    Operations,
+    Percent,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, Sliding, seconds, share, when
 
 Since = Literal["end", "start"]
 ROBLOX_NORMAL = Duration("300ms")

@@ -5,13 +5,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import SECOND, in_force, seconds, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.services.consul.loads.registrations import ASK_WITHIN_S, DEREGISTER, GHOST, MISSING, REGISTER
-from hashidrill.units import Duration
+from hashidrill import Duration, Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, in_force, seconds, when
+from hashidrill.products.consul.loads.registrations import ASK_WITHIN_S, DEREGISTER, GHOST, MISSING, REGISTER
 
 AtLeast = Annotated[int, Field(ge=1)]
 _NAMED = 10

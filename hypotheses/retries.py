@@ -9,18 +9,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.abc import Reason
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken, Held, hypothesis, room
-from hashidrill.loads.attempts import SUFFIX, from_operations
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.retry import consul_clients, presence, pressure, timing
-from hashidrill.retry.attempts import Attempt, Run, is_ambiguous
-from hashidrill.retry.catalogue import AMPLIFICATION, DEADLINE_S, JITTER_CLIENTS, MOST_RETRIES
-from hashidrill.retry.judged import Judged
-from hashidrill.units import Duration, Percent, Rate
-from hashidrill.verdict import Verdict
+from hashidrill import (
+    Broken,
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Operations,
+    Percent,
+    Rate,
+    Recording,
+    hypothesis,
+    measure,
+)
+from hashidrill.clients.retry import consul_clients, presence, pressure, timing
+from hashidrill.clients.retry.judged import Judged
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.loads.attempts import SUFFIX, from_operations
+from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.tap.attempts import Attempt, Run, is_ambiguous
+from hashidrill.core.tap.catalogue import AMPLIFICATION, DEADLINE_S, JITTER_CLIENTS, MOST_RETRIES
 
 _ANY = "any fault"
 

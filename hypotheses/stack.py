@@ -8,14 +8,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment.conditions import Condition
-from hashidrill.hypothesis import Held, hypothesis, room
-from hashidrill.hypothesis import require as _require
-from hashidrill.measure import SECOND, in_force, seconds, settled, when
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.units import Duration
+from hashidrill import Duration, Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure
+from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.hypothesis import require as _require
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, in_force, seconds, settled, when
 
 _BEFORE_S = 5.0
 """What is judged before a fault: the time in which nothing may be in breach yet, and in which telemetry was read."""

@@ -7,16 +7,25 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.judging.checkable import coverage
-from hashidrill.measure import SECOND, seconds, share, when
-from hashidrill.recording.marks import MarkWindow
-from hashidrill.recording.reader import Bools, Operations, Recording, Series
-from hashidrill.services.consul.loads.cas import Step
-from hashidrill.services.consul.resets import Fate, Judged, Reset, find_reset, judge
-from hashidrill.units import Duration, Percent
+from hashidrill import (
+    Duration,
+    Held,
+    HypothesisInvalidError,
+    Operations,
+    Percent,
+    Recording,
+    Series,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.checkable import coverage
+from hashidrill.core.judging.measure import SECOND, seconds, share, when
+from hashidrill.core.recording.marks import MarkWindow
+from hashidrill.core.recording.reader import Bools
+from hashidrill.products.consul.loads.cas import Step
+from hashidrill.products.consul.resets import Fate, Judged, Reset, find_reset, judge
 
 Since = Literal["end", "start"]
 _NAMED = 10

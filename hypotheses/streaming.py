@@ -7,13 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment.draft import Draft
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import SECOND, seconds
-from hashidrill.recording.reader import FaultWindow, Recording
-from hashidrill.units import Duration, Level
+from hashidrill import (
+    Duration,
+    FaultWindow,
+    Held,
+    HypothesisInvalidError,
+    Level,
+    Recording,
+    hypothesis,
+    measure,
+    require,
+)
+from hashidrill.core.experiment.draft import Draft
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, seconds
 
 _KIND, _KEY = "consul.config", "use_streaming_backend"
 STREAMING, LONG_POLL = "streaming", "long polls"

@@ -6,12 +6,10 @@ judged as of any other write: `writes_recover`, `no_acknowledged_write_lost`.
 
 import numpy as np
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require, room
-from hashidrill.measure import SECOND, STEP_S, Reign, in_force, latest, longest_run, named, seconds, when
-from hashidrill.recording.reader import Bools, Int64s, Recording, Series
-from hashidrill.units import Duration
+from hashidrill import Duration, Held, HypothesisInvalidError, Recording, Series, hypothesis, measure, require
+from hashidrill.core.hypothesis import room
+from hashidrill.core.judging.measure import SECOND, STEP_S, Reign, in_force, latest, longest_run, named, seconds, when
+from hashidrill.core.recording.reader import Bools, Int64s
 
 _ACTIVE, _SEALED = "vault.active", "vault.sealed"
 _RED = "the check is red"

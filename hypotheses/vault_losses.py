@@ -6,15 +6,13 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from hashidrill import measure
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Held, hypothesis, require
-from hashidrill.judging.checkable import ENOUGH, Coverage, coverage
-from hashidrill.judging.registers import Registers, check_registers, seen_at_the_end
-from hashidrill.judging.resets import Reset, find_reset
-from hashidrill.measure import SECOND, when
-from hashidrill.recording.reader import Bools, Operations, Recording
-from hashidrill.services.vault.loads.tokens import Lease
+from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
+from hashidrill.core.judging.checkable import ENOUGH, Coverage, coverage
+from hashidrill.core.judging.measure import SECOND, when
+from hashidrill.core.judging.registers import Registers, check_registers, seen_at_the_end
+from hashidrill.core.judging.resets import Reset, find_reset
+from hashidrill.core.recording.reader import Bools
+from hashidrill.products.vault.loads.tokens import Lease
 
 _NAMED = 10
 _SHOWN = 3

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from hashidrill.history.notify import VARIABLE as NOTIFY
-from hashidrill.history.place import VARIABLE as HISTORY
-from hashidrill.provision.packages import NO_INSTALL
-from hashidrill.sandbox.sandbox import work_parent
+from hashidrill.gamedays.history.notify import VARIABLE as NOTIFY
+from hashidrill.gamedays.history.place import VARIABLE as HISTORY
+from hashidrill.lab.provision.packages import NO_INSTALL
+from hashidrill.lab.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 from provision import CONSUL_VERSION, Provision, in_full, needs_of
 

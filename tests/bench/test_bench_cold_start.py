@@ -19,8 +19,8 @@ import pytest
 from bench_runs import table
 from cold_start_model import Measured, fit, simulate
 from drills import Drill
-from hashidrill.recording.reader import Recording
-from hashidrill.services.nomad.loads.starts import Start
+from hashidrill.core.recording.reader import Recording
+from hashidrill.products.nomad.loads.starts import Start
 
 pytestmark = [pytest.mark.bench, pytest.mark.nomad, pytest.mark.live, pytest.mark.needs("datacenter", "nomad")]
 SIZES = (25, 50, 100, 200)

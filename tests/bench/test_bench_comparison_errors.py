@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from bench_runs import table
-from hashidrill import hypothesis
-from hashidrill.compare.figures import figures
-from hashidrill.compare.statistics import Decision, of_intervals
-from hashidrill.experiment.library import find_experiment
-from hashidrill.experiment.loader import resolve
+from hashidrill.core import hypothesis
+from hashidrill.core.compare.figures import figures
+from hashidrill.core.compare.statistics import Decision, of_intervals
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 

@@ -15,8 +15,8 @@ import pytest
 
 import hashidrill
 import places
-from hashidrill.provision import binaries
-from hashidrill.sandbox.sandbox import sandbox
+from hashidrill.lab.provision import binaries
+from hashidrill.lab.sandbox.sandbox import sandbox
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("datacenter", "consul")]
 SCRIPT = places.SUPPORT / "datacenter_figures.py"

@@ -23,15 +23,15 @@ import numpy as np
 import pytest
 
 from bench_runs import table
-from hashidrill.compare.calibration import noise
-from hashidrill.compare.comparison import compared, is_sure, together
-from hashidrill.compare.figures import figures, paired
-from hashidrill.compare.rounds import Round, played
-from hashidrill.compare.statistics import Decision
-from hashidrill.engine.launch import run_experiment
-from hashidrill.experiment.library import find_experiment
-from hashidrill.experiment.loader import resolve
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.compare.comparison import compared, is_sure, together
+from hashidrill.core.compare.figures import figures, paired
+from hashidrill.core.compare.statistics import Decision
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.lab.runs.launch import run_experiment
+from hashidrill.lab.runs.rounds import Round, played
+from hashidrill.rollouts.gate.calibration import noise
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3 * 3600)]  # its fixture makes all of the runs
 

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 from bench_runs import table
-from hashidrill.compare.comparison import compared, is_sure, together
-from hashidrill.compare.figures import figures
-from hashidrill.compare.measured import Measured
-from hashidrill.compare.rounds import Played, Round
-from hashidrill.compare.statistics import ALARMS, Decision
-from hashidrill.experiment.library import find_experiment
-from hashidrill.experiment.loader import resolve
+from hashidrill.core.compare.comparison import compared, is_sure, together
+from hashidrill.core.compare.figures import figures
+from hashidrill.core.compare.measured import Measured
+from hashidrill.core.compare.statistics import ALARMS, Decision
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.lab.runs.rounds import Played, Round
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 

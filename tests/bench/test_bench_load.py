@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from bench_runs import server, table
-from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
-from hashidrill.recording.journal import Clock
-from hashidrill.services.consul.loads.kv import KvWrite
+from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
+from hashidrill.core.recording.journal import Clock
+from hashidrill.products.consul.loads.kv import KvWrite
 
 pytestmark = [pytest.mark.bench, pytest.mark.needs("wrk")]
 

@@ -26,9 +26,9 @@ from bench_runs import table
 from drills import environment
 from drills import hashidrill as command_line
 from full_stack import FLAGS, Stack, memory_mb
-from hashidrill.provision import binaries
-from hashidrill.provision.products import VAULT_VERSION
-from hashidrill.sandbox.sandbox import work_parent
+from hashidrill.lab.provision import binaries
+from hashidrill.lab.provision.products import VAULT_VERSION
+from hashidrill.lab.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 from ordinary_user import ordinary_user
 

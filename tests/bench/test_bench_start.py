@@ -35,7 +35,7 @@ PAIRS = 5
 BEFORE = "3880a35"
 """The last commit before the modules moved into rooms."""
 FILE = str(places.ROOT / "experiments/raft/slow-leader-disk.yaml")
-OURS = [sys.executable, "-c", "import sys; sys.argv[0] = 'hashidrill'; from hashidrill.cli import main; main()"]
+OURS = [sys.executable, "-c", "import sys; sys.argv[0] = 'hashidrill'; from hashidrill.faces.cli import main; main()"]
 WAITS_S = 6.0
 MINIMAL = """\
 apiVersion: hashidrill/v1

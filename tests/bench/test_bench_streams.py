@@ -18,7 +18,7 @@ import pytest
 
 import places
 from bench_runs import server, table
-from hashidrill.provision import binaries
+from hashidrill.lab.provision import binaries
 
 pytestmark = pytest.mark.bench
 

@@ -56,8 +56,8 @@ uvloop.run(main())
 """
 TAP = """
 import asyncio, sys, LOOP
-from hashidrill.retry.tap import Tap
-from hashidrill.retry.upstream import HttpUpstream
+from hashidrill.core.tap.tap import Tap
+from hashidrill.core.tap.upstream import HttpUpstream
 async def main():
     async with Tap(HttpUpstream(sys.argv[1])) as tap:
         print(tap.port, flush=True)
@@ -67,7 +67,7 @@ LOOP.run(main())
 LOOPS = {"tap": "asyncio", "tap, uvloop": "uvloop"}
 """As `hashidrill retry` runs it, and as the clients of an experiment have it."""
 H11_ALONE = """
-from hashidrill.retry import wire
+from hashidrill.clients.retry import wire
 wire.plain_request = wire.plain_reply = wire.request_bytes = wire.reply_bytes = lambda _: None
 """
 
@@ -205,10 +205,10 @@ def test_the_tap_beside_mitmproxy(tell):
 
 def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):
     """±5 % passes and none fails, each 20 times out of 20, beside a process that keeps one core busy."""
-    from hashidrill.retry import timing
-    from hashidrill.retry.battery import Battery
-    from hashidrill.retry.measured import Settings
-    from hashidrill.retry.upstream import Scripted
+    from hashidrill.clients.retry import timing
+    from hashidrill.clients.retry.battery import Battery
+    from hashidrill.clients.retry.measured import Settings
+    from hashidrill.core.tap.upstream import Scripted
 
     clients = places.SUPPORT / "clients" / "homemade"
 

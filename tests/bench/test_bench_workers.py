@@ -12,11 +12,11 @@ import time
 import pytest
 
 from bench_runs import table
-from hashidrill.abc import Operation
-from hashidrill.generators.link import Frames, Link
-from hashidrill.generators.merging import Merge
-from hashidrill.loads.lines import packed, unpacked
-from hashidrill.recording.writer import RecordingWriter
+from hashidrill.core.loads.lines import packed, unpacked
+from hashidrill.core.protocols.abc import Operation
+from hashidrill.core.recording.writer import RecordingWriter
+from hashidrill.staging.generators.link import Frames, Link
+from hashidrill.staging.generators.merging import Merge
 
 pytestmark = pytest.mark.bench
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.provision.build import find_go, module_folder
-from hashidrill.provision.products import KUBERNETES_VERSIONS, PRODUCTS
+from hashidrill.lab.provision.build import find_go, module_folder
+from hashidrill.lab.provision.products import KUBERNETES_VERSIONS, PRODUCTS
 from ports import free_ports
 
 CONSUL_VERSIONS = [

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from drills import environment, experiment, start
-from hashidrill.recording.journal import read_journal
-from hashidrill.util.files import JOURNAL_NAME
-from hashidrill.util.users import is_machine_root
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util.users import is_machine_root
 from leaks import VARIABLE
 
 pytestmark = [

@@ -20,8 +20,8 @@ import pytest
 
 from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
-from hashidrill.recording.journal import read_journal
-from hashidrill.recording.reader import Recording
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.recording.reader import Recording
 from ports import free_ports
 from ssh_servers import SshServers
 

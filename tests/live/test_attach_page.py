@@ -42,7 +42,7 @@ class Desk:
         self.folder, self.estate = folder, estate
         bin_ = folder / "bin"
         bin_.mkdir()
-        main = "import sys; from hashidrill.cli import main; sys.argv[0] = 'hashidrill'; main()"
+        main = "import sys; from hashidrill.faces.cli import main; sys.argv[0] = 'hashidrill'; main()"
         secret = "import json, sys; print(json.load(sys.stdin)['SecretID'])"
         for name, words in {
             "hashidrill": f'{sys.executable} -c "{main}"', "consul": str(consul),

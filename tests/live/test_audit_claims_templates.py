@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from claims import Answer, Naps, Scripted, failing, run, wait  # noqa: F401 - `run` is a fixture
-from hashidrill.sandbox.syscalls import process_state
+from hashidrill.core.util.syscalls import process_state
 
 pytestmark = pytest.mark.long
 

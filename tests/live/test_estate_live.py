@@ -17,8 +17,8 @@ import pytest
 from attached_consul import Staging
 from drills import environment, experiment
 from estate_drills import Drills, proxies_of
-from hashidrill import registry
-from hashidrill.recording.reader import Recording
+from hashidrill.core.protocols import registry
+from hashidrill.core.recording.reader import Recording
 from secret_hunt import Hunt
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:servers"}}

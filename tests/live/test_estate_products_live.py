@@ -14,7 +14,7 @@ from attached_consul import Staging
 from attached_products import Nomad, Vault
 from drills import environment, experiment, hashidrill
 from estate_drills import Drills
-from hashidrill.recording.reader import Recording
+from hashidrill.core.recording.reader import Recording
 
 pytestmark = [pytest.mark.live, pytest.mark.nightly]
 

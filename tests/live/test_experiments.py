@@ -7,8 +7,8 @@ import os
 import pytest
 
 from drills import Drill
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.recording.reader import Recording
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.recording.reader import Recording
 from library_runs import (
     EACH_TIME,
     FLAGSHIP,

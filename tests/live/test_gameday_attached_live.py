@@ -10,9 +10,9 @@ import pytest
 
 from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
-from hashidrill.gameday.journal import DAY_JOURNAL
-from hashidrill.recording.reader import Recording
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}

@@ -17,8 +17,8 @@ import pytest
 
 import places
 from drills import environment, hashidrill, start
-from hashidrill.gameday.journal import DAY_JOURNAL
-from hashidrill.util.files import COMPARISON_NAME, JOURNAL_NAME
+from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
+from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
 
 SMALL = """\
 apiVersion: hashidrill/v1

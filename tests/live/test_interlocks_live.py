@@ -19,12 +19,12 @@ import pytest
 
 from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
-from hashidrill.datacenter.attach.consent import digest_of
-from hashidrill.datacenter.interlocks.anchor import Anchor
-from hashidrill.datacenter.interlocks.arming import new_key, parse, public_of, sign
-from hashidrill.datacenter.interlocks.settings import ANCHOR_KEY, settings_of
-from hashidrill.experiment.loader import resolve
-from hashidrill.recording.journal import read_journal
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.staging.attach.consent import digest_of
+from hashidrill.staging.interlocks.anchor import Anchor
+from hashidrill.staging.interlocks.arming import new_key, parse, public_of, sign
+from hashidrill.staging.interlocks.settings import ANCHOR_KEY, settings_of
 
 pytestmark = pytest.mark.long
 

@@ -18,11 +18,11 @@ import httpx
 import pytest
 
 from drills import CLI, environment, experiment, hashidrill, start
-from hashidrill.engine import launch as runner
-from hashidrill.experiment.loader import resolve
-from hashidrill.experiment.resolved import ResolvedExperiment
-from hashidrill.recording.journal import read_journal
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.lab.runs import launch as runner
 from leaks import VARIABLE, Ground
 
 FSYNC = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "100ms"}, "for": "60s"}

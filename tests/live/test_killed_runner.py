@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from drills import environment, experiment, hashidrill, start
-from hashidrill.recording.journal import read_journal
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground, processes_of
 
 LAUNCHED = "launched"
@@ -156,7 +156,7 @@ def came(moment, found, work):
 
 
 def engine_of(work):
-    return [pid for pid, command in processes_of(work) if "hashidrill.engine.in_sandbox" in command]
+    return [pid for pid, command in processes_of(work) if "hashidrill.lab.runs.in_sandbox" in command]
 
 
 def journals(runs, number):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.sandbox import nf_tables
+from hashidrill.lab.sandbox import nf_tables
 from leaks import VARIABLE, Ground
 
 SLEEP = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]

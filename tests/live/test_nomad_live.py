@@ -8,9 +8,9 @@ import os
 import pytest
 
 from drills import Drill
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.experiment.model import Step
-from hashidrill.recording.reader import Recording
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.experiment.model import Step
+from hashidrill.core.recording.reader import Recording
 from library_runs import LIBRARY
 from ordinary_user import ordinary_user
 from places import ROOT

@@ -9,7 +9,7 @@ import pytest
 
 import places
 from drills import Drill, drilled, environment, hashidrill
-from hashidrill.recording.reader import Recording
+from hashidrill.core.recording.reader import Recording
 
 pytestmark = pytest.mark.long
 
@@ -162,7 +162,7 @@ def test_an_agent_that_is_started_before_what_it_needs_ends_and_the_run_says_so(
 def without_agents(folder):
     path = folder / "bare.yaml"
     client = {
-        "command": ["{python}", "-m", "hashidrill.retry.example", "{url}/v1/kv/app"],
+        "command": ["{python}", "-m", "hashidrill.clients.retry.example", "{url}/v1/kv/app"],
         "rate": "4/s",
         "via": "script",
     }

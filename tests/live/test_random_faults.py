@@ -21,11 +21,11 @@ from pathlib import Path
 import pytest
 
 from drills import environment, experiment, hashidrill, start
-from hashidrill import registry
-from hashidrill.errors import ExperimentError
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.recording.reader import Recording
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.errors import ExperimentError
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.protocols import registry
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
 
 pytestmark = pytest.mark.nightly

@@ -10,12 +10,12 @@ import subprocess
 import pytest
 
 from drills import CLI, Drill, environment, experiment, hashidrill
-from hashidrill.recording.reader import Recording
-from hashidrill.recording.seal import damage
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.recording.seal import damage
 
 NOTHING = {"fault": "noop", "on": "consul:leader", "for": "2s"}
 FEW = """
-from hashidrill.hypothesis import hypothesis
+from hashidrill.core.hypothesis import hypothesis
 
 @hypothesis
 def few(recording, *, at_most: int):

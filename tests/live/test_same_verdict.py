@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from drills import Drill, environment
-from hashidrill.provision.products import KUBERNETES_VERSIONS
-from hashidrill.recording.reader import Recording
+from hashidrill.core.recording.reader import Recording
+from hashidrill.lab.provision.products import KUBERNETES_VERSIONS
 
 pytestmark = [
     pytest.mark.live,

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from docs_pages import ROOT
-from hashidrill.history.database import opened
-from hashidrill.history.place import VARIABLE as HISTORY
-from hashidrill.history.store import Store
+from hashidrill.gamedays.history.database import opened
+from hashidrill.gamedays.history.place import VARIABLE as HISTORY
+from hashidrill.gamedays.history.store import Store
 from ordinary_user import ordinary_user
 
 pytestmark = [
@@ -36,7 +36,7 @@ def planted(user):
         f"#!{user.python}\n"
         "import sys, time; from pathlib import Path\n"
         f"sys.path[:0] = {paths!r}\n"
-        "from history_runs import recorded; from hashidrill.history.store import record_run\n"
+        "from history_runs import recorded; from hashidrill.gamedays.history.store import record_run\n"
         "stored = record_run(recorded(Path('.hashidrill/runs'), f'run-{time.time_ns()}').path)\n"
         "sys.exit(stored is None)\n"
     )

@@ -15,9 +15,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from drills import environment, experiment, hashidrill, start
-from hashidrill.recording.journal import read_journal
-from hashidrill.recording.reader import ARTIFACTS_NAME
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.recording.reader import ARTIFACTS_NAME
+from hashidrill.core.util.files import JOURNAL_NAME
 from leaks import VARIABLE
 
 GOSSIP = base64.b64encode(b"marked gossip key of 32 bytes ..").decode()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drills import Drill
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.recording.reader import Recording
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.recording.reader import Recording
 from library_runs import LIBRARY, OF_THE_STACK, needs_of_experiment
 from places import ROOT
 

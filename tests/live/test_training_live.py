@@ -13,7 +13,7 @@ import pytest
 
 import hostile_trainee
 import training_players as players
-from hashidrill.engine.launch import binaries_for
+from hashidrill.lab.runs.launch import binaries_for
 from places import ROOT
 from scripted_games import course, played, tells
 

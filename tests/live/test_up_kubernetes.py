@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from drills import CLI, Drill, environment, experiment, hashidrill
-from hashidrill.provision.products import KUBERNETES_VERSIONS
-from hashidrill.recording.reader import Recording
+from hashidrill.core.recording.reader import Recording
+from hashidrill.lab.provision.products import KUBERNETES_VERSIONS
 from leaks import VARIABLE, Ground
 
 pytestmark = [

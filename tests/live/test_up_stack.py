@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from full_stack import AGENTS, FLAGS, Stack
-from hashidrill.provision.products import VAULT_VERSION
+from hashidrill.lab.provision.products import VAULT_VERSION
 from ordinary_user import ordinary_user
 
 pytestmark = [

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from drills import Drill, hashidrill
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.provision.products import VAULT_VERSION
-from hashidrill.recording.reader import Recording
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.recording.reader import Recording
+from hashidrill.lab.provision.products import VAULT_VERSION
 from leaks import VARIABLE
 from library_runs import LIBRARY, needs_of_experiment
 from places import ROOT

@@ -9,9 +9,10 @@ import types
 
 import pytest
 
-from hashidrill import hypothesis, registry
-from hashidrill.engine import launch
-from hashidrill.events import decode
+from hashidrill.core import hypothesis
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.events import decode
+from hashidrill.lab.runs import launch
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"
@@ -55,7 +56,7 @@ class Project:
         )
 
     def run_experiment(self, resolved, *, runs_dir, events):
-        """Stands for hashidrill.engine.launch.run_experiment."""
+        """Stands for hashidrill.lab.runs.launch.run_experiment."""
         name = "-".join(filter(None, [resolved.path.stem, resolved.variant]))
         self.ran.append(name)
         self.runs_dirs.append(runs_dir)
@@ -88,8 +89,8 @@ class Project:
 @pytest.fixture
 def project(pytester, monkeypatch):
     made = Project(pytester)
-    fake = types.ModuleType("hashidrill.engine.launch")
+    fake = types.ModuleType("hashidrill.lab.runs.launch")
     fake.run_experiment, fake.new_folder, fake.RUNS_DIR = made.run_experiment, launch.new_folder, launch.RUNS_DIR
     fake.prepare = lambda *_: {}
-    monkeypatch.setitem(sys.modules, "hashidrill.engine.launch", fake)
+    monkeypatch.setitem(sys.modules, "hashidrill.lab.runs.launch", fake)
     return made

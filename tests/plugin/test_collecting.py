@@ -150,9 +150,9 @@ def test_importing_the_plugin_imports_nothing_heavy():
         "httpx",
         "pyroute2",
         "typer",
-        "hashidrill.recording.reader",
+        "hashidrill.core.recording.reader",
     ]
-    code = f"import sys, hashidrill.pytest_plugin; print([m for m in {heavy!r} if m in sys.modules])"
+    code = f"import sys, hashidrill.faces.pytest_plugin; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

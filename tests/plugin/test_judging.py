@@ -9,14 +9,16 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hashidrill.errors import MachineError
-from hashidrill.experiment.loader import load_text
-from hashidrill.history import turned as turned_runs  # once: pytester forgets what a session inside of it imported
-from hashidrill.history.database import opened
-from hashidrill.history.place import history_file
-from hashidrill.history.store import Store
-from hashidrill.judging.comparison import differences
-from hashidrill.judging.judge import read_verdict
+from hashidrill.core.errors import MachineError
+from hashidrill.core.experiment.loader import load_text
+from hashidrill.core.judging.comparison import differences
+from hashidrill.core.judging.judge import read_verdict
+from hashidrill.gamedays.history import (
+    turned as turned_runs,  # once: pytester forgets what a session inside of it imported
+)
+from hashidrill.gamedays.history.database import opened
+from hashidrill.gamedays.history.place import history_file
+from hashidrill.gamedays.history.store import Store
 
 pytest_plugins = ["pytester"]
 LOAD = "kv-writes"
@@ -102,7 +104,7 @@ class TestOutcomes:
             project.ran.append(resolved.path.stem)
             raise MachineError("no user namespaces here; `sysctl kernel.unprivileged_userns_clone=1` gives them")
 
-        monkeypatch.setattr(sys.modules["hashidrill.engine.launch"], "run_experiment", refuse)
+        monkeypatch.setattr(sys.modules["hashidrill.lab.runs.launch"], "run_experiment", refuse)
         result = project.run(project.plant(recovers(project.builder()).expect("leadership_stays")))
         result.assert_outcomes(errors=2)
         result.stdout.fnmatch_lines(["slow-disk could not be run: no user namespaces here; *"])
@@ -122,7 +124,7 @@ class TestOutcomes:
     def test_a_hypothesis_of_the_users_own_is_judged_too(self, project):
         (project.path / "hypotheses").mkdir()
         (project.path / "hypotheses" / "mine.py").write_text(
-            "from hashidrill.hypothesis import hypothesis\n\n@hypothesis\ndef few(recording, *, at_most: int):\n"
+            "from hashidrill.core.hypothesis import hypothesis\n\n@hypothesis\ndef few(recording, *, at_most: int):\n"
             "    count = len(recording.operations('kv-writes'))\n    assert count < at_most\n"
         )
         path = project.plant(project.builder().expect("few", at_most=9999).expect("few", at_most=5))

@@ -18,10 +18,10 @@ import anyio
 import httpx
 
 from full_stack import sums
-from hashidrill.errors import FaultError
-from hashidrill.experiment.model import DatacenterSpec, services_of
-from hashidrill.observed import ApiAnswer
-from hashidrill.service import Site, Workspace
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.model import DatacenterSpec, services_of
+from hashidrill.core.protocols.observed import ApiAnswer
+from hashidrill.core.protocols.service import Site, Workspace
 
 SPEC = {
     "consul": {"servers": 3, "clients": 2, "config": {"performance": {"raft_multiplier": 1}}},
@@ -51,7 +51,7 @@ class HandHost:
 
 
 class ByHand:
-    """As much of `hashidrill.abc.Hosts` as a service asks when it waits for its agents."""
+    """As much of `hashidrill.core.protocols.abc.Hosts` as a service asks when it waits for its agents."""
 
     def __init__(self, folder, binaries, uid):
         self.spec = DatacenterSpec.model_validate(SPEC)

@@ -9,9 +9,9 @@ import re
 
 import anyio
 
-from hashidrill.carriers.bundle import program
-from hashidrill.carriers.ssh import SshShell
-from hashidrill.errors import FaultError, UnreachedError
+from hashidrill.core.errors import FaultError, UnreachedError
+from hashidrill.staging.carriers.bundle import program
+from hashidrill.staging.carriers.ssh import SshShell
 
 WHERE = "consul-1 (ssh ops@10.73.0.11:22)"
 

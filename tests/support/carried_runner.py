@@ -12,19 +12,19 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill.abc import Target
-from hashidrill.capabilities import Processes
-from hashidrill.carriers.opened import carried
-from hashidrill.datacenter.attach.datacenter import AttachedHost
-from hashidrill.datacenter.attach.estate import Estate
-from hashidrill.datacenter.attach.login import Login
-from hashidrill.datacenter.attach.target import AttachTarget
-from hashidrill.datacenter.attach.wire import UnansweredError
-from hashidrill.engine.inject import injected
-from hashidrill.errors import HashidrillError
-from hashidrill.faults.network import NetworkPartition, PartitionParams
-from hashidrill.faults.process import NoParams, ProcessPause
-from hashidrill.recording.journal import Clock, Journal
+from hashidrill.core.engine.inject import injected
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.faults.network import NetworkPartition, PartitionParams
+from hashidrill.core.faults.process import NoParams, ProcessPause
+from hashidrill.core.protocols.abc import Target
+from hashidrill.core.protocols.capabilities import Processes
+from hashidrill.core.recording.journal import Clock, Journal
+from hashidrill.staging.attach.datacenter import AttachedHost
+from hashidrill.staging.attach.estate import Estate
+from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.attach.wire import UnansweredError
+from hashidrill.staging.carriers.opened import carried
 
 VICTIM = "consul-2"
 HELD_S = 3.0

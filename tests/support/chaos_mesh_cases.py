@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fake_kubernetes import FakeKubernetes, TimedApi
-from hashidrill.backends.chaos_mesh.hosts import of_machine, of_pod
-from hashidrill.backends.kubernetes.objects import Owned
-from hashidrill.backends.kubernetes.pods import Watched
-from hashidrill.capabilities import AgentApi, ChaosMachine, ChaosPod, PodStatus
+from hashidrill.core.protocols.capabilities import AgentApi, ChaosMachine, ChaosPod, PodStatus
+from hashidrill.kubernetes.chaos_mesh.hosts import of_machine, of_pod
+from hashidrill.kubernetes.kubernetes.objects import Owned
+from hashidrill.kubernetes.kubernetes.pods import Watched
 from hashidrill.testing.fakes import FakeDatacenter
 
 HTTP_ABORT = {"target": "Request", "port": 8500, "abort": True}

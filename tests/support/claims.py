@@ -17,7 +17,7 @@ import anyio
 import httpx
 import pytest
 
-from hashidrill.util.wait import wait_until
+from hashidrill.core.util.wait import wait_until
 
 START_WITHIN_S = 20
 """For a test whose binary may have to be built first: Vault takes a quarter of an hour on two idle cores."""

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from claims import free_ports, wait
-from hashidrill.sandbox.sandbox import work_parent
+from hashidrill.lab.sandbox.sandbox import work_parent
 
 _CONFINED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 _WITHOUT_CGROUPS = ("sh", "-c", 'umount -R -l /sys/fs/cgroup && exec "$@"', "sh")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.compare.kept import Kept, KeptRound
-from hashidrill.experiment.resolved import ResolvedExperiment
+from hashidrill.core.compare.kept import Kept, KeptRound
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.testing.recordings import RecordingBuilder, resolved_data
 
 if TYPE_CHECKING:

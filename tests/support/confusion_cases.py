@@ -7,11 +7,11 @@ hypothesis is there to catch, and not just any break.
 from __future__ import annotations
 
 from confusion import LIE, NOTHING, TRUTH
-from hashidrill.retry.catalogue import VERDICTS
-from hashidrill.services.consul.loads.cas import Step
-from hashidrill.services.consul.loads.contender import Action
-from hashidrill.services.nomad.loads.artifacts import Build
-from hashidrill.services.nomad.loads.starts import Start
+from hashidrill.core.tap.catalogue import VERDICTS
+from hashidrill.products.consul.loads.cas import Step
+from hashidrill.products.consul.loads.contender import Action
+from hashidrill.products.nomad.loads.artifacts import Build
+from hashidrill.products.nomad.loads.starts import Start
 from hashidrill.testing.recordings import RecordingBuilder
 from reset_runs import LOAD as RESET_LOAD
 from reset_runs import Game, bloated, cas_recording, ordinary, step

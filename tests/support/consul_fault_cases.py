@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fault_cases import without_rules
-from hashidrill.services.consul import api as consul_api
-from hashidrill.services.consul.faults import agent as consul_agent
+from hashidrill.products.consul import api as consul_api
+from hashidrill.products.consul.faults import agent as consul_agent
 
 _STREAMING_OFF = {"set": {"use_streaming_backend": False, "rpc": {"enable_streaming": False}}}
 _THRESHOLD = {"set": {"raft_snapshot_threshold": 50, "raft_trailing_logs": 60}}

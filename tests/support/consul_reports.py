@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import hashidrill
-from hashidrill.sandbox.sandbox import sandbox
+from hashidrill.lab.sandbox.sandbox import sandbox
 
 SCRIPT = Path(__file__).with_name("real_consul_faults.py")
 

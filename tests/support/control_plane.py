@@ -16,13 +16,13 @@ from pathlib import Path
 import httpx
 from ruamel.yaml import YAML
 
-from hashidrill.backends.kubernetes.rbac import policy
-from hashidrill.service import Site
-from hashidrill.services.chaos_mesh import commands
-from hashidrill.services.chaos_mesh.commands import API, CHAOSD, WEBHOOK
-from hashidrill.services.chaos_mesh.papers import Papers
-from hashidrill.services.chaos_mesh.plane import listens
-from hashidrill.util.wait import wait_until
+from hashidrill.core.protocols.service import Site
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.kubernetes.rbac import policy
+from hashidrill.kubernetes.lab_plane import commands
+from hashidrill.kubernetes.lab_plane.commands import API, CHAOSD, WEBHOOK
+from hashidrill.kubernetes.lab_plane.papers import Papers
+from hashidrill.kubernetes.lab_plane.plane import listens
 
 HERE = "127.0.0.1"
 ADMIN, USER = "admin-token", "hashidrill-token"

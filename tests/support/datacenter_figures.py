@@ -14,11 +14,11 @@ from pathlib import Path
 import anyio
 import httpx
 
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.loads.http_client import HttpClient
-from hashidrill.services.consul.api import leader_of
-from hashidrill.services.consul.model import Consul
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul.api import leader_of
+from hashidrill.products.consul.model import Consul
 
 SPEC = DatacenterSpec(consul=Consul(clients=0, config={"performance": {"raft_multiplier": 1}}))
 WRITERS, SECONDS = 16, 6.0
@@ -85,7 +85,7 @@ async def throughput(consul: str, root: Path, kind: str) -> dict[str, float]:
 
 async def reaction(consul: str, root: Path) -> dict[str, list[float]]:
     """Seconds from the call that injects (reverts) to the start of the first operation that shows it."""
-    from hashidrill import registry
+    from hashidrill.core.protocols import registry
 
     datacenter = LocalDatacenter(SPEC, root, {"consul": Path(consul)}, frozenset({"fsync"}))
     await datacenter.start()

@@ -15,12 +15,13 @@ import typer
 from ruamel.yaml import YAML
 from typer.exceptions import TyperException
 
-from hashidrill import hypothesis, registry
-from hashidrill.cli.app import app
-from hashidrill.errors import ExperimentError, UnknownNameError
-from hashidrill.experiment.conditions import PROBE_SIGNALS
-from hashidrill.experiment.library import experiment_name, find_experiment, list_experiments
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import ExperimentError, UnknownNameError
+from hashidrill.core.experiment.conditions import PROBE_SIGNALS
+from hashidrill.core.experiment.library import experiment_name, find_experiment, list_experiments
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.protocols import registry
+from hashidrill.faces.cli.app import app
 from places import ROOT
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import BoundedSemaphore
 
-from hashidrill.recording.journal import read_journal
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.util.files import JOURNAL_NAME
 
 # the same code whatever PATH says
-CLI = (sys.executable, "-c", "import sys; from hashidrill.cli import main; sys.argv[0] = 'hashidrill'; main()")
+CLI = (sys.executable, "-c", "import sys; from hashidrill.faces.cli import main; sys.argv[0] = 'hashidrill'; main()")
 PLUGINS = Path(__file__).parent / "planted"
 _LONGEST_S = 120
 AT_ONCE = 3

@@ -12,15 +12,15 @@ from pathlib import Path
 import anyio
 
 import virtual_time
-from hashidrill.abc import Operation, Sample
-from hashidrill.engine.run import run
-from hashidrill.errors import SelectorError
-from hashidrill.events import Audience, Bus, Tick
-from hashidrill.experiment.model import Experiment
-from hashidrill.faults.disk import DiskLatency
-from hashidrill.loads.schedule import OpenLoop
-from hashidrill.loads.waiting import Waiting
-from hashidrill.recording.journal import read_journal
+from hashidrill.core.engine.run import run
+from hashidrill.core.errors import SelectorError
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.faults.disk import DiskLatency
+from hashidrill.core.loads.schedule import OpenLoop
+from hashidrill.core.loads.waiting import Waiting
+from hashidrill.core.protocols.abc import Operation, Sample
+from hashidrill.core.protocols.events import Audience, Bus, Tick
+from hashidrill.core.recording.journal import read_journal
 from hashidrill.testing.fakes import FakeDatacenter
 
 S = 1_000_000_000

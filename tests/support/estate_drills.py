@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from drills import hashidrill
-from hashidrill.recording.journal import read_journal
+from hashidrill.core.recording.journal import read_journal
 from ports import free_ports
 from secret_hunt import Hunt
 from ssh_servers import SshServers

@@ -21,11 +21,11 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config.models import Cluster as Server
 from lightkube.config.models import User
 
-from hashidrill.backends.kubernetes.client import Cluster
-from hashidrill.datacenter.attach.product import attachables
-from hashidrill.errors import FaultError
-from hashidrill.observed import Toxic
-from hashidrill.packets import Block
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.observed import Toxic
+from hashidrill.core.protocols.packets import Block
+from hashidrill.kubernetes.kubernetes.client import Cluster
+from hashidrill.staging.attach.product import attachables
 
 NAMESPACE, SERVER = "consul", "https://10.73.0.80:6443"
 RECORDS = "chaos-mesh/records"

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import anyio
 
-from hashidrill.abc import ApiAnswer
-from hashidrill.errors import FaultError
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.abc import ApiAnswer
 
 
 class FakeKv:

@@ -18,9 +18,9 @@ import anyio
 import httpx
 
 from carried_hosts import FakeShell, argument
-from hashidrill.carriers.reaching import by_nomad
-from hashidrill.datacenter.attach.wire import Wire
-from hashidrill.errors import FaultError
+from hashidrill.core.errors import FaultError
+from hashidrill.staging.attach.wire import Wire
+from hashidrill.staging.carriers.reaching import by_nomad
 
 CAPABILITIES = (
     "list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-logs", "alloc-exec", "alloc-node-exec",

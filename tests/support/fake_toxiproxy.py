@@ -8,10 +8,10 @@ from urllib.parse import unquote
 
 import httpx
 
-from hashidrill.datacenter.attach.links import HostLinks, link_of
-from hashidrill.datacenter.attach.login import Login
-from hashidrill.datacenter.attach.wire import Wire
-from hashidrill.observed import Toxic
+from hashidrill.core.protocols.observed import Toxic
+from hashidrill.staging.attach.links import HostLinks, link_of
+from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.wire import Wire
 from hashidrill.testing.toxics import pass_through
 
 API = "http://10.73.0.90:8474"

@@ -12,10 +12,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from hashidrill.backends.interchange.reading import Imported, imported
-from hashidrill.errors import HashidrillError
-from hashidrill.experiment.documents import Document
-from hashidrill.experiment.loader import load_document
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.loader import load_document
+from hashidrill.kubernetes.interchange.reading import Imported, imported
 
 
 def outcome(path: Path, on: str, side: str) -> Imported | str:

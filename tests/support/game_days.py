@@ -6,10 +6,10 @@ import copy
 import datetime as dt
 import json
 
-from hashidrill.gameday.conduct import RUNS, conduct
-from hashidrill.gameday.journal import DayJournal
-from hashidrill.gameday.outcome import outcome_of
-from hashidrill.gameday.plan import read_plan
+from hashidrill.gamedays.gameday.conduct import RUNS, conduct
+from hashidrill.gamedays.gameday.journal import DayJournal
+from hashidrill.gamedays.gameday.outcome import outcome_of
+from hashidrill.gamedays.gameday.plan import read_plan
 
 HOSTILE = "<script>alert(1)</script> | **bold** `x` @all \N{RIGHT-TO-LEFT OVERRIDE}"
 DAY = {

@@ -6,11 +6,11 @@ import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from hashidrill.experiment.course import Course, Pace
-from hashidrill.generators.conductor import Conductor
-from hashidrill.generators.link import Link
-from hashidrill.generators.remote import Introduction
-from hashidrill.generators.worker import Worker
+from hashidrill.core.experiment.course import Course, Pace
+from hashidrill.staging.generators.conductor import Conductor
+from hashidrill.staging.generators.link import Link
+from hashidrill.staging.generators.remote import Introduction
+from hashidrill.staging.generators.worker import Worker
 
 NS = 1_000_000_000
 ORIGIN_NS = 1000 * NS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hashidrill.history.model import Expected, Number, Run, Series
-from hashidrill.history.taken import digest
+from hashidrill.core.judging.verdict import Verdict
+from hashidrill.gamedays.history.model import Expected, Number, Run, Series
+from hashidrill.gamedays.history.taken import digest
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.verdict import Verdict
 
 BEGAN_S = 1_760_000_000.0
 SLOW = {"latency": lambda t: 3.0 if t >= 10 else 0.01}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drills import AT_ONCE, Drill, environment, run_demo, seated
-from hashidrill.engine.launch import binaries_for
-from hashidrill.experiment.library import experiments
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.core.experiment.library import experiments
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.lab.runs.launch import binaries_for
 from places import ROOT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ OF_KUBERNETES = {
     "kubernetes/node-drain-with-quorum": f"{_NO_NODE}, and a node that may be drained",
     "kubernetes/clock-skew-on-leader": f"{_NO_NODE}: chaos-daemon sets the clock of the process in the pod",
 }
-"""Name of an experiment: why no live test runs it. tests/unit/backends/test_experiments_in_pods.py plans each."""
+"""Name of an experiment: why no live test runs it. tests/unit/kubernetes/test_experiments_in_pods.py plans each."""
 OF_OTHER_TIERS = (
     {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/"))}
     | set(OF_THE_STACK)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fake_kubernetes import TimedApi
 from fake_litmus import FakeLitmus
-from hashidrill.backends.kubernetes.objects import Owned
-from hashidrill.backends.kubernetes.pods import Watched
-from hashidrill.backends.litmus.hosts import AimedAt, AimedAtNode, WatchedNode
-from hashidrill.capabilities import AgentApi, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.core.protocols.capabilities import AgentApi, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.kubernetes.kubernetes.objects import Owned
+from hashidrill.kubernetes.kubernetes.pods import Watched
+from hashidrill.kubernetes.litmus.hosts import AimedAt, AimedAtNode, WatchedNode
 from hashidrill.testing.fakes import FakeDatacenter
 
 SLOW = {"effect": "slow", "by": "300ms"}

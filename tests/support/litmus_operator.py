@@ -11,7 +11,7 @@ import signal
 
 import anyio
 
-from hashidrill.capabilities import Processes
+from hashidrill.core.protocols.capabilities import Processes
 
 GROUP = "/apis/litmuschaos.io/v1alpha1"
 FINALIZER = "chaosengine.litmuschaos.io/finalizer"

@@ -6,8 +6,8 @@ import json
 import random
 
 import places
-from hashidrill.experiment.library import list_bases, list_experiments
-from hashidrill.experiment.reading import complete, read_experiment
+from hashidrill.core.experiment.library import list_bases, list_experiments
+from hashidrill.core.experiment.reading import complete, read_experiment
 
 CORPUS = places.MALFORMED
 WORDS = [

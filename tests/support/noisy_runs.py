@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hashidrill.bisect.beside import CLEARLY
-from hashidrill.bisect.ordered import Ordered, Turn
-from hashidrill.bisect.trials import Outcome, Trial, Trials
+from hashidrill.rollouts.bisect.beside import CLEARLY
+from hashidrill.rollouts.bisect.ordered import Ordered, Turn
+from hashidrill.rollouts.bisect.trials import Outcome, Trial, Trials
 
 
 @dataclass

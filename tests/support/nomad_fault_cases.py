@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hashidrill import registry
-from hashidrill.capabilities import AgentFiles, PacketFilter, ProcessControl
-from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
-from hashidrill.faults.base import table_of
-from hashidrill.services.nomad import api, jobs, markers
-from hashidrill.services.nomad.agents import data_dir
-from hashidrill.util.wait import wait_until
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.errors import FaultError
+from hashidrill.core.faults.base import table_of
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.capabilities import AgentFiles, PacketFilter, ProcessControl
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products.nomad import api, jobs, markers
+from hashidrill.products.nomad.agents import data_dir
 
 JOB, SNAPSHOT = "sleepers", "before"
 

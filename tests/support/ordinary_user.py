@@ -16,7 +16,7 @@ import pytest
 
 import hashidrill
 from drills import CLI
-from hashidrill.sandbox.sandbox import work_parent
+from hashidrill.lab.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
 
 USER = "nobody"
@@ -49,7 +49,7 @@ class OrdinaryUser:
         name = f"python{sys.version_info.major}.{sys.version_info.minor}"
         # setpriv itself gets through doors that what it starts does not: so it has to start itself once more
         trial = (
-            "import subprocess, sys, hashidrill.cli.app, hashidrill.loads.in_generator; "
+            "import subprocess, sys, hashidrill.faces.cli.app, hashidrill.core.loads.in_generator; "
             "subprocess.run([sys.executable, '-c', ''], check=True)"
         )
         for path in (sys.executable, f"/usr/bin/{name}", f"/usr/local/bin/{name}"):

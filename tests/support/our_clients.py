@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 import psutil
 import uvloop
 
-from hashidrill.loads.context import LoadContext
-from hashidrill.services.consul.loads.kv import KvWrite
-from hashidrill.services.consul.loads.streams import Streams
-from hashidrill.services.consul.loads.views import Views
-from hashidrill.services.consul.loads.watch import Watch
+from hashidrill.core.loads.context import LoadContext
+from hashidrill.products.consul.loads.kv import KvWrite
+from hashidrill.products.consul.loads.streams import Streams
+from hashidrill.products.consul.loads.views import Views
+from hashidrill.products.consul.loads.watch import Watch
 
 
 def loads(what, url, count, port):

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hashidrill.recording.journal import Clock, Journal
-from hashidrill.recording.ours import key_of, note_open
-from hashidrill.util.files import JOURNAL_NAME
+from hashidrill.core.recording.journal import Clock, Journal
+from hashidrill.core.recording.ours import key_of, note_open
+from hashidrill.core.util.files import JOURNAL_NAME
 
 
 def began(folder: Path, run_id: str, **more: Any) -> Journal:

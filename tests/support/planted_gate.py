@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill.compare.rounds import play
-from hashidrill.errors import OTHER_WORK
-from hashidrill.gate.playing import Means
-from hashidrill.judging.judge import judge
-from hashidrill.recording.reader import Recording
+from hashidrill.core.errors import OTHER_WORK
+from hashidrill.core.judging.judge import judge
+from hashidrill.core.recording.reader import Recording
+from hashidrill.lab.runs.rounds import play
+from hashidrill.rollouts.gate.playing import Means
 from hashidrill.testing.recordings import RecordingBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hashidrill.experiment.resolved import ResolvedExperiment
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 A_RUN_S = 40.0
 NORMAL_S, UNDER_FAULT_S = 0.01, 0.4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from hashidrill.cli.app import app
-from hashidrill.errors import HashidrillError
+from hashidrill.core.errors import HashidrillError
+from hashidrill.faces.cli.app import app
 from hashidrill.testing.recordings import RecordingBuilder
 
 UNATTENDED = {"before": [{"confirm": "Nobody deploys", "unattended": True}]}

@@ -2,7 +2,8 @@
 
 A test says what it needs with `@pytest.mark.needs("consul 1.10.3", "chromium")`, or by asking for a fixture that does
 (`FIXTURES`). Only what the selected tests need is got, and all that has to be installed is installed at once, as
-hashidrill itself does it (hashidrill.provision.packages). What cannot be got fails the tests that need it, no others.
+hashidrill itself does it (hashidrill.lab.provision.packages). What cannot be got fails the tests that need it, no
+others.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hashidrill.errors import BinaryError, MachineError
-from hashidrill.provision import binaries, machine, packages
-from hashidrill.provision.build import find_go, lacks_compilers
-from hashidrill.provision.packages import GO, NotAllowedError, NotOfferedError, Package
-from hashidrill.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
+from hashidrill.core.errors import BinaryError, MachineError
+from hashidrill.lab.provision import binaries, machine, packages
+from hashidrill.lab.provision.build import find_go, lacks_compilers
+from hashidrill.lab.provision.packages import GO, NotAllowedError, NotOfferedError, Package
+from hashidrill.lab.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
 
 DATACENTER = "datacenter"
 """A machine that can have a local datacenter: namespaces, seccomp, and so on."""

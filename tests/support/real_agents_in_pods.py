@@ -17,20 +17,20 @@ from pathlib import Path
 import anyio
 
 from control_plane import NAMESPACE, USER, ControlPlane, grant
-from hashidrill.backends.reached import located, look
-from hashidrill.cli.doctor_attach import examined
-from hashidrill.datacenter.attach.datacenter import AttachedDatacenter, attach
-from hashidrill.datacenter.attach.pods_found import troubles
-from hashidrill.datacenter.attach.target import read_target
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.launch_attached import Attached
-from hashidrill.errors import AttachError
-from hashidrill.experiment.disk import Disk
-from hashidrill.experiment.library import experiment_name, list_experiments
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.rights import Right
-from hashidrill.services.consul.model import Consul
-from hashidrill.units import Size
+from hashidrill.core.errors import AttachError
+from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.library import experiment_name, list_experiments
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Size
+from hashidrill.faces.cli.doctor_attach import examined
+from hashidrill.kubernetes.reached import located, look
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul.model import Consul
+from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
+from hashidrill.staging.attach.pods_found import troubles
+from hashidrill.staging.attach.target import read_target
+from hashidrill.staging.runs.launch_attached import Attached
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CHART = {"app": "consul", "component": "server"}

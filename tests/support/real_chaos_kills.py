@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import anyio
 
 from drills import start
-from hashidrill.backends.chaos_mesh import objects
-from hashidrill.util.wait import wait_until
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.chaos_mesh import objects
 from real_chaos_mesh import main
 from real_chaos_runs import Runs, of_journal
 

@@ -11,12 +11,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from hashidrill import registry
-from hashidrill.capabilities import ChaosMachine
-from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.capabilities import ChaosMachine
+from hashidrill.core.util.wait import pause, wait_until
 from hashidrill.testing.faults import check_fault
-from hashidrill.util.wait import pause, wait_until
 
 _TRIES, _GAP_S = 5, 5.0
 BANDWIDTH = "chaos_mesh.physical.bandwidth"

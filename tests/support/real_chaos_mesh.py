@@ -21,22 +21,22 @@ import real_chaos_machines
 import real_chaos_runs
 import real_chaos_troubles
 from control_plane import ADMIN, USER, ControlPlane, grant
-from hashidrill.backends.chaos_mesh import objects
-from hashidrill.backends.chaos_mesh.hosts import of_machine
-from hashidrill.backends.chaos_mesh.physical import PhysicalProcess, ProcessParams
-from hashidrill.backends.chaos_mesh.vocabulary import CHAOS_MESH
-from hashidrill.backends.kubernetes.client import cluster_of
-from hashidrill.backends.kubernetes.objects import Owned
-from hashidrill.capabilities import ChaosMachine, Processes
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
-from hashidrill.experiment.disk import Disk
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.consul.model import Consul
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols.capabilities import ChaosMachine, Processes
+from hashidrill.core.units import Size
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.chaos_mesh import objects
+from hashidrill.kubernetes.chaos_mesh.hosts import of_machine
+from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams
+from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
+from hashidrill.kubernetes.kubernetes.client import cluster_of
+from hashidrill.kubernetes.kubernetes.objects import Owned
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
-from hashidrill.units import Size
-from hashidrill.util.wait import wait_until
 
 HOST = "consul-2"
 OWNED = Owned("run-1", "sandbox", "me@here", 60.0)
@@ -127,7 +127,7 @@ async def keeps_its_contract_when_it_kills(world):
     """What brings the agent back is the command of the fault, which chaosd runs."""
     again = world.datacenter.root / "again.py"
     again.write_text(
-        "import sys, anyio\nfrom hashidrill.sandbox.asking import ask\n"
+        "import sys, anyio\nfrom hashidrill.lab.sandbox.asking import ask\n"
         "anyio.run(ask, __import__('pathlib').Path(sys.argv[1]), {'op': 'start', 'agent': 'consul'})\n"
     )
     restart = shlex.join([sys.executable, str(again), str(world.datacenter.root / f"s/{HOST}.host")])

@@ -16,9 +16,9 @@ import anyio
 
 from control_plane import NAMESPACE, USER, grant
 from drills import environment, experiment, hashidrill, start
-from hashidrill.backends.chaos_mesh import objects
-from hashidrill.backends.chaos_mesh.physical import PhysicalProcess, ProcessParams
-from hashidrill.recording.journal import read_journal
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.kubernetes.chaos_mesh import objects
+from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams
 
 _WITHIN_S = 180
 _PROVEN_WITHIN_S = 90

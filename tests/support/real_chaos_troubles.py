@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from control_plane import ADMIN, NAMESPACE
-from hashidrill.backends.chaos_mesh.vocabulary import CHAOS_MESH
-from hashidrill.backends.kubernetes.client import cluster_of
-from hashidrill.capabilities import ChaosMachine
-from hashidrill.errors import FaultError
-from hashidrill.util.wait import wait_until
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.capabilities import ChaosMachine
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
+from hashidrill.kubernetes.kubernetes.client import cluster_of
 from real_chaos_machines import in_force
 
 PHYSICAL = "PhysicalMachineChaos"

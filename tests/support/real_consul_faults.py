@@ -18,16 +18,16 @@ from pathlib import Path
 import anyio
 
 from consul_fault_cases import DISARMED, WHOLE, cases_of, disarmed_of
-from hashidrill import registry
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import PROVEN_WITHIN_S, planned
-from hashidrill.errors import HashidrillError, WaitTimeoutError
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.consul import api
-from hashidrill.services.consul.loads.subscribe import RPC_PORT, SubscribeConnection
-from hashidrill.services.consul.model import Consul
+from hashidrill.core.engine.inject import PROVEN_WITHIN_S, planned
+from hashidrill.core.errors import HashidrillError, WaitTimeoutError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul import api
+from hashidrill.products.consul.loads.subscribe import RPC_PORT, SubscribeConnection
+from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
-from hashidrill.util.wait import wait_until
 
 TRANSFER = "/v1/operator/raft/transfer-leader"
 VIEWS = 5

@@ -20,18 +20,18 @@ from pathlib import Path
 import anyio
 
 from fault_cases import DISARMED, HOST_CASES, nature
-from hashidrill import registry
-from hashidrill.abc import Target
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import observed_within_s, planned
-from hashidrill.experiment.disk import Disk
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.faults.network import _TableFault
-from hashidrill.sandbox import cgroups
-from hashidrill.services.consul.model import Consul
+from hashidrill.core.engine.inject import observed_within_s, planned
+from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.faults.network import _TableFault
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Target
+from hashidrill.core.units import Size
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.lab.sandbox import cgroups
+from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
-from hashidrill.units import Size
-from hashidrill.util.wait import wait_until
 
 OPERATIONS = frozenset({"fsync", "write", "read"})
 HOST = "consul-2"

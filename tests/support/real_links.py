@@ -20,17 +20,17 @@ import anyio
 import httpx
 
 from fault_cases import LINK_CASES, nature, without_rules
-from hashidrill import registry
-from hashidrill.abc import Target
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.datacenter.local.network import LOAD_ADDRESS
-from hashidrill.engine.inject import planned
-from hashidrill.experiment.disk import Disk
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.consul.model import Consul
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Target
+from hashidrill.core.units import Size
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.lab.local.network import LOAD_ADDRESS
+from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
-from hashidrill.units import Size
-from hashidrill.util.wait import wait_until
 
 OPERATIONS = frozenset({"fsync", "write", "read"})
 

@@ -18,18 +18,18 @@ import anyio
 from ruamel.yaml import YAML
 
 from control_plane import ADMIN, NAMESPACE, USER, ControlPlane
-from hashidrill import registry
-from hashidrill.backends.kubernetes.client import cluster_of
-from hashidrill.backends.kubernetes.objects import Owned, ours
-from hashidrill.backends.kubernetes.pods import Watched
-from hashidrill.backends.litmus import engines
-from hashidrill.backends.litmus.hosts import AimedAt
-from hashidrill.capabilities import LitmusPod, PodStatus
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.consul.model import Consul
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.capabilities import LitmusPod, PodStatus
+from hashidrill.kubernetes.kubernetes.client import cluster_of
+from hashidrill.kubernetes.kubernetes.objects import Owned, ours
+from hashidrill.kubernetes.kubernetes.pods import Watched
+from hashidrill.kubernetes.litmus import engines
+from hashidrill.kubernetes.litmus.hosts import AimedAt
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 from litmus_operator import GROUP, MERGE, Operator
 from real_chaos_mesh import grant, seen

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill import registry
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import PROVEN_WITHIN_S, observed_within_s, planned
-from hashidrill.errors import HashidrillError
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.nomad import api
+from hashidrill.core.engine.inject import PROVEN_WITHIN_S, observed_within_s, planned
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.nomad import api
 from hashidrill.testing.faults import check_fault
-from hashidrill.util.wait import wait_until
 from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, prepared, sleepers
 
 

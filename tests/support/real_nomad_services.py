@@ -13,14 +13,14 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.errors import WaitTimeoutError
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.loads.context import LoadContext
-from hashidrill.loads.http_client import HttpClient
-from hashidrill.services.nomad.loads.services import Services
-from hashidrill.services.nomad.loads.views import ALLOC, KINDS_OF_WRONG
-from hashidrill.util.wait import wait_until
+from hashidrill.core.errors import WaitTimeoutError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.nomad.loads.services import Services
+from hashidrill.products.nomad.loads.views import ALLOC, KINDS_OF_WRONG
 
 COUNT = 4
 SERVICE = "hashidrill-web-1"

@@ -16,17 +16,17 @@ from pathlib import Path
 import anyio
 
 import drills
-from hashidrill.datacenter.attach.login import Login
-from hashidrill.datacenter.attach.wire import Wire
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.load_generator import LoadGenerator, LoadSpecification
-from hashidrill.errors import DatacenterError
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.generators.nomad_spawner import left, purge
-from hashidrill.recording.journal import Clock, read_journal
-from hashidrill.recording.reader import Recording
-from hashidrill.services.consul.loads.kv import KvWrite
-from hashidrill.util.wait import wait_until
+from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
+from hashidrill.core.errors import DatacenterError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.recording.journal import Clock, read_journal
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul.loads.kv import KvWrite
+from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.wire import Wire
+from hashidrill.staging.generators.nomad_spawner import left, purge
 
 WORKERS = 3
 RATE = "60/s"

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill import registry
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import planned
-from hashidrill.errors import FaultError
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.consul import markers
-from hashidrill.services.consul.faults.raft_db import RaftDb
-from hashidrill.services.consul.model import Consul
-from hashidrill.services.consul.snapshots import read_snapshot, restored_name, saved_name
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul import markers
+from hashidrill.products.consul.faults.raft_db import RaftDb
+from hashidrill.products.consul.model import Consul
+from hashidrill.products.consul.snapshots import read_snapshot, restored_name, saved_name
 from hashidrill.testing.faults import check_fault
-from hashidrill.util.wait import wait_until
 
 FREE_PAGES = 200_000
 _SEEN_WITHIN_S = 10.0

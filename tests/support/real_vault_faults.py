@@ -17,15 +17,15 @@ from pathlib import Path
 import anyio
 import psutil
 
-from hashidrill import registry
-from hashidrill.datacenter.local.datacenter import LocalDatacenter
-from hashidrill.engine.inject import planned
-from hashidrill.experiment.model import DatacenterSpec
-from hashidrill.services.consul.model import Consul
-from hashidrill.services.vault.model import Vault
-from hashidrill.services.vault.operator import VaultOperator
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.products.consul.model import Consul
+from hashidrill.products.vault.model import Vault
+from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.testing.faults import check_fault
-from hashidrill.util.wait import wait_until
 from vault_fault_cases import CASES, DISARMED, MOMENTARY, PARAMS, RAFT_ONLY
 
 _SETTLED_WITHIN_S = 60

@@ -1,6 +1,6 @@
 """Planted recordings of rehearsals."""
 
-from hashidrill.runbooks.judged import judge_drill
+from hashidrill.gamedays.runbooks.judged import judge_drill
 from hashidrill.testing.recordings import RecordingBuilder
 
 PAGER, ACT, DONE, LEFT = 22.0, 30.0, 34.0, 50.0

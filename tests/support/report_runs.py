@@ -7,14 +7,14 @@ import math
 import random
 from typing import TYPE_CHECKING
 
-from hashidrill.abc import Operation, Sample
-from hashidrill.experiment.documents import Document
-from hashidrill.recording.journal import Clock, Journal
-from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
-from hashidrill.recording.writer import RESOLVED_NAME, RecordingWriter
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
+from hashidrill.core.protocols.abc import Operation, Sample
+from hashidrill.core.recording.journal import Clock, Journal
+from hashidrill.core.recording.reader import EXPERIMENT_NAME, Recording
+from hashidrill.core.recording.writer import RESOLVED_NAME, RecordingWriter
+from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.testing.recordings import resolved_data
-from hashidrill.util.files import JOURNAL_NAME
-from hashidrill.verdict import Finding, Judgement, RunVerdict
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hashidrill import hypothesis
-from hashidrill.abc import Detail
-from hashidrill.services.consul.snapshots import Entry, restored_name, saved_name
+from hashidrill.core import hypothesis
+from hashidrill.core.protocols.abc import Detail
+from hashidrill.products.consul.snapshots import Entry, restored_name, saved_name
 from hashidrill.testing.recordings import RecordingBuilder
 from hashidrill.testing.snapshots import packed
 

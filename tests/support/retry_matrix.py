@@ -16,14 +16,14 @@ from pathlib import Path
 import places
 from clients.manifest import CLIENTS, ReferenceClient
 from clients.prepare import command
-from hashidrill.errors import HashidrillError
-from hashidrill.retry.catalogue import CONFUSION_DEADLINE_S
-from hashidrill.retry.judged import Judged
-from hashidrill.retry.judging import run_battery
-from hashidrill.retry.measured import Settings
-from hashidrill.retry.private_consul import private_consul
-from hashidrill.retry.upstream import HttpUpstream
-from hashidrill.util.users import is_machine_root
+from hashidrill.clients.retry.judged import Judged
+from hashidrill.clients.retry.judging import run_battery
+from hashidrill.clients.retry.measured import Settings
+from hashidrill.clients.retry.private_consul import private_consul
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.tap.catalogue import CONFUSION_DEADLINE_S
+from hashidrill.core.tap.upstream import HttpUpstream
+from hashidrill.core.util.users import is_machine_root
 
 PREFORK = places.SUPPORT / "prefork.py"
 

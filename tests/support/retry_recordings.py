@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from hashidrill import hypothesis
-from hashidrill.abc import Operation
-from hashidrill.loads.attempts import to_operation
-from hashidrill.retry.attempts import Attempt
+from hashidrill.core import hypothesis
+from hashidrill.core.loads.attempts import to_operation
+from hashidrill.core.protocols.abc import Operation
+from hashidrill.core.tap.attempts import Attempt
 from hashidrill.testing.recordings import RecordingBuilder
 
 _NS = 1_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashidrill.retry.attempts import Attempt, Run
+from hashidrill.core.tap.attempts import Attempt, Run
 
 _NS = 1_000_000_000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill.runbooks.following import Ran
-from hashidrill.runbooks.reading import parse_runbook
+from hashidrill.gamedays.runbooks.following import Ran
+from hashidrill.gamedays.runbooks.reading import parse_runbook
 
 PAGE = """\
 ---

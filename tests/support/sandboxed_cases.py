@@ -7,7 +7,8 @@ import sys
 from dataclasses import dataclass
 
 import places
-from hashidrill.sandbox.sandbox import python_path, sandbox
+from hashidrill.core.util.booting import python_path
+from hashidrill.lab.sandbox.sandbox import sandbox
 
 CONSUL = "1.22.2"
 _END_OF_LOG = 6000

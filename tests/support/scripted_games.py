@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hashidrill.training import games
-from hashidrill.training.cell import shell_command
-from hashidrill.training.course import Course, chosen, course_of, filled
-from hashidrill.training.desk import PAGED
-from hashidrill.training.library import find_scenario
-from hashidrill.training.scenario import read_scenario
+from hashidrill.gamedays.training import games
+from hashidrill.gamedays.training.cell import shell_command
+from hashidrill.gamedays.training.course import Course, chosen, course_of, filled
+from hashidrill.gamedays.training.desk import PAGED
+from hashidrill.gamedays.training.library import find_scenario
+from hashidrill.gamedays.training.scenario import read_scenario
 
 _COMMAND_WITHIN_S = 180
 _CARD_WITHIN_S = 240
-MACHINERY = ("toxiproxy", "toxicity", "fault.intent", '"fault_id"', "hashidrill.faults", "inject=")
+MACHINERY = ("toxiproxy", "toxicity", "fault.intent", '"fault_id"', "hashidrill.core.faults", "inject=")
 """Words of what breaks things, whichever it is."""
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from hashidrill.retry.attempts import Attempt, Run
-from hashidrill.retry.battery import Battery
-from hashidrill.retry.catalogue import FAULTS, RETRY_AFTER_S, TRANSIENT
-from hashidrill.retry.command import Ended
-from hashidrill.retry.judging import judgement
-from hashidrill.retry.measured import Settings
-from hashidrill.retry.plans import UNSEEN, Always, Moment, OnceReused
-from hashidrill.retry.timing import typical_gaps_s
-from hashidrill.retry.upstream import Scripted
+from hashidrill.clients.retry.battery import Battery
+from hashidrill.clients.retry.judging import judgement
+from hashidrill.clients.retry.measured import Settings
+from hashidrill.clients.retry.timing import typical_gaps_s
+from hashidrill.core.tap.attempts import Attempt, Run
+from hashidrill.core.tap.catalogue import FAULTS, RETRY_AFTER_S, TRANSIENT
+from hashidrill.core.tap.command import Ended
+from hashidrill.core.tap.plans import UNSEEN, Always, Moment, OnceReused
+from hashidrill.core.tap.upstream import Scripted
 
 _NS = 1_000_000_000
 _WORK_S = 0.001

@@ -2,7 +2,7 @@
 
 import math
 
-from hashidrill.events import (
+from hashidrill.core.protocols.events import (
     Began,
     Change,
     End,

@@ -13,15 +13,15 @@ import datetime as dt
 import json
 from pathlib import Path
 
-from hashidrill.events import Intent, Phase, Proof, Where
-from hashidrill.experiment.documents import Document
-from hashidrill.judging.judge import judge
-from hashidrill.recording.journal import read_journal
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.judging.judge import judge
+from hashidrill.core.protocols.events import Intent, Phase, Proof, Where
+from hashidrill.core.recording.journal import read_journal
+from hashidrill.gamedays.training.card import card_of
+from hashidrill.gamedays.training.course import WATCH, WATCH_S, chosen, course_of
+from hashidrill.gamedays.training.desk import Desk
+from hashidrill.gamedays.training.scenario import scenario_of
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.training.card import card_of
-from hashidrill.training.course import WATCH, WATCH_S, chosen, course_of
-from hashidrill.training.desk import Desk
-from hashidrill.training.scenario import scenario_of
 
 S = 1_000_000_000
 FAULT_S, PAGE_S = 10, 20

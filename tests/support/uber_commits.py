@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from drills import hashidrill
-from hashidrill.services.sample import ingest
+from hashidrill.products.sample import ingest
 
 COMMITS = 64
 BEFORE = """\

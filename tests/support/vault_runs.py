@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashidrill.services.vault.loads.tokens import STILL_VALID, Lease
+from hashidrill.products.vault.loads.tokens import STILL_VALID, Lease
 from hashidrill.testing.recordings import RecordingBuilder
 
 SECRETS, LEASES = "secrets", "leases"

@@ -9,7 +9,7 @@ from hashidrill.reports.markup import Html, el
 from hashidrill.reports.sections import definitions, section
 
 if TYPE_CHECKING:
-    from hashidrill.recording.reader import Recording
+    from hashidrill.core.recording.reader import Recording
 
 SEEN = (
     "It was reached by the addresses of its APIs alone: what is measured is what loads got for their requests, and "

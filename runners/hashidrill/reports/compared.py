@@ -7,23 +7,23 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hashidrill.compare.judged import judge_comparison
+from hashidrill.core.compare.judged import judge_comparison
+from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.util.files import VERDICT_NAME, write_whole
 from hashidrill.reports.html import REPORT_NAME, page
 from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME, code, plain, row_table
 from hashidrill.reports.markup import Html, el
 from hashidrill.reports.sections import FINDINGS, SYMBOLS, expectation, section, table
 from hashidrill.reports.text import counted
 from hashidrill.reports.write import judge_and_report
-from hashidrill.util.files import VERDICT_NAME, write_whole
-from hashidrill.verdict import Finding, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hashidrill.compare.judged import ComparisonVerdict, JudgedRun
-    from hashidrill.compare.kept import Kept
-    from hashidrill.recording.reader import Recording
-    from hashidrill.verdict import RunVerdict
+    from hashidrill.core.compare.judged import ComparisonVerdict, JudgedRun
+    from hashidrill.core.compare.kept import Kept
+    from hashidrill.core.judging.verdict import RunVerdict
+    from hashidrill.core.recording.reader import Recording
 
 _MEANINGS = {
     Verdict.PASS: "Every variant does what is expected of it, and every comparison holds.",

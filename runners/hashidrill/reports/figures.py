@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill.errors import HypothesisInvalidError
+from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.reports.text import human_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording.reader import FaultWindow, Operations, Recording
+    from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 Span = tuple[int, int]
 """Start and end, in nanoseconds of the run's clock."""

@@ -11,20 +11,20 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.core.util.files import write_whole
 from hashidrill.reports import sections
 from hashidrill.reports.attached import attached_datacenter
 from hashidrill.reports.figures import experiment_title
 from hashidrill.reports.markup import Html, data_script, el, joined, raw_script, raw_style
 from hashidrill.reports.rehearsal import followed
 from hashidrill.reports.timeline import timeline
-from hashidrill.util.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hashidrill.recording.reader import Recording
-    from hashidrill.verdict import RunVerdict
+    from hashidrill.core.judging.verdict import RunVerdict
+    from hashidrill.core.recording.reader import Recording
 
 REPORT_NAME = "report.html"
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hashidrill.core.util.files import write_whole
 from hashidrill.reports.attached import attached_to
 from hashidrill.reports.figures import (
     asked,
@@ -21,13 +22,12 @@ from hashidrill.reports.figures import (
 from hashidrill.reports.html import REPORT_NAME
 from hashidrill.reports.sections import FINDINGS, PARTS, SYMBOLS, tally
 from hashidrill.reports.text import NOTHING, human_duration, human_number, human_rate, human_share, one_line
-from hashidrill.util.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording.reader import FaultWindow, Recording
-    from hashidrill.verdict import RunVerdict
+    from hashidrill.core.judging.verdict import RunVerdict
+    from hashidrill.core.recording.reader import FaultWindow, Recording
 
 SUMMARY_NAME = "summary.md"
 MOST_ROWS = 50

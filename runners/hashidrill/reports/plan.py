@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hashidrill import registry
-from hashidrill.engine.required import make_fault
-from hashidrill.generators.nomad_spawner import PREFIX
-from hashidrill.generators.settings import engine_rights, settings_of
-from hashidrill.units import Duration
+from hashidrill.core.engine.required import make_fault
+from hashidrill.core.protocols import registry
+from hashidrill.core.units import Duration
+from hashidrill.staging.generators.nomad_spawner import PREFIX
+from hashidrill.staging.generators.settings import engine_rights, settings_of
 
 if TYPE_CHECKING:
-    from hashidrill.datacenter.attach.plan import Action, Plan
-    from hashidrill.experiment.model import Experiment
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.staging.attach.plan import Action, Plan
 
 
 _JOB = "nomad job"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.measure import SECOND
+from hashidrill.core.judging.measure import SECOND
 from hashidrill.reports.markup import Content, Html, el
 from hashidrill.reports.sections import MOST_ROWS, section, table
 from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
-    from hashidrill.recording.journal import Entry
-    from hashidrill.recording.reader import Recording
+    from hashidrill.core.recording.journal import Entry
+    from hashidrill.core.recording.reader import Recording
 
 _HEADINGS = ("after the pager", "what", "where", "result")
 _LONGEST = 300

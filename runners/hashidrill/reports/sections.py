@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict
+from hashidrill.core.util.redaction import Redactor
 from hashidrill.reports.figures import (
     asked,
     experiment_name,
@@ -30,13 +32,11 @@ from hashidrill.reports.text import (
     human_share,
     paragraphs,
 )
-from hashidrill.util.redaction import Redactor
-from hashidrill.verdict import Finding, Judgement, RunVerdict, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hashidrill.recording.reader import FaultWindow, Recording
+    from hashidrill.core.recording.reader import FaultWindow, Recording
 
 MOST_ROWS = 200
 LONGEST_CONFIG = 40_000

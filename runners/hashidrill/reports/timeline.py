@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill import measure, registry
-from hashidrill.errors import HashidrillError, HypothesisInvalidError
-from hashidrill.measure import at_in_method_ns
+from hashidrill.core.errors import HashidrillError, HypothesisInvalidError
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.measure import at_in_method_ns
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import Lane, Panel
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
-from hashidrill.service import Lane, Panel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.recording.reader import FaultWindow, Floats, Operations, Recording, Series
+    from hashidrill.core.recording.reader import FaultWindow, Floats, Operations, Recording, Series
 
 LIMIT_BYTES = 1_000_000
 MOST_POINTS = 600

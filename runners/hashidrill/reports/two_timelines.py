@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hashidrill import measure
-from hashidrill.errors import HashidrillError
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.judging import measure
 from hashidrill.reports.timeline import lanes, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.recording.reader import Recording
+    from hashidrill.core.recording.reader import Recording
 
 _SERIES = {"p50", "p99", "acknowledged", "errors"}
 

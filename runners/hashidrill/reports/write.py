@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from hashidrill.errors import RecordingError
-from hashidrill.events import Expected, Judged
-from hashidrill.judging.judge import stored, with_note, write_verdict
-from hashidrill.recording.reader import Recording
+from hashidrill.core.errors import RecordingError
+from hashidrill.core.judging.judge import stored, with_note, write_verdict
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.protocols.events import Expected, Judged
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.interrupts import PutOff
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown
-from hashidrill.util.interrupts import PutOff
-from hashidrill.verdict import RunVerdict
 
 
 def judge_and_report(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from hashidrill.abc import ApiAnswer
+from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.testing.snapshots import FakeKv
 
 _RPC_PORT = 8300

@@ -19,13 +19,23 @@ from typing import Any
 import anyio
 import numpy as np
 
-from hashidrill.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Host, Target, Timing, Toxic
-from hashidrill.capabilities import CAPABILITIES, Capable
-from hashidrill.errors import FaultError, SelectorError
-from hashidrill.loads.clients import Faults
-from hashidrill.packets import Block, PacketRule
-from hashidrill.retry.plans import Moment
-from hashidrill.services.consul.faults.rpc import RAFT
+from hashidrill.core.errors import FaultError, SelectorError
+from hashidrill.core.loads.clients import Faults
+from hashidrill.core.protocols.abc import (
+    AgentProcess,
+    ApiAnswer,
+    Barrier,
+    Exchange,
+    ExchangeRequest,
+    Host,
+    Target,
+    Timing,
+    Toxic,
+)
+from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable
+from hashidrill.core.protocols.packets import Block, PacketRule
+from hashidrill.core.tap.plans import Moment
+from hashidrill.products.consul.faults.rpc import RAFT
 from hashidrill.testing.consul import FakeConsul
 from hashidrill.testing.noise import Noise
 from hashidrill.testing.rules import FakeRules
@@ -36,7 +46,7 @@ _QUICK_S = 0.001
 
 
 class FakeHost(Capable):
-    """One host of a FakeDatacenter (hashidrill.abc.Host), with an agent of Consul in that role."""
+    """One host of a FakeDatacenter (hashidrill.core.protocols.abc.Host), with an agent of Consul in that role."""
 
     def __init__(self, name: str, address: str, role: str, world: FakeDatacenter) -> None:
         super().__init__()

@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hashidrill.abc import Evidence, Fault, Target, Undo
-from hashidrill.engine.inject import GONE_WITHIN_S, PROVEN_WITHIN_S, fault_from_undo, observed_within_s, planned
-from hashidrill.errors import WaitTimeoutError
-from hashidrill.util.wait import wait_until
+from hashidrill.core.engine.inject import GONE_WITHIN_S, PROVEN_WITHIN_S, fault_from_undo, observed_within_s, planned
+from hashidrill.core.errors import WaitTimeoutError
+from hashidrill.core.protocols.abc import Evidence, Fault, Target, Undo
+from hashidrill.core.util.wait import wait_until
 
 
 @dataclass(frozen=True)

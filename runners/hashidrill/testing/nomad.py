@@ -12,8 +12,9 @@ from typing import Any
 
 import anyio
 
-from hashidrill.abc import ApiAnswer, Host, Target
-from hashidrill.capabilities import (
+from hashidrill.core.errors import FaultError, SelectorError
+from hashidrill.core.protocols.abc import ApiAnswer, Host, Target
+from hashidrill.core.protocols.capabilities import (
     AgentApi,
     AgentFiles,
     AgentProcess,
@@ -22,14 +23,13 @@ from hashidrill.capabilities import (
     ProcessControl,
     Processes,
 )
-from hashidrill.errors import FaultError, SelectorError
-from hashidrill.packets import Block, PacketRule
-from hashidrill.services.nomad.agents import RPC_PORT, data_dir
-from hashidrill.services.nomad.durations import seconds
-from hashidrill.services.nomad.tasks import TaskProcess, TaskProcesses
-from hashidrill.services.nomad.trial_jobs import PREFIX
+from hashidrill.core.protocols.packets import Block, PacketRule
+from hashidrill.core.util.raft_archive import SnapshotError
+from hashidrill.products.nomad.agents import RPC_PORT, data_dir
+from hashidrill.products.nomad.durations import seconds
+from hashidrill.products.nomad.tasks import TaskProcess, TaskProcesses
+from hashidrill.products.nomad.trial_jobs import PREFIX
 from hashidrill.testing.nomad_work import FakeWork
-from hashidrill.util.raft_archive import SnapshotError
 
 _WRITABLE = 0o200
 
@@ -118,7 +118,9 @@ class FakeNomadHost(Capable):
 
 
 class FakeNomad:
-    """Three servers and two clients (hashidrill.abc.Hosts). `running` are the allocations of each node, by its id."""
+    """Three servers and two clients (hashidrill.core.protocols.abc.Hosts). `running` are the allocations of each
+    node, by its id.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -138,7 +140,7 @@ class FakeNomad:
         """The trial jobs of observers; `work` has all others."""
         self.work = FakeWork({name: f"id-{name}" for name in names[3:]})
 
-    # hashidrill.abc.Hosts
+    # hashidrill.core.protocols.abc.Hosts
 
     def host(self, name: str) -> Host:
         try:

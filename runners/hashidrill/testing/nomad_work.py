@@ -13,10 +13,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hashidrill.services.nomad.tasks import TaskProcess
+from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.raft_archive import unpack
+from hashidrill.products.nomad.tasks import TaskProcess
 from hashidrill.testing.snapshots import archived
-from hashidrill.util.foreign import parse
-from hashidrill.util.raft_archive import unpack
 
 RESTARTS = 2
 _ENDS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGHUP")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hashidrill.services.consul.boltdb import ID_BYTES, Meta, free_pages, listed, read_meta
+from hashidrill.products.consul.boltdb import ID_BYTES, Meta, free_pages, listed, read_meta
 
 if TYPE_CHECKING:
     from hashidrill.testing.fakes import FakeDatacenter, FakeHost

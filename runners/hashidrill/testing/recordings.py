@@ -19,15 +19,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from hashidrill.abc import Detail, Operation, Sample
-from hashidrill.experiment.model import ATTEMPTS
-from hashidrill.recording.journal import Entry, to_line
-from hashidrill.recording.reader import EXPERIMENT_NAME, Recording
-from hashidrill.recording.seal import seal
-from hashidrill.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
-from hashidrill.service import LEADS
-from hashidrill.util.files import JOURNAL_NAME
-from hashidrill.util.merged import merge
+from hashidrill.core.experiment.model import ATTEMPTS
+from hashidrill.core.protocols.abc import Detail, Operation, Sample
+from hashidrill.core.protocols.service import LEADS
+from hashidrill.core.recording.journal import Entry, to_line
+from hashidrill.core.recording.reader import EXPERIMENT_NAME, Recording
+from hashidrill.core.recording.seal import seal
+from hashidrill.core.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util.merged import merge
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hashidrill.packets import Block, Cut, PacketRule, Redirect
+from hashidrill.core.protocols.packets import Block, Cut, PacketRule, Redirect
 
 
 @dataclass

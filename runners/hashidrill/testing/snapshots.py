@@ -17,8 +17,8 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from hashidrill.abc import ApiAnswer
-from hashidrill.services.consul.snapshots import KVS, SESSION, Entry, Session, SnapshotError, decode
+from hashidrill.core.protocols.abc import ApiAnswer
+from hashidrill.products.consul.snapshots import KVS, SESSION, Entry, Session, SnapshotError, decode
 
 _REGISTRATION = 0
 _KV, _SNAPSHOT = "/v1/kv/", "/v1/snapshot"

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hashidrill.abc import Exchange, ExchangeRequest, Toxic
+from hashidrill.core.protocols.abc import Exchange, ExchangeRequest, Toxic
 
 _QUICK_S = 0.001
 _GREETING_BYTES = 8

@@ -15,15 +15,15 @@ from typing import Any
 
 import httpx
 
-from hashidrill.abc import ApiAnswer, Target
-from hashidrill.errors import FaultError
-from hashidrill.services.vault.api import VaultApi
-from hashidrill.services.vault.keys import KeyRing, Keys
-from hashidrill.services.vault.operator import OF_OURS, HostOperator, Sealed
-from hashidrill.services.vault.policy import MOUNT, PROBE_SECRET
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.abc import ApiAnswer, Target
+from hashidrill.core.units import Duration
+from hashidrill.products.vault.api import VaultApi
+from hashidrill.products.vault.keys import KeyRing, Keys
+from hashidrill.products.vault.operator import OF_OURS, HostOperator, Sealed
+from hashidrill.products.vault.policy import MOUNT, PROBE_SECRET
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.snapshots import archived
-from hashidrill.units import Duration
 
 _SNAPSHOT, _POLICIES = "sys/storage/raft/snapshot", "sys/policies/acl"
 _SEALED = (503, {"errors": ["Vault is sealed"]})

@@ -1,7 +1,8 @@
 """What a client does, as its source and its documentation say, and the verdicts that follow from the definitions.
 
 Nothing here comes from the tap or the battery: facts are written down by hand in `manifest`, they are checked against a
-scripted server in tests/contract/test_reference_clients.py, and `verdicts` applies the catalogue's definitions to them.
+scripted server in tests/contract/clients/test_reference_clients.py, and `verdicts` applies the catalogue's
+definitions to them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hashidrill.retry.catalogue import (
+from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.tap.catalogue import (
     AMBIGUOUS_WRITES,
     BACKOFF_GROWTH,
     CONFUSION_DEADLINE_S,
@@ -23,7 +25,6 @@ from hashidrill.retry.catalogue import (
     SHORTEST_WAIT_S,
     TRANSIENT,
 )
-from hashidrill.verdict import Verdict
 
 PASS, FAIL, INVALID = str(Verdict.PASS), str(Verdict.FAIL), str(Verdict.INVALID)
 Expected = Mapping[tuple[str, str], str]

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hashidrill.provision import binaries
-from hashidrill.provision import build as binaries_build
-from hashidrill.provision.packages import OLDEST_GO_TEXT
+from hashidrill.lab.provision import binaries
+from hashidrill.lab.provision import build as binaries_build
+from hashidrill.lab.provision.packages import OLDEST_GO_TEXT
 
 FOLDER = Path(__file__).parent
 _SOURCES = FOLDER / "go"

@@ -5,19 +5,28 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from hashidrill.abc import Evidence, Observer, Sample
-from hashidrill.capabilities import ProcessControl, Processes
-from hashidrill.errors import FaultError
-from hashidrill.experiment.strict import Strict
-from hashidrill.faults.base import BaseFault, NoParams
-from hashidrill.loads.answer import read_error
-from hashidrill.loads.base import BaseLoad
-from hashidrill.loads.http_client import HttpClient
-from hashidrill.loads.schedule import OpenLoop, Reply
-from hashidrill.probes.base import BaseProbe
-from hashidrill.service import AgentPlace, AgentPlan, BaseService
-from hashidrill.units import Rate
-from hashidrill.util.wait import wait_until
+from hashidrill import (
+    AgentPlace,
+    AgentPlan,
+    BaseFault,
+    BaseLoad,
+    BaseProbe,
+    BaseService,
+    Evidence,
+    FaultError,
+    HttpClient,
+    NoParams,
+    Observer,
+    OpenLoop,
+    ProcessControl,
+    Processes,
+    Rate,
+    Reply,
+    Sample,
+    Strict,
+)
+from hashidrill.core.loads.answer import read_error
+from hashidrill.core.util.wait import wait_until
 
 PORT = 8080
 PYTHON = "/usr/bin/python3"
@@ -97,7 +106,7 @@ class Silence(BaseFault[NoParams]):
 
 
 class NoopService(BaseService):
-    """What hashidrill.service.Service asks for: the base has the rest."""
+    """What hashidrill.core.protocols.service.Service asks for: the base has the rest."""
 
     name, Spec = "noop", Spec
     after = ("consul",)

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import anyio
 
-from hashidrill.capabilities import DiskControl
-from hashidrill.errors import FaultError
-from hashidrill.faults.disk import DiskLatency
-from hashidrill.services.consul.loads.kv import KvWrite
+from hashidrill.core.errors import FaultError
+from hashidrill.core.faults.disk import DiskLatency
+from hashidrill.core.protocols.capabilities import DiskControl
+from hashidrill.products.consul.loads.kv import KvWrite
 
 LIES = 3
 

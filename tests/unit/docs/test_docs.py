@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from hashidrill import events, hypothesis, registry
-from hashidrill.cli import reference
-from hashidrill.cli.app import app
-from hashidrill.engine.closing import EXIT_CODES
-from hashidrill.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.experiment.reading import read_document
-from hashidrill.experiment.selectors import FORMS
-from hashidrill.gameday.plan import is_game_day, read_plan
-from hashidrill.training.campaign import is_campaign, read_campaign
-from hashidrill.training.scenario import is_scenario, read_scenario
-from hashidrill.verdict import Finding
+from hashidrill.core import hypothesis
+from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.experiment.selectors import FORMS
+from hashidrill.core.judging.verdict import Finding
+from hashidrill.core.protocols import events, registry
+from hashidrill.faces.cli import reference
+from hashidrill.faces.cli.app import app
+from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
+from hashidrill.gamedays.training.campaign import is_campaign, read_campaign
+from hashidrill.gamedays.training.scenario import is_scenario, read_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,7 @@ def generated_troubles(each: Page) -> list[str]:
     right = reference.PAGES[each.path.removeprefix("playbooks/")]()
     lines = difflib.unified_diff(each.text.splitlines(), right.splitlines(), "the page", "the code", n=0, lineterm="")
     difference = "\n".join(lines)
-    how = "regenerate it with `python -m hashidrill.cli.reference`"
+    how = "regenerate it with `python -m hashidrill.faces.cli.reference`"
     return [f"{each.path}: {how}:\n{difference}"] if difference else []
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docs_pages import PARSED, ROOT, page
-from hashidrill.abc import LoadCost
-from hashidrill.experiment.course import Course
-from hashidrill.loads.context import LoadContext
+from hashidrill.core.experiment.course import Course
+from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.testing.recordings import RecordingBuilder
 from virtual_time import VirtualClock, run
 

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 import places
-from hashidrill.errors import BinaryError, MachineError
-from hashidrill.provision.build import Go
-from hashidrill.provision.packages import GO, NotAllowedError, NotOfferedError
-from hashidrill.provision.products import KUBERNETES_VERSIONS
+from hashidrill.core.errors import BinaryError, MachineError
+from hashidrill.lab.provision.build import Go
+from hashidrill.lab.provision.packages import GO, NotAllowedError, NotOfferedError
+from hashidrill.lab.provision.products import KUBERNETES_VERSIONS
 from provision import FIXTURES, TOOLS, Provision, in_full, needs_of
 
 

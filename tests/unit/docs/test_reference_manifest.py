@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import places
-from hashidrill.retry.catalogue import BATTERY_PAIRS, EXPERIMENT_ONLY, FAULTS, LASTING, TRANSIENT, VERDICTS
+from hashidrill.core.tap.catalogue import BATTERY_PAIRS, EXPERIMENT_ONLY, FAULTS, LASTING, TRANSIENT, VERDICTS
 
 CONTRACT = places.CONTRACT
 sys.path.append(str(CONTRACT))  # where the clients' package is

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs_pages import Page, page, rows
-from hashidrill.experiment.library import experiment_name, list_experiments
+from hashidrill.core.experiment.library import experiment_name, list_experiments
 from places import ROOT
 
 if TYPE_CHECKING:

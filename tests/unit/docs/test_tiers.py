@@ -19,8 +19,8 @@ import places
 import real_chaos_machines
 import vault_fault_cases
 from docs_pages import ROOT
-from hashidrill import registry
-from hashidrill.experiment.loader import load_experiment
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.protocols import registry
 
 TESTS = places.TESTS
 HERE = Path(__file__).name

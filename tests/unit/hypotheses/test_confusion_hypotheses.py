@@ -11,11 +11,11 @@ import confusion_stack  # noqa: F401 - it adds its cases to CASES
 import places
 from confusion import LIE, NOTHING, TRUTH, Matrix, unplanted
 from confusion_cases import CASES
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
-from hashidrill.judging.looks import unseen
-from hashidrill.judging.traced import TracedRecording
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.core.judging.looks import unseen
+from hashidrill.core.judging.traced import TracedRecording
 from hashidrill.testing.recordings import RecordingBuilder
 
 pytestmark = pytest.mark.lie

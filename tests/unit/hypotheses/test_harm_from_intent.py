@@ -6,9 +6,9 @@ import pytest
 
 from confusion_cases import REPLICAS, at_work, nodes, registered
 from confusion_stack import HEAL, reset
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
 from hashidrill.testing.recordings import RecordingBuilder
 
 pytestmark = pytest.mark.lie

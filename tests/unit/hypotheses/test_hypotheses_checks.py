@@ -2,10 +2,10 @@
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
-from hashidrill.loads.arrivals import Arrivals
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.core.loads.arrivals import Arrivals
 from hashidrill.testing.recordings import RecordingBuilder
 
 

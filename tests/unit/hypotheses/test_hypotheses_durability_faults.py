@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import places
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.experiment.library import list_experiments
-from hashidrill.experiment.loader import load_experiment
-from hashidrill.hypothesis import Broken
-from hashidrill.loads.context import LoadContext
-from hashidrill.loads.turns import Turns
-from hashidrill.recording.reader import Operations
-from hashidrill.services.consul.loads.kv import ONCE_PREFIX, KvWrite
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.experiment.library import list_experiments
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.hypothesis import Broken
+from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.turns import Turns
+from hashidrill.core.recording.reader import Operations
+from hashidrill.products.consul.loads.kv import ONCE_PREFIX, KvWrite
 from hashidrill.testing.recordings import RecordingBuilder
 
 LOAD = "kv-writes"

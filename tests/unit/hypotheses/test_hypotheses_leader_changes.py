@@ -2,9 +2,9 @@
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
 from hashidrill.testing.recordings import RecordingBuilder
 
 LEADERS = ("consul-1", "consul-2", "consul-3", "consul-1")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
 from hashidrill.testing.recordings import RecordingBuilder
 
 

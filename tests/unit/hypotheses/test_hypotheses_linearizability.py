@@ -2,10 +2,10 @@
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
-from hashidrill.services.consul.loads.cas import Step
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.products.consul.loads.cas import Step
 from hashidrill.testing.recordings import RecordingBuilder
 
 KEY = "hashidrill/registers/run/0"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
-from hashidrill.services.consul.loads.contender import SESSION_GONE, Action
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.products.consul.loads.contender import SESSION_GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
 
 TTL_S = 10.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.abc import Reason
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.core.protocols.abc import Reason
 from spiked_runs import Spiked
 
 

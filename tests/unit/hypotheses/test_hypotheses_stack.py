@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from confusion_stack import GAP, blind, fallen, looks
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
 
 
 def check(name, run, **params):

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
-from hashidrill.services.consul.snapshots import Entry
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.products.consul.snapshots import Entry
 from hashidrill.testing.recordings import RecordingBuilder
 from reset_runs import LOAD, OTHERS, RESTORE, Game, bloated, cas_recording, key, moment, ordinary, step
 

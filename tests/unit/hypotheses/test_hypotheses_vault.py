@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import vault_runs
-from hashidrill import hypothesis
-from hashidrill.errors import HypothesisInvalidError
-from hashidrill.hypothesis import Broken
-from hashidrill.judging.judge import judge
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken
+from hashidrill.core.judging.judge import judge
+from hashidrill.core.judging.verdict import Finding
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.verdict import Finding
 
 
 def check(tmp_path, name, server, *, until=30, **params):

@@ -7,9 +7,9 @@ import inspect
 import pytest
 
 import places
-from hashidrill import hypothesis
-from hashidrill.errors import ExperimentError
-from hashidrill.experiment.loader import load_text
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import ExperimentError
+from hashidrill.core.experiment.loader import load_text
 
 TEXT = """\
 apiVersion: hashidrill/v1

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from hashidrill.live.display import final_summary
-from hashidrill.recording.reader import Recording
+from hashidrill.core.recording.reader import Recording
 from hashidrill.reports.html import render_html
+from hashidrill.reports.live.display import final_summary
 from hashidrill.reports.markdown import markdown_summary
 from report_runs import passing, realistic_run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill.judging.judge import judge
+from hashidrill.core.judging.judge import judge
 from hashidrill.reports.figures import marked, parts
 from hashidrill.reports.html import render_html
 from hashidrill.reports.markdown import markdown_summary

@@ -15,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from hashidrill.abc import Sample
-from hashidrill.experiment.model import Experiment
-from hashidrill.recording.journal import Journal
-from hashidrill.recording.reader import Operations, Recording
-from hashidrill.recording.writer import RecordingWriter
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
+from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.recording.journal import Journal
+from hashidrill.core.recording.reader import Operations, Recording
+from hashidrill.core.recording.writer import RecordingWriter
+from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.reports.figures import load_figures, merged, parts
 from hashidrill.reports.html import render_html, write_html
 from hashidrill.reports.markdown import markdown_summary, write_markdown
@@ -40,8 +42,6 @@ from hashidrill.reports.text import (
 from hashidrill.reports.timeline import LIMIT_BYTES, load_panels, timeline
 from hashidrill.reports.write import judge_and_report
 from hashidrill.testing.recordings import RecordingBuilder
-from hashidrill.util.files import JOURNAL_NAME
-from hashidrill.verdict import Finding, Judgement, RunVerdict
 from report_runs import (
     EXPERIMENT,
     PlantedClock,
@@ -263,7 +263,7 @@ class LongRun(Recording):
         hosts = [host] if host is not None else [f"consul-{n}" for n in range(1, 10)]
         t_ns = np.tile((times * S).astype(np.int64), len(hosts))
         values = np.random.default_rng(2).lognormal(-4, 1, len(t_ns))
-        from hashidrill.recording.reader import Series
+        from hashidrill.core.recording.reader import Series
 
         named = [name for name in hosts for _ in times]
         return Series(t_ns, values, [""] * len(t_ns), named, np.ones(len(t_ns), np.bool_))

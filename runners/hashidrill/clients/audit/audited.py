@@ -1,0 +1,205 @@
+"""The files that an audit judges together, and their agents: what one process would read as its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import TypeVar
+
+from hashidrill.clients.audit.command_lines import Command
+from hashidrill.clients.audit.jobs import Group, Job, jobs_of
+from hashidrill.clients.audit.kinds import entries_of
+from hashidrill.clients.audit.sources import Document
+from hashidrill.clients.audit.tree import Entry, Mapping, Place
+from hashidrill.clients.audit.unit_files import Unit
+
+_File = TypeVar("_File")
+
+
+HEAD = "data_dir"
+"""An agent of Consul or Nomad has one of it: files that each set it are different agents."""
+
+
+def agents_in(files: Sequence[_File], body_of: Callable[[_File], Mapping]) -> list[list[_File]]:
+    """The files of a directory by the agent that reads them: one agent, unless several files set HEAD.
+
+    The other files are then taken for parts of each.
+    """
+    heads = [file for file in files if body_of(file).has(HEAD)]
+    if len(heads) < 2:
+        return [list(files)]
+    return [[file for file in files if file is mine or file not in heads] for mine in heads]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command of a systemd unit or of a Nomad task, and the file and place that say it: the unit's own, or those of
+    a drop-in.
+    """
+
+    unit: Unit | None
+    document: Document
+    command: Command
+    place: Place
+
+    @cached_property
+    def settings(self) -> Mapping:
+        return self.command.settings(self.place)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent's configuration: its files, which Consul, Nomad and Vault merge, and the flags that it is started with.
+
+    Either of them may be unknown: flags that no unit here gives, or files that a unit names and that are not here.
+    """
+
+    documents: tuple[Document, ...]
+    started: Started | None = None
+    elsewhere: tuple[str, ...] = ()
+    """Files and directories that it is started with and that are not here."""
+
+    @cached_property
+    def layers(self) -> list[tuple[Document, Mapping]]:
+        """What each file and the flags say. A later one wins: files in lexical order, and flags over all of them."""
+        flags = [] if self.started is None else [(self.started.document, self.started.settings)]
+        return [*((document, document.body) for document in self.documents), *flags]
+
+    @cached_property
+    def merged(self) -> Mapping:
+        """All that it is told, as one."""
+        return Mapping(tuple(entry for _, body in self.layers for entry in body.entries), Place(1, 1))
+
+    @property
+    def unseen(self) -> str:
+        """Why it may be told more than is seen here; empty where it is not."""
+        if self.started is None:
+            return ""
+        if self.started.command.unknown:
+            return "its command line passes on a variable, which may hold any flag"
+        if self.elsewhere:
+            return f"{self.elsewhere[0]}, which it reads too, is not among these files"
+        within = self.started.command.container and not self.documents
+        return "the configuration of its container is not among these files" if within else ""
+
+    def bodies(self, *names: str) -> list[tuple[Document, Mapping]]:
+        """Blocks with one of these names, each with the file that it stands in."""
+        return [(document, body) for document, layer in self.layers for body in layer.blocks(*names)]
+
+    def find(self, *names: str) -> tuple[Document, Entry] | None:
+        """The last entry with one of these names, and where it is said."""
+        said = [(document, entry) for document, body in self.layers if (entry := body.find(*names)) is not None]
+        return said[-1] if said else None
+
+    def where(self, *names: str) -> tuple[Document, Place]:
+        """Where the first of these names is said, in a file before a flag; the start of the first file otherwise."""
+        for layer in (Agent(self.documents), self):
+            for name in names:
+                if (said := layer.find(name)) is not None:
+                    return said[0], said[1].place
+        document, body = self.layers[0]
+        return document, body.entries[0].place if body.entries else Place(1, 1)
+
+
+@dataclass(frozen=True)
+class Audited:
+    """All documents of one audit."""
+
+    documents: tuple[Document, ...]
+
+    def of(self, kind: str) -> list[Document]:
+        return [document for document in self.documents if document.kind == kind]
+
+    @cached_property
+    def consul_agents(self) -> list[Agent]:
+        return self._agents("consul-agent")
+
+    @cached_property
+    def nomad_agents(self) -> list[Agent]:
+        return self._agents("nomad-agent")
+
+    @cached_property
+    def entries(self) -> list[tuple[Document, Mapping]]:
+        """All of Consul's config entries, those that an agent bootstraps included."""
+        found = [*self.of("consul-entry"), *self.of("consul-agent")]
+        return [(document, entry) for document in found for entry in entries_of(document.value)]
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        return jobs_of(self.of("nomad-job"))
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        return [group for job in self.jobs for group in job.groups()]
+
+    def _agents(self, kind: str) -> list[Agent]:
+        """What a unit starts with several directories or files is one; without any that is here, it is one by itself.
+
+        The other files of each directory are those of the agents in it.
+        """
+        folders: dict[Path, list[Document]] = {}
+        for document in self.of(kind):
+            folders.setdefault(Path(document.path).parent, []).append(document)
+        groups = [tuple(group) for each in folders.values() for group in agents_in(each, lambda file: file.body)]
+        agents: list[Agent] = []
+        taken: set[int] = set()
+        for started in self.all_commands:
+            if not started.command.starts(kind.removesuffix("-agent")):
+                continue
+            named = {path: _named(path, started.document, groups) for path in started.command.configured_by}
+            elsewhere = tuple(path for path, found in named.items() if not found)
+            its = {index for found in named.values() for index in found}
+            one_for_each_host = any(len(found) > 1 for found in named.values())
+            for indexes in [[index] for index in sorted(its)] if one_for_each_host else [sorted(its)]:
+                documents = [document for index in indexes for document in groups[index]]
+                once = tuple({document.path: document for document in documents}.values())
+                agents.append(Agent(once, started, elsewhere))
+            taken |= its
+        return [*agents, *(Agent(group) for index, group in enumerate(groups) if index not in taken)]
+
+    def command_lines(self) -> Iterator[Started]:
+        """What systemd units start, with the variables that are known to be in their environment."""
+        files = self.of("environment")
+        for document in self.of("systemd-unit"):
+            if document.unit is None:
+                continue
+            variables = {each.name: each.value for each in document.unit.variables()}
+            for setting in document.unit.all("EnvironmentFile"):
+                for index in _named(setting.value.lstrip("-"), document, [(file,) for file in files]):
+                    variables |= {each.name: each.value for each in files[index].variables}
+            for command, said in document.unit.commands(variables):
+                yield Started(document.unit, self.at(said.path, document), command, said.place)
+
+    @cached_property
+    def all_commands(self) -> list[Started]:
+        """What systemd units and the tasks of Nomad's jobs start."""
+        tasks = [(group.job.document, *found) for group in self.groups for found in group.commands()]
+        return [*self.command_lines(), *(Started(None, document, command, place) for document, command, place in tasks)]
+
+    def at(self, path: str, otherwise: Document) -> Document:
+        """The document with this path, or the other one where it is empty."""
+        return next((document for document in self.documents if document.path == path), otherwise)
+
+
+def _named(path: str, by: Document, groups: Sequence[tuple[Document, ...]]) -> list[int]:
+    """Which of these groups of files a command line means by a path, which is one of the host that it runs on.
+
+    Compared from its end, because the files stand elsewhere; of several that are alike, the nearest to who names it.
+    """
+
+    def alike(group: tuple[Document, ...]) -> tuple[int, int]:
+        files = [Path(document.path).resolve() for document in group]
+        same = max(_common(Path(path).parts[::-1], file.parts[::-1]) for file in (files[0].parent, *files))
+        return same, _common(Path(by.path).resolve().parts, files[0].parts)
+
+    scores = [alike(group) for group in groups]
+    best = max(scores, default=(0, 0))
+    return [index for index, score in enumerate(scores) if score == best and best[0]]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many of their first items are the same."""
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))

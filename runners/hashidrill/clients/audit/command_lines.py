@@ -1,0 +1,235 @@
+"""What a command line starts, whatever stands before it: shells, `env`, `sudo` and the like, `docker run`.
+
+And what its flags say, as the configuration that they stand for: `-retry-max=5` is `retry_max = 5`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping as Variables
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hashidrill.clients.audit.tree import Entry, Mapping, Place, Scalar
+
+_SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "su", "zsh"})
+_STARTERS = frozenset({"catatonit", "dumb-init", "env", "nohup", "setsid", "tini"})
+"""They start the rest of their command line, after options of their own that take no value."""
+_WRAPPERS = frozenset({
+    "cgexec", "chpst", "chroot", "chrt", "envconsul", "flock", "gosu", "ionice", "ip", "nice", "nsenter", "numactl",
+    "prlimit", "runuser", "s6-setuidgid", "setpriv", "setuidgid", "stdbuf", "strace", "su-exec", "sudo", "systemd-cat",
+    "systemd-run", "taskset", "time", "timeout", "unshare",
+})  # fmt: skip
+"""They too, after options and arguments of their own, a user for instance."""
+_AGENTS = {"consul": {"agent"}, "nomad": {"agent"}, "vault": {"agent", "proxy", "server"}}
+"""What each program calls those of its commands that are agents."""
+_BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until", "while", "{", "("})
+"""What a shell may have before a command."""
+_CONTAINERS = frozenset({"docker", "nerdctl", "podman"})
+_PLAIN_OPTIONS = frozenset({
+    "detach", "disable-content-trust", "env-host", "init", "interactive", "no-healthcheck", "no-hosts",
+    "oom-kill-disable", "privileged", "publish-all", "quiet", "read-only", "read-only-tmpfs", "replace", "rm", "rmi",
+    "rootfs", "tty",
+})  # fmt: skip
+"""Options of `docker run` and `podman run` that take no value; so do -d, -i, -t, -P and -q."""
+_SHELL_COMMAND = re.compile(r"-[a-z]*c[a-z]*")
+_SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
+_SEPARATOR = re.compile(r"\|\||&&|[;|&\n]")
+VARIABLE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.DOTALL)
+_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_SWITCHES = frozenset({
+    "auto-reload-config", "bootstrap", "client", "dev", "disable-host-node-id", "disable-keyring-file",
+    "enable-local-script-checks", "enable-script-checks", "log-json", "non-voting-server", "read-replica", "rejoin",
+    "server", "syslog", "ui",
+})  # fmt: skip
+"""Flags of agents that take no value after a space; Consul's `-client` does."""
+_CONFIG_FLAGS = frozenset({"config", "config-dir", "config-file"})
+_IN_BLOCKS = {
+    "nomad": {
+        "server": "server.enabled", "client": "client.enabled", "bootstrap-expect": "server.bootstrap_expect",
+        "join": "server.server_join.start_join", "retry-join": "server.server_join.retry_join",
+        "retry-max": "server.server_join.retry_max", "servers": "client.servers", "consul-address": "consul.address",
+        "consul-client-auto-join": "consul.client_auto_join", "consul-server-auto-join": "consul.server_auto_join",
+    },
+    "consul": {"join": "start_join", "join-wan": "start_join_wan", "primary-gateway": "primary_gateways"},
+    "consul-template": {
+        f"{service}-retry{flag}": f"{service}.retry.{name}"
+        for service in ("consul", "vault", "nomad")
+        for flag, name in (("", "enabled"), ("-attempts", "attempts"), ("-max-backoff", "max_backoff"))
+    },
+}  # fmt: skip
+"""The keys that flags stand for, where they are not the flag's own name."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. `variables` are those that the line itself sets; `supervised`: its container is started again."""
+
+    words: list[str]
+    variables: Variables[str, str] = field(default_factory=dict)
+    container: bool = False
+    supervised: bool = False
+    mounts: Variables[str, str] = field(default_factory=dict)
+    """Directories of the host by where the container has them."""
+
+    @property
+    def program(self) -> str:
+        return _base(self.words[0])
+
+    def starts(self, product: str) -> bool:
+        """Whether this is an agent: `consul agent`, `nomad agent`, `vault server` and the like."""
+        return self.program == product and bool(set(self.words[1:2]) & _AGENTS[product])
+
+    @property
+    def flags(self) -> list[tuple[str, str | bool]]:
+        """Flags as Go reads them: one dash or two, the value after = or as the next word."""
+        found: list[tuple[str, str | bool]] = []
+        for index, word in enumerate(self.words[1:], 1):
+            name, equals, value = word.lstrip("-").partition("=")
+            if not word.startswith("-") or not name:
+                continue
+            after = self.words[index + 1] if index + 1 < len(self.words) else "-"
+            switch = name in _SWITCHES and (self.program, name) != ("consul", "client")
+            found.append((name, value if equals else True if switch or after.startswith("-") else after))
+        return found
+
+    def settings(self, place: Place) -> Mapping:
+        """What the flags say, as if a file said it; all of it stands at `place`."""
+        entries = []
+        for name, said in self.flags:
+            *blocks, key = _IN_BLOCKS.get(self.program, {}).get(name, name).split(".")
+            entry = Entry(key, (), Scalar(said, place), place)
+            for block in reversed(blocks):
+                entry = Entry(block, (), Mapping((entry,), place), place)
+            entries.append(entry)
+        return Mapping(tuple(entries), place)
+
+    @property
+    def configured_by(self) -> list[str]:
+        """The files and directories that it reads, as the host has them."""
+        paths = [str(said).rstrip("/") for name, said in self.flags if name in _CONFIG_FLAGS]
+        for index, path in enumerate(paths):
+            for inside, host in self.mounts.items():
+                if path == inside or path.startswith(f"{inside}/"):
+                    paths[index] = host + path.removeprefix(inside)
+        return paths
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it passes on a variable, which may hold any flag."""
+        return any(word.startswith("$") for word in self.words)
+
+
+def commands_in(line: Sequence[str], variables: Variables[str, str] | None = None) -> list[Command]:
+    """The commands of a command line: itself, or what it has a shell, a wrapper, an init or a container run."""
+    said = dict(variables or {})
+    rest = _unwrapped(line, said)
+    if not rest:
+        return []
+    if _base(rest[0]) in _CONTAINERS and "run" in rest:
+        return _in_container(rest[rest.index("run") + 1 :], said)
+    if _base(rest[0]) in _SHELLS:
+        for index, word in enumerate(rest[1:-1], 1):
+            if _SHELL_COMMAND.fullmatch(word):
+                parts = _SEPARATOR.split(rest[index + 1])
+                return [command for part in parts for command in commands_in(words(part.strip()), said)]
+            if not word.startswith(("-", "+")) and _base(rest[0]) != "su":
+                break
+    return [Command(rest, said)]
+
+
+def _unwrapped(line: Sequence[str], said: dict[str, str]) -> list[str]:
+    """Without what only starts the rest; the variables that it sets are added to `said`."""
+    rest = list(line)
+    while rest:
+        name = _base(rest[0])
+        if found := VARIABLE.match(rest[0]):
+            said[found["name"]] = found["value"]
+            rest = rest[1:]
+        elif name in _WRAPPERS and (at := _wrapped(rest)):
+            rest = rest[at:]
+        elif rest[0] in _BEFORE or name in _STARTERS:
+            rest = rest[1:]
+            while rest and rest[0].startswith("-"):
+                rest = rest[1:]
+        else:
+            break
+    return rest
+
+
+def _wrapped(line: Sequence[str]) -> int:
+    """Where what a wrapper starts begins; 0 where that is not one of ours."""
+    for index, word in enumerate(line[1:], 1):
+        name, after = _base(word), line[index + 1] if index + 1 < len(line) else "-"
+        if name in _AGENTS and _SUBCOMMAND.fullmatch(after) and after not in _AGENTS:
+            return index
+        if name in {*_SHELLS, *_STARTERS, *_CONTAINERS} or (name == "consul-template" and after[:2] != "--"):
+            return index
+    return 0
+
+
+def _in_container(line: Sequence[str], variables: Variables[str, str]) -> list[Command]:
+    """`docker run`, from its options on."""
+    given: list[tuple[str, str]] = []
+    rest = list(line)
+    while rest and rest[0].startswith("-"):
+        name, equals, value = rest.pop(0).partition("=")
+        name = name.lstrip("-")
+        if not equals and name not in _PLAIN_OPTIONS and not set(name) <= set("ditPq") and rest:
+            value = rest.pop(0)
+        given.append((name, value))
+    if not rest:
+        return []
+    options = dict(given)
+    said = dict(value.partition("=")[::2] for name, value in given if name in {"e", "env"} and "=" in value)
+    started = of_image(rest[0], rest[1:], options.get("entrypoint", ""))
+    mounts = {}
+    for name, value in given:
+        if name in {"v", "volume"} and value.count(":"):
+            host, inside, *_ = value.split(":")
+            mounts[inside.rstrip("/")] = host.rstrip("/")
+        elif name == "mount":
+            parts = dict(part.partition("=")[::2] for part in value.split(","))
+            inside = parts.get("target") or parts.get("dst") or parts.get("destination") or ""
+            mounts[inside] = parts.get("source") or parts.get("src") or ""
+    supervised = options.get("restart", "no") != "no"
+    return [
+        replace(each, container=True, supervised=supervised, mounts=mounts)
+        for each in commands_in(started, {**variables, **said})
+    ]
+
+
+def of_image(image: str, arguments: Sequence[str], entrypoint: str = "") -> list[str]:
+    """What a container starts: images of HashiCorp start their program with the arguments that they are given."""
+    program = _base(image).partition("@")[0].partition(":")[0].removesuffix("-enterprise")
+    if entrypoint or (program in {*_AGENTS, "consul-template"} and _base([*arguments, ""][0]) not in _OTHERS):
+        return [entrypoint or program, *arguments]
+    return list(arguments) or [program]
+
+
+_OTHERS = frozenset({*_AGENTS, *_SHELLS, *_STARTERS, "consul-template"})
+
+
+def words(line: str) -> list[str]:
+    """A command line as words; where its quotes do not match, split at spaces."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def expanded(line: Sequence[str], variables: Variables[str, str]) -> list[str]:
+    """With the variables that are known, as systemd puts them in: `$A` alone is split into words, `${A}` is not."""
+    found: list[str] = []
+    for word in line:
+        alone = word.removeprefix("$")
+        if alone != word and alone in variables:
+            found += words(variables[alone])
+        else:
+            found.append(_REFERENCE.sub(lambda name: variables.get(name[1] or name[2], name[0]), word))
+    return found
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2]

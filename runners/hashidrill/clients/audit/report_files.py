@@ -1,0 +1,195 @@
+"""Findings for machines: JSON, SARIF 2.1.0 (code scanning) and JUnit (any CI)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from hashidrill import __version__
+from hashidrill.clients.audit.all_rules import RULES
+from hashidrill.clients.audit.rule import Finding, Rule, Severity
+from hashidrill.clients.audit.run import Audit
+
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, not even escaped: control characters, and what of a file name is not UTF-8."""
+
+
+def as_json(audit: Audit) -> str:
+    """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files` with what each was taken for."""
+    value = {
+        "findings": [_finding(each) for each in audit.findings],
+        "suppressed": [{**_finding(each), "reason": reason} for each, reason in audit.suppressed],
+        "muted": [{**_finding(each), "reason": reason} for each, reason in audit.muted],
+        "unread": [{"file": each.path, "what": each.what} for each in audit.unread],
+        "problems": [
+            {"file": each.path, "line": each.line, "column": each.column, "what": each.what} for each in audit.problems
+        ],
+        "files": audit.files,
+    }
+    return json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """As JSON that every reader takes: what of a file name is not UTF-8 would be half of a pair in it."""
+    whole = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    rule = RULES[finding.rule_id]
+    return {
+        "rule": rule.id,
+        "name": rule.name,
+        "severity": finding.severity.word,
+        "file": finding.path,
+        "line": finding.place.line,
+        "column": finding.place.column,
+        "message": finding.message,
+        "why": rule.why,
+        "default": rule.default,
+        "fix": rule.fix,
+        "link": rule.link,
+        "verified": rule.verified,
+    }
+
+
+def as_sarif(audit: Audit) -> str:
+    """One SARIF run with every rule. Suppressed findings are in it with their justification, unreadable files too."""
+    indexes = {rule_id: index for index, rule_id in enumerate(RULES)}
+    results = [_result(each, indexes) for each in audit.findings]
+    for each, reason in audit.suppressed:
+        taken = {"kind": "inSource", "justification": reason}
+        results.append({**_result(each, indexes), "suppressions": [taken]})
+    run = {
+        "tool": {
+            "driver": {
+                "name": "hashidrill",
+                "version": __version__,
+                "rules": [_sarif_rule(rule) for rule in RULES.values()],
+            }
+        },
+        "results": results,
+        "columnKind": "unicodeCodePoints",
+        "invocations": [
+            {
+                "executionSuccessful": not audit.problems,
+                "toolExecutionNotifications": [
+                    {
+                        "level": "error",
+                        "message": {"text": each.what},
+                        "locations": [_location(each.path, each.line, each.column)],
+                    }
+                    for each in audit.problems
+                ]
+                + [_note(each.path, 0, 0, f"seen and not read: {each.what}") for each in audit.unread]
+                + [
+                    _note(each.path, each.place.line, each.place.column, f"{each.rule_id} muted: {reason}")
+                    for each, reason in audit.muted
+                ],
+            }
+        ],
+    }
+    return json_text({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _note(path: str, line: int, column: int, text: str) -> dict[str, Any]:
+    return {"level": "note", "message": {"text": text}, "locations": [_location(path, line, column)]}
+
+
+def _sarif_rule(rule: Rule) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "id": rule.id,
+        "name": "".join(part.capitalize() for part in rule.name.split("-")),
+        "shortDescription": {"text": rule.what},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": f"{rule.why}\nDefault: {rule.default}\nFix: {rule.fix}"},
+        "defaultConfiguration": {"level": LEVELS[rule.severity]},
+    }
+    if rule.link.startswith("https://"):
+        described["helpUri"] = rule.link
+    return described
+
+
+def _result(finding: Finding, indexes: dict[str, int]) -> dict[str, Any]:
+    return {
+        "ruleId": finding.rule_id,
+        "ruleIndex": indexes[finding.rule_id],
+        "level": LEVELS[finding.severity],
+        "message": {"text": finding.message},
+        "locations": [_location(finding.path, finding.place.line, finding.place.column)],
+    }
+
+
+def _location(path: str, line: int, column: int) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
+    if line:
+        physical["region"] = {"startLine": line, "startColumn": column}
+    return {"physicalLocation": physical}
+
+
+def uri(path: str) -> str:
+    """Of SARIF. Relative for a relative path."""
+    pure = PurePath(path)
+    return pure.as_uri() if pure.is_absolute() else quote(os.fsencode(pure))
+
+
+def as_junit(audit: Audit) -> str:
+    """One case a file: it fails with its errors and warnings; infos are in its output. Unreadable files are errors."""
+    by_file: dict[str, list[Finding]] = {path: [] for path in audit.files}
+    for finding in audit.findings:
+        by_file[finding.path].append(finding)
+    broken = [path for path, found in by_file.items() if _loud(found)]
+    suite = Element(
+        "testsuite",
+        name="hashidrill audit",
+        tests=str(len(by_file) + len(audit.problems)),
+        failures=str(len(broken)),
+        errors=str(len(audit.problems)),
+    )
+    for path, found in by_file.items():
+        case = SubElement(suite, "testcase", classname="hashidrill.clients.audit", name=xml(path))
+        if loud := _loud(found):
+            failure = SubElement(case, "failure", message=xml("; ".join(f"{f.rule_id} {f.message}" for f in loud)))
+            failure.text = xml(_told(loud))
+        if quiet := [finding for finding in found if finding.severity is Severity.INFO]:
+            SubElement(case, "system-out").text = xml(_told(quiet))
+    for problem in audit.problems:
+        case = SubElement(suite, "testcase", classname="hashidrill.clients.audit", name=xml(problem.path))
+        SubElement(case, "error", message=xml(str(problem)))
+    root = Element("testsuites")
+    root.append(suite)
+    return xml_text(root)
+
+
+def _loud(found: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.severity > Severity.INFO]
+
+
+def _told(found: Iterable[Finding]) -> str:
+    return "\n".join(
+        f"{f.path}:{f.place.line}:{f.place.column}: {f.severity.word} {f.rule_id} {f.message}\n{RULES[f.rule_id].fix}"
+        for f in found
+    )
+
+
+def xml_text(root: Element) -> str:
+    """A whole document, in ASCII: well-formed in whatever encoding it is written."""
+    indent(root)
+    return str(tostring(root, encoding="us-ascii", xml_declaration=True), "ascii") + "\n"
+
+
+def xml(text: str) -> str:
+    """Text of an element or an attribute."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+FORMATS: dict[str, Callable[[Audit], str]] = {"json": as_json, "sarif": as_sarif, "junit": as_junit}
+"""What `--format` takes beside text."""

@@ -1,0 +1,261 @@
+"""Rules about Vault's servers, its agent, its clients' environment, and consul-template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hashidrill.clients.audit.audited import Audited, Started
+from hashidrill.clients.audit.rule import Hit, Severity, rule
+from hashidrill.clients.audit.sources import Document
+from hashidrill.clients.audit.tree import Mapping, Place, is_zero_duration, number_of
+from hashidrill.clients.audit.unit_files import Unit
+
+_TESTS = "tests/live/test_audit_claims_vault.py"
+_TEMPLATE_TESTS = "tests/live/test_audit_claims_templates.py"
+_AGENT = "https://developer.hashicorp.com/vault/docs/agent-and-proxy/agent"
+_CT = "https://github.com/hashicorp/consul-template/blob/main/docs/configuration.md"
+_CT_SOURCE = "consul-template 0.41.0, config/retry.go"
+_VARIABLE = "VAULT_MAX_RETRIES"
+_CT_RETRIES = 12
+_VAULT_API_RETRIES = 2
+"""Defaults: consul-template 0.41.0, config/retry.go; vault/api 1.21.0, client.go."""
+
+_TOO_MANY_REQUESTS = 15
+"""Requests that one failing operation may become: above what any one layer does by itself."""
+
+
+@rule(
+    "HD301",
+    "vault-raft-no-retry-join",
+    Severity.WARNING,
+    what='A Vault server with `storage "raft"` and no `retry_join` block.',
+    why="A node with an empty disk, a replacement after a loss for instance, waits for a person to run "
+    "`vault operator raft join`.",
+    default="No `retry_join`: a node joins nobody by itself.",
+    fix='One `retry_join { leader_api_addr = "https://..." }` for each of the others, or `auto_join`.',
+    link="https://developer.hashicorp.com/vault/docs/configuration/storage/raft#retry_join-stanza",
+    source="vault 1.21.0, vault/raft.go and physical/raft/config.go",
+    verified=f"{_TESTS}::test_a_node_without_retry_join_joins_nobody",
+)
+def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("vault-server"):
+        for storage in document.body.blocks("storage", "backend"):
+            raft = storage if "raft" in storage.labels else storage.block("raft")
+            if raft is not None and not raft.has("retry_join"):
+                yield Hit(document, storage.place, "a new node of this Vault joins nobody by itself")
+
+
+@rule(
+    "HD302",
+    "vault-max-retries-zero",
+    Severity.WARNING,
+    what="`VAULT_MAX_RETRIES=0` in a systemd unit, an environment file or a Nomad task.",
+    why="Vault's Go client then repeats nothing: a 5xx or a refused connection during a leader's step-down reaches the "
+    "caller at once.",
+    default="2 retries, after 1 to 1.5 s and another 2 to 3 s, with jitter. Vault's own command line retries nothing "
+    "unless the variable is set.",
+    fix="Leave the variable out.",
+    link="https://developer.hashicorp.com/vault/docs/commands#vault_max_retries",
+    source="vault/api 1.21.0, client.go",
+    verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
+)
+def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
+    one_layer = [each.unit for each in _template_units(audited)]  # which retries by itself: HD403
+    for document, unit, name, value, place in environment(audited):
+        if name == _VARIABLE and value.strip() == "0" and unit not in one_layer:
+            yield Hit(document, place, "VAULT_MAX_RETRIES=0: Vault's clients here retry nothing")
+
+
+def environment(audited: Audited) -> Iterator[tuple[Document, Unit | None, str, str, Place]]:
+    """Variables from units (which are given too) and their command lines, environment files and Nomad's tasks."""
+    for document in audited.documents:
+        set_here = document.unit.variables() if document.unit is not None else document.variables
+        for each in set_here:
+            yield audited.at(each.path, document), document.unit, each.name, each.value, each.place
+    for started in audited.all_commands:
+        for variable, said in started.command.variables.items():
+            yield started.document, started.unit, variable, said, started.place
+    for group in audited.groups:
+        for task in group.tasks():
+            for env in task.blocks("env"):
+                for entry in env.entries:
+                    value = getattr(entry.value, "value", None)
+                    if value is not None:
+                        yield group.job.document, None, entry.key, str(value), entry.place
+
+
+@rule(
+    "HD303",
+    "vault-agent-retry-disabled",
+    Severity.WARNING,
+    what="Vault Agent with `vault { retry { num_retries = -1 } }`.",
+    why="-1 turns retries off: a template is not rendered at the first error, and requests through its listener fail "
+    "while Vault elects a leader. 0 does not mean none here: it means the default of 12.",
+    default="12.",
+    fix="Leave the block out.",
+    link=f"{_AGENT}#retry-stanza",
+    source="vault 1.21.0, command/agent/config/config.go",
+    verified=f"{_TESTS}::test_minus_one_turns_the_retries_of_an_agents_listener_off_and_0_does_not",
+)
+def vault_agent_retry_disabled(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("vault-agent"):
+        for vault in document.body.blocks("vault"):
+            for retry in vault.blocks("retry"):
+                entry = retry.find("num_retries")
+                if entry is not None and retry.number("num_retries") == -1:
+                    yield Hit(document, entry.place, "num_retries = -1: this Vault Agent retries nothing")
+
+
+@rule(
+    "HD304",
+    "vault-agent-template-stays-silent",
+    Severity.INFO,
+    what="Vault Agent with templates and without `template_config { exit_on_retry_failure = true }`.",
+    why="When the retries of a template are used up, the agent starts them again and stays alive: its supervisor "
+    "sees a healthy process, and the application keeps secrets that are no longer valid.",
+    default="`exit_on_retry_failure = false`.",
+    fix="Set it, where a supervisor restarts the agent; or watch the agent's log for `template server error`.",
+    link=f"{_AGENT}/template#exit_on_retry_failure",
+    source="vault 1.21.0, command/agent/template/template.go",
+    verified=f"{_TESTS}::test_an_agent_whose_templates_fail_lives_on_unless_told_otherwise",
+)
+def vault_agent_template_stays_silent(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("vault-agent"):
+        templates = document.body.blocks("template")
+        said = [body.find("exit_on_retry_failure") for body in document.body.blocks("template_config")]
+        off = all(entry is None for entry in said) or any(
+            body.flag("exit_on_retry_failure") is False for body in document.body.blocks("template_config")
+        )
+        if templates and off:
+            yield Hit(
+                document,
+                templates[0].place,
+                "when these templates cannot be rendered, the agent says so in its log only",
+            )
+
+
+def _ct_retries(audited: Audited) -> Iterator[tuple[Document, str, Mapping]]:
+    """(file, service, retry block) of all consul-template configurations, and of its flags."""
+    bodies = [(document, document.body) for document in audited.of("consul-template")]
+    bodies += [(each.document, each.settings) for each in _template_units(audited)]
+    for document, said in bodies:
+        for service in ("consul", "vault", "nomad"):
+            for body in said.blocks(service):
+                yield from ((document, service, retry) for retry in body.blocks("retry"))
+
+
+@rule(
+    "HD401",
+    "consul-template-retry-disabled",
+    Severity.ERROR,
+    what="consul-template with `retry { enabled = false }`.",
+    why="The first error ends consul-template: every election in Consul or Vault is a crash. An `exec` child is not "
+    "stopped then: it goes on with nothing to restart it or to render again.",
+    default="Enabled: 12 retries, from 250 ms doubling to 1 min.",
+    fix="Leave `enabled` out.",
+    link=_CT,
+    source=f"{_CT_SOURCE}; watch/view.go",
+    verified=f"{_TEMPLATE_TESTS}::test_with_retry_disabled_the_first_error_ends_it",
+)
+def consul_template_retry_disabled(audited: Audited) -> Iterator[Hit]:
+    for document, service, retry in _ct_retries(audited):
+        entry = retry.find("enabled")
+        if entry is not None and retry.flag("enabled") is False:
+            yield Hit(document, entry.place, f"the first error of {service} ends this consul-template")
+
+
+@rule(
+    "HD402",
+    "consul-template-retry-uncapped",
+    Severity.WARNING,
+    what="consul-template with `max_backoff = 0` in a `retry` block.",
+    why="0 takes the limit away instead of the wait: the pause doubles for ever, over 4 hours after 16 failures.",
+    default="1 min.",
+    fix='Leave `max_backoff` out, or say `"1m"`.',
+    link=_CT,
+    source=_CT_SOURCE,
+    verified=f"{_TEMPLATE_TESTS}::test_without_a_cap_the_pauses_double_for_ever",
+)
+def consul_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
+    for document, _, retry in _ct_retries(audited):
+        entry = retry.find("max_backoff")
+        if entry is not None and is_zero_duration(entry.value) and retry.flag("enabled") is not False:
+            yield Hit(document, entry.place, "max_backoff = 0: the pause between retries doubles without a limit")
+
+
+@rule(
+    "HD403",
+    "consul-template-times-vault",
+    Severity.INFO,
+    what=f"consul-template that reads Vault, where retries at two layers make one failing read over "
+    f"{_TOO_MANY_REQUESTS} requests.",
+    why="consul-template repeats a read, and Vault's Go client below it repeats each of those: by default (12 + 1) x "
+    "(2 + 1) = 39 requests for one secret, against a Vault that is down or overloaded already.",
+    default="`retry { attempts = 12 }` and VAULT_MAX_RETRIES=2.",
+    fix="Retry at one layer: VAULT_MAX_RETRIES=0 in the environment of this consul-template (and only there), or fewer "
+    "`attempts`.",
+    link=_CT,
+    source=f"{_CT_SOURCE} and dependency/client_set.go; vault/api 1.21.0, client.go",
+    verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
+)
+def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
+    for document in audited.of("consul-template"):
+        vault = document.body.block("vault")
+        if vault is None:
+            continue
+        retry = vault.block("retry")
+        if retry is not None and retry.flag("enabled") is False:
+            continue
+        said = retry.find("attempts") if retry is not None else None
+        above = _CT_RETRIES if said is None else number_of(said.value)
+        below = _api_retries(audited, document)
+        if above is None or below == 0:  # one layer only
+            continue
+        product = (above + 1) * (below + 1)
+        if above == 0:  # without limit
+            yield Hit(document, vault.place, f"each of endless retries of a secret is {below + 1} requests")
+        elif product > _TOO_MANY_REQUESTS:
+            shown = f"{above + 1:g} x {below + 1} = {product:g} requests"
+            yield Hit(document, vault.place, f"one failing read of a secret is {shown}")
+
+
+def _api_retries(audited: Audited, document: Document) -> int:
+    """VAULT_MAX_RETRIES of the unit that starts consul-template with this file, by the file's name."""
+    name = Path(document.path).name
+    for each in _template_units(audited):
+        if each.unit is not None and any(word.rpartition("/")[2] == name for word in each.command.words):
+            said = {variable.name: variable.value for variable in each.unit.variables()}
+            said |= each.command.variables
+            if said.get(_VARIABLE, "").isdigit():
+                return int(said[_VARIABLE])
+    return _VAULT_API_RETRIES
+
+
+def _template_units(audited: Audited) -> list[Started]:
+    return [each for each in audited.command_lines() if each.command.program == "consul-template"]
+
+
+@rule(
+    "HD501",
+    "unit-without-restart",
+    Severity.WARNING,
+    what="A systemd unit that runs a Consul, Nomad or Vault agent or consul-template, without `Restart=`.",
+    why="These end by themselves: an agent after `retry_max`, consul-template when its retries are used up, all of "
+    "them out of memory. Without `Restart=` that is the end.",
+    default="`Restart=no`.",
+    fix="`Restart=on-failure`, with `RestartSec=` above 0 and a `StartLimitIntervalSec=` that suits it.",
+    link="https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Restart=",
+    source="systemd.service(5)",
+)
+def unit_without_restart(audited: Audited) -> Iterator[Hit]:
+    for each in audited.command_lines():
+        program, unit = each.command.program, each.unit
+        runs = program == "consul-template" or any(map(each.command.starts, ("consul", "nomad", "vault")))
+        if not runs or unit is None or each.command.supervised:
+            continue
+        # what a drop-in alone does not say, its unit may
+        if unit.last("Type") == "oneshot" or (unit.partial and not unit.last("Restart")):
+            continue
+        if unit.last("Restart") in {"", "no"}:
+            yield Hit(each.document, each.place, f"when this {program} ends, nothing starts it again")

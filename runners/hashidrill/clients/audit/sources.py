@@ -1,0 +1,357 @@
+"""Finds the files under the paths given, and reads each into a Document, or into a Problem that says why not."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hashidrill.clients.audit.hcl import read_hcl
+from hashidrill.clients.audit.hcl1 import CONSUL, NOMAD, VAULT, read_hcl1
+from hashidrill.clients.audit.json_text import read_json
+from hashidrill.clients.audit.kinds import entries_of, kind_of, names_an_agent, part_of
+from hashidrill.clients.audit.python_text import Module, read_python
+from hashidrill.clients.audit.tree import Comment, MalformedError, Mapping, Place, Scalar, Value
+from hashidrill.clients.audit.unit_files import Unit, Variable, read_environment, read_unit
+from hashidrill.clients.audit.unread import SPEAKS_OF_US, Unread, unread_kind
+
+SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
+"""Of files that are looked at in a directory. A file that is named itself is read whatever its name."""
+
+_DROPINS = ".service.d"
+
+SKIPPED = frozenset({".git", ".hg", ".svn", ".terraform", ".tox", ".venv", "__pycache__", "node_modules", "venv"})
+"""Directories that are not gone into."""
+
+MAX_BYTES = 1024 * 1024
+"""Of a file that is read; configuration is far smaller."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file that was read. What it says is in the field that its kind has: value, unit, variables or module."""
+
+    path: str
+    kind: str
+    text: str
+    comments: list[Comment] = field(default_factory=list)
+    value: Value | None = None
+    unit: Unit | None = None
+    variables: list[Variable] = field(default_factory=list)
+    module: Module | None = None
+
+    @property
+    def body(self) -> Mapping:
+        """An HCL or JSON document; nothing when it is of another kind, or a list."""
+        return self.value if isinstance(self.value, Mapping) else Mapping((), Place(1, 1))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that could not be judged: where and why. `line` is 0 when it is no matter of a line."""
+
+    path: str
+    line: int
+    column: int
+    what: str
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+        return f"{where}: {self.what}"
+
+
+@dataclass
+class Sources:
+    """All that was found: what is judged, what could not be, and what was left out, with reasons for `-v`."""
+
+    documents: list[Document] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    """Files that hold what is judged in a language that is not read."""
+    unknown: list[Document] = field(default_factory=list)
+    """HCL and JSON files of unknown kind; each may be a part of an agent in the same directory."""
+    malformed: list[tuple[str, Problem]] = field(default_factory=list)
+    """Files that were found in a directory and cannot be read, with the text: most have nothing to do with an agent."""
+
+
+def collect(paths: Sequence[Path], *, kind: str | None = None, exclude: Sequence[str] = ()) -> Sources:
+    """Reads everything under `paths`; a directory is walked in the order of names. Never raises for a file's sake."""
+    sources = Sources()
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError as error:
+            sources.problems.append(Problem(str(path), 0, 0, _reason(error)))
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            for file in _walk(path, sources, exclude):
+                _add(file, sources, seen, kind=kind, named=False)
+        else:
+            _add(path, sources, seen, kind=kind, named=True)
+    _adopt(sources)
+    return sources
+
+
+def _adopt(sources: Sources) -> None:
+    """Gives parts of an agent's configuration to the one kind of agent whose files stand in the same directory."""
+    kinds: dict[Path, set[str]] = {}
+    for document in sources.documents:
+        if document.kind in {"consul-agent", "nomad-agent", "vault-server"}:
+            kinds.setdefault(Path(document.path).parent, set()).add(document.kind)
+    for document in sources.unknown:
+        near = kinds.get(Path(document.path).parent, set()) - {"vault-server"}
+        [kind] = near if len(near) == 1 else [""]
+        if document.value is None or not part_of(document.value, kind):
+            sources.skipped.append(f"{document.path}: not recognised as anything that is judged")
+            continue
+        try:
+            sources.documents.append(read_document(document.path, document.text, kind=kind))
+        except MalformedError as error:
+            sources.problems.append(_problem(document.path, document.text, error))
+    for text, problem in sources.malformed:
+        path = Path(problem.path)
+        if _meant(path, text) or (suffix_of(path) == ".hcl" and path.parent in kinds):
+            sources.problems.append(problem)
+        elif SPEAKS_OF_US.search(text.encode()):
+            sources.unread.append(Unread(problem.path, "unreadable file"))
+        else:
+            sources.skipped.append(f"{problem}; nothing in it is meant for an agent")
+    sources.documents = with_dropins(sorted(sources.documents, key=lambda document: document.path))
+
+
+def _meant(path: Path, text: str) -> bool:
+    """Whether a file that cannot be read is plainly meant for an agent, or for a client of one."""
+    if suffix_of(path) == ".py":
+        return _IMPORTS.search(text) is not None
+    if suffix_of(path) in {".json", ".hcl", ".nomad"}:
+        return names_an_agent(text) or _JOB.search(text) is not None
+    return SPEAKS_OF_US.search(text.encode()) is not None
+
+
+_IMPORTS = re.compile(r"^\s*(?:from|import)\s+(?:consul|hvac|nomad)\b", re.MULTILINE)
+
+
+def is_dropin(path: Path) -> bool:
+    """Whether this changes a systemd unit: `consul.service.d/limits.conf`."""
+    return path.suffix == ".conf" and path.parent.name.endswith(_DROPINS)
+
+
+def with_dropins(documents: Sequence[Document]) -> list[Document]:
+    """Each unit with its drop-ins, which say nothing of their own then. One without its unit among the files does.
+
+    A unit in the same directory as the drop-ins' own comes first; otherwise the only one of that name.
+    """
+    units = [one for one in documents if one.unit is not None and not is_dropin(Path(one.path))]
+    of: dict[str, list[Document]] = {}
+    for dropin in (one for one in documents if one.unit is not None and is_dropin(Path(one.path))):
+        folder = Path(dropin.path).parent
+        named = [unit for unit in units if Path(unit.path).name == folder.name.removesuffix(".d")]
+        near = [unit for unit in named if Path(unit.path).parent == folder.parent]
+        for unit in near or (named if len(named) == 1 else []):
+            of.setdefault(unit.path, []).append(dropin)
+    taken = {dropin.path for dropins in of.values() for dropin in dropins}
+    found = []
+    for one in documents:
+        if one.unit is None:
+            found.append(one)
+        elif one.path in taken:
+            found.append(replace(one, unit=None))
+        elif is_dropin(Path(one.path)):
+            found.append(replace(one, unit=replace(one.unit, partial=True)))
+        else:
+            # by the name of the file alone, whatever directory it stands in: systemd.unit(5)
+            later = sorted(of.get(one.path, []), key=lambda each: Path(each.path).name)
+            more = [(each.path, each.unit) for each in later if each.unit is not None]
+            found.append(replace(one, unit=one.unit.with_dropins(more)))
+    return found
+
+
+def _walk(root: Path, sources: Sources, exclude: Sequence[str]) -> Iterator[Path]:
+    """Regular files with our suffixes below `root`; symlinks to directories are not followed, so none can loop."""
+
+    def unreadable(error: OSError) -> None:
+        sources.problems.append(Problem(str(error.filename), 0, 0, _reason(error)))
+
+    for folder, folders, files in os.walk(root, onerror=unreadable):
+        for name in sorted(folders):
+            if name in SKIPPED or _excluded(Path(folder, name), exclude):
+                sources.skipped.append(f"{Path(folder, name)}/: not gone into")
+        folders[:] = sorted(
+            name for name in folders if name not in SKIPPED and not _excluded(Path(folder, name), exclude)
+        )
+        for name in sorted(files):
+            path = Path(folder, name)
+            if _excluded(path, exclude):
+                if name.endswith(SUFFIXES):
+                    sources.skipped.append(f"{path}: excluded")
+            elif name.endswith(SUFFIXES) or is_dropin(path):
+                yield path
+            elif what := unread_kind(path):
+                sources.unread.append(Unread(str(path), what))
+
+
+def suffix_of(path: Path) -> str:
+    """As agents take it: `.json` for a file of that name too."""
+    return "." + path.name.rpartition(".")[2]
+
+
+def _excluded(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(str(path), pattern) or fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
+
+
+def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str | None, named: bool) -> None:
+    text = ""
+    try:
+        status = path.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        data = _data(path, status)
+        text = data.decode("latin-1")
+        found = read_document(str(path), text := _text(data), kind=kind)
+    except OSError as error:
+        problem = Problem(str(path), 0, 0, _reason(error))
+        if named or isinstance(error, PermissionError) or suffix_of(path) in _FOR_AGENTS_ALONE:
+            sources.problems.append(problem)
+        else:
+            sources.skipped.append(str(problem))
+    except MalformedError as error:
+        problem = _problem(str(path), text, error)
+        # JSON of any program may look like an agent's
+        refused = isinstance(error, RefusedError) and suffix_of(path) != ".json"
+        if named or kind is not None or refused:
+            sources.problems.append(problem)
+        else:
+            sources.malformed.append((text, problem))
+    else:
+        if found.kind:
+            sources.documents.append(found)
+        elif named:
+            what = "nothing here looks like a configuration that is judged; --kind says what it is"
+            sources.problems.append(Problem(str(path), 0, 0, what))
+        else:
+            sources.unknown.append(found)
+
+
+_FOR_AGENTS_ALONE = {".hcl", ".nomad"}
+
+
+def _problem(path: str, text: str, error: MalformedError) -> Problem:
+    what = f"{error.what}{_hint(text) if error.place.line else ''}"
+    return Problem(path, error.place.line, error.place.column, what)
+
+
+def _data(path: Path, status: os.stat_result) -> bytes:
+    """The file's bytes, up to one more than is read."""
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(0, "not a regular file")  # reading a FIFO would wait for ever
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _text(data: bytes) -> str:
+    """Raises MalformedError, at line 0, for what is no text of a configuration."""
+    if len(data) > MAX_BYTES:
+        what = f"files over {MAX_BYTES // 1024} kB are not read: configuration is far smaller"
+        raise MalformedError(Place(0, 0), what)
+    if b"\0" in data:
+        raise MalformedError(Place(0, 0), "a binary file")
+    try:
+        return data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise MalformedError(Place(0, 0), f"not UTF-8, first in line {line}") from None
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower() if error.errno else str(error.strerror)
+
+
+def _hint(text: str) -> str:
+    """Templates of templates (levant, Jinja, nomad-pack, sed) are not configuration before they are rendered."""
+    return "; this looks like a template: render it, then audit the result" if _TEMPLATE.search(text) else ""
+
+
+_TEMPLATE = re.compile(r"\[\[|\{%|[=:]\s*[A-Z][A-Z_]+\s*(,|$)", re.MULTILINE)
+
+
+def read_document(path: str, text: str, *, kind: str | None = None) -> Document:
+    """One file's text; its kind is empty when nothing tells what it is. Raises MalformedError."""
+    suffix, plain = suffix_of(Path(path)), text.removeprefix("\ufeff")
+    if kind == "python" or (kind is None and suffix == ".py"):
+        module, comments = read_python(plain)
+        return Document(path, "python", plain, comments, module=module)
+    if kind == "systemd-unit" or (kind is None and (suffix == ".service" or is_dropin(Path(path)))):
+        unit = read_unit(plain)
+        return Document(path, "systemd-unit", plain, unit.comments, unit=unit)
+    if kind == "environment" or (kind is None and suffix == ".env"):
+        variables, comments = read_environment(plain)
+        return Document(path, "environment", plain, comments, variables=variables)
+    value, comments, found = read_configuration(path, text, kind=kind)
+    return Document(path, found, text, comments, value=value)
+
+
+class RefusedError(MalformedError):
+    """A configuration whose kind is known, and whose own agent cannot read it."""
+
+
+def read_configuration(path: str, text: str, *, kind: str | None = None) -> tuple[Value, list[Comment], str]:
+    """HCL or JSON, read as the agent of that kind reads it; without a kind, of the kind that the text itself tells.
+
+    `path` tells the format by its suffix alone. Raises MalformedError: the agent refuses it too; RefusedError where
+    another agent would take it.
+    """
+    suffix = suffix_of(Path(path))
+    if kind is not None:
+        return *_GRAMMARS[_grammar(kind, suffix, text)](text), kind
+    refused: list[MalformedError] = []
+    for grammar in ("json", "nomad") if suffix == ".json" else ("nomad", "job"):
+        try:
+            value, comments = _GRAMMARS[grammar](text)
+        except MalformedError as error:
+            refused.append(error)
+            continue
+        found = kind_of(value) or ("consul-entry" if entries_of(value) else "")
+        if found and (its := _grammar(found, suffix, text)) != grammar:
+            try:
+                value, comments = _GRAMMARS[its](text)
+            except MalformedError as error:
+                raise RefusedError(error.place, error.what) from None
+        return value, comments, found
+    raise refused[_JOB.search(text) is not None]
+
+
+def _consul_json(text: str) -> tuple[Value, list[Comment]]:
+    """As Consul reads `*.json`: an object or null; a file without a single byte says nothing."""
+    value = read_json(text) if text else Mapping((), Place(1, 1))
+    if not (isinstance(value, Mapping) or (isinstance(value, Scalar) and value.value is None)):
+        raise MalformedError(value.place, "a configuration is an object at its top, not a list or a single value")
+    return value, []
+
+
+_GRAMMARS: dict[str, Callable[[str], tuple[Value, list[Comment]]]] = {
+    "consul": lambda text: read_hcl1(text, CONSUL),
+    "consul-json": _consul_json,
+    "job": read_hcl,
+    "json": lambda text: (read_json(text), []),
+    "nomad": lambda text: read_hcl1(text, NOMAD),
+    "vault": lambda text: read_hcl1(text, VAULT),
+}
+_JOB = re.compile(r'^\s*job\s+("|\[\[)', re.MULTILINE)
+
+
+def _grammar(kind: str, suffix: str, text: str) -> str:
+    """Consul goes by the file's name; Nomad, Vault and consul-template take JSON for HCL that begins with `{`."""
+    if kind == "nomad-job":
+        return "json" if text.lstrip().startswith("{") else "job"
+    if kind == "consul-agent":
+        return "consul-json" if suffix == ".json" else "consul"
+    if kind == "consul-entry":
+        return "json" if suffix == ".json" else "consul"
+    return "vault" if kind.startswith("vault-") else "nomad"

@@ -1,0 +1,375 @@
+"""The battery: one command, run once for each fault behind a tap of its own, and judged.
+
+1. Once without any fault: it has to succeed, and to make a request. A KV key that it reads and that is not there is
+   put there first.
+2. Once with each fault that comes once, and once with each that lasts, several at a time: waiting costs nothing. A
+   client that heeds Retry-After is told a short wait many times, then one that is longer than all of these.
+3. Many independent clients with a fault that lasts, beside clients that sleep the same gaps for certain: timing. What
+   turns out to be random is run some more times.
+
+What a verdict needs is run, whatever faults are selected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from hashidrill.clients.retry import reference_client
+from hashidrill.clients.retry.authority import server_side
+from hashidrill.clients.retry.measured import Measured, Settings
+from hashidrill.clients.retry.names import NAME, NameServer
+from hashidrill.clients.retry.timed_taps import TimedTaps
+from hashidrill.clients.retry.timing import alone_s, heeds_retry_after, telling_retry_after_s, typical_gaps_s
+from hashidrill.core.errors import FaultError
+from hashidrill.core.tap import catalogue
+from hashidrill.core.tap.attempts import Attempt, DoubtError, Run, header_in
+from hashidrill.core.tap.command import CommandError, Ended, pointed_at, run
+from hashidrill.core.tap.messages import Request
+from hashidrill.core.tap.plans import Always, First, Nothing, OnceReused, Plan
+from hashidrill.core.tap.tap import Tap
+from hashidrill.core.tap.upstream import Upstream, UpstreamError
+from hashidrill.core.util.priority import SOONER
+
+_STARTING_AT_ONCE = 2
+"""Commands that have not made a request yet: a machine's cores are busy with those."""
+_LONGEST_WAIT_S = 0.5
+_TIME_FOR_THE_REST_S = 2
+"""Of the deadline, to start and to ask, beside the longest wait that a client is told."""
+_GAPS_WANTED = 6
+_REFERENCE_GAPS_AT_MOST = 6
+_TRIES = 12
+_MORE_ALONE = 4
+_CROWDED = 0.5
+"""One client alone whose gaps are shorter than this share of those of many: the many may wait for each other's work."""
+Say = Callable[[str], None]
+
+
+class Battery:
+    """Runs a command behind taps. `slots` limits how many commands start at a time, also over several batteries."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        upstream: Upstream,
+        settings: Settings | None = None,
+        *,
+        slots: asyncio.Semaphore | None = None,
+        may_seed: bool = False,
+        say: Say | None = None,
+    ) -> None:
+        self.command = list(command)
+        self.settings = settings or Settings()
+        self._upstream = upstream
+        self._slots = slots or asyncio.Semaphore(_STARTING_AT_ONCE)
+        self._may_seed = may_seed
+        self._say = say or (lambda _text: None)
+        self._measured = Measured(self.command, self.settings)
+        self._said_in = header_in(self.settings.environment)
+        certificate = self.settings.certificate
+        self._tls = None if certificate is None else server_side(certificate)
+
+    async def measure(self) -> Measured:
+        """All runs. Raises CommandError or UsageError for a command that cannot be measured, UpstreamError."""
+        await self._plain()
+        measured = self._measured
+        if not measured.long_running:
+            await _all([*(self._once(fault) for fault in self._faults_once()), self._reused(), self._retry_after()])
+            with contextlib.suppress(DoubtError):  # the verdicts meet it too
+                await self._timing()
+        if measured.blocking and self.settings.wants("index-backwards"):
+            measured.backwards = await self._one(First("index-backwards"))
+        return measured
+
+    # 1
+
+    async def _plain(self) -> None:
+        self._say("without any fault")
+        ended, tap = await self._ended(Nothing())
+        if self._may_seed and await self._seed(tap):
+            ended, tap = await self._ended(Nothing())
+        name = self.command[0]
+        if tap.upstream_errors:
+            raise UpstreamError(tap.upstream_errors[0])
+        if not tap.attempts:
+            raise CommandError(
+                f"{name}: {ended.note}, and it made no request to the tap. Put {{url}} where the address goes, or let"
+                " it read CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR or http_proxy." + _quoted(ended)
+            )
+        self._measured.plain = self._run_of(ended, tap.attempts)
+        if ended.stopped:
+            if not self._measured.blocking:
+                raise CommandError(
+                    f"{name}: without any fault it was {ended.note}: the battery needs a command that does one"
+                    " operation and ends; --timeout says how long one may take." + _quoted(ended)
+                )
+            self._measured.long_running = True
+        elif not ended.ok:
+            said = sorted({attempt.status for attempt in tap.attempts})
+            raise CommandError(
+                f"{name}: without any fault it fails already ({ended.note}; it was answered"
+                f" {', '.join(map(str, said))}): nothing can be said about its retries." + _quoted(ended)
+            )
+
+    async def _seed(self, tap: Tap) -> bool:
+        """Put the KV keys there that were asked for and are not. Whether there were any."""
+        missing = [a for a in tap.attempts if a.status == 404 and a.path.startswith("/v1/kv/") and a.method == "GET"]
+        link = self._upstream.link()
+        try:
+            for attempt in missing:
+                await link.ask(Request("PUT", urlsplit(attempt.path).path, [(b"host", b"tap")], b"hashidrill"))
+        finally:
+            link.close()
+        return bool(missing)
+
+    # 2
+
+    def _faults_once(self) -> list[str]:
+        needed = {fault for verdict in catalogue.VERDICTS for fault in self.settings.baselines(verdict)}
+        return [fault for fault in (*catalogue.TRANSIENT, "slow-body") if self.settings.wants(fault) or fault in needed]
+
+    async def _once(self, fault: str) -> None:
+        self._say(f"{fault}, once")
+        try:
+            if fault == "dns":
+                self._measured.once[fault] = await self._unresolved()
+            elif fault == "refused":
+                self._measured.once[fault] = await self._refused()
+            else:
+                self._measured.once[fault] = await self._one(First(fault))
+        except FaultError as error:
+            self._measured.impossible[fault] = str(error)
+            return
+        if fault in catalogue.LASTING and self.settings.wants(fault):
+            self._measured.lasting[fault] = []
+            if not self._measured.once[fault].doubt and self._measured.once[fault].retries:
+                await self._lasting(fault)
+            else:  # what is not tried again once is not tried again for ever
+                self._measured.lasting[fault] = [self._measured.once[fault]]
+
+    async def _lasting(self, fault: str, attempts: int = catalogue.UNBOUNDED_ATTEMPTS) -> None:
+        self._say(f"{fault}, all the time")
+        self._measured.lasting[fault].append(await self._one(Always(fault), attempts=attempts))
+
+    async def _reused(self) -> None:
+        """A reset on a reused connection: as the command comes by, or led to one by a redirect."""
+        if not self.settings.wants("reset-after-reused"):
+            return
+        plain = self._measured.plain
+        naturally = plain is not None and any(attempt.reused for attempt in plain.attempts)
+        self._measured.reused = await self._one(OnceReused("reset-after-reused", redirect=not naturally))
+
+    async def _refused(self) -> Run:
+        """A client that comes back within microseconds may be refused again before the port is open: once more then.
+
+        It may be quicker every time. Raises FaultError where refusals cannot be counted.
+        """
+        for left in reversed(range(_TRIES)):
+            run = await self._one(First("refused"))
+            if run.ok or len(run.faulted) <= 1 or not left:
+                break
+        if not run.ok and (times := len(run.faulted)) > 1:
+            self._measured.too_quick = f"it came back so quickly that it was refused {times} times instead of once"
+        return run
+
+    async def _unresolved(self) -> Run:
+        tap = self._tap(Nothing())
+        async with tap, NameServer(1, lambda: tap.unseen("dns")) as names:
+            url = tap.url.replace("127.0.0.1", NAME)
+            command, environment = pointed_at(self.command, url, self.settings.environment)
+            wrapped, deadline_s = names.wrapped(command), self.settings.deadline_s
+            ended = await self._started(tap.first_attempt, wrapped, environment, deadline_s, None)
+        return self._run_of(ended, tap.attempts)
+
+    async def _retry_after(self) -> None:
+        """Once each. Where the client comes back no sooner than told, find out whether it waits that long anyway.
+
+        It is told a short wait, with the same header: one that cannot read a date may sleep its own default for it.
+        """
+        measured = self._measured
+        faults = [fault for fault in catalogue.RETRY_AFTER if self.settings.wants(fault)]
+        await _all([self._once(fault) for fault in faults])
+        heeded = [fault for fault in faults if fault in measured.once and heeds_retry_after(measured.once[fault])]
+        if not heeded:
+            return
+
+        async def ask(fault: str, seconds: int, runs: list[Run]) -> None:
+            self._say(f"{fault}, {seconds} s")
+            runs.append(await self._one(First(fault), retry_after_s=seconds))
+
+        each = max(catalogue.FEWEST_TOLD_WAITS, -(-catalogue.FEWEST_OTHER_WAITS // len(heeded)))
+        short = catalogue.SHORT_RETRY_AFTER_S
+        await _all([ask(fault, short, measured.told_less) for fault in heeded for _ in range(each)])
+        # one that does not fit is never passed, but a client that comes back sooner still fails
+        longest = max(catalogue.RETRY_AFTER_S, int(self.settings.deadline_s) - _TIME_FOR_THE_REST_S)
+        seconds = min(telling_retry_after_s(measured.told_less), longest)
+        for fault in heeded:
+            measured.told[fault] = [measured.once[fault]] if seconds == catalogue.RETRY_AFTER_S else []
+        await _all(
+            [
+                ask(fault, seconds, measured.told[fault])
+                for fault in heeded
+                for _ in range(catalogue.FEWEST_TOLD_WAITS - len(measured.told[fault]))
+            ]
+        )
+
+    # 3
+
+    async def _timing(self) -> None:
+        measured = self._measured
+        lasting = [fault for fault in catalogue.LASTING if fault in measured.lasting]
+        retried = [fault for fault in lasting if any(run.gaps_s() and run.retries for run in measured.lasting[fault])]
+        if not retried:
+            return
+        fault = measured.timed_fault = retried[0]
+        await self.more_clients(self.settings.jitter_clients)
+        alone = alone_s([gap for run in measured.lasting[fault] for gap in run.gaps_s()])
+        if alone < _CROWDED * max(typical_gaps_s(measured.timed), default=0.0):
+            for _ in range(_MORE_ALONE):  # one after the other: alone
+                await self._lasting(fault, attempts=_GAPS_WANTED + 1)
+        if len({run.retries for run in measured.timed if run.ended}) > 1:  # so does how often it retries
+            await _all([self._lasting(other) for other in retried if other != fault for _ in range(_MORE_ALONE)])
+
+    async def more_clients(self, count: int) -> None:
+        """`count` more clients with the lasting fault, and as many of the reference, all at the same time."""
+        measured = self._measured
+        fault = measured.timed_fault
+        self._say(f"{fault}: {count} clients beside each other")
+        measured.reference_gaps_s = measured.reference_gaps_s or typical_gaps_s(measured.lasting[fault])
+        gaps = measured.reference_gaps_s[:_REFERENCE_GAPS_AT_MOST]
+
+        tls = "tls:" if self.settings.certificate else ""
+        timed: list[Run] = []
+        reference: list[Run] = []
+        faults = [f"{tls}{fault}"] * count + ["503"] * count
+        async with TimedTaps(faults, self.settings.certificate, said_in=self._said_in) as taps:
+
+            async def mine(number: int) -> None:
+                timed.append(await self._timed(taps, number))
+
+            async def theirs(number: int) -> None:
+                reference.append(await self._reference(taps, count + number, gaps))
+
+            await _all([each(number) for number in range(count) for each in (mine, theirs)])
+        measured.timed += timed
+        measured.reference += reference
+
+    async def _timed(self, taps: TimedTaps, number: int) -> Run:
+        command, environment = pointed_at(self.command, taps.urls[number], self.settings.environment)
+        seen = taps.attempts[number]
+
+        def enough() -> str:
+            return f"after {len(seen)} attempts" if len(seen) > _GAPS_WANTED else ""
+
+        deadline_s = self.settings.deadline_s
+        ended = await self._started(taps.first[number], command, environment, deadline_s, enough, timed=True)
+        # a process salts its fingerprints: those of the bodies are not to be compared with ours
+        plain = self._measured.plain.attempts if self._measured.plain is not None else ()
+        return replace(self._run_of(ended, seen), plain=tuple(replace(each, body="") for each in plain))
+
+    async def _reference(self, taps: TimedTaps, number: int, gaps_s: Sequence[float]) -> Run:
+        command = [sys.executable, "-S", "-E", str(Path(reference_client.__file__)), taps.urls[number]]
+        command += [f"{number:.6f}" for number in (self._measured.work_s, *gaps_s)]
+        within_s = sum(gaps_s) + self.settings.deadline_s
+        ended = await self._started(taps.first[number], command, {}, within_s, None, timed=True)
+        return Run(tuple(taps.attempts[number]), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns)
+
+    # one run
+
+    async def _one(self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S) -> Run:
+        ended, tap = await self._ended(plan, attempts=attempts, retry_after_s=retry_after_s)
+        return self._run_of(ended, tap.attempts)
+
+    async def _ended(
+        self, plan: Plan, *, attempts: int = 0, retry_after_s: int = catalogue.RETRY_AFTER_S
+    ) -> tuple[Ended, Tap]:
+        tap = self._tap(plan, retry_after_s)
+
+        def enough() -> str:
+            return f"after {len(tap.attempts)} attempts" if len(tap.attempts) >= attempts else ""
+
+        async with tap:
+            command, environment = pointed_at(self.command, tap.url, self.settings.environment)
+            deadline_s, stop_when = self.settings.deadline_s, enough if attempts else None
+            return await self._started(tap.first_attempt, command, environment, deadline_s, stop_when), tap
+
+    def _tap(self, plan: Plan, retry_after_s: int = catalogue.RETRY_AFTER_S) -> Tap:
+        return Tap(
+            self._upstream, plan, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s,
+            said_in=self._said_in,
+        )  # fmt: skip
+
+    async def _started(
+        self,
+        first_attempt: asyncio.Event,
+        command: list[str],
+        environment: dict[str, str],
+        within_s: float,
+        stop_when: Callable[[], str] | None,
+        *,
+        timed: bool = False,
+    ) -> Ended:
+        """Run it; the slot is given back with its first attempt, since most of what it does from then on is wait."""
+        pids: list[int] = []
+        async with self._slots:
+            ended = asyncio.create_task(
+                run(command, environment, within_s=within_s, stop_when=stop_when, started=pids.append)
+            )
+            first = asyncio.create_task(first_attempt.wait())
+            try:
+                await asyncio.wait({ended, first}, return_when=asyncio.FIRST_COMPLETED)
+                if timed and not ended.done():
+                    _hurry(pids)
+            except asyncio.CancelledError:
+                await _cancelled(ended)
+                raise
+            finally:
+                first.cancel()
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            await _cancelled(ended)
+            raise
+
+    def _run_of(self, ended: Ended, attempts: Sequence[Attempt]) -> Run:
+        plain = self._measured.plain
+        return Run(
+            tuple(attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns,
+            plain.attempts if plain is not None else (), ended.cpu_s, ended.note,
+        )  # fmt: skip
+
+
+def _hurry(pids: Sequence[int]) -> None:
+    """A process group whose waits are measured goes before those that only start, where we may say so (root)."""
+    with contextlib.suppress(OSError):
+        for pid in pids:
+            os.setpriority(os.PRIO_PGRP, pid, SOONER)
+
+
+async def _cancelled(task: asyncio.Task[Ended]) -> None:
+    """Nothing of it is left when this returns."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once; the first error ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in coroutines:
+                group.create_task(each)
+    except ExceptionGroup as several:
+        # all of one command: the first says what is wrong with it
+        raise several.exceptions[0] from None
+
+
+def _quoted(ended: Ended) -> str:
+    lines = ended.output.splitlines()[-3:]
+    return f"\nIt said: {' | '.join(lines)}" if lines else ""

@@ -1,0 +1,114 @@
+"""A name that does not resolve at first: a name server of our own, which one command alone asks.
+
+The command runs in a mount namespace in which /etc/resolv.conf names our server and /etc/nsswitch.conf names DNS. That
+takes root (port 53 and the mounts); where it cannot be had, DNS failure cannot be shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hashidrill.core.errors import FaultError
+from hashidrill.lab.sandbox.sandbox import work_parent
+
+NAME = "tap.hashidrill.test"
+"""RFC 6761 keeps .test for this: no resolver on the way knows it."""
+_A, _AAAA, _IN = 1, 28, 1
+_NO_SUCH_NAME, _REFUSED = 3, 5
+_QUESTION_AT = 12
+_SCRIPT = 'mount --bind "$1" /etc/resolv.conf && mount --bind "$2" /etc/nsswitch.conf && shift 2 && exec "$@"'
+
+
+class NameServer:
+    """Answers for NAME: the first `failures` lookups with NXDOMAIN, then 127.0.0.1. `on_failure` is called at each.
+
+    A lookup is counted by its A query; that for AAAA goes with it.
+    """
+
+    def __init__(self, failures: float, on_failure: Callable[[], None]) -> None:
+        self._failures = failures
+        self._on_failure = on_failure
+        self._failed = 0
+        self._transport: asyncio.DatagramTransport | None = None
+        # an address of our own in 127/8, so that a resolver of this machine, and other runs, are not in the way
+        self.address = f"127.73.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+        self._folder: Path | None = None
+
+    async def __aenter__(self) -> Self:
+        """Raises FaultError where it cannot be had."""
+        if os.geteuid() != 0:
+            raise FaultError("a name that does not resolve needs root here: port 53, and a mount namespace")
+        if shutil.which("unshare") is None:
+            raise FaultError("a name that does not resolve needs unshare (util-linux), which is not installed")
+        try:
+            self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+                lambda: _Answers(self._answer), local_addr=(self.address, 53)
+            )
+        except OSError as error:
+            raise FaultError(f"a name server cannot listen on {self.address}:53: {error.strerror}") from None
+        self._folder = Path(tempfile.mkdtemp(prefix="hashidrill-names-", dir=work_parent()))
+        self._folder.chmod(0o755)
+        (self._folder / "resolv.conf").write_text(f"nameserver {self.address}\noptions timeout:2 attempts:1\n")
+        (self._folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def wrapped(self, command: Sequence[str]) -> list[str]:
+        """The command that runs `command` with this name server."""
+        folder = self._folder or Path()
+        files = [str(folder / "resolv.conf"), str(folder / "nsswitch.conf")]
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *files, *command]
+
+    def _answer(self, query: bytes) -> bytes:
+        name, kind, end = _question(query)
+        known = name == NAME
+        failing = self._failed < self._failures
+        if known and failing and kind == _A:
+            self._failed += 1
+            self._on_failure()
+        code = _REFUSED if not known else _NO_SUCH_NAME if failing else 0
+        found = known and not failing and kind == _A
+        # response, authoritative, recursion available; recursion desired as asked (RFC 1035 section 4.1.1)
+        flags = 0x8480 | (query[2] & 1) << 8 | code
+        head = query[:2] + struct.pack("!HHHHH", flags, 1, int(found), 0, 0)
+        record = struct.pack("!HHHIH4B", 0xC000 | _QUESTION_AT, _A, _IN, 0, 4, 127, 0, 0, 1) if found else b""
+        return head + query[_QUESTION_AT:end] + record
+
+
+class _Answers(asyncio.DatagramProtocol):
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        if len(data) > _QUESTION_AT:
+            self._transport.sendto(self._answer(data), addr)
+
+
+def _question(query: bytes) -> tuple[str, int, int]:
+    """Name, type, and where the question ends."""
+    labels, at = [], _QUESTION_AT
+    while at < len(query) and query[at]:
+        length = query[at]
+        labels.append(query[at + 1 : at + 1 + length].decode("ascii", errors="replace"))
+        at += 1 + length
+    kind = struct.unpack_from("!H", query, at + 1)[0] if at + 5 <= len(query) else 0
+    return ".".join(labels).lower(), kind, at + 5

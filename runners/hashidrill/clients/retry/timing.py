@@ -1,0 +1,367 @@
+"""Verdicts on when a client tries again: backoff, exponential, jitter, retry_after_honoured.
+
+Pure functions of runs, most of them of many independent clients; definitions and sources are in
+hashidrill.core.tap.catalogue. A gap runs from the end of a failed attempt to the start of the next one, as the tap saw
+both. A machine only ever adds to a gap; so these use quantiles, and a reference that sleeps at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hashidrill.clients.retry.curves import constant, curve_of
+from hashidrill.clients.retry.judged import Judged, failed, not_for_it, passed, unknown
+from hashidrill.core.tap.attempts import SECOND, Attempt, Run
+from hashidrill.core.tap.catalogue import (
+    BACKOFF_GROWTH,
+    EXPONENTIAL_CERTAINTY,
+    EXPONENTIAL_SLOPE,
+    FEWEST_BACKOFF_GAPS,
+    FEWEST_CLIENTS,
+    FEWEST_EXPONENTIAL_GAPS,
+    FEWEST_OTHER_WAITS,
+    FEWEST_TOLD_WAITS,
+    JITTER_CLIENTS,
+    JITTER_VARIATION,
+    RETRY_AFTER_FACTOR,
+    RETRY_AFTER_MARGIN_S,
+    RETRY_AFTER_S,
+    RETRY_AFTER_TOLERANCE_S,
+    SHORTEST_GAP_S,
+    SHORTEST_WAIT_S,
+)
+
+Floats = npt.NDArray[np.float64]
+_PLATEAU = 0.87
+"""Gaps at the end that differ by less than this ratio have met the client's cap."""
+_LOW, _HIGH = 5, 75
+_SPREAD_TO_DEVIATION = 0.42
+"""Standard deviation over the distance of these two percentiles: 0.412 for a uniform distribution, 0.431 for a normal
+one. Delays only ever add, and the upper quarter, where they gather, is left out."""
+_FEWEST_TO_SCATTER = 5
+_CERTAINTY_TO_FAIL = 12.0
+"""In chi square: growth by a factor with much jitter looks like a power once in 100 times at EXPONENTIAL_CERTAINTY."""
+_TAIL = 0.1
+_SMALLEST_S = 1e-6
+_CLOCK_SHARE, _CLOCK_S = 0.01, 0.002
+"""What a typical gap is exact to on any machine."""
+_LONG = 0.6
+_MOSTLY_WORK = 3.0
+"""A gap shorter than this many times its own work is no wait: a loop that starts curl is busy for half of it."""
+_WORTH_SAYING_S = 0.005
+_CLEARLY = 3.0
+"""Two spreads of 20 clients each differ by less than this factor by chance."""
+GREY = 1.5
+"""A variation within this factor of the threshold is worth more clients."""
+_SIGMAS = 2.0
+_MANY_CLIENTS = 100
+_SIGMAS_OF_FEW, _SIGMAS_OF_MANY = (3.0, 1.5), (1.0, 0.0)
+"""`backoff`: standard errors by which gaps have to be over the threshold to grow, and under it not to."""
+_TOO_FEW = f"{{}}: a client may wait at random, so that at least {FEWEST_CLIENTS} are needed"
+
+
+@dataclass(frozen=True)
+class Own:
+    """What is known of the client while it is alone: its gaps, and the processor time it takes. All in seconds."""
+
+    gaps_s: Sequence[float] = ()
+    work_s: float = 0.0
+    """Processor time of one retry."""
+    start_work_s: float = 0.0
+    """Processor time of a whole operation without any fault, its start included; 0 where it is not known."""
+
+    def longest_s(self, typical: Sequence[float]) -> float:
+        """The longest gap: the typical one of many clients, or that of one that is alone, where that is shorter.
+
+        Many that wait for nothing wait for each other's work. One in five gaps of one that is alone is left out where
+        there are many: they are the machine's.
+        """
+        return min(max(typical), alone_s(self.gaps_s))
+
+    def works_all_the_time(self, typical: Sequence[float]) -> bool:
+        """Whether the gaps are no waits, but what the client does between two attempts."""
+        return self.longest_s(typical) < max(SHORTEST_GAP_S, _MOSTLY_WORK * self.work_s)
+
+
+def alone_s(gaps_s: Sequence[float]) -> float:
+    """The longest typical gap of a client that is alone, in seconds; infinity where it is not known."""
+    return float(np.percentile(gaps_s, 80, method="higher")) if len(gaps_s) else math.inf
+
+
+def by_position(runs: Sequence[Run]) -> list[Floats]:
+    """The first gaps of all clients, their second gaps, and so on, as far as most of the clients have them."""
+    each = [run.gaps_s() for run in runs]
+    longest = max((len(gaps) for gaps in each), default=0)
+    columns = [np.array([gaps[k] for gaps in each if len(gaps) > k]) for k in range(longest)]
+    return [column for column in columns if len(column) * 2 >= len(each)]
+
+
+def typical_gaps_s(runs: Sequence[Run]) -> list[float]:
+    """The median gap at each position, in seconds."""
+    return [float(np.median(column)) for column in by_position(runs)]
+
+
+def backoff(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
+    """The typical gaps get longer. Retries without any wait before the first wait are said, and are not growth."""
+    middles = [_middle(column) for column in by_position(runs)]
+    typical = [gap for gap, _ in middles]
+    evidence: dict[str, Any] = {"gaps_s": _rounded(typical), "clients": len(runs)}
+    if len(typical) < FEWEST_BACKOFF_GAPS:
+        text = f"{_count(len(typical), 'gap')}: fewer than {FEWEST_BACKOFF_GAPS} say nothing about growth"
+        return not_for_it("backoff", fault, text, **evidence)
+    if len(runs) < FEWEST_CLIENTS:
+        return unknown("backoff", fault, _TOO_FEW.format(_count(len(runs), "operation")), **evidence)
+    if (own or Own()).works_all_the_time(typical):
+        return failed("backoff", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
+    start = next(k for k, gap in enumerate(typical) if gap >= SHORTEST_GAP_S)
+    evidence["at_once"] = start
+    said = _at_once(start)
+    if len(typical) - start < FEWEST_BACKOFF_GAPS:
+        text = f"{said}only one gap in which it waits ({_listed(typical)}): nothing says whether it grows"
+        return not_for_it("backoff", fault, text, **evidence)
+    first, error = middles[start]
+    over = [(math.log(gap / first / BACKOFF_GROWTH), math.hypot(error, other)) for gap, other in middles[start + 1 :]]
+    evidence["growth"] = round(max(typical[start + 1 :]) / first, 3)
+    # of many clients whose gaps are constant, and random, one position or another is longer than the first
+    to_grow, to_fail = _SIGMAS_OF_MANY if len(runs) >= _MANY_CLIENTS else _SIGMAS_OF_FEW
+    grows = any(by > to_grow * error for by, error in over)
+    if not grows and any(by > -to_fail * error for by, error in over):
+        text = f"{said}gaps {_listed(typical)} scatter too much to say whether they grow; more clients would tell"
+        return unknown("backoff", fault, text, more_clients=True, **evidence)
+    text = f"{said}gaps {'grow' if grows else 'do not grow'}: {_listed(typical)}"
+    return (passed if grows else failed)("backoff", fault, text, **evidence)
+
+
+def _at_once(count: int) -> str:
+    if not count:
+        return ""
+    first = "the first retry comes" if count == 1 else f"the first {count} retries come"
+    return f"{first} without any wait; then "
+
+
+def exponential(fault: str, runs: Sequence[Run], *, own: Own | None = None) -> Judged:
+    """The typical gaps grow by a factor, until they meet a cap, and neither along a line nor along a power."""
+    columns = by_position(runs)
+    typical = [float(np.median(column)) for column in columns]
+    if len(typical) >= FEWEST_EXPONENTIAL_GAPS and len(runs) < FEWEST_CLIENTS:
+        return unknown("exponential", fault, _TOO_FEW.format(_count(len(runs), "operation")), clients=len(runs))
+    waiting = [_middle(column) for gap, column in zip(typical, columns, strict=True) if gap >= SHORTEST_GAP_S]
+    if typical and (own or Own()).works_all_the_time(typical):
+        waiting = []
+    waits, errors = [gap for gap, _ in waiting], [error for _, error in waiting]
+    # chance makes plateaus in constant gaps, which have none: they are all there is
+    uncapped = waits if waits and constant(waits, errors) else _uncapped(waits)
+    evidence = {"gaps_s": _rounded(typical), "uncapped": len(uncapped), "clients": len(runs)}
+    if len(uncapped) < FEWEST_EXPONENTIAL_GAPS:
+        if len(typical) >= FEWEST_EXPONENTIAL_GAPS and not waiting:
+            return failed("exponential", fault, f"no waiting at all: gaps {_listed(typical)}", **evidence)
+        text = f"{_count(len(uncapped), 'uncapped gap')}: fewer than {FEWEST_EXPONENTIAL_GAPS} make no curve"
+        return not_for_it("exponential", fault, text, **evidence)
+    curve = curve_of(uncapped, errors[: len(uncapped)])
+    evidence |= {"slope": round(curve.slope, 3), "slope_error": round(curve.slope_error, 3)}
+    misfits = {"misfit_of_factor": curve.factor, "misfit_of_power": curve.power}
+    evidence |= {name: round(misfit, 2) for name, misfit in misfits.items() if math.isfinite(misfit)}  # JSON has no inf
+    wrong = ""
+    text = f"log2 of the gaps rises by {curve.slope:.2f} a retry: {_listed(uncapped)}"
+    if curve.slope + _SIGMAS * curve.slope_error < EXPONENTIAL_SLOPE:
+        wrong = "constant" if abs(curve.slope) < 0.1 else f"under {EXPONENTIAL_SLOPE:g}"
+    elif curve.factor > curve.power + _CERTAINTY_TO_FAIL:
+        wrong = f"not by a factor, but along {curve.rival}"
+    if wrong:
+        return failed("exponential", fault, f"{wrong}; {text}", **evidence)
+    grows = curve.slope - _SIGMAS * curve.slope_error >= EXPONENTIAL_SLOPE
+    if grows and curve.power > curve.factor + EXPONENTIAL_CERTAINTY:
+        return passed("exponential", fault, text, **evidence)
+    doubt = f"by a factor or along {curve.rival}" if grows else f"by {EXPONENTIAL_SLOPE:g} a retry or less"
+    text = f"the gaps scatter too much to say whether they grow {doubt}; more clients would tell; {text}"
+    return unknown("exponential", fault, text, more_clients=True, **evidence)
+
+
+def jitter(
+    fault: str, runs: Sequence[Run], reference: Sequence[Run], *, own: Own | None = None, clients: int = JITTER_CLIENTS
+) -> Judged:
+    """The waits of independent clients scatter more than those of clients that sleep the same gaps for certain."""
+    own = own or Own()
+    mine, theirs = by_position(runs), by_position(reference)
+    typical = [float(np.median(column)) for column in mine]
+    evidence: dict[str, Any] = {"clients": len(runs), "gaps_s": _rounded(typical)}
+    if not typical:
+        return not_for_it("jitter", fault, "it does not retry on this: there is no gap to spread", **evidence)
+    longest = own.longest_s(typical)
+    if longest < max(SHORTEST_WAIT_S, _MOSTLY_WORK * own.work_s):
+        work = f", {own.work_s:.2f} s of that its own work" if own.work_s >= _WORTH_SAYING_S else ""
+        text = f"it hardly waits (at most {longest:.2f} s{work}), so that there is no wait to spread: see backoff"
+        return not_for_it("jitter", fault, text, **evidence)
+    # what a machine adds is the same for every gap, what a client spreads grows with it: the longest ones tell most
+    waits = [k for k, gap in enumerate(typical) if gap >= _LONG * max(typical) and k < len(theirs)]
+    if not waits or len(runs) < clients:
+        text = f"{len(runs)} clients, at least {clients} are needed; {len(reference)} of the reference"
+        return unknown("jitter", fault, text, **evidence)
+    spread = variation([mine[k] for k in waits])
+    at_work_s = max(_spread_at_once_s(mine, typical), _spread_at_start_s(runs, own))
+    # the machine adds seconds: it hardly matters how long a gap the reference sleeps
+    machine_s = _spread(np.concatenate([theirs[k] - np.median(theirs[k]) for k in waits]))
+    noise = max(machine_s, at_work_s) / float(np.mean([typical[k] for k in waits]))
+    rest = math.sqrt(max(0.0, spread**2 - noise**2))
+    evidence |= {"variation": round(spread, 5), "reference": round(noise, 5), "jitter": round(rest, 5)}
+    evidence["own_noise_s"] = round(at_work_s, 5)
+    text = f"gaps vary by {spread:.2%} over {len(runs)} clients; without jitter they vary by {noise:.2%} here"
+    if JITTER_VARIATION < spread < _CLEARLY * noise:  # under that there is no room for jitter, whoever makes it
+        busy = f"too busy a machine to tell: {text}"
+        return unknown("jitter", fault, busy, more_clients=True, **evidence)
+    if JITTER_VARIATION / GREY < rest < JITTER_VARIATION * GREY:
+        evidence["more_clients"] = True
+    if rest > JITTER_VARIATION:
+        return passed("jitter", fault, text, **evidence)
+    return failed("jitter", fault, text, **evidence)
+
+
+def _spread_at_once_s(columns: Sequence[Floats], typical: Sequence[float]) -> float:
+    """What the client's own work adds, in seconds, as a retry without waiting shows it."""
+    at_once = [column for column, gap in zip(columns, typical, strict=True) if gap < SHORTEST_GAP_S]
+    return _spread(np.concatenate(at_once)) if at_once else 0.0
+
+
+def _spread_at_start_s(runs: Sequence[Run], own: Own) -> float:
+    """The same, in seconds, as its start shows it: how much the first requests scatter, for as much work as a retry is.
+
+    A shell that starts curl for each attempt does the same before the first attempt as before any other one.
+    """
+    starts = [(run.attempts[0].start_ns - run.start_ns) / SECOND for run in runs if run.attempts and run.start_ns]
+    if len(starts) < _FEWEST_TO_SCATTER or not own.start_work_s:
+        return 0.0
+    return _spread(np.array(starts)) * min(1.0, own.work_s / own.start_work_s)
+
+
+def _spread(values: Floats) -> float:
+    """Standard deviation, without the longest quarter."""
+    low, high = np.percentile(values, [_LOW, _HIGH])
+    return float(high - low) * _SPREAD_TO_DEVIATION
+
+
+def variation(columns: Sequence[Floats]) -> float:
+    """Coefficient of variation of gaps, each column by its own median, without the longest quarter."""
+    return _spread(np.concatenate([column / np.median(column) for column in columns]))
+
+
+def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] = ()) -> Judged:
+    """The next attempt comes no sooner than was told, and later than this client comes of its own accord.
+
+    `others`: the waits of the same client for which it was told less, or nothing.
+    """
+    name = "retry_after_honoured"
+    told = [run for run in runs if _told(run) is not None]
+    waits = [wait for run in told if (wait := told_wait_s(run)) is not None]
+    if told and not waits and all(run.ended for run in told):
+        return not_for_it(name, fault, "it does not retry on this: there is no wait to judge")
+    if not waits:
+        reason = "it was still waiting at the deadline" if told else "no attempt was answered with Retry-After"
+        return unknown(name, fault, reason)
+    same = [wait for run in others if run.faulted and run.faulted[0].fault == fault and (wait := told_wait_s(run))]
+    waited, asked = min([*waits, *same], key=lambda pair: pair[0] - pair[1])
+    usual = [gap for run in others for gap in run.gaps_s()[:1]]
+    evidence: dict[str, Any] = {
+        "waited_s": round(waited, 3), "told_s": round(asked, 3), "waits": len(waits), "other_waits": len(usual),
+    }  # fmt: skip
+    text = f"came back after {waited:.2f}s, told to wait {asked:.2f}s"
+    if waited < asked - RETRY_AFTER_TOLERANCE_S:
+        return failed(name, fault, text, **evidence)
+    # a later retry waits longer anyway
+    first = [asked for run in told if run.at()[0].retry_after_s and (pair := told_wait_s(run)) for _, asked in [pair]]
+    if len(first) < FEWEST_TOLD_WAITS or len(usual) < FEWEST_OTHER_WAITS:
+        text += (
+            f"; that was seen {_count(len(first), 'time')} after a first attempt, and {_count(len(usual), 'wait')} for"
+            f" which it was told less: at least {FEWEST_TOLD_WAITS} and {FEWEST_OTHER_WAITS} are needed"
+        )
+        return unknown(name, fault, text, **evidence)
+    longest = max(usual)
+    evidence["longest_other_wait_s"] = round(longest, 3)
+    if min(first) < RETRY_AFTER_FACTOR * longest + RETRY_AFTER_MARGIN_S:
+        text = f"told less it waits up to {longest:.2f}s, so that the {min(first):.2f}s it was told show nothing"
+        return unknown(name, fault, text, **evidence)
+    waited, asked = min(waits, key=lambda pair: pair[0] - pair[1])
+    text = f"came back after {waited:.2f}s or more, told to wait {asked:.2f}s ({_count(len(first), 'time')})"
+    text += f"; told less, it comes after {longest:.2f}s at most ({_count(len(usual), 'time')})"
+    return passed(name, fault, text, **evidence)
+
+
+def telling_retry_after_s(others: Sequence[Run]) -> int:
+    """A wait, in whole seconds, that no client keeps by chance which waited as in these runs."""
+    longest = max((gap for run in others for gap in run.gaps_s()[:1]), default=0.0)
+    return max(RETRY_AFTER_S, math.ceil(RETRY_AFTER_FACTOR * longest + RETRY_AFTER_MARGIN_S))
+
+
+def told_wait_s(run: Run) -> tuple[float, float] | None:
+    """How long it waited after the first attempt with Retry-After, and how long it was told to; None: no retry."""
+    first, later = _told(run) or (None, None)
+    if first is None or later is None:
+        return None
+    return (later.start_ns - first.end_ns) / SECOND, first.retry_after_s or 0.0
+
+
+def heeds_retry_after(run: Run) -> bool:
+    """Whether it came back, and no sooner than told."""
+    wait = None if run.doubt else told_wait_s(run)
+    return wait is not None and wait[0] >= wait[1] - RETRY_AFTER_TOLERANCE_S
+
+
+def _told(run: Run) -> tuple[Attempt, Attempt | None] | None:
+    """The first attempt that was told when to come again, and the one after it, if any."""
+    attempts = run.at()
+    for index, attempt in enumerate(attempts):
+        if attempt.retry_after_s is not None:
+            return attempt, attempts[index + 1] if run.retries and index + 1 < len(attempts) else None
+    return None
+
+
+def work_s(runs: Sequence[Run]) -> float:
+    """Processor time of one more attempt, in seconds: the median over all pairs of runs of what the longer one took."""
+    slopes = [
+        (later.cpu_s - first.cpu_s) / (len(later.attempts) - len(first.attempts))
+        for first, later in combinations(runs, 2)
+        if len(first.attempts) != len(later.attempts)
+    ]
+    return max(0.0, float(np.median(slopes))) if slopes else 0.0
+
+
+def _uncapped(waits: Sequence[float]) -> list[float]:
+    """Without the plateau at the end; constant gaps have none, they are all there is."""
+    rest = list(waits)
+    while len(rest) > 1 and rest[-2] >= _PLATEAU * rest[-1]:
+        rest.pop()
+    return rest if len(rest) > 1 else list(waits)
+
+
+def _middle(column: Floats) -> tuple[float, float]:
+    """The mean of a gap over the clients without its tails, and the standard error of that as a share of it.
+
+    Under jitter it is twice as exact as the median, and a stall of the machine does not move it either.
+    """
+    cut = int(_TAIL * len(column))
+    ordered = np.sort(column)
+    middle = max(float(np.mean(ordered[cut : len(ordered) - cut])), _SMALLEST_S)
+    scatter = 0.0
+    if len(column) >= _FEWEST_TO_SCATTER:
+        ordered[:cut], ordered[len(ordered) - cut :] = ordered[cut], ordered[-cut - 1]
+        scatter = float(np.std(ordered, ddof=1)) / ((1 - 2 * _TAIL) * math.sqrt(len(column))) / middle
+    return middle, math.sqrt(scatter**2 + _CLOCK_SHARE**2 + (_CLOCK_S / middle) ** 2)
+
+
+def _rounded(gaps: Sequence[float]) -> list[float]:
+    return [round(gap, 4) for gap in gaps]
+
+
+def _listed(gaps: Sequence[float]) -> str:
+    shown = ", ".join(f"{gap:.2f}" for gap in gaps[:8])
+    return f"{shown}{', ...' if len(gaps) > 8 else ''} s"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,123 @@
+"""Did other work on the machine disturb a run? Then it says something only beside a run that was disturbed alike.
+
+What counts as other work are processes outside of the run, whatever the experiment asks of the machine. A side whose
+own agents use up the CPU is not disturbed: with what the run itself takes when nothing starves it, as the leaner of
+the two sides showed, there would have been enough for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
+from hashidrill.core.errors import OTHER_WORK
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.machine import IDLE_SHARE, MachineUse, machine_use
+
+if TYPE_CHECKING:
+    from hashidrill.core.recording.reader import Recording
+
+VARIES = 1.5
+"""A run that is not starved takes no more than this many times what the leaner side takes in the middle."""
+OTHERS_APART = 0.15
+"""Runs of one round whose shares of other work lie further apart were not disturbed alike. Set by judgement."""
+FEWEST_S = 5
+"""With fewer seconds that were not starved, nobody knows what a run takes by itself."""
+_UNSTEADY = "steady-state"
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a run and other work took of the machine: in its method and recovery, or while it never got that far."""
+
+    own: float
+    """CPUs that the run itself took while nothing starved it, in the middle; NaN where that is not known."""
+    starved: bool
+    """Whether other work left almost nothing in too much of its time."""
+    why: str = ""
+    """Why other work disturbed it; empty where it did not."""
+    others: float = 0.0
+    """The share of the machine that other work took, on average."""
+
+    def alike(self, other: Use) -> bool:
+        """Whether other work was no harder on one of two runs than on the other."""
+        neither = not self.why and not other.why
+        return neither or abs(self.others - other.others) <= OTHERS_APART
+
+
+def use_of(recording: Recording, others: Iterable[Use]) -> Use:
+    """`others` are earlier runs of both sides."""
+    lean = min((each.own for each in others if not math.isnan(each.own)), default=math.nan)
+    use = _measured(recording)
+    if use is None:
+        return Use(math.nan, starved=False, why=_said(recording))
+    mask = use.starved
+    known = use.own[~mask & ~np.isnan(use.own)]
+    own = float(np.median(known)) if len(known) >= FEWEST_S else math.nan
+    starved = float(mask.mean()) > IN_DOUBT_AT_MOST
+    share = float(np.nanmean(use.others)) / use.cpus
+    if starved and not _fits(use.cpus, float(np.median(use.others[mask])), lean):
+        return Use(own, starved, _starved(use), share)
+    return Use(own, starved, _asked_for(recording, use, lean), share)
+
+
+def never_ready(recording: Recording) -> bool:
+    """Whether the agents started, and the datacenter never came to be one: a configuration can do that."""
+    return recording.outcome == "crashed" and "ready" in recording.phases and "load" not in recording.phases
+
+
+def sick_without_fault(recording: Recording) -> bool:
+    """Whether it never got as far as its method, and other work on the machine is not to blame for that."""
+    unsteady = recording.outcome == _UNSTEADY
+    return (unsteady or never_ready(recording)) and not use_of(recording, ()).why
+
+
+def _measured(recording: Recording) -> MachineUse | None:
+    """Of the method and the recovery, or else of the steady state; None where nothing was sampled then."""
+    use, phases = machine_use(recording), recording.phases
+    if use is None:
+        return None
+    span = phases.get("steady", (0, 0))
+    if "method" in phases:
+        span = measure.method(recording)[0], measure.loads_end_ns(recording)
+    use = use.between(*span)
+    return use if len(use.t_ns) else None
+
+
+def _fits(cpus: float, others: float, lean: float) -> bool:
+    """Whether the run would have had enough with that other work going on, had it been as lean as the other side."""
+    return others + VARIES * lean <= (1 - IDLE_SHARE) * cpus  # False for NaN
+
+
+def _starved(use: MachineUse) -> str:
+    mask = use.starved
+    took = f"{OTHER_WORK} took {float(np.median(use.others[mask])):.1f} of its {use.cpus:g} CPUs"
+    return f"{took} and left almost none idle in {float(mask.mean()):.0%} of the time"
+
+
+def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
+    """Why a steady state that asks for a quiet machine did not hold, if other work is to blame for it."""
+    if recording.outcome != _UNSTEADY:
+        return ""
+    others = float(np.nanmedian(use.others))
+    left = use.cpus - (float(np.nanmedian(use.own)) if math.isnan(lean) else lean)
+    would_be, without = {"others": others, "idle": left - others}, {"others": 0.0, "idle": left}
+    for condition in recording.experiment.steady_state.require:
+        if condition.source != "machine" or condition.what not in would_be:
+            continue
+        there, alone = would_be[condition.what], without[condition.what]
+        if condition.holds(alone, unknown=False) and not condition.holds(there, unknown=True):
+            return f"{OTHER_WORK} took {others:.1f} of its {use.cpus:g} CPUs: {condition} did not hold"
+    return ""
+
+
+def _said(recording: Recording) -> str:
+    """What the run itself says, where the machine was not sampled."""
+    ends = recording.events("end")
+    said = str(ends[-1].data.get("error", "")) if ends else ""
+    return said if OTHER_WORK in said else ""

@@ -1,0 +1,304 @@
+"""Judges a comparison: every run by itself, whether the runs are what they are compared as, and every comparison.
+
+A pure function of the recordings. What is in doubt is INVALID: a run that is, a round without one of its sides, a
+recording of something else, two sides that ran the same, a figure that was not measured on one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core import hypothesis
+from hashidrill.core.compare.figures import figures
+from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
+from hashidrill.core.compare.same import ran_the_same
+from hashidrill.core.compare.statistics import lower_median
+from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.comparison import differences
+from hashidrill.core.judging.judge import in_view_of, judge
+from hashidrill.core.judging.traced import TracedRecording
+from hashidrill.core.judging.validity import Validity
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict, merge
+from hashidrill.core.recording.provenance import Lookup
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from hashidrill.core.compare.kept import Kept
+    from hashidrill.core.experiment.model import Expectation
+    from hashidrill.core.hypothesis import Hypothesis
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """One run of a comparison, and its own verdict."""
+
+    round: int
+    variant: str
+    recording: Recording = field(repr=False)
+    verdict: RunVerdict
+    refused: str = ""
+    """Why it is no run of that variant."""
+
+    @property
+    def path(self) -> Path:
+        return self.recording.path
+
+    @property
+    def counts(self) -> bool:
+        return not self.refused and not self.verdict.invalid
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """One figure of each variant: the middle one of its rounds, as a number and as a person reads it."""
+
+    name: str
+    unit: str
+    numbers: Mapping[str, float]
+    shown: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ComparisonVerdict:
+    """The verdict of a comparison: that of every run, and each comparison as a judgement."""
+
+    experiment: str
+    title: str
+    variants: list[str]
+    runs: list[JudgedRun]
+    comparisons: list[Judgement]
+    invalid: list[str]
+    figures: list[FigureRow]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        """FAIL over INVALID over PASS, of all of it."""
+        runs = [Verdict.INVALID if run.refused else run.verdict.verdict for run in self.runs]
+        invalid = [Verdict.INVALID] if self.invalid else []
+        return merge([*runs, *(each.finding.verdict for each in self.comparisons), *invalid])
+
+    @property
+    def outcome(self) -> str:
+        """How the runs ended: `complete` if all did, else as the first that did not."""
+        ends = [run.recording.outcome for run in self.runs]
+        return next((each for each in ends if each != "complete"), "complete") if ends else "interrupted"
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "experiment": self.experiment, "verdict": self.verdict, "exit_code": self.verdict.exit_code,
+            "outcome": self.outcome, "invalid": self.invalid, "notes": self.notes, "variants": self.variants,
+            "comparisons": [_judgement(each) for each in self.comparisons],
+            "runs": [
+                {
+                    "round": run.round, "variant": run.variant, "recording": str(run.path), "refused": run.refused,
+                    "verdict": run.verdict.verdict, "invalid": run.verdict.invalid, "doubts": run.verdict.doubts,
+                    "expectations": [_judgement(each) for each in run.verdict.judgements],
+                }
+                for run in self.runs
+            ],
+            "figures": [
+                {"name": row.name, "unit": row.unit, "variants": {
+                    name: number if math.isfinite(number) else row.shown[name] for name, number in row.numbers.items()}}
+                for row in self.figures
+            ],
+        }  # fmt: skip
+
+
+def judge_comparison(
+    kept: Kept,
+    *,
+    near_to: Path | None = None,
+    recorded_hypotheses: bool | Path = False,
+    judged_by: Callable[[Recording], RunVerdict] | None = None,
+) -> ComparisonVerdict:
+    """The verdict of a comparison. `judged_by` judges one of its recordings; default: `judge`.
+
+    Raises RecordingError for a recording of a newer hashidrill.
+    """
+    how = judged_by or partial(judge, near_to=near_to, recorded_hypotheses=recorded_hypotheses)
+    runs = [
+        JudgedRun(number, name, recording, how(recording), _refused(kept, name, recording))
+        for number, each in enumerate(kept.rounds, start=1)
+        for name in each.order
+        if name in each.recordings and (each.recordings[name] / JOURNAL_NAME).is_file()
+        for recording in [Recording(each.recordings[name])]
+    ]
+    experiment = kept.experiment.experiment
+    lookup = Lookup(kept, near_to, recorded=recorded_hypotheses)
+    with hypothesis.looking_up(lookup):
+        comparisons = [_compared(each, kept, runs) for each in experiment.compare]
+    return ComparisonVerdict(
+        kept.experiment.name, experiment.metadata.title, list(kept.variants), runs, comparisons,
+        list(_invalid(kept, runs)), _figures(kept, runs), lookup.notes(),
+    )  # fmt: skip
+
+
+def _judgement(each: Judgement) -> dict[str, Any]:
+    return {
+        "hypothesis": each.hypothesis, "title": each.title, "finding": each.finding, "text": each.text,
+        "figures": dict(each.figures), "known_issue": each.known_issue,
+    }  # fmt: skip
+
+
+def _refused(kept: Kept, name: str, recording: Recording) -> str:
+    """Why a recording is no run of that variant, or nothing."""
+    if name not in kept.variants:
+        return f"{kept.experiment.name} has no variant {name}"
+    try:
+        run = recording.experiment
+    except (HashidrillError, OSError) as error:
+        return f"its experiment cannot be read: {error}"
+    if run.metadata.name != kept.experiment.name:
+        return f"is a run of another experiment, {run.metadata.name}"
+    said = recording.run.get("variant")
+    if said is not None and said != name:  # of two that differ in a secret alone, nothing else tells
+        return f"did not run the variant {name}: its run says that it is of {said}"
+    differs = differences(kept.variants[name].experiment, run)
+    return f"did not run the variant {name}: {differs[0]}" if differs else ""
+
+
+def _invalid(kept: Kept, runs: Sequence[JudgedRun]) -> Iterator[str]:
+    """Why the comparison is INVALID, whatever was measured."""
+    if len(kept.variants) < 2 or not kept.rounds:
+        yield "there is nothing to compare: it has no two variants that were run"
+    there = {(run.round, run.variant) for run in runs}
+    for number in range(1, len(kept.rounds) + 1):
+        for name in kept.variants:
+            if (number, name) not in there:
+                yield f"round {number} has no recording of {name}: the pair is incomplete"
+    for run in runs:
+        if run.refused:
+            yield f"{run.path} was refused: it {run.refused}"
+        elif run.verdict.invalid:
+            yield f"round {run.round} of {run.variant} is INVALID: {run.verdict.invalid[0]}"
+    for path, count in Counter(run.path.resolve() for run in runs).items():
+        if count > 1:
+            yield f"{path} is named {count} times: one run is no two"
+
+
+def _compared(comparison: Expectation, kept: Kept, runs: Sequence[JudgedRun]) -> Judgement:
+    finding, text, figures = _find(comparison, kept, runs)
+    known = comparison.known_issue
+    if known is not None:
+        finding, text = in_view_of(known, finding, text, figures)
+    issue = None if known is None else known.issue
+    return Judgement(comparison.title, comparison.hypothesis, finding, text, figures, issue)
+
+
+Found = tuple[Finding, str, "Mapping[str, Any]"]
+
+
+def _find(comparison: Expectation, kept: Kept, runs: Sequence[JudgedRun]) -> Found:
+    try:
+        found = hypothesis.get(comparison.hypothesis)
+    except HashidrillError as error:
+        return Finding.INVALID, str(error), {}
+    names = [str(comparison.params.get(side)) for side in found.sides]
+    if missing := [name for name in names if name not in kept.variants]:
+        return Finding.INVALID, f"there is no variant {missing[0]} to compare", {}
+    rounds = _rounds(names, kept, runs)
+    if not rounds:
+        return Finding.INVALID, f"no round has a valid run of {' and of '.join(dict.fromkeys(names))}", {}
+    if why := _alike(names, kept, rounds) or (found.of_rounds and _unkept(names, rounds, comparison.params)):
+        return Finding.INVALID, why, {}
+    if found.of_rounds:
+        by_side = tuple(list(each) for each in zip(*rounds, strict=True))
+        return _check(found, by_side, comparison.params)
+    return _agreed([_check_round(found, sides, comparison.params) for sides in rounds])
+
+
+def _rounds(names: Sequence[str], kept: Kept, runs: Sequence[JudgedRun]) -> list[tuple[Recording, ...]]:
+    """The recordings of these variants, side by side, of each round that counts on all of them."""
+    counts = {(run.round, run.variant): run.recording for run in runs if run.counts}
+    numbers = range(1, len(kept.rounds) + 1)
+    whole = [number for number in numbers if all((number, name) in counts for name in names)]
+    return [tuple(counts[number, name] for name in names) for number in whole]
+
+
+def _alike(names: Sequence[str], kept: Kept, rounds: Sequence[Sequence[Recording]]) -> str:
+    """Which two sides ran the same, or nothing."""
+    for sides in rounds:
+        for (one, first), (other, second) in combinations(zip(names, sides, strict=True), 2):
+            if why := ran_the_same(first, second, hidden=kept.hidden_between(one, other)):
+                return f"{one} and {other} cannot be compared: {why}"
+    return ""
+
+
+def _unkept(names: Sequence[str], rounds: Sequence[Sequence[Recording]], params: Mapping[str, Any]) -> str:
+    """Which side did not run as written for too long, or nothing. A load that is compared shows its own failure."""
+    for sides in rounds:
+        for name, recording in zip(names, sides, strict=True):
+            begin_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
+            for doubt in Validity.of(recording).doubts:
+                lasted_ns = min(doubt.end_ns, end_ns) - max(doubt.start_ns, begin_ns)
+                itself = doubt.unless_read and any(doubt.names(str(value)) for value in params.values())
+                if doubt.promise and not itself and lasted_ns > IN_DOUBT_AT_MOST * (end_ns - begin_ns):
+                    why = f"{name} did not run as written: {doubt.reason} ({doubt.span(recording)})"
+                    return f"{' and '.join(names)} cannot be compared: {why}"
+    return ""
+
+
+def _check_round(found: Hypothesis, sides: Sequence[Recording], params: Mapping[str, Any]) -> Found:
+    """One round. What is read from seconds without a valid measurement, on any side, is no difference."""
+    traced = tuple(TracedRecording(each) for each in sides)
+    finding, text, measured = _check(found, traced, params)
+    for side, recording in zip(traced, sides, strict=True):
+        for doubt in Validity.of(recording).doubts:
+            if finding is not Finding.INVALID and any(doubt.touches(read) for read in side.reads):
+                why = f"it relies on seconds without a valid measurement: {doubt.reason} ({doubt.span(recording)})"
+                return Finding.INVALID, f"{why}\n(measured anyway: {finding}: {text})", measured
+    return finding, text, measured
+
+
+def _check(found: Hypothesis, sides: tuple[Any, ...], params: Mapping[str, Any]) -> Found:
+    try:
+        held = found.check(sides, params)
+    except hypothesis.Broken as broken:
+        return Finding.BROKEN, broken.text, broken.figures
+    except (HypothesisInvalidError, RecordingError) as invalid:
+        return Finding.INVALID, str(invalid), {}
+    except ValueError as wrong:  # pydantic's, for parameters that fitted another version
+        return Finding.INVALID, f"its parameters do not fit: {wrong}", {}
+    return Finding.HELD, held.text, held.figures
+
+
+def _agreed(found: Sequence[Found]) -> Found:
+    """What all rounds say; rounds that disagree tell nothing."""
+    findings = {finding for finding, _, _ in found}
+    if len(found) == 1:
+        return found[0]
+    if len(findings) == 1:
+        finding, text, measured = found[0]
+        return finding, f"in each of {len(found)} rounds; in the first: {text}", measured
+    said = "\n".join(f"round {number}: {finding}: {text}" for number, (finding, text, _) in enumerate(found, start=1))
+    return Finding.INVALID, f"cannot tell: the rounds do not agree\n{said}", {}
+
+
+def _figures(kept: Kept, runs: Sequence[JudgedRun]) -> list[FigureRow]:
+    """The figures that all variants have, in the order of the experiment; those of the runs that count."""
+    of_each = [{one.name: one for one in figures(each.experiment)} for each in kept.variants.values()]
+    rows = []
+    for name, one in of_each[0].items() if of_each else ():
+        if all(name in other for other in of_each):
+            numbers = {
+                variant: lower_median(
+                    [one.of(run.recording).number for run in runs if run.variant == variant and run.counts]
+                )
+                for variant in kept.variants
+            }
+            if not all(math.isnan(number) for number in numbers.values()):
+                shown = {variant: one.shown(number) for variant, number in numbers.items()}
+                rows.append(FigureRow(name, one.unit, numbers, shown))
+    return rows

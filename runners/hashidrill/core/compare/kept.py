@@ -1,0 +1,113 @@
+"""A comparison on disk: which recordings of which variants belong together, and what is judged over them.
+
+It is a folder with one file, comparison.json, next to the recordings that it names; reports are written into it. The
+recordings stay what they are: each can be judged, reported and healed by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill import __version__
+from hashidrill.core.errors import ExperimentError, RecordingError
+from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.judging.comparison import hidden
+from hashidrill.core.recording.provenance import FIRST_WITH_HYPOTHESES, HYPOTHESES_NAME
+from hashidrill.core.util import foreign
+from hashidrill.core.util.files import COMPARISON_NAME, write_whole
+from hashidrill.core.util.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """One round: the variants in the order in which they ran, and the recording of each that has one."""
+
+    order: tuple[str, ...]
+    recordings: dict[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A comparison: the experiment, its variants, and the rounds that were played."""
+
+    path: Path
+    experiment: ResolvedExperiment
+    variants: Mapping[str, ResolvedExperiment]
+    rounds: list[KeptRound]
+    hidden: Mapping[tuple[str, str], list[str]] | None = None
+    """Where two variants differ in secrets alone, as the comparison's own file says; None before it is written."""
+
+    def hidden_between(self, one: str, other: str) -> list[str]:
+        """What no recording of these two variants shows to differ."""
+        return self._hidden.get((min(one, other), max(one, other)), [])
+
+    @cached_property
+    def _hidden(self) -> Mapping[tuple[str, str], list[str]]:
+        if self.hidden is not None:
+            return self.hidden
+        pairs = list(combinations(sorted(self.variants), 2))
+        return {(a, b): hidden(self.variants[a].experiment, self.variants[b].experiment) for a, b in pairs}
+
+    @property
+    def format(self) -> int:
+        """As of a recording that keeps the hypotheses that it was resolved with: it has always done so."""
+        return FIRST_WITH_HYPOTHESES
+
+    def write(self) -> None:
+        """Raises OSError."""
+        redactor = Redactor()
+        redactor.learn_environment(os.environ)
+        redactor.learn(self.experiment.data)
+        document = {
+            "format": FORMAT, "hashidrill": __version__, "resolved": self.experiment.to_data(),
+            "variants": {name: one.to_data() for name, one in self.variants.items()},
+            "hidden": [[*pair, places] for pair, places in self._hidden.items() if places],
+            "rounds": [
+                {"order": list(each.order), "recordings": {
+                    name: os.path.relpath(path, self.path) for name, path in each.recordings.items()}}
+                for each in self.rounds
+            ],
+        }  # fmt: skip
+        if self.experiment.hypotheses:
+            write_whole(self.path / HYPOTHESES_NAME, json.dumps(self.experiment.hypotheses, indent=2) + "\n")
+        write_whole(self.path / COMPARISON_NAME, json.dumps(redactor.clean(document), indent=2) + "\n")
+
+
+def read_comparison(path: Path) -> Kept:
+    """Raises RecordingError for what is none, or one of a newer hashidrill."""
+    file = path / COMPARISON_NAME
+    try:
+        found: Any = foreign.parse(file.read_bytes())
+        if found["format"] > FORMAT:
+            raise RecordingError(
+                f"{file}: hashidrill {found.get('hashidrill')} wrote this comparison, in a format that {__version__}"
+                " does not know; judge it with that version, or a later one"
+            )
+        return Kept(
+            path,
+            ResolvedExperiment.from_data(found["resolved"]),
+            {str(name): ResolvedExperiment.from_data(one) for name, one in found["variants"].items()},
+            [
+                KeptRound(
+                    tuple(map(str, each["order"])),
+                    {str(name): Path(os.path.normpath(path / where)) for name, where in each["recordings"].items()},
+                )
+                for each in found["rounds"]
+            ],
+            {(str(a), str(b)): list(map(str, places)) for a, b, places in found.get("hidden", ())},
+        )
+    except FileNotFoundError:
+        raise RecordingError(f"{path}: is no comparison: it has no {COMPARISON_NAME}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ExperimentError) as error:
+        raise RecordingError(f"{file}: is not readable ({error}): it is not what hashidrill wrote") from None

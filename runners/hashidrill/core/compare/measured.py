@@ -1,0 +1,175 @@
+"""What a figure is, and what of a recording counts for it.
+
+Only what was measured validly counts. Seconds in doubt (hashidrill.core.judging.doubts: a generator that fell behind, a
+silent probe, a machine that other work kept busy) are left out, and a figure of which too much is in doubt was not
+measured: a slow generator must not pass for a slow product.
+
+Operations that the generator did not start because too many were waiting for an answer already are in no doubt here.
+They are demand that was not served: a product that stalls makes them. Where the generator itself used up its core, its
+seconds are in doubt for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.core.errors import HypothesisInvalidError, RecordingError
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.checkable import spans_in_force
+from hashidrill.core.judging.doubts import SHED, Doubt
+from hashidrill.core.judging.traced import Read
+from hashidrill.core.judging.validity import Validity
+from hashidrill.core.protocols.abc import Reason
+
+if TYPE_CHECKING:
+    from hashidrill.core.recording.columns import Bools, Floats, Int64s, Operations
+    from hashidrill.core.recording.reader import Recording
+
+IN_DOUBT_AT_MOST = 0.25
+"""A figure of which a larger share is in doubt was not measured."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of one recording.
+
+    `number` is NaN where it was not measured, and `why` says why; infinity stands for never. `at_most` is the most that
+    the run could have measured: what never came took at least that long. `intervals`: the same figure in each second of
+    the time it covers, by the method's clock; NaN for a second that says nothing.
+    """
+
+    number: float
+    intervals: Floats | None = field(default=None, repr=False)
+    at_most: float = math.inf
+    why: str = ""
+    of: int = 0
+    """Of a share: of how many operations; 0 where nothing was counted."""
+    absent: float = 0.0
+    """Of a cost: the share of the agents' time in which one was not there, so that the number lacks what it took."""
+    who: str = ""
+    """Which agent was absent for the longest."""
+    shed: float = 0.0
+    """The share of operations that the generator did not start, because too many were waiting already."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recording, and what of it is in doubt."""
+
+    recording: Recording
+    doubts: Sequence[Doubt]
+
+    @classmethod
+    def of(cls, recording: Recording) -> Run:
+        """Reads the doubts once for all figures of a recording. Raises HypothesisInvalidError without a method."""
+        known: Run | None = recording.__dict__.get("_compared")
+        if known is None:
+            measure.method(recording)  # raises where the run never got there
+            validity = Validity.of(recording)
+            if validity.damaged:
+                raise HypothesisInvalidError(validity.damaged[0])
+            found = [doubt for doubt in validity.doubts if doubt.about != SHED]
+            known = recording.__dict__["_compared"] = cls(recording, found)
+        return known
+
+    def doubtful(self, of: str, t_ns: Int64s) -> Bools:
+        """Which of these moments are in doubt, for a load or a signal."""
+        mask = np.zeros(len(t_ns), np.bool_)
+        for doubt in self.doubts:
+            if doubt.touches(Read(of, None, ((doubt.start_ns, doubt.end_ns),))):
+                mask |= (t_ns >= doubt.start_ns) & (t_ns < doubt.end_ns)
+        return mask
+
+    def valid(self, load: str, ops: Operations) -> Operations:
+        """The operations outside of all doubts. Raises HypothesisInvalidError where those are too few."""
+        if not len(ops):
+            raise HypothesisInvalidError(f"no operation of {load} was due then")
+        mask = self.doubtful(load, ops.intended_ns)
+        self.enough(load, float(mask.mean()))
+        return ops.picked(~mask)
+
+    def enough(self, of: str, in_doubt: float) -> None:
+        """Raises HypothesisInvalidError where too large a share is in doubt."""
+        if in_doubt > IN_DOUBT_AT_MOST:
+            reason = next(each.reason for each in self.doubts if each.touches(Read(of)))
+            raise HypothesisInvalidError(f"{in_doubt:.0%} of it is in doubt: {reason}")
+
+    @property
+    def fault_spans(self) -> list[tuple[int, int]]:
+        """When a fault was in force; the whole method for an experiment that has none."""
+        spans = [span for span in spans_in_force(self.recording) if span[1] > span[0]]
+        return spans or [measure.method(self.recording)]
+
+    @property
+    def loaded(self) -> tuple[int, int]:
+        """The method and its recovery."""
+        return measure.method(self.recording)[0], measure.loads_end_ns(self.recording)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure that two sides are compared by.
+
+    `floor` is added to both sides of a ratio: the size below which a difference means nothing, in the figure's unit. It
+    makes none against none a ratio of 1, and 0.1 ms against 0.3 ms little more. `margin`: the ratio from which a
+    difference counts. A figure that `decides` is needed for an answer; another one only raises an alarm.
+    """
+
+    name: str
+    unit: str
+    floor: float
+    margin: float
+    decides: bool
+    measure: Callable[[Run], Measured] = field(repr=False, compare=False)
+    lower_is_better: bool = True
+    noise: float = 0.0
+    """The most by which the logarithm of a round of equal sides varied (its standard deviation) on any machine that was
+    measured, rounded up; 0 where that is not known.
+    """
+    usual: float = 0.0
+    """By how much it varies on a machine that others use too: what is known of the noise without a calibration."""
+    odds: bool = False
+    """It is a share, and is compared by its odds (hashidrill.core.compare.pairing): failed over served."""
+
+    def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
+        """Never raises: what cannot be measured says why.
+
+        With `though_busy`, seconds in which other work kept the machine busy count too. That makes a figure worse,
+        never better: a limit that it keeps is kept. `without`: time to leave out as well, as if it were in doubt.
+        """
+        try:
+            run = Run.of(recording)
+            if though_busy:
+                run = replace(run, doubts=[doubt for doubt in run.doubts if not doubt.broken_only])
+            return self.measure(replace(run, doubts=[*run.doubts, *without]) if without else run)
+        except (HypothesisInvalidError, RecordingError) as error:
+            return Measured(math.nan, why=str(error))
+
+    def log(self, numbers: Floats) -> Floats:
+        """What is compared: two sides differ by the difference of these."""
+        found = np.log(numbers + self.floor)
+        return found - np.log(1 - numbers + self.floor) if self.odds else found
+
+    def shown(self, number: float) -> str:
+        """For a person, with its unit."""
+        if math.isnan(number):
+            return "not measured"
+        if self.unit == "s":
+            return measure.seconds(number)
+        if self.unit == "":
+            return f"{number:g}"
+        if self.unit == "share":
+            return measure.share(number)
+        if self.unit == "bytes":
+            return f"{number / 1e6:.3g} MB"
+        return f"{number:.3g} {self.unit}"
+
+
+def shed_share(ops: Operations) -> float:
+    """The share of operations that the generator did not start."""
+    return sum(reason == Reason.OVERLOADED for reason in ops.reasons) / len(ops) if len(ops) else 0.0

@@ -1,0 +1,253 @@
+"""Whether an experiment fits a machine: what it needs, what the machine has, and what is missing.
+
+The needs are lower bounds, from measured figures: a machine that is refused could not have carried the run. One that is
+accepted may still turn out too slow; then the run itself says so (judge, and a load profile's search).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from hashidrill.core.engine.generator_speed import operation_s
+from hashidrill.core.engine.required import make_fault
+from hashidrill.core.errors import UnfitError
+from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.selectors import parse_selector
+from hashidrill.core.faults.cpu import cores_for, provable_cores
+from hashidrill.core.protocols import registry
+from hashidrill.core.util.cores import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hashidrill.core.experiment.model import DatacenterSpec, Experiment, Step
+    from hashidrill.core.experiment.profile import Profile
+    from hashidrill.core.protocols.abc import Load, LoadCost, Requires
+
+HOST_BYTES = 10_000_000
+"""The processes on each host that carry out faults and prove them. 71 MB for seven hosts."""
+RUNNER_BYTES = 200_000_000
+"""The runner, its engine and the load generator."""
+VIEW_BYTES = 60_000
+"""A view, in its agent (29 kB) and in the server that streams to it (37 kB): 24,000 of them on 1.10.3, 2026-11."""
+PAGE_BYTES = 4096
+RUN_BYTES = 300_000_000
+"""Data, logs and recording of a run of some minutes."""
+AGENTS_CORES = 0.5
+"""The least that must remain for all agents: with less, the machine is slow before any fault."""
+GENERATOR_CORES = 0.8
+"""One thread runs all loads; if it uses over 0.9 of its core, a run is INVALID."""
+SLOWEST_OPERATION_S = 2e-3
+"""More than an operation of the generator takes on any machine that carries agents: 0.1 to 0.3 ms were measured."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the machine has: memory and disk in bytes, cores, and the CPU seconds that one generated operation takes."""
+
+    memory_bytes: float
+    disk_bytes: float
+    cores: float
+    operation_s: float
+
+    @classmethod
+    def here(
+        cls,
+        folder: Path,
+        operations_per_s: float = math.inf,
+        *,
+        cores: float | None = None,
+        measure: Callable[[], float] | None = None,
+    ) -> Machine:
+        """The machine as it is now; `folder` is where runs have their data.
+
+        To measure an operation takes half a second. It is left out, as SLOWEST_OPERATION_S, where even that would be
+        quick enough for as many operations.
+        """
+        there = next(each for each in (folder, *folder.parents) if each.is_dir())
+        memory = psutil.virtual_memory().available
+        cores = usable_cores() if cores is None else cores
+        enough = operations_per_s * SLOWEST_OPERATION_S <= min(GENERATOR_CORES, cores - AGENTS_CORES)
+        return cls(
+            memory, shutil.disk_usage(there).free, cores, SLOWEST_OPERATION_S if enough else (measure or operation_s)()
+        )
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What an experiment needs at least. `operations_per_s` is what the generator starts at its peak."""
+
+    memory_bytes: float
+    memory_reason: str
+    disk_bytes: float
+    operations_per_s: float
+    operations_reason: str
+    throttled_cores: float = 0.0
+    """The largest number of cores that a fault leaves to a host."""
+
+
+def wants(experiment: Experiment, required: Requires) -> Wants:
+    """By its agents, its loads at their peaks, and its faults."""
+    agents = _agents(experiment, spares=required.spare_servers)
+    memory: float = RUNNER_BYTES + agents_bytes(experiment.datacenter, spares=required.spare_servers)
+    reasons = [f"{agents} agents"]
+    if views := _views(experiment):
+        memory += views * VIEW_BYTES
+        reasons.append(f"{views} views")
+    if filled := sum(_filled_bytes(experiment, step) for step in experiment.faults):
+        memory += filled
+        reasons.append("disks in memory that are filled")
+    pages = sum(int(step.with_.get("free_pages", 0)) for step in experiment.faults)
+    peaks = [(name, peak) for name in experiment.load if (peak := _peak_per_s(experiment, name))]
+    said = ", ".join(f"{name} {peak:.0f}/s" for name, peak in peaks)
+    return Wants(
+        memory, " and ".join(reasons), RUN_BYTES + pages * PAGE_BYTES, sum(peak for _, peak in peaks), said,
+        required.throttled_cores,
+    )  # fmt: skip
+
+
+def misfits(wanted: Wants, machine: Machine) -> list[str]:
+    """What this machine lacks: for each resource what is needed, why, and what there is."""
+    generator = wanted.operations_per_s * machine.operation_s
+    cores = AGENTS_CORES + generator
+    lacks = []
+    if machine.memory_bytes < wanted.memory_bytes:
+        lacks.append(
+            f"memory: needs {wanted.memory_bytes / 1e9:.1f} GB for {wanted.memory_reason},"
+            f" available: {machine.memory_bytes / 1e9:.1f} GB"
+        )
+    if machine.disk_bytes < wanted.disk_bytes:
+        lacks.append(f"disk: needs {wanted.disk_bytes / 1e9:.1f} GB, free: {machine.disk_bytes / 1e9:.1f} GB")
+    if generator > GENERATOR_CORES:
+        lacks.append(
+            f"the generator's core: {wanted.operations_reason}, at {machine.operation_s * 1e6:.0f} us each as measured"
+            f" here, need {generator:.2f} of it; at most {GENERATOR_CORES:g} is usable"
+        )
+    if machine.cores < cores:
+        lacks.append(
+            f"cores: needs {cores:.1f} ({generator:.2f} for the generator, at least {AGENTS_CORES:g} for the agents),"
+            f" usable: {machine.cores:g}"
+        )
+    if wanted.throttled_cores and machine.cores < cores_for(wanted.throttled_cores):
+        lacks.append(
+            f"cores: a cpu.throttle to {wanted.throttled_cores:g} cores cannot be proven on {machine.cores:g}; "
+            f"throttle to {provable_cores(machine.cores):g} or less"
+        )
+    return lacks
+
+
+def require(experiment: Experiment, required: Requires, folder: Path, *, machine: Machine | None = None) -> None:
+    """Raises UnfitError with all that a machine (this one, measured now) lacks for the experiment."""
+    wanted = wants(experiment, required)
+    if lacks := misfits(wanted, machine or Machine.here(folder, wanted.operations_per_s)):
+        raise UnfitError("; ".join(lacks))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What one experiment needs, and what the machine lacks for it."""
+
+    name: str
+    wants: Wants
+    lacks: Sequence[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: whether it fits, what it needs, and what is lacking."""
+        return {
+            "name": self.name, "fits": not self.lacks, "lacks": list(self.lacks),
+            "memory_bytes": self.wants.memory_bytes, "disk_bytes": self.wants.disk_bytes,
+            "operations_per_s": self.wants.operations_per_s,
+        }  # fmt: skip
+
+
+def fits(experiments: Iterable[tuple[str, Experiment, Requires]], machine: Machine) -> list[Fit]:
+    """One of each experiment, in their order."""
+    found = [(name, wants(experiment, required)) for name, experiment, required in experiments]
+    return [Fit(name, wanted, misfits(wanted, machine)) for name, wanted in found]
+
+
+def _peak_level(profile: Profile | None) -> float:
+    """The highest level that is certainly reached: a search, or a ramp under conditions, may end earlier."""
+    if profile is None:
+        return 1.0
+    if profile.search is not None:
+        return max(1.0, profile.search.from_)
+    if profile.spike is not None:
+        return max(1.0, profile.spike.to)
+    if profile.ramp is not None and profile.ramp.over is not None:
+        return max(1.0, float(profile.ramp.to or 1.0))
+    return max([1.0, *(profile.steps or [])])
+
+
+def _peak_per_s(experiment: Experiment, name: str) -> float:
+    """Operations per second of one load at its peak; 0 for a load that reacts to events."""
+    cost = _cost(experiment, name)
+    return cost.rate_per_s * _peak_level(experiment.load[name].profile) + cost.opened_per_s
+
+
+def _cost(experiment: Experiment, name: str) -> LoadCost:
+    spec = experiment.load[name]
+    kind: type[Load] = registry.load(spec.kind)
+    return kind.cost(spec.parameters)
+
+
+def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:
+    """The memory of all agents and of what runs with them on their hosts."""
+    services = services_of(datacenter, spares=spares)
+    hosts = {place.host for service in services for place in service.places()}
+    return len(hosts) * HOST_BYTES + sum(len(service.places()) * service.agent_bytes for service in services)
+
+
+def datacenter_bytes(datacenter: DatacenterSpec) -> float:
+    """The memory of one that is up, before any load."""
+    return agents_bytes(datacenter) + RUNNER_BYTES
+
+
+def require_agents(datacenter: DatacenterSpec, available_bytes: float) -> None:
+    """Raises UnfitError where that datacenter takes more memory than there is, before any load."""
+    wanted = datacenter_bytes(datacenter)
+    if available_bytes < wanted:
+        counts = {service.name: len(service.places()) for service in services_of(datacenter)}
+        said = ", ".join(f"{number} of {name.capitalize()}" for name, number in counts.items())
+        raise UnfitError(
+            f"memory: needs {wanted / 1e9:.1f} GB for {sum(counts.values())} agents ({said}), available:"
+            f" {available_bytes / 1e9:.1f} GB; ask for fewer, or end what else uses memory"
+        )
+
+
+def _agents(experiment: Experiment, *, spares: int = 0) -> int:
+    """How many there are, spare ones too."""
+    return sum(len(service.places()) for service in services_of(experiment.datacenter, spares=spares))
+
+
+def _views(experiment: Experiment) -> int:
+    """The most views that all agents together hold."""
+    held = 0
+    for name, load in experiment.load.items():
+        views = round(_cost(experiment, name).views * _peak_level(load.profile))
+        held += views * _asked(experiment, name) if views else 0
+    return held
+
+
+def _asked(experiment: Experiment, name: str) -> int:
+    """How many agents a load goes through: those of its role, or whoever stands in for them."""
+    spec, services = experiment.load[name], services_of(experiment.datacenter)
+    via = registry.load(spec.kind).via(spec.parameters)
+    if via is None:
+        return 0
+    selector = parse_selector(via)
+    others = (len(s.places()) for s in services if s.name == selector.service)
+    return selector.most(services) or next(others, 0)
+
+
+def _filled_bytes(experiment: Experiment, step: Step) -> float:
+    if not make_fault(step, None).requires().sized_disk:
+        return 0.0
+    hosts = parse_selector(step.on).most(services_of(experiment.datacenter))
+    return float(experiment.datacenter.disk.size or 0.0) * hosts

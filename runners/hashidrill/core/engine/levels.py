@@ -1,0 +1,161 @@
+"""Levels that follow what is measured: ramps go on while conditions hold, searches until they do.
+
+The engine judges, the load generator obeys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+
+from hashidrill.core.errors import UnfitError
+from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.units import Level
+from hashidrill.core.util.wait import pause
+
+if TYPE_CHECKING:
+    from hashidrill.core.engine.method_clock import MethodClock
+    from hashidrill.core.engine.monitor import Monitor
+    from hashidrill.core.experiment.profile import Profile, Ramp, Search
+    from hashidrill.core.recording.journal import Clock, Journal
+
+
+GENERATOR_FULL = Condition.parse("generator.cpu > 0.8")
+"""One thread runs all loads. From 0.9 of its core on, a run is INVALID (SATURATED_CORES), so levels stop rising near
+that."""
+_DIGITS = 9
+"""Ten steps of 10 % are 100 %, and not a little more."""
+
+
+class Levels(Protocol):
+    """What can be told about the levels of the loads: the load generator."""
+
+    async def begin(self, t_ns: int) -> None: ...
+
+    async def level(self, load: str, level: float) -> None: ...
+
+    async def hold(self, t_ns: int) -> None: ...
+
+    async def go(self, t_ns: int) -> None: ...
+
+
+class _NoLevels:
+    """Nobody listens: loads without profiles."""
+
+    async def begin(self, t_ns: int) -> None:
+        pass
+
+    async def level(self, load: str, level: float) -> None:
+        pass
+
+    async def hold(self, t_ns: int) -> None:
+        pass
+
+    async def go(self, t_ns: int) -> None:
+        pass
+
+
+NO_LEVELS: Levels = _NoLevels()
+
+
+@dataclass(frozen=True)
+class Steered:
+    """One load whose level follows what is measured, in the time of the method."""
+
+    load: str
+    monitor: Monitor
+    clock: Clock
+    levels: Levels
+    journal: Journal
+    method: MethodClock
+
+    async def by(self, profile: Profile) -> None:
+        """Returns at once if the profile follows only the clock. Raises UnfitError."""
+        if profile.search is not None:
+            await self.method.until(profile.search.at)
+            await self.seek(profile.search)
+        elif profile.ramp is not None and profile.conditions:
+            await self.method.until(profile.ramp.at)
+            await climb(self.load, profile.ramp, self.monitor, self.clock, self.levels)
+
+    async def seek(self, search: Search) -> None:
+        """Raise the level until the conditions hold, keep it to the end of the search's time, and go back to 100%.
+
+        A level is found when the conditions hold for two `every` in a row: one slow moment is not enough. The journal
+        lists each level that was tried and what was measured there. Raises UnfitError when the highest level was not
+        enough, or the generator reached its own limit.
+        """
+        ends_s = self.method.now_s + search.for_
+        try:
+            await self._find(search)
+            await self.method.until(ends_s)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.levels.level(self.load, 1.0)
+
+    async def _find(self, search: Search) -> None:
+        wanted = " and ".join(map(str, search.until))
+        tried: list[tuple[float, str]] = []
+        for level in search.levels:
+            await self.levels.level(self.load, level)
+            held, measured = await self._holds(search)
+            if held:
+                held, measured = await self._holds(search)
+            tried.append((level, measured))
+            if held:
+                lowest = "; that is the lowest level of its search, so less may be enough" if len(tried) == 1 else ""
+                text = f"{self.load} is kept at {Level(level)}: {wanted} ({measured}){lowest}"
+                self._note(level, tried, text, found=True)
+                return
+            generator = self.monitor.reading(GENERATOR_FULL, self.clock.now_ns(), search.every)
+            if generator.surely(GENERATOR_FULL):
+                said = f"the generator used {generator.figure:.2f} of its one core: it has no more load to offer"
+                break
+        else:
+            said = f"that is the highest level of its search: this machine can take more; raise `to` of {self.load}"
+        text = f"{self.load} was raised to {Level(level)}, and {wanted} did not hold ({measured}); {said}"
+        self._note(level, tried, text, found=False)
+        raise UnfitError(text)
+
+    def _note(self, level: float, tried: list[tuple[float, str]], text: str, *, found: bool) -> None:
+        self.journal.write("search", sync=True, load=self.load, found=found, level=level, text=text, tried=tried)
+
+    async def _holds(self, search: Search) -> tuple[bool, str]:
+        """Whether all conditions hold over the next `every`, and what was measured."""
+        await pause(search.every)
+        now_ns = self.clock.now_ns()
+        readings = {c: self.monitor.reading(c, now_ns, c.window_s or search.every) for c in search.until}
+        measured = "; ".join(f"{c.source}.{c.what} {reading.figure:.3g}" for c, reading in readings.items())
+        return all(reading.surely(c) for c, reading in readings.items()), f"measured {measured}"
+
+
+async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
+    """Goes up one step after each `every` in which the conditions held. Returns the level that it ends at.
+
+    Where they do not hold, it takes the last step back (unless `step_back` is false), and stops; with `resume` it goes
+    on, back down or up, as they tell it. A condition is judged over its own `for`, otherwise over the whole of `every`.
+    At a level of 0 nothing is known of the load itself: its own conditions wait until there is.
+    """
+    if not ramp.by or ramp.every is None or not ramp.while_:
+        raise ValueError("this ramp is not steered by conditions")
+    lowest = level = float(ramp.from_)
+    if lowest != 1.0:
+        await levels.level(load, level)
+    highest = float("inf") if ramp.to is None else float(ramp.to)
+    while True:
+        await pause(ramp.every)
+        now_ns = clock.now_ns()
+        told = [condition for condition in ramp.while_ if level > 0 or condition.source != load]
+        if not all(monitor.reading(c, now_ns, c.window_s or ramp.every).surely(c) for c in told):
+            if ramp.step_back:
+                level = max(lowest, round(level - ramp.by, _DIGITS))
+                await levels.level(load, level)
+            if not ramp.resume:
+                return level
+        elif round(level + ramp.by, _DIGITS) <= highest:
+            level = round(level + ramp.by, _DIGITS)
+            await levels.level(load, level)
+        elif not ramp.resume:
+            return level

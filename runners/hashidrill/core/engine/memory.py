@@ -1,0 +1,89 @@
+"""Checks whether this machine has the memory for the disks of an experiment, which are file systems in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from hashidrill.core.engine.required import required_by, sized
+from hashidrill.core.experiment.model import services_of
+from hashidrill.core.units import Size
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.documents import Document
+    from hashidrill.core.experiment.model import Experiment
+
+SHARE = 0.75
+"""Share of the available memory; the agents, the loads and everything else need the rest."""
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+_MB = 1_000_000
+
+
+def check_memory(document: Document, experiment: Experiment, available: int | None = None) -> None:
+    """Raises ExperimentError, with the place, if full disks would take more than three quarters of the memory.
+
+    `available` is that memory in bytes; by default, what this machine has now.
+    """
+    if trouble := lacking_memory(experiment, available):
+        written = experiment.datacenter.disk.size is not None
+        document.problem(("datacenter", "disk", "size") if written else ("datacenter",), trouble)
+        document.raise_problems()
+
+
+def lacking_memory(experiment: Experiment, available: int | None = None) -> str:
+    """Why full disks would take more than three quarters of the memory, and what would fit; "" where they fit.
+
+    If a file system in memory fills up the machine's memory, the kernel kills processes of its own choice.
+    """
+    required = required_by(experiment)
+    spec = sized(experiment.datacenter) if required.sized_disk else experiment.datacenter
+    if spec.disk.size is None or spec.stands:
+        return ""
+    services = services_of(spec, spares=required.spare_servers)
+    hosts = len({place.host for service in services for place in service.places()})
+    available = available_bytes() if available is None else available
+    if hosts * spec.disk.size <= available * SHARE:
+        return ""
+    most = Size(max(int(available * SHARE / hosts) // _MB, 0) * _MB)
+    return (
+        f"{hosts} hosts with a disk of {spec.disk.size} each need {Size(hosts * spec.disk.size)} of memory, but only "
+        f"{_rounded(available)} are available here: use at most {most} each, or fewer hosts"
+    )
+
+
+def available_bytes(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:
+    """What can be used without swapping: MemAvailable, or less where a cgroup (a container's) has a limit."""
+    return min([psutil.virtual_memory().available, *_left_in_cgroups(own, cgroups)])
+
+
+def _left_in_cgroups(own: Path, cgroups: Path) -> Iterator[int]:
+    """What the limits of our cgroup and its parents leave; nothing if there are none."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = cgroups / "memory" if controllers else cgroups
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        group = top / path.lstrip("/")
+        for place in (group, *group.parents):
+            if place.is_relative_to(top) and (left := _left(place, *names)) is not None:
+                yield left
+
+
+def _left(group: Path, limit: str, used: str) -> int | None:
+    try:
+        return max(int((group / limit).read_text()) - int((group / used).read_text()), 0)
+    except (OSError, ValueError):  # "max" is no number, and the top group has no such files
+        return None
+
+
+def _rounded(size_bytes: int) -> Size:
+    return Size(size_bytes // _MB * _MB)

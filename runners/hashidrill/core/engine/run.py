@@ -1,0 +1,339 @@
+"""The life of a run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from hashidrill.core.engine import closing
+from hashidrill.core.engine.attendant import Attendant, attended, kept
+from hashidrill.core.engine.levels import GENERATOR_FULL, Levels, Steered
+from hashidrill.core.engine.load_generator import LoadGenerator, OffersLoads
+from hashidrill.core.engine.load_specifications import load_specifications
+from hashidrill.core.engine.method_clock import MethodClock
+from hashidrill.core.engine.monitor import Monitor, longest_window_s
+from hashidrill.core.engine.run_state import Admits, Run, RunnableDatacenter, admits_all
+from hashidrill.core.engine.second_revert import revert_again
+from hashidrill.core.engine.steps import carry_out
+from hashidrill.core.engine.teller import Teller
+from hashidrill.core.errors import (
+    OTHER_WORK,
+    FaultError,
+    HashidrillError,
+    InterlockError,
+    RevertError,
+    SelectorError,
+    SteadyStateError,
+    UnfitError,
+    WaitTimeoutError,
+)
+from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.probes.runner import run_probes
+from hashidrill.core.protocols.events import Bus, Tick, decode
+from hashidrill.core.recording.journal import Clock, Entry, Journal, LineKey
+from hashidrill.core.recording.writer import FORMAT, RecordingWriter, Writes
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.core.util.wait import pause, wait_until
+
+Stop = Callable[[], Awaitable[str]]
+_OTHERS = Condition.parse("machine.others > 0")
+"""What processes outside of the run use, in CPUs."""
+_LOOK_EVERY_S = 0.25
+_TICK_EVERY_S = 0.5
+
+
+async def run(
+    experiment: Experiment,
+    datacenter: RunnableDatacenter,
+    path: Path,
+    info: Mapping[str, Any],
+    *,
+    clock: Clock,
+    events: Bus,
+    redactor: Redactor | None = None,
+    load_generator: Callable[[Clock, str], AbstractAsyncContextManager[OffersLoads]] = LoadGenerator,
+    recording_writer: Callable[[Path, Redactor], Writes] = RecordingWriter,
+    recording_journal: Callable[..., Journal] = Journal,
+    stop: Stop | None = None,
+    admits: Admits = admits_all,
+    attendant: Attendant | None = None,
+    teller: Teller | None = None,
+    key: LineKey | None = None,
+) -> str:
+    """One run, from start to closed recording. Returns how it ended (the journal's `end`).
+
+    1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
+    2. Start the datacenter; wait until each service says that it is ready (Consul: leader known, all members alive, a
+       write accepted).
+    3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
+    4. For each step of the method: resolve its targets, and inject (hashidrill.core.engine.inject): plan, journal the
+       intent, apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and
+       ends the method.
+    5. Recovery window: the loads go on.
+    6. Stop the loads; final reads for the durability checks; collect logs.
+    7. Close the recording, and write `end` last (hashidrill.core.engine.closing). Others judge it later.
+
+    Whatever goes wrong in a run becomes its outcome; a recording that can no longer be written ends it as `crashed`.
+    On cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError when not even `end`
+    could be written.
+
+    Everything that a run touches is a parameter: `load_generator` offers the loads (given the run's clock and id),
+    `recording_writer` keeps what they and the probes report, `recording_journal` what happens. Tests pass their own,
+    and look at journal and events.
+
+    `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
+    entered around each fault. `attendant` acts while the faults last, and ends the method
+    (hashidrill.core.engine.attendant). What `teller` is told meanwhile is kept as notes. The journal is signed with
+    `key`.
+    """
+    redactor = redactor or Redactor()
+    writer = recording_writer(path, redactor)
+    monitor = Monitor(experiment.measured, longest_window_s(experiment))
+    outcome, error = "interrupted", ""
+    details: dict[str, Any] = {}
+    undos = Path(info.get("undos") or f"{info['root']}/undos") if info.get("undos") or info.get("root") else None
+    with recording_journal(
+        path / JOURNAL_NAME, clock, lambda entry: _publish(events, entry), redactor=redactor, undos=undos, key=key
+    ) as journal:
+        generator = load_generator(clock, info["id"])
+        running = Run(
+            experiment,
+            datacenter,
+            clock,
+            journal,
+            writer,
+            monitor,
+            events,
+            generator,
+            admits=admits,
+            attendant=attendant,
+        )
+        journal.write(
+            "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
+            root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
+            **{name: info[name] for name in ("attached", "resolved") if name in info},
+        )  # fmt: skip
+        try:
+            with _told(teller, journal):
+                outcome, error = await _guarded(running, details, stop)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if outcome == "revert":
+                    with _told(teller, journal):
+                        outcome, error = await revert_again(running, path / JOURNAL_NAME, error)
+                await _collect(running, path)
+                with suppress(OSError):  # closing reports what cannot be written
+                    for failure in events.failures:
+                        journal.write("note", text=failure)
+                described = {**info, **datacenter.describe(), **details}
+                outcome, error = await closing.close(writer, journal, described, outcome, error)
+    return outcome
+
+
+def _told(teller: Teller | None, journal: Journal) -> AbstractContextManager[None]:
+    return nullcontext() if teller is None else teller.kept_in(journal)
+
+
+def _publish(events: Bus, entry: Entry) -> None:
+    event = decode({**entry.data, "event": entry.event, "t_ns": entry.t_ns})
+    if event is not None:
+        events.publish(event)
+
+
+async def _guarded(running: Run, details: dict[str, Any], stop: Stop | None) -> tuple[str, str]:
+    """(outcome, error) of the run's phases. Cancellation passes through."""
+    try:
+        tripped, stopped = await _unless_stopped(running, details, stop)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's outcome; the log has the traceback
+        return _outcome(error)
+    if stopped:
+        return "interrupted", stopped
+    return ("guardrail", tripped) if tripped else ("complete", "")
+
+
+async def _unless_stopped(running: Run, details: dict[str, Any], stop: Stop | None) -> tuple[str, str]:
+    """What guardrail tripped, or nothing, and why the run was stopped, or nothing."""
+    if stop is None:
+        return await _phases(running, details), ""
+    tripped, why = "", ""
+
+    async def watch() -> None:
+        nonlocal why
+        why = await stop()
+        running.journal.write("note", sync=True, text=f"the run stops: {why}")
+        phases.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        with anyio.CancelScope() as phases:
+            tripped = await _phases(running, details)
+        group.cancel_scope.cancel()
+    return tripped, why
+
+
+_OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
+    (RevertError, "revert"),
+    (UnfitError, "unfit"),
+    (SelectorError, "fault"),
+    (FaultError, "fault"),
+    (InterlockError, "fault"),
+    (SteadyStateError, "steady-state"),
+)
+
+
+def _outcome(error: Exception) -> tuple[str, str]:
+    """The gravest of the raised errors decides."""
+    leaves = list(_leaves(error))
+    for kind, outcome in _OUTCOMES:
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return outcome, str(leaf)
+    if not isinstance(leaves[0], HashidrillError):
+        traceback.print_exception(error)
+        return "crashed", f"{type(leaves[0]).__name__}: {leaves[0]}"
+    return "crashed", str(leaves[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+async def _phases(running: Run, details: dict[str, Any]) -> str:
+    """All phases. Returns what guardrail tripped, or nothing."""
+    datacenter, experiment = running.datacenter, running.experiment
+    running.enter("start")
+    await datacenter.start()
+    running.enter("ready")
+    await datacenter.wait_ready()
+    async with running.generator as loads, anyio.create_task_group() as watchers:
+        watchers.start_soon(run_probes, datacenter.probes(), running.probed)
+        watchers.start_soon(kept, running)
+        watchers.start_soon(_ticks, running)
+        watchers.start_soon(closing.watch, running.writer)
+        running.enter("load")
+        specifications = await load_specifications(experiment, datacenter)
+        await loads.start(specifications, running.operation, running.sample, running.monitor.waiting)
+        await _hold_steady_state(running)
+        tripped = await _method(running, loads)
+        running.enter("recovery", experiment.recovery.for_)
+        await pause(experiment.recovery.for_)
+        running.enter("quiesce")
+        await loads.stop()
+        for load, values in (await loads.final_reads()).items():
+            running.writer.final_reads(load, values)
+        details["final_read_errors"] = dict(loads.final_read_errors)
+        watchers.cancel_scope.cancel()
+    running.enter("closed")
+    return tripped
+
+
+async def _ticks(running: Run) -> None:
+    """Publishes the present figures twice a second, for live views."""
+    while True:
+        now = running.clock.now_ns()
+        running.events.publish(
+            Tick(
+                t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns,
+                leaders=tuple(running.monitor.leaders.items()), faults=tuple(running.in_force.values()),
+                marks=tuple(running.marks.values()), loads=running.monitor.tick(now),
+                probes=tuple(running.monitor.probes(now).items()),
+            )
+        )  # fmt: skip
+        await pause(_TICK_EVERY_S)
+
+
+async def _hold_steady_state(running: Run) -> None:
+    """Returns once all conditions held over the last `for`. Raises SteadyStateError after `within`."""
+    steady = running.experiment.steady_state
+    running.enter("steady", steady.within)
+    began = running.clock.now_ns()
+    for_s = max([float(steady.for_), *(c.window_s or 0.0 for c in steady.require)])
+
+    async def held() -> tuple[str | None, str]:
+        now = running.clock.now_ns()
+        readings = {c: running.monitor.reading(c, now, c.window_s or steady.for_) for c in steady.require}
+        lacking = {condition: reading for condition, reading in readings.items() if not reading.surely(condition)}
+        evidence = "; ".join(f"{condition} ({reading})" for condition, reading in (lacking or readings).items())
+        if any(condition.source == _OTHERS.source for condition in lacking):
+            others = running.monitor.reading(_OTHERS, now, steady.for_).figure
+            evidence += f"; {OTHER_WORK} uses {others:.1f} of its CPUs"
+        full = now - began >= for_s * 1e9
+        return (evidence if full and not lacking else None), evidence
+
+    try:
+        evidence = await wait_until("the steady state", held, within_s=steady.within, gap_s=_LOOK_EVERY_S)
+    except WaitTimeoutError as error:
+        running.journal.write("steady", sync=True, held=False, evidence=str(error))
+        raise SteadyStateError(f"the steady state did not hold; no fault was applied: {error}") from None
+    running.journal.write("steady", sync=True, held=True, evidence=evidence)
+    generator = running.monitor.reading(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
+    if generator.surely(GENERATOR_FULL):
+        raise UnfitError(
+            f"the generator already uses {generator.figure:.2f} of its one core in the steady state, which leaves"
+            " nothing for the method: lower the rates of the loads"
+        )
+
+
+async def _method(running: Run, levels: Levels) -> str:
+    """Runs all steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
+    steps = running.experiment.method
+    running.enter("method", max(step.at + step.for_ for step in steps))
+    running.method, running.levels = MethodClock(running.clock), levels
+    await levels.begin(running.method.began_ns)
+    tripped: list[str] = []
+    async with anyio.create_task_group() as watcher:
+        for load, spec in running.experiment.traffic.items():
+            if spec.profile is not None:
+                steered = Steered(load, running.monitor, running.clock, levels, running.journal, running.method)
+                watcher.start_soon(steered.by, spec.profile)
+        method = anyio.CancelScope()
+        watcher.start_soon(_watch_guardrails, running, method, tripped)
+        with method:
+            async with anyio.create_task_group() as group:
+                if running.attendant is not None:
+                    watcher.start_soon(attended, running, running.attendant, method)
+                for number, step in enumerate(steps):
+                    group.start_soon(carry_out, running, number, step)
+        watcher.cancel_scope.cancel()
+    return tripped[0] if tripped else ""
+
+
+async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
+    """A guardrail is a condition that must not hold: once one holds over its whole window, the method is cancelled.
+
+    So it is once nobody knows whether it holds: harm that cannot be seen must end as well.
+    """
+    while True:
+        now = running.clock.now_ns()
+        running.monitor.faulted({one.host for one in running.in_force.values()}, now)
+        for guardrail in running.experiment.guardrails:
+            window = guardrail.window_s or guardrail.DEFAULT_WINDOW_S
+            if now - running.method.began_ns < window * 1e9:
+                continue
+            reading = running.monitor.reading(guardrail, now, window)
+            if reading.maybe(guardrail):
+                evidence = str(reading)
+                running.journal.write("guardrail", sync=True, condition=str(guardrail), evidence=evidence)
+                tripped.append(f"guardrail {guardrail}: {evidence}")
+                method.cancel()
+                return
+        await pause(_LOOK_EVERY_S)
+
+
+async def _collect(running: Run, path: Path) -> None:
+    """Collects the logs, also when something went wrong: then they matter most."""
+    try:
+        await running.datacenter.collect_logs(path / "logs")
+    except (OSError, HashidrillError) as error:
+        running.journal.write("note", text=f"the logs could not be collected: {error}")

@@ -1,0 +1,201 @@
+"""Carries out a step of the method: on each target, in turn on each host, and following a role that moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from hashidrill.core.engine.inject import injected
+from hashidrill.core.engine.method_clock import GONE, PROVEN
+from hashidrill.core.engine.required import make_fault
+from hashidrill.core.engine.run_state import Acting
+from hashidrill.core.errors import FaultError, SelectorError, WaitTimeoutError
+from hashidrill.core.experiment.model import Mark
+from hashidrill.core.experiment.selectors import aimed
+from hashidrill.core.protocols.abc import Fault, Place, Target
+from hashidrill.core.protocols.capabilities import described
+from hashidrill.core.protocols.claims import AGENT, claims_thing
+from hashidrill.core.protocols.events import InForce, Lasting
+from hashidrill.core.util.wait import pause, wait_until
+
+if TYPE_CHECKING:
+    from hashidrill.core.engine.run_state import Run
+    from hashidrill.core.experiment.model import Step
+
+_LOOK_EVERY_S = 0.25
+_FOLLOW_EVERY_S = 0.5
+_TARGETS_WITHIN_S = 10.0
+
+
+async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
+    """One step of the method, at its time: a fault on each of its targets, all at once, or a mark."""
+    await running.begins(number, step)
+    if isinstance(step, Mark):
+        await _mark(running, number, step)
+        return
+    targets = await _targets(running, aimed(step.fault, step.on))
+    running.settling.expect(number, proofs=1 if step.follow else len(targets))
+    if step.follow:
+        await _follow(running, number, step, targets)
+    else:
+        async with anyio.create_task_group() as group:
+            for target in targets:
+                group.start_soon(_hold, running, number, step, target, f"{number}-{step.fault}-{target.host}")
+    running.settling.settle(number, GONE)
+
+
+async def _mark(running: Run, number: int, mark: Mark) -> None:
+    """Only by the clock of the method: there is nothing to prove and nothing to revert."""
+    ends_s = mark.at + mark.for_
+    ends_ns = running.method.ns(ends_s)
+    running.journal.write("mark.begin", sync=True, mark=mark.name, step=number, ends_ns=ends_ns)
+    running.marks[number] = Lasting(mark.name, ends_ns)
+    try:
+        await running.method.until(ends_s)
+    finally:
+        del running.marks[number]
+        running.journal.write("mark.end", sync=True, mark=mark.name, step=number)
+
+
+async def _hold(
+    running: Run,
+    number: int,
+    step: Step,
+    target: Target,
+    fault_id: str,
+    *,
+    for_s: float | None = None,
+    place: _Place | None = None,
+) -> None:
+    """One fault on one target, in force for `for` from the moment it is applied.
+
+    Faults that need the agent to themselves take turns. If one had to wait, or its agent came back late, the next one
+    on that agent starts later too: it would otherwise hit an agent that is still coming back.
+    """
+    if not claims_thing(AGENT, make_fault(step, None).uses(Place(target.host, frozenset({target.host})))):
+        await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
+        return
+    turn = running.turns[f"{target.host}/{target.agent}"]
+    late = turn.locked()
+    async with turn:
+        if late:  # the agent may be another process by now
+            [target] = await _targets(running, f"host:{target.host}{f'/{target.agent}' if target.agent else ''}")
+        await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
+
+
+async def _inject(
+    running: Run, number: int, step: Step, target: Target, fault_id: str, *, for_s: float | None, place: _Place | None
+) -> None:
+    fault = make_fault(step, running.datacenter)
+    _check_able(running, fault, target)
+    length = step.for_ if for_s is None else for_s
+    until = None
+    acting = Acting(fault.kind, target, fault_id, number, length)
+    async with (
+        running.admits(acting),
+        injected(fault, target, fault_id=fault_id, step=number, journal=running.journal) as in_force,
+    ):
+        if place is not None:
+            place.proven, until = True, place.moved
+        running.proven.append((fault_id, step.fault))
+        running.settling.settle(number, PROVEN)
+        before = len(running.proven)
+
+        def undone_by(kinds: frozenset[str]) -> str:
+            return next((kind for _, kind in running.proven[before:] if kind in kinds), "")
+
+        ends_ns = running.method.ns(running.method.now_s + in_force.left_s(length))
+        running.in_force[fault_id] = InForce(fault_id, step.fault, target.host, ends_ns)
+        running.held[fault_id] = in_force
+        try:
+            lasts = partial(running.method.lasts, planned_end_s=step.at + step.for_, until=until)
+            await in_force.hold(length, lasts=lasts, undone_by=undone_by)
+        finally:
+            del running.in_force[fault_id], running.held[fault_id]
+
+
+def _check_able(running: Run, fault: Fault, target: Target) -> None:
+    """Raises FaultError if the host lacks what the fault requires, before anything is planned or applied."""
+    if fault.on_client:
+        return
+    host = running.datacenter.host(target.host)
+    lacking = sorted(described(each) for each in fault.requires().lacking(host))
+    if lacking:
+        raise FaultError(f"{fault.kind} on {host.name}: nothing was applied: {host.name} lacks {', '.join(lacking)}")
+
+
+async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
+    """Keeps the fault where the selector points, for `for` in total: it moves when the role does."""
+    ends_s = running.method.now_s + step.for_
+    held: dict[str, _Place] = {}
+    moves = 0
+
+    async def hold(target: Target, place: _Place, fault_id: str) -> None:
+        async with running.turns[f"{number} {target.host}"]:  # a role that comes back waits until the host is free
+            left_s = ends_s - running.method.now_s
+            if place.moved.is_set() or left_s <= 0:
+                return
+            with place.proving:
+                try:
+                    await _hold(running, number, step, target, fault_id, for_s=left_s, place=place)
+                except FaultError:
+                    if await _still_there(running, step, target):
+                        raise
+                    place.leave()
+                    held.pop(target.host, None)
+            if place.moved.is_set():
+                running.journal.write("fault.moved", sync=True, fault_id=fault_id, on=step.on)
+
+    async with anyio.create_task_group() as group:
+        while running.method.now_s < ends_s:
+            wanted = {target.host: target for target in targets}
+            for host in held.keys() - wanted.keys():
+                held.pop(host).leave()
+            for host in wanted.keys() - held.keys():
+                held[host] = _Place()
+                group.start_soon(hold, wanted[host], held[host], f"{number}-{step.fault}-{host}-move{moves}")
+                moves += 1
+            await pause(_FOLLOW_EVERY_S)
+            with suppress(SelectorError):  # nobody has the role right now: the fault stays where it is
+                targets = await running.datacenter.select(step.on)
+
+
+class _Place:
+    """One place of a fault that follows. When the role moves on, an unproven fault is given up, a proven one ends."""
+
+    def __init__(self) -> None:
+        self.moved = anyio.Event()
+        self.proving = anyio.CancelScope()
+        self.proven = False
+
+    def leave(self) -> None:
+        self.moved.set()
+        if not self.proven:
+            self.proving.cancel()
+
+
+async def _still_there(running: Run, step: Step, target: Target) -> bool:
+    """Does the selector still point at that host? No, while nobody has the role."""
+    try:
+        return target.host in {one.host for one in await running.datacenter.select(step.on)}
+    except SelectorError:
+        return False
+
+
+async def _targets(running: Run, selector: str) -> Sequence[Target]:
+    """Resolves the selector now, waiting for an election to end. Raises SelectorError."""
+
+    async def some() -> tuple[Sequence[Target] | None, str]:
+        try:
+            return await running.datacenter.select(selector), ""
+        except SelectorError as error:
+            return None, str(error)
+
+    try:
+        return await wait_until(f"{selector} to match a host", some, within_s=_TARGETS_WITHIN_S, gap_s=_LOOK_EVERY_S)
+    except WaitTimeoutError as error:
+        raise SelectorError(str(error)) from None

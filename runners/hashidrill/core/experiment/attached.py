@@ -1,0 +1,81 @@
+"""An experiment over a datacenter that stands already: what was found takes the place of its `datacenter:`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import AttachError
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.loader import resolve_document
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+KIND = "Attach"
+_OURS = ("kind", "attach", "kubernetes", "disk", "ready_within")
+"""What `datacenter:` says beside its products."""
+_LONGEST_NAME = 60
+"""As hashidrill.core.experiment.model.Name has it."""
+
+
+def attached_to(
+    document: Document, found: Mapping[str, Any], *, name: str, path: Path | str | None = None
+) -> ResolvedExperiment:
+    """The experiment with `found` as its `datacenter:`, resolved and checked as if it had been written so.
+
+    `found` is plain data: `attached`, and a part for each product. `name` names it in messages. Raises ExperimentError
+    as `resolve` does: a host or a role that the attached datacenter lacks is told as anywhere else.
+    """
+    standing = {**found["attached"], "left_out": list(asked_of_ours(document))}
+    there = {"datacenter": {**found, "attached": standing}}
+    over = Document(f"attached datacenter {name}", json.dumps(there, indent=2))
+    whole = document.under(over, variant="", without=("datacenter",))
+    return resolve_document(whole, path=path or document.name, files=len(document.files))
+
+
+def check_no_variants(document: Document, path: Path) -> None:
+    """Raises AttachError: an attached datacenter is as it is."""
+    if isinstance(document.data, dict) and document.data.get("variants"):
+        raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
+
+
+def inline(document: Document) -> str | Mapping[str, Any] | None:
+    """What the experiment says under `datacenter.attach`, or means by `datacenter.kubernetes`.
+
+    None for an experiment in a datacenter of ours.
+    """
+    written = document.data.get("datacenter") if isinstance(document.data, dict) else None
+    said = written if isinstance(written, dict) else {}
+    if isinstance(pods := said.get("kubernetes"), dict):
+        return {"metadata": {"name": _name_of(pods)}, "datacenter": {"kubernetes": pods}}
+    found = said.get("attach")
+    return found if isinstance(found, str | dict) else None
+
+
+def said_in(document: Document) -> str:
+    """Which key of the experiment says what `inline` found."""
+    return f"datacenter.{'kubernetes' if isinstance(document.data['datacenter'].get('kubernetes'), dict) else 'attach'}"
+
+
+def _name_of(pods: Mapping[str, Any]) -> str:
+    """What an operator arms, of a datacenter that has no other name: its context and namespace."""
+    text = f"kubernetes-{pods.get('context', '')}-{pods.get('namespace', '')}".lower()
+    name = re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_NAME - len(digest) - 1].strip('-')}-{digest}"
+
+
+def asked_of_ours(document: Document) -> Iterator[str]:
+    """What the experiment says about its own datacenter, and what an attached one does not follow: `consul.config`."""
+    written = document.data.get("datacenter") if isinstance(document.data, dict) else None
+    for product, part in (written if isinstance(written, dict) else {}).items():
+        if product in _OURS or not isinstance(part, dict):
+            continue
+        yield from (f"{product}.{key}" for key in part)

@@ -1,0 +1,211 @@
+"""Conditions over signals, as steady states and guardrails write them: `kv-writes.latency.p50 < 300ms for 20s`.
+
+A condition is a signal, an optional statistic, a comparison and a limit with its unit. The same code evaluates it live
+over the last seconds and offline over a recording. A look that failed is unknown, neither good nor bad: each comparison
+says what unknown means there (`Condition.holds`, `Reading`).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic_core import CoreSchema, core_schema
+
+from hashidrill.core.protocols import registry
+from hashidrill.core.units import Bandwidth, Duration, Level, Percent, Quantity, Rate, Size, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+
+    from hashidrill.core.protocols.abc import Load
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_NEED_ALL_HOSTS = frozenset({"<", "<=", "=="})
+LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
+LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
+"""What every load samples in addition to its operations, with units. A load's class may declare more as `signals`."""
+
+PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
+    **{name: unit for service in registry.services().values() for name, unit in service.signals.items()},
+    "process.cpu": None,  # cores
+    "process.rss": Size, "process.write_rate": Bandwidth, "process.wchar_rate": Bandwidth,
+    "disk.fsync": Duration,
+    "machine.others": None, "machine.idle": None,  # CPUs
+    "generator.cpu": None, "generator.lag": Duration,
+}  # fmt: skip
+"""The signals of the probes that a condition can compare, and their unit (None: a plain number)."""
+
+PROBE_NAMESPACES = tuple(dict.fromkeys(signal.partition(".")[0] for signal in PROBE_SIGNALS))
+_PATTERN = re.compile(
+    r"(?P<signal>[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>-?[0-9.]{1,30}\s?[A-Za-z%/]*)"
+    r"(\s+for\s+(?P<window>\S+))?"
+)
+_EXAMPLE = "kv-writes.latency.p50 < 300ms for 20s"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`signal op limit [for window]`. `limit` is in the base unit (seconds, share, bytes, per second).
+
+    `source` names what the signal belongs to: a load (`kv-writes`) or a probe's namespace (`raft`, `consul`, ...);
+    `what` is the rest: `latency.p50`, `errors`, `commit_time`.
+    """
+
+    text: str
+    source: str
+    what: str
+    op: str
+    limit: float
+    window_s: float | None
+
+    DEFAULT_WINDOW_S: ClassVar[float] = 5.0
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Raises ValueError that shows how to write a condition."""
+        match = _PATTERN.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"{shown(text)} is not a condition; write it like {_EXAMPLE!r}")
+        source, _, what = match["signal"].partition(".")
+        window = None if match["window"] is None else Duration.parse(match["window"])
+        if window == 0:
+            raise ValueError(f"{shown(text)}: the time after `for` must be longer than 0s")
+        return cls(text.strip(), source, what, match["op"], _limit(text, match["signal"], match["limit"]), window)
+
+    def holds(self, value: float, *, unknown: bool) -> bool:
+        """`unknown` is the answer for NaN, a figure that was not measured."""
+        return unknown if math.isnan(value) else _COMPARISONS[self.op](value, self.limit)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def from_yaml(value: Any) -> Condition:
+            if isinstance(value, Condition):
+                return value
+            if not isinstance(value, str):
+                raise ValueError(f"{shown(value)} is not a condition; write it like {_EXAMPLE!r}")  # noqa: TRY004 - pydantic locates ValueError alone
+            return cls.parse(value)
+
+        return core_schema.no_info_plain_validator_function(from_yaml, serialization=core_schema.to_string_ser_schema())
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        pattern = re.sub(r"\?P<\w+>", "", _PATTERN.pattern)
+        return {"type": "string", "pattern": f"^{pattern}$", "examples": [_EXAMPLE, "kv-writes.errors < 0.1%"]}
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The looks at one host, or at the whole datacenter: the figures of those that succeeded, and how many failed."""
+
+    figures: Sequence[float]
+    failed: int = 0
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Looks:
+        """NaN is a look that failed."""
+        known = [value for value in values if not math.isnan(value)]
+        return cls(known, len(values) - len(known))
+
+    @property
+    def mean(self) -> float:
+        return sum(self.figures) / len(self.figures) if self.figures else math.nan
+
+
+class Reading:
+    """What is known of a condition's signal over some time.
+
+    It has no order and no truth of its own, because a part of it may be unknown: ask `surely` where unknown must not
+    pass (a steady state, a ramp), `maybe` where unknown must not be overlooked (a guardrail).
+    """
+
+    def __init__(self, looks: Sequence[Looks], *, blind: str = "") -> None:
+        """The looks at each host. `blind` says that nothing is known of one for too long, and why."""
+        self.blind = blind
+        self._looks = looks
+
+    def __bool__(self) -> bool:
+        raise TypeError("a reading may be unknown: ask `surely` or `maybe` of it")
+
+    @property
+    def figure(self) -> float:
+        """For a person: the mean of the worst (highest) host, of the looks that succeeded; NaN if none did."""
+        return max((looks.mean for looks in self._looks if looks.figures), default=math.nan)
+
+    @property
+    def failed(self) -> int:
+        """How many looks failed."""
+        return sum(looks.failed for looks in self._looks)
+
+    def __str__(self) -> str:
+        if self.blind:
+            return f"unknown: {self.blind}"
+        return f"measured {self.figure:.6g}" + (f"; {self.failed} looks failed" if self.failed else "")
+
+    def surely(self, condition: Condition) -> bool:
+        """Whether it holds, and no look that failed could have said otherwise.
+
+        `<` and `==` need all looks at all hosts. For the others one host over the limit is enough.
+        """
+        whole = [looks for looks in self._looks if looks.figures and not looks.failed]
+        if condition.op in _NEED_ALL_HOSTS and len(whole) < len(self._looks):
+            return False
+        return condition.holds(Reading(whole).figure, unknown=False)
+
+    def maybe(self, condition: Condition) -> bool:
+        """Whether it holds by the looks that succeeded, or may hold unseen."""
+        return bool(self.blind) or condition.holds(self.figure, unknown=False)
+
+
+def _limit(text: str, signal: str, limit: str) -> float:
+    """The limit in the unit that the signal is measured in."""
+    if (unit := _unit(signal)) is not None:
+        return unit.parse(limit)
+    for unit in () if signal in PROBE_SIGNALS else (Duration, Level, Bandwidth, Size, Rate):
+        try:
+            return unit.parse(limit)
+        except ValueError:
+            continue
+    try:
+        return float(limit)
+    except ValueError:
+        raise ValueError(f"{shown(text)}: compare {signal} with a plain number, not {limit!r}") from None
+
+
+def load_signals(kind: type[Load]) -> Mapping[str, type[Quantity] | None]:
+    """The signals of that class of load, besides LOAD_STATISTICS, that a condition can compare; unit None: a number."""
+    return {**LOAD_SIGNALS, **kind.signals}
+
+
+def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:
+    """Why a condition's limit does not fit a signal of that unit, or nothing. A load's class declares its units."""
+    match = _PATTERN.fullmatch(condition.text)
+    limit = match["limit"] if match else ""
+    try:
+        _ = float(limit) if unit is None else unit.parse(limit)
+    except ValueError as error:
+        plain = f"compare {condition.source}.{condition.what} with a plain number, not {limit!r}"
+        return f"{shown(condition.text)}: {plain if unit is None else error}"
+    return ""
+
+
+def _unit(signal: str) -> type[Quantity] | None:
+    """The unit of `signal`; None if it is unknown or a plain number."""
+    if signal in PROBE_SIGNALS:
+        return PROBE_SIGNALS[signal]
+    what = signal.partition(".")[2]
+    if what.startswith("latency"):
+        return Duration
+    units: dict[str, type[Quantity]] = {"errors": Percent, "rate": Rate, "level": Level}
+    return units.get(what)

@@ -1,0 +1,408 @@
+"""The YAML of an experiment, as pydantic models. Unknown keys are errors; quantities carry their units.
+
+The parameters of a fault (`with:`), a load or an expectation belong to its kind. These models keep them as written;
+`hashidrill.core.experiment.loader` validates them against the kind's own `Params`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from hashidrill.core.errors import ExperimentError
+from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.known_issue import KnownIssueField
+from hashidrill.core.experiment.profile import Profile
+from hashidrill.core.experiment.running import by_default, running
+from hashidrill.core.experiment.standing import Attached
+from hashidrill.core.experiment.start_order import together
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.experiment.variant_spec import MOST_ROUNDS, MOST_VARIANTS, ROUNDS, VariantSpec
+from hashidrill.core.protocols import registry
+from hashidrill.core.units import Duration, Rate
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.service import Service
+
+API_VERSION = "hashidrill/v1"
+NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
+MOST_ENTRIES = 100
+MOST_RUNS_PER_S = 100
+ATTEMPTS = ".attempts"
+"""CLIENT.attempts: the attempts that the tap of CLIENT saw; CLIENT alone names its operations."""
+SCRIPT = "script"
+"""The `via` of a client whose tap answers by itself, without a datacenter behind it."""
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=60)]
+
+
+class Metadata(Strict):
+    """The name of the experiment, and why to run it."""
+
+    name: Name = Field(description="Unique short name: lower case, digits, hyphens")
+    title: str = Field(min_length=1, max_length=120, description="One line for lists and reports")
+    why: str = Field(min_length=1, description="What it teaches, and the incident or issue it comes from")
+    tags: list[Name] = Field(default=[], description="Become pytest markers: `pytest experiments -m gate`")
+
+
+def _parts() -> dict[str, Any]:
+    """A field for each service. One that does not run by default has no value where it is not named."""
+    return {
+        name: (service.Spec | None, service.Spec() if service.runs_by_default else Field(default=None))
+        for name, service in registry.services().items()
+    }
+
+
+class _Kind(Strict):
+    kind: Literal["local"] = Field(default="local", description="The sandbox on this machine")
+
+
+if TYPE_CHECKING:
+    _Parts = _Kind
+else:
+    _Parts = create_model("_Parts", __base__=_Kind, **_parts())
+
+
+class DatacenterSpec(_Parts):
+    """The datacenter to start."""
+
+    attached: SkipJsonSchema[Attached | None] = None
+    attach: str | dict[str, Any] | None = Field(
+        default=None, description="An existing datacenter instead: a file of `kind: Attach`, or what stands in one"
+    )
+    kubernetes: dict[str, Any] | None = Field(
+        default=None, description="An existing datacenter instead, whose agents are pods: which, and its products"
+    )
+    disk: Disk = Disk()
+    ready_within: Duration = Field(
+        default=Duration("60s"), description="Give up if it is not ready and makes no progress for this long"
+    )
+
+    @property
+    def services(self) -> dict[str, BaseModel]:
+        """The part of each service that runs: of those that it names, or of those that run by default."""
+        return {name: getattr(self, name) or registry.services()[name].Spec() for name in running(self._written())}
+
+    @property
+    def stands(self) -> str:
+        """The key that names an existing datacenter, like `datacenter.attach`; "" where one of ours is started."""
+        return next((f"datacenter.{key}" for key in ("attach", "kubernetes") if getattr(self, key) is not None), "")
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> DatacenterSpec:
+        if self.attach is not None and self.kubernetes is not None:
+            raise ValueError("attach and kubernetes both name an existing datacenter: keep one of them")
+        return self
+
+    def _written(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    @model_serializer(mode="wrap")
+    def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """So that what was written out runs the same services when it is read again."""
+        written: dict[str, Any] = dump(self)
+        for name in ("attached", "attach", "kubernetes"):
+            if getattr(self, name) is None:
+                written.pop(name, None)
+        runs = {key for key in self.services if written.get(key) is not None}
+        kept = {key: part for key, part in written.items() if key not in registry.services() or key in runs}
+        return kept if self.services else kept | dict.fromkeys(by_default())
+
+
+def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
+    """The services of that datacenter, with the spare hosts that faults asked for, in the order of their start."""
+    placed = None if spec.attached is None else spec.attached.places()
+    return together(spec.services, spares=spares, placed=placed)
+
+
+def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:
+    """Parameters as their kind models them. Raises ExperimentError where they do not fit it.
+
+    They fitted when the experiment was loaded; since then it may be another version of the package that has the kind.
+    """
+    try:
+        params: BaseModel = kind.Params.model_validate(dict(written))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or kind.kind}: {e['msg']}" for e in error.errors())
+        raise ExperimentError(
+            f"{kind.kind}: its parameters do not fit the {kind.kind} that is installed here: {wrong};"
+            " use the version that they were written for"
+        ) from None
+    return params
+
+
+class LoadSpec(BaseModel):
+    """Generated traffic: a kind, that kind's parameters, and optionally a `profile`, as for clients."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
+
+    kind: str = Field(description="The kind of load; `hashidrill list loads` shows them")
+    profile: Profile | None = Field(default=None, description="How the load changes during the method")
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @cached_property
+    def parameters(self) -> BaseModel:
+        """`params` as the kind models them; validated once. Raises UnknownNameError, and ExperimentError."""
+        return fitted(registry.load(self.kind), self.params)
+
+
+class ClientSpec(Strict):
+    """A real client: any command that talks to the datacenter's agents through a tap."""
+
+    command: list[str] = Field(
+        min_length=1,
+        max_length=MOST_ENTRIES,
+        description="Program and arguments, no shell; {url} is the tap's address, {python} this Python",
+    )
+    rate: Rate | None = Field(
+        default=None, description="Runs to start per second, however earlier ones end; each run is an operation"
+    )
+    service: bool = Field(default=False, description="Run it all the time, and restart it when it exits")
+    reports_every: Duration | None = Field(
+        default=None,
+        description="How long a service may report no operation; default: three times as long as in its steady state,"
+        " and at least 2s. What it does not report then counts as not acknowledged",
+    )
+    timeout: Duration = Field(
+        default=Duration("10s"), description="Kill a run that takes longer; its outcome is unknown"
+    )
+    at_once: int = Field(default=50, ge=1, le=1000, description="Most runs at the same time")
+    on: str | None = Field(
+        default=None,
+        pattern=r"^host:[^\s:/]+$",
+        description="The host it runs on, host:NAME; default: where loads come from",
+    )
+    via: str = Field(
+        default="consul:clients",
+        description="Agents behind the tap, used round robin; `script` lets the tap answer by itself",
+    )
+    profile: Profile | None = Field(default=None, description="How the rate changes during the method")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> ClientSpec:
+        if (self.rate is None) != self.service:
+            raise ValueError("give a client either a rate (`rate: 4/s`: each run is an operation) or `service: true`")
+        if self.rate is not None and not 0 < self.rate <= MOST_RUNS_PER_S:
+            raise ValueError(
+                f"a client's rate must be over 0/s and at most {MOST_RUNS_PER_S}/s (each run is a process), not"
+                f" {self.rate}"
+            )
+        if self.timeout <= 0:
+            raise ValueError("the timeout must be longer than 0s")
+        if self.reports_every is not None and (not self.service or self.reports_every <= 0):
+            raise ValueError("reports_every: only a service takes this, and it must be longer than 0s")
+        fields = type(self).model_fields
+        extra = [name for name in ("timeout", "at_once", "profile") if getattr(self, name) != fields[name].default]
+        if self.service and extra:
+            raise ValueError(f"{' and '.join(extra)}: only a client with a rate takes this, and this one is a service")
+        return self
+
+    @property
+    def agents(self) -> str | None:
+        """The selector of the agents behind the tap; None when the tap answers from a script."""
+        return None if self.via == SCRIPT else self.via
+
+
+class SteadyState(Strict):
+    """The conditions that must hold before the first fault is applied."""
+
+    for_: Duration = Field(default=Duration("10s"), alias="for", description="How long they must hold without a break")
+    within: Duration = Field(default=Duration("60s"), description="Give up (INVALID) if they have not held by then")
+    require: list[Condition] = Field(min_length=1, max_length=MOST_ENTRIES, description="Conditions that must hold")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> SteadyState:
+        if self.within < self.for_:
+            raise ValueError(f"within ({self.within}) is shorter than for ({self.for_}), so it could never hold")
+        return self
+
+
+_AFTER: list[Name] = Field(
+    default=[],
+    max_length=MOST_ENTRIES,
+    description="Names of faults that it comes after, however long these take on a slow machine: it waits until each is"
+    " proven, or is gone where its time was to be over by then. The method's clock stands still meanwhile",
+)
+
+
+class Step(Strict):
+    """One fault: which, on what target, when, and for how long."""
+
+    name: Name | None = Field(default=None, description="Name of the step, for expectations that refer to it")
+    fault: str = Field(description="The kind of fault; `hashidrill list faults` shows them")
+    on: str = Field(description="The target, as a selector; client:NAME for faults of a client's tap")
+    with_: dict[str, Any] = Field(default={}, alias="with", description="The parameters of the fault")
+    at: Duration = Field(default=Duration("0s"), description="When to apply it, after the method began")
+    for_: Duration = Field(alias="for", description="How long it stays in force, from when it is applied")
+    follow: bool = Field(default=False, description="Move the fault when the selector matches another host")
+    after: list[Name] = _AFTER
+
+    @cached_property
+    def parameters(self) -> BaseModel:
+        """What is under `with`, as the kind models it; validated once. Raises UnknownNameError, and ExperimentError."""
+        return fitted(registry.fault(self.fault), self.with_)
+
+    @field_validator("for_")
+    @classmethod
+    def _lasts(cls, value: Duration) -> Duration:
+        if value <= 0:
+            raise ValueError("a fault must last longer than 0s")
+        return value
+
+
+class Mark(Strict):
+    """A step that breaks nothing and gives a part of the method a name, which expectations can then judge.
+
+    It has no target and no proof, and nothing is reverted: no verdict takes it for a fault.
+    """
+
+    mark: Name = Field(description="What expectations call this part of the method, like `fault: load-grows`")
+    at: Duration = Field(default=Duration("0s"), description="When it begins, counted from the start of the method")
+    for_: Duration = Field(alias="for", description="How long it lasts")
+    after: list[Name] = _AFTER
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_two(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "fault" in value:
+            raise ValueError("a step is either a fault or a mark, not both: give the mark its own step")
+        return value
+
+    @field_validator("for_")
+    @classmethod
+    def _lasts(cls, value: Duration) -> Duration:
+        if value <= 0:
+            raise ValueError("a mark must last longer than 0s")
+        return value
+
+    @property
+    def name(self) -> str:
+        return self.mark
+
+
+STEP_TAGS = {"|fault": Step, "|mark": Mark}
+"""What pydantic adds to the place of an error, after the step's number: which of the two it took the step for."""
+
+
+def _which(step: Any) -> str:
+    marks = "mark" in step if isinstance(step, dict) else isinstance(step, Mark)
+    return "|mark" if marks else "|fault"
+
+
+AnyStep = Annotated[Annotated[Step, Tag("|fault")] | Annotated[Mark, Tag("|mark")], Discriminator(_which)]
+
+
+class Recovery(Strict):
+    """The time after the last fault, in which loads go on so that recovery is measured, not assumed."""
+
+    for_: Duration = Field(
+        default=Duration("20s"), alias="for", description="How long loads go on after the last fault"
+    )
+
+
+class Expectation(BaseModel):
+    """One hypothesis with its parameters, as `{name: {parameter: value}}`, and the issue known to break it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    hypothesis: str
+    params: dict[str, Any] = {}
+    known_issue: KnownIssueField | None = Field(
+        default=None,
+        description="The issue known to break it: owner/repo#123, an https URL, or one of these with bounds",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_yaml(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "hypothesis" in value:
+            return value
+        names = [key for key in value if key != "known_issue"]
+        if len(names) != 1:
+            raise ValueError("name exactly one hypothesis per expectation, like `- writes_recover: {load: kv-writes}`")
+        params = value[names[0]]
+        if params is None:
+            params = {}
+        return {"hypothesis": names[0], "params": params, "known_issue": value.get("known_issue")}
+
+    @property
+    def title(self) -> str:
+        """As pytest and reports show it: `writes_recover(load=kv-writes, within=10s)`."""
+        return f"{self.hypothesis}({', '.join(f'{key}={value}' for key, value in self.params.items())})"
+
+
+class Experiment(Strict):
+    """A datacenter, traffic, a steady state, faults over time, guardrails, and expectations."""
+
+    api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
+    kind: Literal["Experiment"] = Field(description="Kind of document")
+    metadata: Metadata
+    datacenter: DatacenterSpec = DatacenterSpec()
+    load: dict[Name, LoadSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Generated traffic, by name")
+    clients: dict[Name, ClientSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Real clients, by name")
+    steady_state: SteadyState
+    method: list[AnyStep] = Field(
+        min_length=1, max_length=MOST_ENTRIES, description="The faults, and the marks, over time"
+    )
+    guardrails: list[Condition] = Field(
+        default=[], max_length=MOST_ENTRIES, description="When one of these holds, revert all faults and end the method"
+    )
+    recovery: Recovery = Recovery()
+    breaks_quorum: bool = Field(
+        default=False,
+        description="In an existing datacenter it may break a quorum, or set back all state (by a snapshot), if the"
+        " arming and `--breaks-quorum` say so too",
+    )
+    expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
+    variants: dict[Name, VariantSpec | None] = Field(
+        default={}, max_length=MOST_VARIANTS, description="What to run instead of the experiment as it is, by name"
+    )
+    rounds: int = Field(
+        default=ROUNDS, ge=1, le=MOST_ROUNDS, description="How often each variant runs, in turn (A B B A)"
+    )
+    compare: list[Expectation] = Field(
+        default=[],
+        max_length=MOST_ENTRIES,
+        description="The comparison hypotheses to judge, with a variant for each side",
+    )
+
+    @model_validator(mode="after")
+    def _has_traffic(self) -> Experiment:
+        if not self.traffic:
+            raise ValueError("nothing to measure: add `load:` or `clients:`")
+        return self
+
+    @property
+    def faults(self) -> list[Step]:
+        """The steps of the method that break something: all but its marks."""
+        return [step for step in self.method if isinstance(step, Step)]
+
+    @property
+    def traffic(self) -> dict[str, LoadSpec | ClientSpec]:
+        """Loads and clients by their names."""
+        return {**self.load, **self.clients}
+
+    @property
+    def measured(self) -> list[str]:
+        """The names under which operations are recorded: loads, clients, and the attempts of clients."""
+        return [*self.traffic, *(f"{client}{ATTEMPTS}" for client in self.clients)]

@@ -1,0 +1,194 @@
+"""Load profiles: how a load changes during the method.
+
+    profile: {steps: [10%, 50%, 100%, 200%], each: 10s}
+    profile: {ramp: {to: 300%, over: 60s}}
+    profile: {ramp: {by: 10%, every: 10s, while: ["kv-writes.latency.p50 < 300ms"]}}
+    profile: {ramp: {at: 10s, from: 0%, by: 10%, to: 100%, every: 10s, while: ["web.running >= 30"], resume: true}}
+    profile: {spike: {to: 500%, at: 10s, for: 5s}}
+    profile: {search: {until: ["kv-writes.latency.p50 > 600ms"], from: 500%, to: 5000%, every: 4s, for: 120s}}
+
+A level is a percentage of the load's `rate` or `count`. Without a profile it is always 100%.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.experiment.course import Piece
+from hashidrill.core.units import Duration, Level
+
+MAX_LEVEL = 100.0
+MAX_STEPS = 200
+_NS = 1_000_000_000
+
+
+def _sane(level: Level) -> Level:
+    if level > MAX_LEVEL:
+        raise ValueError(f"a level may be at most {Level(MAX_LEVEL)} of what the load asks for, not {level}")
+    return level
+
+
+def _positive(duration: Duration) -> Duration:
+    if duration <= 0:
+        raise ValueError("this must be longer than 0s")
+    return duration
+
+
+Share = Annotated[Level, AfterValidator(_sane)]
+Length = Annotated[Duration, AfterValidator(_positive)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
+
+
+class Ramp(_Part):
+    """Goes evenly `to` a level `over` a time; or up `by` a step at every `every`, `while` conditions hold."""
+
+    to: Share | None = Field(default=None, description="The level at the end; for a ramp in steps, the highest level")
+    over: Length | None = Field(default=None, description="How long it takes to get there")
+    by: Share | None = Field(default=None, description="The size of one step up")
+    every: Length | None = Field(default=None, description="How long to hold and judge each level")
+    while_: list[Condition] | None = Field(
+        default=None, alias="while", min_length=1, max_length=20, description="Go on as long as these conditions hold"
+    )
+    step_back: bool = Field(default=True, description="When they no longer hold, go back one step; false stays there")
+    at: Duration = Field(default=Duration("0s"), description="When a ramp in steps starts, after the method began")
+    from_: Share = Field(default=Level("100%"), alias="from", description="The level that a ramp in steps starts at")
+    resume: bool = Field(default=False, description="Go up again once the conditions hold again; false: never again")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Ramp:
+        even = self.to is not None and self.over is not None
+        stepwise = bool(self.by) and self.every is not None and self.while_ is not None
+        if even == stepwise or (even and (self.by or self.every or self.while_)) or (stepwise and self.over):
+            raise ValueError(
+                "write a ramp either as `{to: 300%, over: 60s}`,"
+                ' or as `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with an optional highest `to`'
+            )
+        if even and (self.at or float(self.from_) != 1 or self.resume):
+            raise ValueError("at, from and resume are for ramps in steps: this one goes evenly from 100% on, at once")
+        if self.to is not None and stepwise and self.to < self.from_:
+            raise ValueError(f"a ramp in steps goes up, but from {self.from_} to {self.to} does not")
+        return self
+
+
+class Spike(_Part):
+    """Jumps to a level, and back to 100%."""
+
+    to: Share = Field(description="The level of the spike")
+    at: Duration = Field(default=Duration("0s"), description="When it starts, after the method began")
+    for_: Length = Field(alias="for", description="How long it lasts")
+
+
+class Search(_Part):
+    """Raises the level from `from` by factor `by` `until` conditions hold, then keeps it."""
+
+    until: list[Condition] = Field(
+        min_length=1, max_length=20, description="Stop raising when these have held for two `every` in a row"
+    )
+    from_: Share = Field(alias="from", description="The first level to try")
+    to: Share = Field(description="The highest level to try; if that is not enough, the run is INVALID")
+    by: Share = Field(default=Level("150%"), description="Each level is this percentage of the one before")
+    every: Length = Field(default=Duration("5s"), description="How long to hold and judge each level")
+    at: Duration = Field(default=Duration("0s"), description="When it starts, after the method began")
+    for_: Length = Field(alias="for", description="Length of the search plus the time at the level it found; then 100%")
+
+    @model_validator(mode="after")
+    def _can_end(self) -> Search:
+        if not 0 < self.from_ <= self.to:
+            raise ValueError(f"a search goes up from over 0%, but from {self.from_} to {self.to} does not go up")
+        if self.by <= 1:
+            raise ValueError(f"each level must be over 100% of the one before, not {self.by}")
+        longest = Duration(2 * self.every * len(self.levels))
+        if longest > self.for_:
+            raise ValueError(
+                f"the search may take {longest} ({len(self.levels)} levels, each held up to twice {self.every}), but"
+                f" lasts {self.for_}: let it last longer, or use fewer levels"
+            )
+        return self
+
+    @property
+    def levels(self) -> list[float]:
+        """All levels that it may try, in order."""
+        steps = math.ceil(round(math.log(self.to / self.from_) / math.log(self.by), 9))
+        return [min(float(self.to), self.from_ * self.by**n) for n in range(steps + 1)]
+
+
+class Profile(_Part):
+    """How a load changes during the method: by `steps`, a `ramp`, a `spike` or a `search`."""
+
+    steps: list[Share] | None = Field(default=None, min_length=1, max_length=MAX_STEPS, description="Levels, one after"
+                                      " the other; back to 100% after the last")  # fmt: skip
+    each: Length | None = Field(default=None, description="How long each step lasts")
+    repeat: int = Field(default=1, ge=1, le=20, description="How many times to run through the steps")
+    ramp: Ramp | None = None
+    spike: Spike | None = None
+    search: Search | None = None
+
+    @model_validator(mode="after")
+    def _one_of_four(self) -> Profile:
+        named = [name for name in ("steps", "ramp", "spike", "search") if getattr(self, name) is not None]
+        if len(named) != 1:
+            said = " and ".join(named) or "none of them"
+            raise ValueError(f"give a profile exactly one of steps, ramp, spike and search, not {said}")
+        if (self.steps is None) != (self.each is None):
+            raise ValueError("steps and each belong together: `{steps: [50%, 100%, 200%], each: 10s}`")
+        if self.steps is None and self.repeat != 1:
+            raise ValueError("repeat works only with steps")
+        if self.steps is not None and not any(self.steps):
+            raise ValueError("all steps are 0%, which is no load at all; give at least one of them a level")
+        return self
+
+    @property
+    def conditions(self) -> Sequence[Condition]:
+        """The conditions that steer it: a ramp goes on while they hold, a search until they hold."""
+        if self.search is not None:
+            return self.search.until
+        return (self.ramp.while_ or ()) if self.ramp else ()
+
+    @property
+    def window_s(self) -> float:
+        """How long conditions without a `for` of their own are judged, in seconds; 0 if there are none."""
+        if self.search is not None:
+            return self.search.every
+        return float(self.ramp.every or 0.0) if self.ramp else 0.0
+
+    @property
+    def length_s(self) -> float:
+        """Seconds from the start of the method to the last certain change: a ramp under conditions only starts."""
+        if self.steps is not None and self.each is not None:
+            return len(self.steps) * self.repeat * self.each
+        for part in (self.spike, self.search):
+            if part is not None:
+                return part.at + part.for_
+        return float(self.ramp.over or self.ramp.at) if self.ramp else 0.0
+
+    def levels(self) -> list[tuple[float, float, float]]:
+        """(begin, end, level) of every step, in seconds after the method began; empty without steps."""
+        if self.steps is None or self.each is None:
+            return []
+        each = self.each
+        return [(n * each, (n + 1) * each, float(level)) for n, level in enumerate(list(self.steps) * self.repeat)]
+
+    def pieces(self) -> list[Piece]:
+        """The course of the level, in nanoseconds after the method began; none if conditions steer it."""
+        return [Piece(round(at_s * _NS), level, slope) for at_s, level, slope in self._pieces()]
+
+    def _pieces(self) -> Iterator[tuple[float, float, float]]:
+        """(begin in seconds, level, change per second)"""
+        for begin_s, _, level in self.levels():
+            yield begin_s, level, 0.0
+        if self.steps is not None:
+            yield self.length_s, 1.0, 0.0
+        if self.spike is not None:
+            yield self.spike.at, float(self.spike.to), 0.0
+            yield self.length_s, 1.0, 0.0
+        if self.ramp is not None and self.ramp.to is not None and self.ramp.over is not None:
+            yield 0.0, 1.0, (self.ramp.to - 1.0) / self.ramp.over
+            yield self.length_s, float(self.ramp.to), 0.0

@@ -1,0 +1,51 @@
+"""Which rights an experiment needs, and who needs each of them: faults, loads, services, and whoever guards the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from hashidrill.core.experiment.model import services_of
+from hashidrill.core.protocols import registry
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.protocols.rights import Right
+
+
+def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | None = None) -> dict[Right, list[str]]:
+    """Each right, with who needs it, in order. `others`: rights of somebody else, by a name for it.
+
+    A client has tokens of its own: nothing is said about these. Raises UnknownNameError and ExperimentError.
+    """
+    needed: dict[Right, list[str]] = {}
+
+    def need(who: str, rights: Iterable[Right]) -> None:
+        for right in rights:
+            if who not in (names := needed.setdefault(right, [])):
+                names.append(who)
+
+    for step in experiment.faults:
+        need(step.fault, registry.fault(step.fault)(step.parameters, None).rights())
+    for name, spec in experiment.load.items():
+        need(f"{spec.kind} ({name})", registry.load(spec.kind).rights(name, spec.parameters))
+    for service in services_of(experiment.datacenter):
+        need(f"probes and selectors of {service.name}", service.rights())
+    for who, rights in (others or {}).items():
+        need(who, rights)
+    return needed
+
+
+def together(each: Iterable[Mapping[Right, Iterable[str]]]) -> dict[Right, list[str]]:
+    """What several experiments need."""
+    needed: dict[Right, list[str]] = {}
+    for one in each:
+        for right, who in one.items():
+            known = needed.setdefault(right, [])
+            known += [name for name in who if name not in known]
+    return needed
+
+
+def reasons(needed: Mapping[Right, Iterable[str]]) -> dict[Right, str]:
+    """`for consul.kv.write (kv-writes), disk.latency`: the comment over a rule."""
+    return {right: f"for {', '.join(who)}" for right, who in needed.items()}

@@ -1,0 +1,140 @@
+"""What all built-in faults share: the undo holds parameters and host, so that a fresh process can revert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.protocols.abc import Claim, Host, Hosts, Observer, Place, Requires, Restarts, Target, Trouble, Undo
+from hashidrill.core.protocols.claims import HOST, is_across, needs, takes
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import shown
+from hashidrill.core.util.wait import pause
+
+P = TypeVar("P", bound=Strict)
+F = TypeVar("F")
+Prior: TypeAlias = Callable[[F, Target], Coroutine[Any, Any, Mapping[str, Any]]]
+_BASELINES, _GAP_S = 3, 0.1
+
+
+def patient(prior: Prior[F]) -> Prior[F]:
+    """Repeats a baseline in which the fault could not be proven: the machine may have been busy for a moment."""
+
+    @wraps(prior)
+    async def taken(fault: F, target: Target) -> Mapping[str, Any]:
+        for _ in range(_BASELINES - 1):
+            try:
+                return await prior(fault, target)
+            except FaultError:
+                await pause(_GAP_S)
+        return await prior(fault, target)
+
+    return taken
+
+
+class NoParams(Strict):
+    """For faults without parameters."""
+
+
+def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
+    """The hosts on the other side of a network fault (`claims.is_across`), never the target."""
+    others = [host for host in hosts.all_hosts() if host.name != target.host]
+    return [host for host in others if is_across(who, host.name, host.roles, target.agent)]
+
+
+def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
+    """Problems of `from: WHO` of a network fault: an unknown host, or nobody on the other side."""
+    key, everybody = ("with", "from"), place.agents
+    if not everybody:
+        return
+    there = place.across(who)
+    if not there and ":" in who:
+        yield key, f"{who} names no host of this datacenter: {near(who, _sides(place))}"
+        return
+    if unknown := there - {*everybody}:
+        yield key, f"there is no host {shown(min(unknown))}: {near(min(unknown), everybody)}"
+    elif lonely := next((host for host in sorted(place.hosts) if not there - {host}), ""):
+        text = f"from {who} names no host other than {lonely}, and the proof needs another host"
+        yield key, f"{text}; name others, or give the datacenter more clients"
+
+
+def _sides(place: Place) -> list[str]:
+    """What `from` can name in this datacenter, apart from single hosts."""
+    roles = {f"{service}:{role}s" for agents in place.agents.values() for service, role in agents.items()}
+    return ["all", *sorted(roles)]
+
+
+def table_of(fault_id: str) -> str:
+    """The name of the table of packet rules that belongs to this fault alone."""
+    return "hashidrill_" + re.sub(r"\W", "_", fault_id)
+
+
+class BaseFault(Generic[P]):
+    """Base of faults on hosts. Its declarations fit a fault that clashes only with others of its own kind.
+
+    `undo` holds `fault_id`, `kind`, `host`, `agent`, `reference` and `params` (as written in YAML).
+    """
+
+    kind: ClassVar[str]
+    Params: ClassVar[type[Strict]] = NoParams
+    observer: ClassVar[Observer | None] = None
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset()
+    """The capabilities that its host must have, for `requires`."""
+    elsewhere: ClassVar[frozenset[type[Any]]] = frozenset()
+    """Those that its observer needs of other hosts."""
+    across: ClassVar[frozenset[type[Any]]] = frozenset()
+    """Those that its observer needs of each host on the other side (its parameter `from`)."""
+    ends_its_agent: ClassVar[bool] = False
+    """Whether it ends the agent's process, so that somebody must start it again."""
+    instead: ClassVar[frozenset[type[Any]]] = frozenset()
+    """Capabilities with which it takes another way, on a host that has all of them (`Requires.instead`)."""
+    once: ClassVar[bool] = False
+    undone_by: ClassVar[frozenset[str]] = frozenset()
+    on_client: ClassVar[bool] = False
+    restarts: ClassVar[Restarts | None] = None
+    holds_down: ClassVar[bool] = False
+    at_a_time: ClassVar[int | None] = None
+    sets_back: ClassVar[bool] = False
+
+    def __init__(self, params: P, hosts: Hosts) -> None:
+        self.params = params
+        self.hosts = hosts
+
+    @property
+    def observed_within_s(self) -> float:
+        return 0.0
+
+    def requires(self) -> Requires:
+        return Requires(self.capabilities, elsewhere=self.elsewhere)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST), takes(self.kind))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return ()
+
+    def rights(self) -> Sequence[Right]:
+        """What is done to a host takes rights on that host, and none that a product gives."""
+        return ()
+
+    def plan(self, target: Target, *, fault_id: str) -> Undo:
+        return {
+            "fault_id": fault_id, "kind": self.kind, "host": target.host, "agent": target.agent,
+            "reference": target.reference, "params": self.params.model_dump(mode="json", by_alias=True),
+            **self.plan_more(target),
+        }  # fmt: skip
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        """What this kind of fault adds to the undo. Pure."""
+        return {}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        return {}
+
+    def _host(self, undo: Undo) -> Host:
+        return self.hosts.host(undo["host"])

@@ -1,0 +1,359 @@
+"""Slow, failing and full disks, under a running agent.
+
+Latency, errors and bandwidth act on the system calls of every process on the host
+(hashidrill.lab.local.inside.diskd). A full disk is real: a small file system, filled. The observer is the host's
+canary, which makes the same calls on a file next to the agent's data: before the fault, while it is in force, and
+afterwards (see disk_trials).
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault, patient
+from hashidrill.core.faults.disk_trials import DRIFT_S, DiskTrialFault, Tried, acts_on
+from hashidrill.core.faults.significance import SMALLEST_SHARE, delays_over
+from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Requires, Target, Timing, Trouble, Undo
+from hashidrill.core.protocols.capabilities import DiskCanary, DiskSpace
+from hashidrill.core.protocols.claims import CANARY_TIMES, needs
+from hashidrill.core.units import Bandwidth, Duration, Percent, Size
+
+Op = Literal["fsync", "write", "read", "all"]
+_ALL = ("fsync", "write", "read")
+_LONGEST = Duration("10s")
+_USED_BYTES = 1 << 20
+# measurements may be this much longer than what was asked for: the observer's own work takes time too
+_SLACK_SHARE, _SLACK_S = 0.25, 0.02
+
+
+def operations(op: Op) -> tuple[str, ...]:
+    return _ALL if op == "all" else (op,)
+
+
+def _provable(percent: Percent) -> Percent:
+    if percent < SMALLEST_SHARE:
+        raise ValueError(f"percent must be at least {Percent(SMALLEST_SHARE)}: less takes too many trials to prove")
+    return percent
+
+
+class LatencyParams(Strict):
+    """A delay before each operation of the kind, for a share of them."""
+
+    op: Op = "fsync"
+    delay: Duration
+    jitter: Duration = Duration("0s")
+    percent: Percent = Percent("100%")
+
+    @model_validator(mode="after")
+    def _sensible(self) -> LatencyParams:
+        if self.delay <= 0:
+            raise ValueError("delay must be longer than 0s")
+        if self.jitter > self.delay:
+            raise ValueError(f"jitter ({self.jitter}) must not be longer than delay ({self.delay})")
+        if self.delay + self.jitter > _LONGEST:
+            raise ValueError(f"delay and jitter together may be at most {_LONGEST}, because the proof waits that long")
+        if delays_over(self.delay, self.jitter)[0] <= DRIFT_S:
+            what = "delay less jitter" if self.jitter else "delay"
+            raise ValueError(
+                f"{what} must be longer than {Duration(DRIFT_S)}: a disk's own operations change by as much when"
+                " something else begins to write"
+            )
+        _provable(self.percent)
+        return self
+
+
+class DiskLatency(DiskTrialFault[LatencyParams]):
+    """Delays disk operations by `delay`, plus or minus `jitter`.
+
+    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that takes
+    `delay - jitter/2`, as three in four do.
+    """
+
+    kind: ClassVar[str] = "disk.latency"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    Params: ClassVar[type[Strict]] = LatencyParams
+
+    @property
+    def observed_within_s(self) -> float:
+        """A random share can hit the same observer thread several times."""
+        return (6 if self.params.percent < 1 else 4) * (self.params.delay + self.params.jitter)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(CANARY_TIMES))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        """A time in which the two proofs, which wait for the delay, do not fit: the fault would last longer."""
+        look = Duration(self.params.delay + self.params.jitter)
+        if place.begins_s is not None and place.ends_s is not None and place.ends_s - place.begins_s < 2 * look:
+            text = f"the two proofs of a delay of {look} take {Duration(2 * look)}, and the disk is slow meanwhile"
+            yield ("for",), f"{text}; write for: {Duration(2 * look)} or more, or a shorter delay"
+
+    def rule(self) -> Mapping[str, Any]:
+        return {
+            "operations": operations(self.params.op), "delay_s": float(self.params.delay),
+            "jitter_s": float(self.params.jitter), "share": float(self.params.percent),
+        }  # fmt: skip
+
+    def operations(self) -> Sequence[str]:
+        return operations(self.params.op)
+
+    @cached_property
+    def _cut_s(self) -> float:
+        return delays_over(self.params.delay, self.params.jitter)[0]
+
+    def shares(self) -> tuple[float, float]:
+        return self.params.percent * delays_over(self.params.delay, self.params.jitter)[1], float(self.params.percent)
+
+    def hit(self, timing: Timing) -> bool:
+        return timing.seconds >= self._cut_s
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        """Names the shortest provable delay, which at most `at_most` of the disk's own operations reach."""
+        own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
+        could = Duration(math.ceil((own + DRIFT_S) / self._cut_s * self.params.delay * 1.05 * 1000) / 1000)
+        return f"a delay of {self.params.delay} cannot be told from this disk's own {operation}s; use {could} or more"
+
+    def as_asked(self, tried: Tried) -> bool:
+        longest = self.params.delay + self.params.jitter
+        return bool(tried.median_hit_s <= longest * (1 + _SLACK_SHARE) + _SLACK_S + 2 * tried.before_s)
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        if not present:
+            return f"{operation} no longer takes {self.params.delay}"
+        share = f" for {self.params.percent}" if self.params.percent < 1 else ""
+        return f"{operation} takes {self.params.delay}{share}"
+
+    def measured(self, tried: Tried) -> str:
+        typical = Duration(round(tried.typical_s, 6))
+        return f"{tried.operation} takes {typical} ({tried.hits} of {tried.trials} were slow)"
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        return {
+            "asked_s": float(self.params.delay), "measured_s": tried.typical_s,
+            "slow_share": tried.hits / tried.trials,
+        }  # fmt: skip
+
+
+class ErrorParams(Strict):
+    """An error instead of the operation, for a share of them."""
+
+    op: Op = "fsync"
+    errno: str = Field(default="EIO", description="The name of the error, as in errno(3)")
+    percent: Percent = Percent("100%")
+
+    @field_validator("errno")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in errno.errorcode.values():
+            raise ValueError(f"there is no errno {value!r}; write one like EIO, ENOSPC or EROFS")
+        return value
+
+    @field_validator("percent")
+    @classmethod
+    def _some(cls, value: Percent) -> Percent:
+        return _provable(value)
+
+
+class DiskError(DiskTrialFault[ErrorParams]):
+    """Fails disk operations with `errno`.
+
+    A hit is one that does.
+    """
+
+    kind: ClassVar[str] = "disk.error"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    Params: ClassVar[type[Strict]] = ErrorParams
+
+    def rule(self) -> Mapping[str, Any]:
+        return {
+            "operations": operations(self.params.op), "errno": getattr(errno, self.params.errno),
+            "share": float(self.params.percent),
+        }  # fmt: skip
+
+    def operations(self) -> Sequence[str]:
+        return operations(self.params.op)
+
+    def shares(self) -> tuple[float, float]:
+        return float(self.params.percent), float(self.params.percent)
+
+    def hit(self, timing: Timing) -> bool:
+        return bool(timing.errno == getattr(errno, self.params.errno))
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        return (
+            f"a {operation} on this disk already fails with {self.params.errno} without the fault; find out why, or use"
+            " another errno"
+        )
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        what = f"{operation} fails with {self.params.errno}"
+        return f"{what}, {self.params.percent}" if present else f"{operation} no longer fails with {self.params.errno}"
+
+    def measured(self, tried: Tried) -> str:
+        return f"{tried.hits} of {tried.trials} {tried.operation}s failed with it"
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        return {"asked_share": float(self.params.percent), "measured_share": tried.hits / tried.trials}
+
+
+class FullParams(Strict):
+    """How much stays free."""
+
+    leave: Size = Size("0B")
+
+
+class DiskFull(BaseFault[FullParams]):
+    """Fills the host's disk until only `leave` is free. Needs `datacenter.disk.size`.
+
+    Its proof involves no chance: a write of more than `leave` fails, while it succeeds before and after the fault.
+    """
+
+    kind: ClassVar[str] = "disk.full"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskSpace})
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    Params: ClassVar[type[Strict]] = FullParams
+
+    _WRITE = 64 * 1024
+
+    def requires(self) -> Requires:
+        return replace(super().requires(), sized_disk=True)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return acts_on(self.kind, ("write",))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        """A `leave` so large that the disk, minus the least that an agent uses of it, would not be full."""
+        disk, leave = place.parts.get("disk"), self.params.leave
+        if disk is not None and disk.size is not None and leave + _USED_BYTES > disk.size:
+            most = Size(disk.size - _USED_BYTES)
+            text = f"a disk of {disk.size} with {leave} left free is not full; leave at most {most}"
+            yield ("with", "leave"), text
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a disk that is already full."""
+        host = self.hosts.host(target.host)
+        timing, free = await host.use(DiskCanary).canary_write(self._size), await host.use(DiskCanary).free_bytes()
+        if timing.errno or free < self._size:
+            name = errno.errorcode.get(timing.errno, "no error")
+            could = Size(max(0, free - 2 * self._WRITE))
+            raise FaultError(
+                f"the disk is already full: a write of {Size(self._size)} gave {name}, and {Size(free)} are free; "
+                f"use leave: {could} or less" if could else f"the disk is already full ({name})"
+            )  # fmt: skip
+        return {"free_bytes": free}
+
+    @property
+    def _size(self) -> int:
+        return int(self.params.leave) + self._WRITE
+
+    async def apply(self, undo: Undo) -> None:
+        await self._host(undo).use(DiskSpace).fill_disk(undo["fault_id"], int(self.params.leave))
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host = self._host(undo)
+        timing = await host.use(DiskCanary).canary_write(self._size)
+        free = await host.use(DiskCanary).free_bytes()
+        name = errno.errorcode.get(timing.errno, "no error")
+        return Evidence(
+            timing.errno == errno.ENOSPC if present else timing.errno == 0,
+            f"a write of {Size(self._size)} {'fails with ENOSPC' if present else 'succeeds'}",
+            f"{name}, {Size(free)} free",
+            {"free_bytes": free, "errno": name},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(DiskSpace).unfill_disk(undo["fault_id"])
+
+
+class BandwidthParams(Strict):
+    """Bytes per second of the disk, for all processes of the host together."""
+
+    rate: Bandwidth
+    op: Literal["write", "read"] = "write"
+
+    @field_validator("rate")
+    @classmethod
+    def _some(cls, value: Bandwidth) -> Bandwidth:
+        if value < _SLOWEST:
+            raise ValueError(f"a bandwidth must be at least {_SLOWEST}: less makes the proof take too long")
+        return value
+
+
+_SLOWEST = Bandwidth("50B/s")
+
+
+class DiskBandwidth(DiskTrialFault[BandwidthParams]):
+    """Limits disk reads or writes to `rate`; operations queue for it.
+
+    Each of the observer's operations is as large as `rate` moves in 20 ms. A hit is one that takes at least 95 % of
+    that time.
+    """
+
+    kind: ClassVar[str] = "disk.bandwidth"
+    observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
+    Params: ClassVar[type[Strict]] = BandwidthParams
+
+    _TRIAL_S, _MOST_BYTES = 0.02, 4 << 20
+    _QUEUE, _QUEUE_S = 4.0, 1.0  # the agent's own writes may queue in front of the canary's
+    _HIT = 0.95
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(CANARY_TIMES))
+
+    def rule(self) -> Mapping[str, Any]:
+        return {"operations": (self.params.op,), "bytes_per_s": float(self.params.rate)}
+
+    def operations(self) -> Sequence[str]:
+        return (self.params.op,)
+
+    @property
+    def size_bytes(self) -> int:
+        return min(self._MOST_BYTES, max(1, int(self.params.rate * self._TRIAL_S)))
+
+    @property
+    def _asked_s(self) -> float:
+        return self.size_bytes / self.params.rate
+
+    def shares(self) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def hit(self, timing: Timing) -> bool:
+        return bool(timing.seconds >= self._asked_s * self._HIT)
+
+    def refused(self, operation: str, timings: Sequence[Timing], at_most: int) -> str:
+        own = sorted((timing.seconds for timing in timings), reverse=True)[at_most]
+        could = Bandwidth(max(1, self.size_bytes / (own + DRIFT_S) * 0.9 // 1000) * 1000)
+        return (
+            f"a bandwidth of {self.params.rate} cannot be told from this disk's own for {operation}s; "
+            f"use {could} or less"
+        )
+
+    def as_asked(self, tried: Tried) -> bool:
+        together_s = tried.trials * self._asked_s
+        return bool(tried.longest_s <= together_s * self._QUEUE + self._QUEUE_S)
+
+    def asked(self, operation: str, *, present: bool) -> str:
+        return f"{operation}s {'at' if present else 'faster than'} {self.params.rate}"
+
+    def measured(self, tried: Tried) -> str:
+        size = tried.trials * self.size_bytes
+        return f"{size} bytes in {Duration(round(tried.longest_s, 6))}: {Bandwidth(round(self._rate(tried)))}"
+
+    def _rate(self, tried: Tried) -> float:
+        return tried.trials * self.size_bytes / max(tried.longest_s, 1e-9)
+
+    def figures(self, tried: Tried) -> dict[str, float | str]:
+        return {"asked_bytes_per_s": float(self.params.rate), "measured_bytes_per_s": self._rate(tried)}
+
+
+KINDS = (DiskLatency, DiskError, DiskFull, DiskBandwidth)

@@ -1,0 +1,304 @@
+"""Partitions, loss and blocked ports, as nftables rules in the target host's network namespace.
+
+Each fault is one table of rules, so reverting means deleting it. No rule ever names the control address, from which
+probes and observers watch. The observers are the hosts' canaries: plain sockets.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StringConstraints, field_validator
+
+from hashidrill.core.errors import FaultError, SelectorError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
+from hashidrill.core.faults.significance import counts, least_share, trials_for
+from hashidrill.core.faults.ways import Way, explanations, passing, try_all
+from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.capabilities import ECHO_PORT, NetworkCanary, PacketFilter
+from hashidrill.core.protocols.claims import (
+    ANSWERS,
+    CANARY_LINKS,
+    CANARY_TIMES,
+    EVERYWHERE,
+    HOST,
+    LISTENER,
+    ON_CONNECTIONS,
+    PACKETS,
+    connections,
+    needs,
+    spoils,
+    takes,
+)
+from hashidrill.core.protocols.packets import Block
+from hashidrill.core.units import Percent
+from hashidrill.core.util.tasks import all_at_once
+
+Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|[a-z]+:[a-z][a-z0-9-]*)$")]
+_DATAGRAMS, _ECHO_S = 300, 0.3
+_LEAST_LOSS = Percent("0.5%")
+OBSERVER = Observer(
+    "the canary's own packets and connections",
+    "the kernel's list of nftables rules, if other faults cut off everything that the canary could try",
+)
+
+
+class _TableFault(BaseFault[Any]):
+    """One table of rules per fault. Its parameter `from` names who is on the other side."""
+
+    across: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return across_troubles(place, self.params.from_)
+
+    def _between(self, place: Place) -> frozenset[tuple[str, str]]:
+        """(host, other side) of the packets that it affects."""
+        there = place.across(self.params.from_)
+        return frozenset((host, other) for host in place.hosts for other in there if other != host)
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        who = self.params.from_
+        peers = peers_of(self.hosts, target, who)
+        loads = self.hosts.load_addresses() if who in {"all", "clients"} else ()
+        if not peers:  # only loads: no host could prove it
+            raise SelectorError(
+                f"{self.kind} on {target.host}: from {who} names no other host; name one on the other side"
+            )
+        addresses = [*(peer.address for peer in peers), *loads]
+        return {"peers": [peer.name for peer in peers], "addresses": addresses, "address": target.address}
+
+    @staticmethod
+    def table(undo: Undo) -> str:
+        return table_of(undo["fault_id"])
+
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        raise AssertionError
+
+    async def apply(self, undo: Undo) -> None:
+        await self._host(undo).use(PacketFilter).set_packet_rules(self.table(undo), self.rules(undo))
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(PacketFilter).clear_packet_rules(self.table(undo))
+
+
+def _named(explained: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({why})" for name, why in sorted(explained.items()))
+
+
+class PartitionParams(Strict):
+    """Who is on the other side, and in which direction packets are lost."""
+
+    from_: Peers = Field(default="all", alias="from")
+    direction: Literal["both", "in", "out"] = "both"
+
+
+class NetworkPartition(_TableFault):
+    """Drops all packets between the target and `from`.
+
+    Its proof involves no chance: every connection that succeeded before must hang, in each direction that is cut.
+    """
+
+    kind: ClassVar[str] = "network.partition"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
+    observer: ClassVar[Observer] = OBSERVER
+    Params: ClassVar[type[Strict]] = PartitionParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            *super().uses(place),
+            spoils(PACKETS, "if no packet passes, nobody can see some of them being lost", where=self._between(place)),
+            spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
+            spoils(ANSWERS),
+        )
+
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        addresses = tuple(undo["addresses"])
+        rules = {"in": Block("input", addresses), "out": Block("output", addresses)}
+        return [rule for way, rule in rules.items() if self.params.direction in (way, "both")]
+
+    def _ways(self, undo: Undo) -> list[Way]:
+        """Each way between the target and each host on the other side: cutting one direction breaks both."""
+        there = {name: self.hosts.host(name).address for name in undo["peers"]}
+        return [
+            way
+            for name, address in there.items()
+            for way in (Way(name, undo["host"], undo["address"]), Way(undo["host"], name, address))
+        ]
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError if a connection already fails and no other fault explains it."""
+        undo = self.plan(target, fault_id="")
+        return await passing(self, undo, self._ways(undo), ECHO_PORT)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Tries a connection each way between the target and each host on the other side."""
+        tried = await try_all(self.hosts, self._ways(undo), ECHO_PORT, besides=self.table(undo))
+        numbers = [one.errno for one in tried.judged]
+        silent = sum(number == errno.ETIMEDOUT for number in numbers)
+        ok = (silent if present else numbers.count(0)) == len(numbers)
+        return Evidence(
+            ok and (bool(numbers) or (self.table(undo) in tried.tables[undo["host"]]) is present),
+            f"no connection with {', '.join(undo['peers'])}" if present else "all connections",
+            f"{numbers.count(0)} of {len(numbers)} connections succeeded, {silent} had no answer{tried.left_out()}",
+            {"connections": len(numbers), "succeeded": numbers.count(0), "explained": tried.explained},
+        )
+
+
+class LossParams(Strict):
+    """The share of packets lost, each way."""
+
+    percent: Percent = Field(gt=0)
+    from_: Peers = Field(default="all", alias="from")
+
+    @field_validator("percent")
+    @classmethod
+    def _provable(cls, value: Percent) -> Percent:
+        if value < _LEAST_LOSS:
+            raise ValueError(f"percent must be at least {_LEAST_LOSS}: less takes too many packets to prove")
+        return value
+
+
+class NetworkLoss(_TableFault):
+    """Drops packets to and from `from` with probability p, so a round trip with 1 - (1 - p)^2.
+
+    A hit is a datagram to a host on the other side whose echo does not come back.
+    """
+
+    kind: ClassVar[str] = "network.loss"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
+    observer: ClassVar[Observer] = OBSERVER
+    Params: ClassVar[type[Strict]] = LossParams
+    observed_within_s = 15.0
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            *super().uses(place),
+            needs(PACKETS, where=self._between(place)),
+            spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
+            needs(CANARY_TIMES, where=place.hosts | place.across(self.params.from_)),
+        )
+
+    @property
+    def _expected(self) -> float:
+        return float(1 - (1 - self.params.percent) ** 2)
+
+    @property
+    def _datagrams(self) -> int:
+        return max(_DATAGRAMS, trials_for(self._expected))
+
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        addresses, share = tuple(undo["addresses"]), float(self.params.percent)
+        return [Block("input", addresses, share=share), Block("output", addresses, share=share)]
+
+    async def _lost(self, undo: Undo, peers: Sequence[str]) -> dict[str, int]:
+        host, lost = self._host(undo), dict.fromkeys(peers, 0)
+
+        async def one(name: str) -> None:
+            share = await host.use(NetworkCanary).echo_loss(self.hosts.host(name).address, self._datagrams, _ECHO_S)
+            lost[name] = round(share * self._datagrams)
+
+        await all_at_once(partial(one, name) for name in peers)
+        return lost
+
+    async def _judged(self, undo: Undo) -> tuple[list[str], dict[str, str]]:
+        """The peers that only this fault cuts off, and what else is in the way to the others."""
+        ways = [Way(undo["host"], name, self.hosts.host(name).address) for name in undo["peers"]]
+        explained = await explanations(self.hosts, ways, None, besides=self.table(undo))
+        return [way.there for way in ways if way not in explained], {way.there: why for way, why in explained.items()}
+
+    @patient
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """The baseline. Raises FaultError if it could not prove the loss."""
+        undo = self.plan(target, fault_id="")
+        peers, _ = await self._judged(undo)
+        before = await self._lost(undo, peers)
+        for name, lost in before.items():
+            if counts(self._datagrams, self._expected, lost) is None:
+                could = least_share(lost / self._datagrams)
+                raise FaultError(
+                    f"{Percent(round(lost / self._datagrams, 4))} of the round trips to {name} are lost without it, so "
+                    f"{self.params.percent} cannot be proven; use {Percent(could)} or more"
+                )
+        return {"lost": before, "datagrams": self._datagrams}
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Datagrams to each host on the other side, and back."""
+        peers, others = await self._judged(undo)
+        before = undo.get("prior", {}).get("lost", {})
+        lost = await self._lost(undo, peers)
+        wrong = []
+        for name, hits in lost.items():
+            needed = counts(self._datagrams, self._expected, before.get(name, 0))
+            if needed is None or not (needed.shows(hits) if present else needed.is_free(hits)):
+                wrong.append(name)
+        told = (wrong or peers or [""])[0]
+        share = lost.get(told, 0) / self._datagrams
+        in_the_list = self.table(undo) in await self._host(undo).use(PacketFilter).packet_tables()
+        return Evidence(
+            not wrong and (bool(peers) or in_the_list is present),
+            f"{Percent(round(self._expected, 4))} of round trips lost" if present else "no loss",
+            (
+                f"{Percent(round(share, 4))} of {self._datagrams} round trips to {told} lost"
+                if peers
+                else "none was tried"
+            )
+            + (f"; left out: {_named(others)}" if others else ""),
+            {"asked_share": self._expected, "measured_share": share, "peers": len(peers), "explained": len(others)},
+        )
+
+
+class BlockParams(Strict):
+    """A TCP port of the target, closed for some hosts or for all. `drop` is silence, `reject` a refusal."""
+
+    port: int = Field(ge=1, le=65535)
+    from_: Peers = Field(default="all", alias="from")
+    action: Literal["drop", "reject"] = "drop"
+
+
+class NetworkBlock(_TableFault):
+    """Blocks a TCP port of the target: drops packets to it, or rejects them."""
+
+    kind: ClassVar[str] = "network.block"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({PacketFilter})
+    observer: ClassVar[Observer] = OBSERVER
+    Params: ClassVar[type[Strict]] = BlockParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (
+            needs(HOST),
+            takes(connections(self.params.port), where=place.connections("in"), meets=ON_CONNECTIONS),
+            needs(LISTENER, "nobody listens on the port of a stopped agent, blocked or not"),
+        )
+
+    def rules(self, undo: Undo) -> Sequence[Block]:
+        return [Block("input", tuple(undo["addresses"]), port=self.params.port, refuse=self.params.action == "reject")]
+
+    def _ways(self, undo: Undo) -> list[Way]:
+        return [Way(name, undo["host"], undo["address"]) for name in undo["peers"]]
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError if a host cannot connect even without the fault."""
+        undo = self.plan(target, fault_id="")
+        return await passing(self, undo, self._ways(undo), self.params.port)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """Tries a connection to the port from each host that is shut out."""
+        tried = await try_all(self.hosts, self._ways(undo), self.params.port, besides=self.table(undo))
+        refused = {"drop": (errno.ETIMEDOUT,), "reject": (errno.ECONNREFUSED, errno.ECONNRESET)}[self.params.action]
+        numbers = {one.way.here: one.errno for one in tried.judged}
+        blocked = sum(number in refused for number in numbers.values())
+        wanted = blocked if present else sum(number == 0 for number in numbers.values())
+        said = ", ".join(f"{name}: {errno.errorcode.get(n, 'connected')}" for name, n in sorted(numbers.items()))
+        return Evidence(
+            wanted == len(numbers) and (bool(numbers) or (self.table(undo) in tried.tables[undo["host"]]) is present),
+            f"port {self.params.port} {'shut' if present else 'open'} for {', '.join(undo['peers'])}",
+            (said or "none was tried") + tried.left_out(),
+            {"tried": len(numbers), "blocked": blocked, "explained": tried.explained},
+        )
+
+
+KINDS = (NetworkPartition, NetworkLoss, NetworkBlock)

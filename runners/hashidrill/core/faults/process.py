@@ -1,0 +1,169 @@
+"""Agents that freeze, die or restart. The observer reads /proc and asks the agent's own HTTP API."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from hashidrill.core.errors import FaultError, WaitTimeoutError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault, NoParams, P
+from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
+from hashidrill.core.protocols.capabilities import ProcessControl, Processes
+from hashidrill.core.protocols.claims import (
+    AGENT,
+    ANSWERS,
+    HOST,
+    LISTENER,
+    PAUSED,
+    PROCESS,
+    START,
+    needs,
+    spoils,
+    takes,
+)
+from hashidrill.core.util.wait import wait_until
+
+_ANSWER_S = 0.5
+_ENDS_WITHIN_S = 15.0
+
+
+class _ProcessFault(BaseFault[P]):
+    """One of these at a time on an agent: a killed process cannot be paused, for example."""
+
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ProcessControl, Processes})
+    holds_down: ClassVar[bool] = True
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST), takes(PROCESS), takes(AGENT))
+
+
+class ProcessPause(_ProcessFault[NoParams]):
+    """Freezes the agent with SIGSTOP: it keeps its ports, locks and place in Raft, and does nothing."""
+
+    kind: ClassVar[str] = "process.pause"
+    observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(PAUSED), spoils(ANSWERS))
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for an agent that is already stopped: nothing would change."""
+        process = await self.hosts.host(target.host).use(Processes).agent_process(target.agent)
+        if process is not None and process.state == "T":
+            raise FaultError(f"{target.agent} (process {process.pid}) is already stopped; find out who stopped it")
+        return {}
+
+    async def apply(self, undo: Undo) -> None:
+        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGSTOP):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host = self._host(undo)
+        process = await host.use(Processes).agent_process(undo["agent"])
+        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
+        state = "gone" if process is None else process.state
+        stopped = state == "T"
+        return Evidence(
+            stopped and not answers if present else not stopped and answers,
+            "stopped, does not answer" if present else "runs and answers",
+            f"process state {state}, {'answers' if answers else f'no answer in {_ANSWER_S:g}s'}",
+            {"state": state},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(ProcessControl).signal(undo["reference"], signal.SIGCONT)
+
+
+class KillParams(Strict):
+    """The signal that kills the agent."""
+
+    signal: Literal["KILL", "TERM", "INT"] = "KILL"
+
+
+class ProcessKill(_ProcessFault[KillParams]):
+    """Kills the agent and keeps it dead; reverting starts it again on the same data."""
+
+    kind: ClassVar[str] = "process.kill"
+    ends_its_agent: ClassVar[bool] = True
+    observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
+    Params: ClassVar[type[Strict]] = KillParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(START), spoils(ANSWERS), spoils(LISTENER))
+
+    async def apply(self, undo: Undo) -> None:
+        number = signal.Signals[f"SIG{self.params.signal}"]
+        if not await self._host(undo).use(ProcessControl).signal(undo["reference"], number):
+            raise FaultError(f"{undo['host']}: {undo['agent']} (process {undo['reference']}) was gone already")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host = self._host(undo)
+        process = await host.use(Processes).agent_process(undo["agent"])
+        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
+        runs = process is not None and process.state != "Z"
+        return Evidence(
+            not runs and not answers if present else runs and answers,
+            "no process, no answer" if present else "runs and answers",
+            f"{'process runs' if runs else 'no process'}, {'answers' if answers else 'no answer'}",
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
+
+
+class RestartParams(Strict):
+    """The signal that asks the agent to exit."""
+
+    signal: Literal["KILL", "TERM", "INT"] = "TERM"
+
+
+class ProcessRestart(_ProcessFault[RestartParams]):
+    """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s."""
+
+    kind: ClassVar[str] = "process.restart"
+    ends_its_agent: ClassVar[bool] = True
+    observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
+    once: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = RestartParams
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(START))
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        if not await host.use(ProcessControl).signal(undo["reference"], signal.Signals[f"SIG{self.params.signal}"]):
+            raise FaultError(f"{undo['host']}: {undo['agent']} was gone already")
+
+        async def ended() -> tuple[bool | None, str]:
+            process = await host.use(Processes).agent_process(undo["agent"])
+            same = process is not None and process.reference == undo["reference"]
+            return (None, f"process {undo['reference']} still runs") if same else (True, "")
+
+        what = f"{undo['agent']} on {undo['host']} to exit"
+        try:
+            await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
+        except WaitTimeoutError:  # then kill it, as a service manager does
+            await host.use(ProcessControl).signal(undo["reference"], signal.SIGKILL)
+            await wait_until(what, ended, within_s=_ENDS_WITHIN_S, gap_s=0.02)
+        await host.use(ProcessControl).start_agent(undo["agent"])
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """In force: a different process. Gone: a process that answers."""
+        host = self._host(undo)
+        process = await host.use(Processes).agent_process(undo["agent"])
+        other = process is not None and process.reference != undo["reference"]
+        answers = await host.use(Processes).agent_answers(undo["agent"], _ANSWER_S)
+        return Evidence(
+            other if present else process is not None and answers,
+            "a new process" if present else "runs and answers",
+            f"process {undo['reference']} before, {process.reference if process else 'none'} now, "
+            f"{'answers' if answers else 'no answer'}",
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
+
+
+KINDS = (ProcessPause, ProcessKill, ProcessRestart)

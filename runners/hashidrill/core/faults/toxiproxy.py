@@ -1,0 +1,89 @@
+"""Client of one host's toxiproxy-server: its HTTP API on the host's own address.
+
+A proxy is created disabled, gets its toxics, and is enabled then: nobody passes through it without them. Every call
+has a time limit, because toxiproxy can hang while it removes things (Shopify/toxiproxy#558); who calls decides what
+to do then.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from hashidrill.core.protocols.abc import Toxic
+
+AGENT = "toxiproxy"
+VERSION = "2.12.0"
+API_PORT = 8474
+ENVIRONMENT = {"LOG_LEVEL": "warn"}
+"""It would log several lines a connection otherwise."""
+_WITHIN_S = 3.0
+_NOT_FOUND = 404
+
+
+def command(binary: Path, host: str, address: str) -> list[str]:
+    """The command line. What happens by chance (jitter) is seeded, by the host's name."""
+    return [str(binary), "-host", address, "-port", str(API_PORT), "-seed", str(zlib.crc32(host.encode()))]
+
+
+async def answers(address: str) -> bool:
+    """Whether the API answers."""
+    try:
+        async with _client(address) as client:
+            return (await client.get("/version")).is_success
+    except httpx.HTTPError:
+        return False
+
+
+async def create(address: str, name: str, listen: str, upstream: str, toxics_: Sequence[Toxic]) -> None:
+    """From `listen` to `upstream`, ADDRESS:PORT each; one with that name is replaced. Raises httpx.HTTPError."""
+    async with _client(address) as client:
+        await _delete(client, name)
+        body = {"name": name, "listen": listen, "upstream": upstream, "enabled": False}
+        (await client.post("/proxies", json=body)).raise_for_status()
+        for number, toxic in enumerate(toxics_):
+            wanted = {
+                "name": f"{number}-{toxic.type}-{toxic.stream}", "type": toxic.type, "stream": toxic.stream,
+                "toxicity": toxic.toxicity, "attributes": dict(toxic.attributes),
+            }  # fmt: skip
+            (await client.post(f"/proxies/{name}/toxics", json=wanted)).raise_for_status()
+        (await client.post(f"/proxies/{name}", json={"enabled": True})).raise_for_status()
+
+
+async def delete(address: str, name: str) -> None:
+    """Nothing when there is none. Raises httpx.HTTPError."""
+    async with _client(address) as client:
+        await _delete(client, name)
+
+
+async def toxics(address: str, name: str) -> Sequence[Toxic] | None:
+    """What that proxy holds; None when it is not there or disabled. Raises httpx.HTTPError."""
+    async with _client(address) as client:
+        answer = await client.get(f"/proxies/{name}")
+        if answer.status_code == _NOT_FOUND:
+            return None
+        body: dict[str, Any] = answer.raise_for_status().json()
+    if not body["enabled"]:
+        return None
+    return [Toxic(one["type"], one["attributes"], one["stream"], one["toxicity"]) for one in body["toxics"]]
+
+
+def said(error: httpx.HTTPError) -> str:
+    """What toxiproxy answered, or why it did not."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"{error.response.status_code} {error.response.text.strip()}"
+    return str(error) or type(error).__name__
+
+
+async def _delete(client: httpx.AsyncClient, name: str) -> None:
+    answer = await client.delete(f"/proxies/{name}")
+    if answer.status_code != _NOT_FOUND:
+        answer.raise_for_status()
+
+
+def _client(address: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://{address}:{API_PORT}", timeout=_WITHIN_S, trust_env=False)

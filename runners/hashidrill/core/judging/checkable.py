@@ -1,0 +1,168 @@
+"""How many acknowledged writes a durability check can verify, in total and where a fault could lose them.
+
+A write is checkable if its value was found where it must be, or was looked for there and is gone. A write that a later
+one replaced is not checkable: a store that had lost it would look the same. A check that saw none of the writes
+acknowledged while the fault was in force says nothing about the fault, however many others it saw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.measure import NO_FAULT, SECOND
+from hashidrill.core.recording.reader import FaultWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.core.recording.marks import MarkWindow
+    from hashidrill.core.recording.reader import Bools, Operations, Recording
+
+BEFORE_S = 5.0
+"""Writes acknowledged this long before a fault are at risk too: they may not be on disk yet, or not on a majority's.
+
+Twice the longest time that a leader without followers keeps leading: its lease is 500 ms times `raft_multiplier`, by
+default 5.
+"""
+ENOUGH = 500
+"""Checkable writes that are enough, however many there were: a loss of 1 % of them shows with 99.3 %."""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """The acknowledged writes that one step of the method could take away: `of` in all, `checkable` among them.
+
+    `inside`: acknowledged while it was in force. `before`: in the `BEFORE_S` before that.
+    """
+
+    step: str
+    inside: tuple[int, int]
+    before: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Counts of acknowledged writes, as (checkable, of)."""
+
+    whole: tuple[int, int]
+    in_force: tuple[int, int]
+    steps: Sequence[Exposed]
+    excused: int = 0
+    """Acknowledged and rightly gone: neither checkable nor missing."""
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {
+            "checkable": self.whole[0], "acknowledged_in_force": self.in_force[1],
+            "checkable_in_force": self.in_force[0],
+            "exposed": [
+                f"{each.step}: {each.inside[0]} of {each.inside[1]} inside, {each.before[0]} of {each.before[1]} before"
+                for each in self.steps
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        names = self.steps[0].step if len(self.steps) == 1 else "a fault"
+        text = f"{self.whole[0]} of {self.whole[1]} acknowledged writes checkable, "
+        quiet = [each for each in self.steps if not each.inside[1]]
+        if self.in_force[1]:
+            text += f"{self.in_force[0]} of them acknowledged while {names} was in force (of {self.in_force[1]})"
+        else:
+            text += f"none was acknowledged while {names} was in force"
+        # nothing was acknowledged inside, so only the writes just before it were at risk
+        return text + "".join(f"; {self._before(each)}" for each in quiet)
+
+    def _before(self, each: Exposed) -> str:
+        """For a step in which nothing was acknowledged, or nothing that was not rolled back."""
+        seen, of = each.before
+        kept = " that was not rolled back" if self.excused else ""
+        where = "" if len(self.steps) == 1 else f"none inside {each.step}{kept}, "
+        return f"{where}{seen} of the {of} acknowledged in the {BEFORE_S:g}s before it checkable"
+
+    def hold(self, load: str) -> None:
+        """Raises HypothesisInvalidError when a fault could have lost writes that nobody could check."""
+        for each in self.steps:
+            for (seen, of), when in (
+                (each.inside, f"while {each.step} was in force"),
+                (each.before, f"in the {BEFORE_S:g}s before {each.step}"),
+            ):
+                needed = min(math.ceil(of / 2), ENOUGH)
+                if seen < needed:
+                    raise HypothesisInvalidError(
+                        f"{of} writes of {load} were acknowledged {when}, but only {seen} of them can be checked"
+                        f" (needed: {needed}): the others were overwritten, so whether they were lost is unknown. Give"
+                        " more writes a key of their own (the load's `once`)"
+                    )
+        if not any(each.inside[1] or each.before[1] for each in self.steps) and not self.excused:
+            raise HypothesisInvalidError(
+                f"no write of {load} was acknowledged while a fault was in force, nor in the {BEFORE_S:g}s before one,"
+                " so the fault had nothing to lose"
+            )
+
+
+def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
+    """When any fault was in force, in ns; a `noop` only where there is no other, and a mark never.
+
+    Empty when none was applied.
+    """
+    try:
+        return [measure.in_force(recording, window) for windows in _steps(recording) for window in windows]
+    except HypothesisInvalidError:
+        return []
+
+
+def coverage(
+    recording: Recording, ops: Operations, checkable: Bools, excused: Bools | None = None, fault: str | None = None
+) -> Coverage:
+    """Count. `checkable` and `excused` are masks over the operations; only acknowledged ones count.
+
+    Every step whose fault was applied counts, proven or not; a `noop` only where nothing else was, and a mark only
+    where `fault` names it. With `fault`, only that step or kind of fault does. Raises HypothesisInvalidError when no
+    fault was applied at all.
+    """
+    away = np.zeros(len(ops), np.bool_) if excused is None else excused
+    counted = ops.ok & ~away
+    steps = _steps(recording) if fault is None else [measure.windows(recording, fault)]
+    inside_any = np.zeros(len(ops), np.bool_)
+    exposed = []
+    for windows in steps:
+        inside = np.zeros(len(ops), np.bool_)
+        for window in windows:
+            start_ns, end_ns = measure.in_force(recording, window)
+            inside |= (ops.end_ns >= start_ns) & (ops.end_ns < end_ns)
+        first_ns = min(measure.in_force(recording, window)[0] for window in windows)
+        before = (ops.end_ns >= first_ns - BEFORE_S * SECOND) & (ops.end_ns < first_ns)
+        inside_any |= inside
+        exposed.append(
+            Exposed(_name(recording, windows), _count(counted & inside, checkable), _count(counted & before, checkable))
+        )
+    return Coverage(
+        _count(ops.ok, checkable), _count(counted & inside_any, checkable), exposed, int((ops.ok & away).sum())
+    )
+
+
+def _count(mask: Bools, checkable: Bools) -> tuple[int, int]:
+    return int((mask & checkable).sum()), int(mask.sum())
+
+
+def _steps(recording: Recording) -> list[Sequence[FaultWindow | MarkWindow]]:
+    """The windows of each step whose fault was applied."""
+    applied = [window for window in recording.faults if window.applied_ns is not None]
+    if not applied:
+        named = f"; to judge a mark, name it: `fault: {recording.marks[0].mark}`" if recording.marks else ""
+        raise HypothesisInvalidError(f"no fault was applied in this run, so none can have lost a write{named}")
+    real = [window for window in applied if window.kind != NO_FAULT] or applied
+    numbers = dict.fromkeys(window.step for window in real)
+    return [[window for window in real if window.step == number] for number in numbers]
+
+
+def _name(recording: Recording, windows: Sequence[FaultWindow | MarkWindow]) -> str:
+    first = measure.named(recording, windows[0])
+    hosts = len({window.host if isinstance(window, FaultWindow) else "" for window in windows})
+    return first if hosts == 1 else f"{first} and {hosts - 1} more"

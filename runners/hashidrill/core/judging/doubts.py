@@ -1,0 +1,449 @@
+"""Seconds of a run that were not measured validly: everything judged from them is INVALID, the rest of the run stands.
+
+Causes: a generator that fell behind, a load that offered nothing, a silent probe, a fault whose effect vanished before
+its revert, a machine that other work kept busy.
+
+What the experiment promises to do is a condition of its validity: a load that offers nothing, although the experiment
+asks for it, puts in doubt whatever was measured meanwhile, whether or not it was read (`Doubt.promise`). An operation
+that fails is an offer; so is one that waits for the datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.machine import SUSTAINED_S, machine_use, runs_of
+from hashidrill.core.judging.measure import SECOND
+from hashidrill.core.loads.schedule import OVERLOADED
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.protocols.service import SILENT_S, Sampled
+from hashidrill.core.recording.silence import NOT_ITS_OWN, silences
+from hashidrill.core.units import Duration, Rate
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment, LoadSpec
+    from hashidrill.core.judging.traced import Read
+    from hashidrill.core.recording.reader import Bools, Floats, Int64s, Operations, Recording
+
+LATE_S = 0.05
+LATE_SHARE_MAX = 0.10
+_LATE_HALF = 0.5
+LAG_P99_MAX_S = 0.25
+SATURATED_CORES = 0.9
+SHED = "operations that could not be started"
+"""What such doubts are about: too many were waiting for the product already, or the generator was too slow."""
+_FEWEST_DUE = 5
+_MOST = 0.5
+_FOREVER_NS = 2**62
+_GENERATOR = frozenset({"generator.cpu", "generator.lag"})
+_OF_HOSTS = (
+    Sampled(frozenset({"disk.fsync"}), "disk.fsync", 15.0),
+    Sampled(frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}), "process.rss"),
+)
+"""The probes of any host. That of the disk waits for an answer for up to 10 s."""
+
+
+def probed() -> list[Sampled]:
+    """The probes of hosts and of all services.
+
+    A probe of a sick target writes failed samples; only a probe that does not sample at all is silent.
+    """
+    return [*_OF_HOSTS, *(each for service in registry.services().values() for each in service.probed)]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What was not measured validly: loads and signals by name (None: anything), on one host or all, and when.
+
+    A load's name includes its own signals. `late_only`: results are right, but times may be the generator's own.
+    `broken_only`: it may explain why something broke; what held in spite of it, held. `held_only`: the other way round.
+    `promise`: what `of` names was asked for and did not happen, so that everything measured then is in doubt.
+    `unless_read`: but for what is judged from `of` itself, which shows it; and for all if any expectation reads it.
+    """
+
+    reason: str
+    start_ns: int
+    end_ns: int
+    of: frozenset[str] | None = None
+    host: str | None = None
+    late_only: bool = False
+    broken_only: bool = False
+    held_only: bool = False
+    promise: bool = False
+    unless_read: bool = False
+    about: str = ""
+    """Doubts about one thing are told together, however often it happened; those that say nothing, by their reason."""
+    among: str = ""
+    """What this is one of, in the plural: a busy machine silences many probes, and that is one line, not many."""
+
+    def touches(self, read: Read) -> bool:
+        """Is any of what was read in doubt?"""
+        if self.promise:
+            if self.unless_read and read.of is not None and self.names(read.of):
+                return False
+        elif read.of is not None and not self.names(read.of):
+            return False
+        if self.host is not None and read.host is not None and self.host != read.host:
+            return False
+        return read.overlaps(self.start_ns, self.end_ns)
+
+    def settled_by(self, reads_of_all: Iterable[Sequence[Read]]) -> bool:
+        """Does an expectation read what it is about, and so judges it?"""
+        reads = (read for reads in reads_of_all for read in reads)
+        return self.unless_read and any(
+            read.of is not None and self.names(read.of) and read.overlaps(self.start_ns, self.end_ns) for read in reads
+        )
+
+    def names(self, name: str) -> bool:
+        """Is it about that load or signal?"""
+        return self.of is None or name in self.of or any(name.startswith(f"{load}.") for load in self.of)
+
+    def span(self, recording: Recording) -> str:
+        """For a person: `from 12.0s to 22.0s into the method`."""
+        begin_ns, _ = measure.method(recording)
+        from_s = (self.start_ns - begin_ns) / SECOND
+        if self.end_ns >= measure.loads_end_ns(recording):
+            return f"from {from_s:.1f}s into the method to the end"
+        return f"from {from_s:.1f}s to {(self.end_ns - begin_ns) / SECOND:.1f}s into the method"
+
+
+def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:
+    """All doubts, in order of time. The run must have reached its method."""
+    found = [
+        *generator_doubts(recording, experiment),
+        *_broken_promises(recording, experiment),
+        *_silent_probes(recording),
+        *_faded_faults(recording),
+        *_starved_machine(recording),
+    ]
+    return sorted(found, key=lambda doubt: (doubt.start_ns, doubt.reason))
+
+
+def generator_doubts(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where the generator, not the datacenter, was the bottleneck."""
+    yield from _saturated(recording, experiment)
+    runs = [name for name, client in experiment.clients.items() if not client.service]
+    for load in (*experiment.load, *runs):
+        if load in recording.loads:
+            ops = recording.operations(load)
+            if ops.ok.any():
+                yield from _behind(load, ops)
+
+
+def _of_generator(experiment: Experiment) -> frozenset[str]:
+    return frozenset(experiment.measured) | _GENERATOR
+
+
+def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where the generator used up its core for a while, so that latencies include its own queue.
+
+    It is one process with one thread. Three samples in a row (a second each) are more than a burst. Over 90 % of a
+    core, an operation waits ten times its own service time, by the usual rule for a single queue. A sample covers the
+    second before it; by the next low sample the queue is empty.
+    """
+    if "generator.cpu" not in recording.signals:
+        return
+    series = recording.series("generator.cpu")
+    for first, last in runs_of(series.value > SATURATED_CORES):
+        if last - first + 1 < SUSTAINED_S:
+            continue
+        yield Doubt(
+            f"the generator used up its core: over {SATURATED_CORES:g} for {last - first + 1} s in a row, at most"
+            f" {float(series.value[first : last + 1].max()):.2f}; lower the rates of the loads",
+            int(series.t_ns[first - 1]) if first else int(series.t_ns[0]) - 2 * SECOND,
+            int(series.t_ns[last + 1]) if last + 1 < len(series) else _FOREVER_NS,
+            _of_generator(experiment),
+            late_only=True,
+        )
+
+
+def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
+    """Where the generator, not the datacenter, was slow.
+
+    Two things must both be true, of a second or of the whole run. Too many operations started over 50 ms late, several
+    times the sleep granularity of a busy two-core machine. And the p99 of the lag is over 250 ms, which nearly uses up
+    the tightest published SLO for KV latency (300 ms; Roblox, 2021). Too many means 10 % of the whole run, or over half
+    for three seconds in a row: the median over some seconds is then the generator's own.
+    """
+    refused = _refused(ops)
+    if refused.any():
+        for start_ns, end_ns in _merged(ops.intended_ns[refused]):
+            yield Doubt(
+                f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: {OVERLOADED}; it"
+                f" offered {measure.share(1 - float(refused.mean()))} of what the experiment asks for; lower its rate",
+                start_ns, end_ns, frozenset({load}), about=SHED,
+            )  # fmt: skip
+    start_ns, bins = _seconds(ops)
+    shares, p99s = np.array([_lateness(each) for each in bins]).T
+    bad = np.zeros(len(bins), np.bool_)
+    for first, last in runs_of((shares > _LATE_HALF) & (p99s > LAG_P99_MAX_S)):
+        bad[first : last + 1] = last - first + 1 >= SUSTAINED_S
+    share, p99 = _lateness(ops.lag_s)
+    if share > LATE_SHARE_MAX and p99 > LAG_P99_MAX_S:
+        bad |= shares > LATE_SHARE_MAX
+    for first, last in runs_of(bad):
+        from_ns, to_ns = start_ns + first * SECOND, start_ns + (last + 1) * SECOND
+        late, worst = _lateness(ops.between(from_ns, to_ns).lag_s)
+        yield Doubt(
+            f"load {load}: the generator fell behind its own schedule: {late:.0%} of the operations started over"
+            f" {LATE_S * 1e3:.0f}ms late, p99 {worst * 1e3:.0f}ms; lower the load's rate, or use a machine with more"
+            " cores",
+            from_ns, to_ns, frozenset({load}), late_only=True,
+        )  # fmt: skip
+
+
+def _seconds(ops: Operations) -> tuple[int, list[Floats]]:
+    """When the first operation was due, and the lags of each second from then on; empty for a second without any."""
+    start_ns = int(ops.intended_ns[0])
+    count = int((ops.intended_ns[-1] - start_ns) // SECOND) + 1
+    edges = np.searchsorted(ops.intended_ns, start_ns + np.arange(1, count) * SECOND)
+    return start_ns, np.split(ops.lag_s, edges)
+
+
+def _lateness(lag_s: Floats) -> tuple[float, float]:
+    """The share of operations that started late, and the p99 of their lag in seconds."""
+    if not len(lag_s):
+        return 0.0, 0.0
+    return float((lag_s > LATE_S).mean()), float(np.percentile(lag_s, 99))
+
+
+def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
+    """Where a load offered nothing, although the experiment asks for it; where the generator itself was silent.
+
+    Loads whose operations depend on events (watches, streams, views) are covered by the generator's own signs of life.
+    """
+    begin_ns, end_ns = _measured_span(recording)
+    for name, spec in experiment.traffic.items():
+        of = frozenset({name, f"{name}{ATTEMPTS}"})
+        if isinstance(spec, ClientSpec) and spec.service:
+            yield from _silent_service(recording, name, of, spec)
+        if name not in recording.loads:
+            continue
+        ops = recording.operations(name)
+        yield from _unserved(recording, name, of, ops)
+        if (rate := _rate_per_s(spec)) is None:
+            continue
+        for start_ns, stop_ns, refused in _without_offer(recording, name, ops, (begin_ns, end_ns), rate):
+            but = f" (it refused all {refused} itself)" if refused else ""
+            yield Doubt(
+                f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s{but}, although"
+                f" the experiment asks for at least {Rate(rate)}",
+                start_ns, _spoilt_until(recording, name, start_ns, stop_ns), of, promise=True,
+            )  # fmt: skip
+    if "generator.cpu" in recording.signals:
+        for start_ns, stop_ns in _gaps(recording.series("generator.cpu").t_ns, begin_ns, end_ns):
+            if stop_ns - start_ns > SILENT_S * SECOND:
+                yield Doubt(
+                    f"the generator gave no sign of life for {(stop_ns - start_ns) / SECOND:.1f}s",
+                    start_ns, stop_ns, _of_generator(experiment),
+                )  # fmt: skip
+
+
+def _without_offer(
+    recording: Recording, name: str, ops: Operations, span: tuple[int, int], rate: float
+) -> Iterator[tuple[int, int, int]]:
+    """Gaps in which the load started nothing although it was due, and how many operations it refused in each.
+
+    An operation that the generator refused was not started. But where others waited for the datacenter meanwhile, as
+    many as the load may have, these are the offer, and it is the datacenter that took no more.
+    """
+    refused = _refused(ops)
+    started, refusals = ops.picked(~refused), ops.picked(refused)
+    for start_ns, stop_ns in _gaps(started.intended_ns, *span):
+        offered_s, full_s = _offered_s(recording, name, start_ns, stop_ns)
+        if offered_s <= SILENT_S or full_s <= _FEWEST_DUE / rate:
+            continue
+        inside = len(refusals.between(start_ns, stop_ns))
+        if not inside or offered_s - _under_way_s(started, start_ns, stop_ns) > SILENT_S:
+            yield start_ns, stop_ns, inside
+
+
+def _under_way_s(ops: Operations, start_ns: int, end_ns: int) -> float:
+    """How many seconds of that time at least one of the operations was under way."""
+    inside = (ops.start_ns < end_ns) & (ops.end_ns > start_ns)
+    begins, ends = np.clip(ops.start_ns[inside], start_ns, end_ns), np.clip(ops.end_ns[inside], start_ns, end_ns)
+    order = np.argsort(begins)
+    until = np.maximum.accumulate(ends[order]) if len(order) else ends
+    covered = until - np.maximum(begins[order], np.concatenate([[start_ns], until[:-1]])) if len(order) else until
+    return float(np.clip(covered, 0, None).sum()) / SECOND
+
+
+def _refused(ops: Operations) -> Bools:
+    return np.array([reason == Reason.OVERLOADED for reason in ops.reasons], np.bool_)
+
+
+def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) -> int:
+    """To the end of the run where the load was missing in most of the method: what follows recovers from less."""
+    begin_ns, end_ns = measure.method(recording)
+    asked_s, _ = _offered_s(recording, name, begin_ns, end_ns)
+    inside = max(start_ns, begin_ns), min(stop_ns, end_ns)
+    missing_s = _offered_s(recording, name, *inside)[0] if inside[0] < inside[1] else 0.0
+    return _FOREVER_NS if missing_s > asked_s * _MOST else stop_ns
+
+
+def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operations) -> Iterator[Doubt]:
+    """Where no operation of a load succeeded any more, and no fault explains that: none was in force any more.
+
+    What fails while a fault is in force is what the fault did. An expectation on the load itself judges the rest.
+    """
+    if not (ok := ops.end_ns[ops.ok]).size:
+        return  # then the whole run is INVALID
+    end_ns = measure.loads_end_ns(recording)
+    since_ns = max(int(ok.max()), measure.method(recording)[0])
+    free = list(_without_fault(recording, since_ns, end_ns))
+    due = measure.settled(recording, ops.within(free))
+    if len(due) >= _FEWEST_DUE and sum(stop_ns - start_ns for start_ns, stop_ns in free) > SILENT_S * SECOND:
+        error = next((each for each in reversed(due.errors) if each), "no error was recorded")
+        yield Doubt(
+            f"load {name} had no successful operation in the last {(end_ns - since_ns) / SECOND:.1f}s, also while no"
+            f" fault was in force ({len(due)} operations), and no expectation reads it; the last error: {error}",
+            since_ns, _FOREVER_NS, of, held_only=True, promise=True, unless_read=True,
+        )  # fmt: skip
+
+
+def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: ClientSpec) -> Iterator[Doubt]:
+    """Where one that reports no operations of its own sent nothing: its attempts are all that is known of it."""
+    if f"{name}{ATTEMPTS}" not in recording.loads or "steady" not in recording.phases:
+        return
+    if name in recording.loads and any(reason not in NOT_ITS_OWN for reason in recording.operations(name).reasons):
+        return  # what it did not report counts as not acknowledged
+    for start_ns, stop_ns in silences(recording.operations(f"{name}{ATTEMPTS}"), recording.phases, spec.reports_every):
+        yield Doubt(
+            f"client {name} sent nothing for {(stop_ns - start_ns) / SECOND:.1f}s, and reports no operations: whether"
+            " it hung is unknown",
+            start_ns, stop_ns, of, promise=True,
+        )  # fmt: skip
+
+
+def _without_fault(recording: Recording, start_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
+    """The time between these moments in which no fault was being applied or in force."""
+    windows = [each for each in recording.faults if each.kind != measure.NO_FAULT]
+    for begin_ns, stop_ns in sorted((each.intent_ns, measure.in_force(recording, each)[1]) for each in windows):
+        if start_ns < min(begin_ns, end_ns):
+            yield start_ns, min(begin_ns, end_ns)
+        start_ns = max(start_ns, stop_ns)
+    if start_ns < end_ns:
+        yield start_ns, end_ns
+
+
+def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
+    """The lowest rate of operations at a level of 100 %; None if the load states none.
+
+    A recording is judged without the classes of its loads, so parameters are read as text.
+    """
+    try:
+        if isinstance(spec, ClientSpec):
+            return spec.rate
+        if (period := _period(spec.kind)) is not None:
+            name, default = period
+            return 1 / Duration.parse(str(spec.params.get(name, default)))
+        return Rate.parse(str(spec.params.get("rate"))) or None
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _period(kind: str) -> tuple[str, str] | None:
+    """Of a load without a rate whose operations are due again and again: what says how often, and its default."""
+    return next((s.periods[kind] for s in registry.services().values() if kind in s.periods), None)
+
+
+def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> tuple[float, float]:
+    """How many seconds of that time the load's level was over 0 %; and how many at 100 % ask for as much.
+
+    A second at 10 % asks for a tenth of the operations; one over 100 % counts as one.
+    """
+    if f"{load}.level" not in recording.signals:
+        return (end_ns - start_ns) / SECOND, (end_ns - start_ns) / SECOND
+    level = recording.series(f"{load}.level").known_between(start_ns, end_ns)
+    edges = np.clip([*level.t_ns, end_ns], start_ns, end_ns)
+    lasted_s = np.diff(edges) / SECOND
+    return float(lasted_s[level.value > 0].sum()), float((lasted_s * np.clip(level.value, 0, 1)).sum())
+
+
+def _silent_probes(recording: Recording) -> Iterator[Doubt]:
+    begin_ns, end_ns = _measured_span(recording)
+    for probe in probed():
+        if probe.regular:
+            every = recording.series(probe.regular).host if probe.regular in recording.signals else ()
+            for host in sorted(set(every)):
+                t_ns = recording.series(probe.regular, host).t_ns
+                yield from _silence(probe.signals, t_ns, host, (begin_ns, end_ns), probe.silent_s)
+            continue
+        times = [recording.series(signal).t_ns for signal in sorted(probe.signals) if signal in recording.signals]
+        if times:
+            yield from _silence(probe.signals, np.sort(np.concatenate(times)), None, (begin_ns, end_ns), probe.silent_s)
+
+
+def _silence(
+    signals: frozenset[str], t_ns: Int64s, host: str | None, span: tuple[int, int], silent_s: float
+) -> Iterator[Doubt]:
+    for start_ns, stop_ns in _gaps(t_ns, *span):
+        if stop_ns - start_ns > silent_s * SECOND:
+            yield Doubt(
+                f"the probe of {', '.join(sorted(signals))}{f' of {host}' if host else ''} was silent for"
+                f" {(stop_ns - start_ns) / SECOND:.1f}s",
+                start_ns, stop_ns, signals, host, among="probes",
+            )  # fmt: skip
+
+
+def _faded_faults(recording: Recording) -> Iterator[Doubt]:
+    """After the last good proof nobody knows what was in force, nor what the datacenter recovers from."""
+    for window in recording.faults:
+        if window.faded_ns is not None and window.proven_ns is not None:
+            yield Doubt(
+                f"fault {measure.named(recording, window)} was no longer in force just before its revert: "
+                f"{readable(window.faded_proof)}; when its effect ended is unknown",
+                window.proven_ns, _FOREVER_NS,
+            )  # fmt: skip
+
+
+def _starved_machine(recording: Recording) -> Iterator[Doubt]:
+    """Where other work took CPU time that the datacenter needed: an SLO that broke then says nothing about it."""
+    use = machine_use(recording)
+    if use is None:
+        return
+    for first, last in runs_of(use.starved):
+        most = float(use.others[first : last + 1].max())
+        yield Doubt(
+            f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of"
+            f" {use.cpus:g} CPUs and left almost none idle for {last - first + 1} s in a row",
+            int(use.t_ns[first - 1]) if first else int(use.t_ns[0]) - SECOND,
+            int(use.t_ns[last]), late_only=True, broken_only=True, about="other work",
+        )  # fmt: skip
+
+
+def readable(detail: object) -> str:
+    """Evidence as text, whether it was recorded as text or as `{asked, measured}`."""
+    if isinstance(detail, Mapping) and "measured" in detail:
+        return f"asked for {detail.get('asked')}, measured {detail['measured']}"
+    if isinstance(detail, Mapping):
+        return ", ".join(f"{key}: {value}" for key, value in detail.items())
+    if isinstance(detail, (list, tuple)):
+        return "; ".join(map(readable, detail))
+    return str(detail)
+
+
+def _measured_span(recording: Recording) -> tuple[int, int]:
+    """From the steady state to the end of the loads."""
+    begin_ns = recording.phases.get("steady", measure.method(recording))[0]
+    return begin_ns, measure.loads_end_ns(recording)
+
+
+def _gaps(t_ns: Int64s, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
+    """The gaps between successive moments, including those at both ends of the span."""
+    inside = t_ns[(t_ns > begin_ns) & (t_ns < end_ns)]
+    return pairwise([begin_ns, *inside.tolist(), end_ns])
+
+
+def _merged(t_ns: Int64s) -> Iterator[tuple[int, int]]:
+    """Spans around moments that are less than a second apart."""
+    for group in np.split(t_ns, np.flatnonzero(np.diff(t_ns) > SECOND) + 1):
+        yield int(group[0]), int(group[-1]) + 1

@@ -1,0 +1,336 @@
+"""Judges a recording: whether the run is valid, and whether each expectation held.
+
+A pure function of the recording: no clock, no network. The same recording gives the same verdict today and in a year.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HashidrillError, RecordingError
+from hashidrill.core.judging.doubts import Doubt, readable
+from hashidrill.core.judging.effects import without_effect
+from hashidrill.core.judging.looks import blind, unseen
+from hashidrill.core.judging.measure import SECOND
+from hashidrill.core.judging.traced import Read, TracedRecording
+from hashidrill.core.judging.validity import Validity
+from hashidrill.core.judging.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
+from hashidrill.core.recording.provenance import Lookup
+from hashidrill.core.recording.seal import damage
+from hashidrill.core.util.files import VERDICT_NAME, write_whole
+from hashidrill.core.util.foreign import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from hashidrill.core.experiment.known_issue import KnownIssue
+    from hashidrill.core.experiment.model import Expectation, Experiment
+    from hashidrill.core.hypothesis import Held
+    from hashidrill.core.recording.reader import Recording
+
+GUARDRAIL = "guardrail"
+"""The `hypothesis` of a judgement about a guardrail that tripped, or was blind."""
+
+
+def judge(
+    recording: Recording,
+    experiment: Experiment | None = None,
+    *,
+    near_to: Path | None = None,
+    recorded_hypotheses: bool | Path = False,
+) -> RunVerdict:
+    """The verdict of a run, by the expectations it was recorded with, or by those of another `experiment`.
+
+    The run is INVALID, whatever its expectations say, when it did not end as planned, the steady state never held, a
+    fault was not proven in force (or there was none), one could not be reverted, or a load had no successful
+    operation. Expectations of such a run are INVALID, but for those that mean the same in any run
+    (`needs_valid_run=False`). A recording that is damaged (hashidrill.core.recording.seal) is INVALID in all of its
+    parts.
+
+    Seconds that were not measured validly (hashidrill.core.judging.doubts) make INVALID whatever is judged from
+    them; the rest stands. A hypothesis is judged from what it read. A guardrail that tripped is a BROKEN judgement
+    of its own: the datacenter exceeded the limit set for it.
+
+    The hypotheses are those that ship. `near_to` is the experiment's own file, of a run of the user's own: a user's
+    `hypotheses/` folder is searched near it, never in the recording, which is data. `recorded_hypotheses` is the folder
+    in which those of the run are found by their SHA-256; True runs the Python stored in the recording: use it only if
+    you trust its author. The verdict's notes name the hypotheses that differ from those of the run
+    (hashidrill.core.recording.provenance), and an expectation without its hypothesis says what it needs.
+
+    Raises RecordingError for a recording of a newer hashidrill.
+    """
+    recording.check_format()
+    try:
+        experiment = experiment or recording.experiment
+    except (HashidrillError, OSError) as error:
+        return RunVerdict([f"the experiment of this recording cannot be read: {error}", *damage(recording)], [])
+    lookup = Lookup(recording, near_to, recorded=recorded_hypotheses)
+    try:
+        validity = Validity.of(recording, experiment)
+        if damaged := validity.damaged:
+            return RunVerdict(list(damaged), [_unjudged(expectation, damaged[0]) for expectation in experiment.expect])
+        with hypothesis.looking_up(lookup):
+            judged = _judged(recording, experiment, validity)
+        return dataclasses.replace(judged, notes=[*judged.notes, *lookup.notes()])
+    except RecordingError as error:  # one without a seal, of which only what is asked for is read
+        return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
+
+
+def _unjudged(expectation: Expectation, why: str) -> Judgement:
+    """A damaged recording proves nothing, not even for expectations that are judged in INVALID runs."""
+    text = f"{NOT_JUDGED}{why}"
+    issue = None if expectation.known_issue is None else expectation.known_issue.issue
+    return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
+
+
+def _judged(recording: Recording, experiment: Experiment, validity: Validity) -> RunVerdict:
+    invalid, doubtful = list(validity.invalid), validity.doubts
+    case = _Case(recording, invalid)
+    found = [(expectation, case.find(expectation)) for expectation in experiment.expect]
+    doubtful = [doubt for doubt in doubtful if not doubt.settled_by(each.reads for _, each in found)]
+    judged = [case.judge(*each, doubtful) for each in found]
+    if not judged:
+        invalid.append("there is nothing to check: the experiment has no `expect`")
+    judgements = [judgement for judgement, _ in judged]
+    return RunVerdict(
+        invalid,
+        [*judgements, *_guardrails(recording, experiment, doubtful)],
+        list(_notes(doubtful, recording, judged)),
+        notes=list(without_effect(recording)) if "method" in recording.phases else [],
+    )
+
+
+class _NoParameters(BaseModel):
+    """Of a question: all that it asks is in the function."""
+
+
+def judge_question(recording: Recording, question: Callable[[Recording], Held], name: str) -> tuple[Finding, str]:
+    """What a command asks of a recording by itself, judged as if the experiment expected it: by the same doubts.
+
+    `question` is a hypothesis without parameters. Raises RecordingError for a recording of a newer hashidrill.
+    """
+    validity = Validity.of(recording)
+    asked = hypothesis.Hypothesis(name, question, _NoParameters, "", Path(__file__), 0)
+    case = _Case(recording, validity.invalid)
+    found = case.check(asked, {})
+    doubtful = [doubt for doubt in validity.doubts if not doubt.settled_by([found.reads])]
+    finding, text, _ = case.in_doubt(found, doubtful)
+    return finding, text
+
+
+def write_verdict(
+    recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool | Path = False
+) -> RunVerdict:
+    """Judges, and writes the verdict into the recording as verdict.json; a note says so if that fails."""
+    return stored(recording, judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
+
+
+def stored(recording: Recording, verdict: RunVerdict) -> RunVerdict:
+    """Writes a verdict into the recording as verdict.json; a note says so if that fails."""
+    document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
+    try:
+        write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    except OSError as error:
+        return with_note(verdict, f"{recording.path / VERDICT_NAME} could not be written: {error.strerror}")
+    return verdict
+
+
+def with_note(verdict: RunVerdict, note: str) -> RunVerdict:
+    return dataclasses.replace(verdict, notes=[*verdict.notes, note])
+
+
+def read_verdict(path: Path) -> RunVerdict:
+    """The verdict stored in a recording's directory. Raises RecordingError when it is missing or unreadable."""
+    file = path / VERDICT_NAME
+    try:
+        document = parse(file.read_text())
+        judgements = [Judgement(**{**each, "finding": Finding(each["finding"])}) for each in document["judgements"]]
+        return RunVerdict(
+            list(document["invalid"]), judgements, list(document.get("doubts", [])),
+            notes=list(document.get("notes", [])),
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise RecordingError(f"{file}: not judged yet; run `hashidrill check {path}`") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordingError(f"{file}: unreadable ({error}); `hashidrill check {path}` writes it again") from None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a hypothesis found, before any doubt. `by` and `reads`: none for what could not be judged anyway."""
+
+    finding: Finding
+    text: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    by: hypothesis.Hypothesis | None = None
+    reads: Sequence[Read] = ()
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What every expectation of a run is judged with."""
+
+    recording: Recording
+    invalid: Sequence[str]
+
+    def find(self, expectation: Expectation) -> _Found:
+        try:
+            found = hypothesis.get(expectation.hypothesis)
+        except HashidrillError as error:
+            return _Found(Finding.INVALID, str(error))
+        return self.check(found, expectation.params)
+
+    def check(self, found: hypothesis.Hypothesis, params: Mapping[str, Any]) -> _Found:
+        """What a hypothesis says, whatever is in doubt."""
+        if "method" not in self.recording.phases:
+            why = self.invalid[0] if self.invalid else "the run never reached its method"
+            return _Found(Finding.INVALID, f"{NOT_JUDGED}{why}")
+        traced = TracedRecording(self.recording)
+        finding, text, figures = _check(found, traced, params)
+        if finding is Finding.INVALID:
+            return _Found(finding, text, figures)
+        return _Found(finding, text, figures, found, traced.reads)
+
+    def judge(self, expectation: Expectation, found: _Found, doubts: Sequence[Doubt]) -> tuple[Judgement, list[Doubt]]:
+        """The judgement, and the doubts that spoiled it."""
+        known = expectation.known_issue
+        finding, text, spoilt_by = self.in_doubt(found, doubts, known)
+        if known is not None:
+            finding, text = in_view_of(known, finding, text, found.figures)
+        issue = None if known is None else known.issue
+        return Judgement(expectation.title, expectation.hypothesis, finding, text, found.figures, issue), spoilt_by
+
+    def in_doubt(
+        self, found: _Found, doubts: Sequence[Doubt], known: KnownIssue | None = None
+    ) -> tuple[Finding, str, list[Doubt]]:
+        """What was found, or INVALID where the run or what it read is in doubt; and the doubts behind that."""
+        if found.by is None:
+            return found.finding, found.text, []
+        why, spoilt_by = "", []
+        explained = (
+            known is not None and in_view_of(known, found.finding, found.text, found.figures)[0] is Finding.KNOWN
+        )
+        if self.invalid and found.by.needs_valid_run:
+            why = f"the run is INVALID: {self.invalid[0]}"
+        else:
+            # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
+            doubts = [doubt for doubt in doubts if not (doubt.broken_only and explained)]
+            spoilt_by = [doubt for doubt in doubts if _spoils(doubt, found.reads, found.by, found.finding)]
+            if spoilt_by:
+                first = spoilt_by[0]
+                why = f"it relies on seconds without a valid measurement: {first.reason} ({first.span(self.recording)})"
+                if first.broken_only:
+                    why += "; run it again when the machine is quieter"
+        held = explained or found.finding is Finding.HELD
+        if not why and held and (failed := unseen(self.recording, found.reads)):
+            why = f"it relies on looks that did not succeed: {failed}"
+        if not why:
+            return found.finding, found.text, []
+        return Finding.INVALID, f"{why}\n(measured anyway: {found.finding}: {found.text})", spoilt_by
+
+
+def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[str, Any]) -> tuple[Finding, str]:
+    """The finding in view of a known issue: broken as expected, worse than known, or fixed."""
+    if finding is Finding.HELD:
+        said = f"it held, although known_issue names {known.issue}: if that is fixed, remove the known_issue"
+        return Finding.FIXED, f"{text}\n{said}"
+    if finding is not Finding.BROKEN:
+        return finding, text
+    worse, unknown = known.beyond(figures)
+    if worse:
+        return finding, f"worse than the bounds of {known.issue}: {'; '.join(worse)}\n{text}"
+    if unknown:
+        return Finding.INVALID, f"cannot be compared with the bounds of {known.issue}: {unknown[0]}\n{text}"
+    if not known.bounded:
+        return Finding.KNOWN, f"{text}\n{known.issue} excuses any break, because it states no bound (at_most, at_least)"
+    return Finding.KNOWN, text
+
+
+def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, finding: Finding) -> bool:
+    """Does the doubt make this finding worthless?
+
+    A hypothesis that is judged in INVALID runs too stays broken once it is broken. One that does not depend on times
+    is not affected by a late generator or a busy machine. What held on a busy machine, held.
+    """
+    if (doubt.broken_only and finding is not Finding.BROKEN) or (doubt.held_only and finding is Finding.BROKEN):
+        return False
+    if (finding is Finding.BROKEN and not found.needs_valid_run) or (doubt.late_only and not found.timed):
+        return False
+    return any(doubt.touches(read) for read in reads)
+
+
+def _notes(
+    doubtful: Sequence[Doubt], recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]
+) -> Iterator[str]:
+    """What is in doubt, which expectations that makes INVALID, and how many stand.
+
+    Doubts about the same thing that do the same are one line: the longest of them, and how often there was one. So are
+    those about things of one sort.
+    """
+    alike: dict[tuple[tuple[str, ...], object], list[Doubt]] = {}
+    for doubt in doubtful:
+        spoilt = tuple(judgement.title for judgement, by in judged if doubt in by)
+        what = doubt.among or (doubt.about or doubt.reason, doubt.of, doubt.host)
+        alike.setdefault((spoilt, what), []).append(doubt)
+    for (titles, _), group in alike.items():
+        longest = max(group, key=lambda each: each.end_ns - each.start_ns)
+        what = f"{longest.reason} ({longest.span(recording)}"
+        if others := len({(each.of, each.host) for each in group}) - 1:
+            what += f"; and {others} more {longest.among}"
+        if len(group) > 1:
+            seconds = sum(each.end_ns - each.start_ns for each in group) / SECOND
+            what += f"; {len(group)} times, {seconds:.0f}s in total"
+        if not titles:
+            yield f"{what}); this makes no expectation INVALID"
+            continue
+        stand = f"the other {len(judged) - len(titles)} of {len(judged)} expectations stand"
+        yield f"{what}); this makes INVALID: {', '.join(titles)}; {stand}"
+
+
+def _check(
+    found: hypothesis.Hypothesis, recording: Recording, params: Mapping[str, Any]
+) -> tuple[Finding, str, dict[str, Any]]:
+    try:
+        held = found.check(recording, params)
+    except hypothesis.Broken as broken:
+        return Finding.BROKEN, broken.text, broken.figures
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or found.name}: {e['msg']}" for e in error.errors())
+        return Finding.INVALID, f"wrong parameters: {wrong}", {}
+    except HashidrillError as error:
+        return Finding.INVALID, str(error), {}
+    return Finding.HELD, held.text, held.figures
+
+
+def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence[Doubt]) -> Iterator[Judgement]:
+    """Guardrails that tripped; if none did, those that were blind, because what they watch was not measured."""
+    tripped = recording.events("guardrail")
+    for entry in tripped:
+        condition = f"{entry.data.get('condition')}"
+        yield Judgement(
+            f"{GUARDRAIL}({condition})", GUARDRAIL, Finding.BROKEN,
+            f"guardrail `{condition}` tripped {entry.t_ns / 1e9:.1f}s into the run"
+            f" ({readable(entry.data.get('evidence') or 'no evidence')}):"
+            " the engine reverted all faults and ended the method",
+        )  # fmt: skip
+    for guardrail in [] if tripped else experiment.guardrails:
+        watched = (
+            guardrail.source if guardrail.source in experiment.measured else f"{guardrail.source}.{guardrail.what}"
+        )
+        span = recording.phases.get("method", (0, 0))
+        read = Read(watched, None, (span,))
+        silent = [d for d in doubtful if d.of and d.names(watched) and not d.late_only and d.touches(read)]
+        why = f"{silent[0].reason} ({silent[0].span(recording)})" if silent else ""
+        if not why and "method" in recording.phases and guardrail.source not in experiment.measured:
+            why = blind(recording, watched, span)
+        if why:
+            yield Judgement(
+                f"{GUARDRAIL}({guardrail})", GUARDRAIL, Finding.INVALID, f"guardrail `{guardrail}` was blind: {why}"
+            )

@@ -1,0 +1,509 @@
+"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. Your own may use it too.
+
+An operation belongs to the moment at which it was due (its intended start). One that was not acknowledged counts as
+infinitely slow: an error that returns in a millisecond served nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.service import LEADS, SILENT_S
+from hashidrill.core.recording.marks import MarkWindow
+from hashidrill.core.recording.reader import Bools, FaultWindow, Floats, Int64s, Operations, Recording
+from hashidrill.core.units import Duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SECOND = 1_000_000_000
+STEP_S = 0.1
+"""How far a sliding window moves at a time: the resolution of every figure that comes from one."""
+_SAME_LOOK_NS = SECOND // 20
+"""Samples this close together come from one look at a process."""
+NO_FAULT = "noop"
+"""The fault that does nothing: its step is there for its name and its window of time."""
+
+
+def seconds(value_s: float) -> str:
+    """A length of time for a person: `16ms`, `3.04s`, `never` for infinity."""
+    if math.isnan(value_s):
+        return "not measured"
+    if math.isinf(value_s):
+        return "never"
+    return str(Duration(round(value_s, 4 if value_s < 1 else 2)))
+
+
+def share(value: float) -> str:
+    """A share between 0 and 1 for a person: `12.5%`. Never rounded to a whole that it is not."""
+    text = f"{value * 100:.2f}".rstrip("0").rstrip(".")
+    return f"over {math.floor(value * 10000) / 100:.2f}%" if text == "100" and value < 1 else f"{text}%"
+
+
+def when(recording: Recording, t_ns: int) -> str:
+    """A moment of the run for a person: `12.3s into the method`."""
+    start_ns, _ = method(recording)
+    return f"{(t_ns - start_ns) / SECOND:.1f}s into the method"
+
+
+def method(recording: Recording) -> tuple[int, int]:
+    """Start and end of the method, in ns. Raises HypothesisInvalidError when the run never got there."""
+    if "method" not in recording.phases:
+        raise HypothesisInvalidError("the run never reached its method: no fault was applied, nothing can be judged")
+    return recording.phases["method"]
+
+
+def at_in_method_ns(recording: Recording, at_s: float) -> int:
+    """When what the experiment has `at` seconds into its method came about.
+
+    Later than that by as long as the method's clock stood still before (a step that says `wait`). Raises
+    HypothesisInvalidError when the run never got to its method.
+    """
+    stood_ns = sum(stood_ns for stopped_s, stood_ns in recording.standstills if stopped_s < at_s)
+    return method(recording)[0] + round(at_s * SECOND) + stood_ns
+
+
+def loads_end_ns(recording: Recording) -> int:
+    """When the loads were stopped: the end of the recovery, or of the method when that is as far as the run got."""
+    return recording.phases.get("recovery", method(recording))[1]
+
+
+def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
+    """The faults that were proven in force: all, or those of one kind, or of the step of that name.
+
+    A mark is none of them. Raises HypothesisInvalidError for none.
+    """
+    proven = [window for window in recording.faults if window.proven and window.applied_ns is not None]
+    if kind is None:
+        if not proven:
+            raise HypothesisInvalidError(
+                f"no fault was proven in force in this run, so there is nothing to judge{_hint_at_marks(recording)}"
+            )
+        return proven
+    steps = {step.name: number for number, step in enumerate(recording.experiment.method) if step.name}
+    meant = [window for window in recording.faults if window.kind == kind or window.step == steps.get(kind)]
+    if any(mark.mark == kind for mark in recording.marks):
+        raise HypothesisInvalidError(f"{kind} is a mark, which breaks nothing; this hypothesis needs a fault")
+    if not meant and kind in steps:
+        raise HypothesisInvalidError(f"the run ended before its step {kind}, so there is nothing to judge")
+    if not meant:
+        known = {window.kind for window in recording.faults} | set(steps)
+        raise HypothesisInvalidError(f"no fault {kind!r} in this run: {near(kind, known)}")
+    picked = [window for window in meant if window in proven]
+    if not picked:
+        raise HypothesisInvalidError(f"fault {kind} was not proven in force in this run, so there is nothing to judge")
+    return picked
+
+
+def windows(recording: Recording, name: str | None = None) -> Sequence[FaultWindow | MarkWindow]:
+    """As `faults`, for a verdict that needs no more than a window of time; `name` may also be a mark's.
+
+    A mark counts only where it is named: without a name, only faults do. Raises HypothesisInvalidError for none.
+    """
+    marks = [mark for mark in recording.marks if mark.mark == name]
+    return marks or faults(recording, name)
+
+
+def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
+    """From `intent` to `reverted` in ns, or as long as a mark lasts; to the end of the loads where that never came.
+
+    What breaks while a fault is being applied is its doing: a restore may hold up writes for as long as it runs.
+    """
+    if isinstance(window, MarkWindow):
+        return window.begin_ns, loads_end_ns(recording) if window.end_ns is None else window.end_ns
+    return window.intent_ns, loads_end_ns(recording) if window.reverted_ns is None else window.reverted_ns
+
+
+def in_full_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
+    """As `in_force`, without the time in which it was being applied: for how much a fault does, or how fast."""
+    start_ns, end_ns = in_force(recording, window)
+    applied_ns = None if isinstance(window, MarkWindow) else window.applied_ns
+    return start_ns if applied_ns is None else applied_ns, end_ns
+
+
+def _hint_at_marks(recording: Recording) -> str:
+    """What to write where a mark is meant."""
+    marks = dict.fromkeys(mark.mark for mark in recording.marks)
+    return f"; it has marks ({', '.join(marks)}), which count where an expectation names them" if marks else ""
+
+
+def named(recording: Recording, window: FaultWindow | MarkWindow) -> str:
+    """Its name in texts: `disk.latency on consul-1`, after the name of its step, if the step has one.
+
+    A mark has only its name. A `noop` does nothing, so the name of its step stands alone.
+    """
+    if isinstance(window, MarkWindow):
+        return window.mark
+    steps = recording.experiment.method
+    name = steps[window.step].name if 0 <= window.step < len(steps) else ""
+    where = f"{window.kind} on {window.host}"
+    if not name:
+        return where
+    return name if window.kind == NO_FAULT else f"{name} ({where})"
+
+
+def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
+    """When the last of the faults (or the mark of that name) ended, in ns. Raises HypothesisInvalidError when one never
+    was reverted.
+    """
+    ends = []
+    for window in windows(recording, kind):
+        if isinstance(window, MarkWindow):
+            ends.append(in_force(recording, window)[1])
+            continue
+        if window.reverted_ns is None:
+            raise HypothesisInvalidError(
+                f"fault {named(recording, window)} was never reverted, so there is no recovery to judge"
+            )
+        ends.append(window.reverted_ns)
+    return max(ends)
+
+
+def during(recording: Recording, ops: Operations, kind: str | None = None, *, applied: bool = False) -> Operations:
+    """The operations due while a fault was in force, or while the mark of that name lasted.
+
+    Each counts once, even if faults overlap. With `applied`, without those due while a fault was being applied.
+    """
+    lasted = in_full_force if applied else in_force
+    spans = [lasted(recording, window) for window in windows(recording, kind)]
+    picked = ops.within(spans)
+    if not len(picked):
+        raise HypothesisInvalidError(
+            f"no operation was due while {kind or 'a fault'} was in force: run the load then, or let the fault last"
+            " longer"
+        )
+    return picked
+
+
+def pick(ops: Operations, mask: Bools) -> Operations:
+    """The operations under a mask."""
+    return ops.picked(mask)
+
+
+def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Operations:
+    """Without operations cut off by the end of the loads less than `grace_s` seconds after they were due."""
+    end_ns = loads_end_ns(recording)
+    cut_off = (ops.outcome == "unknown") & (ops.end_ns >= end_ns) & (ops.intended_ns > end_ns - grace_s * SECOND)
+    return pick(ops, ~np.asarray(cut_off, np.bool_))
+
+
+def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) -> Floats:
+    """How long each of these lasted, of operations that are something wrong until it is right; infinity for too long.
+
+    One that was no longer watched before `within_s` were over, as the loads stopped, is neither right in time nor late.
+    Raises HypothesisInvalidError where there is one, unless another was late: `what` names them.
+    """
+    took, watched_s = served_s(ops), np.asarray((ops.end_ns - ops.intended_ns) / SECOND, np.float64)
+    open_ = (ops.outcome == "unknown") & (watched_s < within_s)
+    took[open_] = watched_s[open_]
+    if open_.any() and not (took > within_s).any():
+        ends = int(ops.end_ns[open_].max()) >= loads_end_ns(recording)
+        raise HypothesisInvalidError(
+            f"{int(open_.sum())} of {len(ops)} {what} were still wrong when "
+            + ("the loads stopped" if ends else "they were last watched")
+            + f", after {seconds(float(watched_s[open_].max()))} of the {seconds(within_s)}: give the experiment a"
+            " longer `recovery: {for: ...}`"
+        )
+    return took
+
+
+def watched(recording: Recording, since_ns: int, within_s: float, what: str) -> None:
+    """Raises HypothesisInvalidError where the loads stopped before that time was over: `what` is not late yet."""
+    left_s = (loads_end_ns(recording) - since_ns) / SECOND
+    if left_s < within_s:
+        raise HypothesisInvalidError(
+            f"{what} when the loads stopped, after {seconds(left_s)} of the {seconds(within_s)}: give the experiment a"
+            " longer `recovery: {for: ...}`"
+        )
+
+
+def served_s(ops: Operations) -> Floats:
+    """Latency in seconds; infinite for what was not acknowledged."""
+    return np.where(ops.ok, ops.latency_s, np.inf)
+
+
+def percentile(latencies_s: Floats, percent: float) -> float:
+    """The latency that `percent` of the operations stayed within, in seconds; NaN for none.
+
+    It is always one that was measured: a mean of a number and infinity would be neither.
+    """
+    count = len(latencies_s)
+    if not count:
+        return float("nan")
+    # as np.percentile(..., method="inverted_cdf") has it, which takes ten times as long for the few of a window
+    nth = max(math.ceil(count * (percent / 100) - 1), 0)
+    ordered = np.partition(latencies_s, (nth, count - 1))  # a NaN would be the last
+    return float(ordered[-1] if np.isnan(ordered[-1]) else ordered[nth])
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """A percentile over windows [t, t + width): `value_s` is NaN for windows without operations."""
+
+    t_ns: Int64s
+    value_s: Floats
+    width_ns: int
+
+    def worst(self) -> tuple[int, float]:
+        """Start of the worst window, and its value. Raises HypothesisInvalidError when nothing was measured."""
+        if not len(self.t_ns) or np.isnan(self.value_s).all():
+            raise HypothesisInvalidError("no operation was due in the time to judge")
+        at = int(np.nanargmax(self.value_s))
+        return int(self.t_ns[at]), float(self.value_s[at])
+
+
+def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50, width_s: float = 1.0) -> Sliding:
+    """The percentile over windows of `width_s` seconds inside [start_ns, end_ns); one, shorter, when none fits."""
+    ops = ops.between(start_ns, end_ns)
+    width_ns = min(int(width_s * SECOND), max(end_ns - start_ns, 1))
+    t_ns = np.arange(start_ns, end_ns - width_ns + 1, int(STEP_S * SECOND), dtype=np.int64)
+    latencies = served_s(ops)
+    low = np.searchsorted(ops.intended_ns, t_ns)
+    high = np.searchsorted(ops.intended_ns, t_ns + width_ns)
+    values = np.array([percentile(latencies[i:j], percent) for i, j in zip(low, high, strict=True)], np.float64)
+    return Sliding(t_ns, values, width_ns)
+
+
+@dataclass(frozen=True)
+class Reign:
+    """From when to when the majority named one leader in one term; `host` is empty while it knew none."""
+
+    host: str
+    start_ns: int
+    end_ns: int
+    term: float | None = None
+    """As the leader itself said; None where it was not heard."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A time without a known leader.
+
+    `lost_ns`: the last moment at which one is known to have led; `seen_ns`: when that one was seen gone; `back_ns`:
+    when one was known again, None for never. `told`: whether the lost one ever said itself that it leads. If it did
+    not, it may have been lost later than `lost_ns`.
+    """
+
+    lost_ns: int
+    seen_ns: int
+    back_ns: int | None
+    host: str
+    told: bool
+
+    def took_s(self, within_s: float, watched_ns: int) -> float:
+        """From the loss until one led. Raises HypothesisInvalidError where that cannot be held against `within_s`."""
+        until_ns = watched_ns if self.back_ns is None else self.back_ns
+        longest_s, shortest_s = ((until_ns - since_ns) / SECOND for since_ns in (self.lost_ns, self.seen_ns))
+        if self.back_ns is None and longest_s < within_s:
+            raise HypothesisInvalidError(
+                f"none was known again, but it was watched for only {seconds(longest_s)} of the {seconds(within_s)}:"
+                " give the experiment a longer recovery"
+            )
+        if longest_s > within_s >= shortest_s and not self.told:
+            raise HypothesisInvalidError(
+                f"the one that was lost did not say itself that it leads: it was lost {seconds(shortest_s)} to"
+                f" {seconds(longest_s)} before one was known again, which cannot be held against {seconds(within_s)}"
+            )
+        return longest_s if self.back_ns is not None else math.inf
+
+
+def absences(
+    recording: Recording, seen: Sequence[Reign], start_ns: int, end_ns: int, signal: str = "raft.leader"
+) -> list[Absence]:
+    """Each time from the loss of a leader on that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
+
+    A loss counts from the last time that the leader itself said that it leads, so that noticing it is part of the time;
+    one that was silent from `start_ns` on, from there. What leads without a gap, in a new term too, is an absence.
+    """
+    found = []
+    for at, reign in enumerate(seen):
+        before = seen[at - 1] if at else Reign("", start_ns, start_ns)
+        if reign.start_ns >= end_ns or (at and not before.host) or (not at and reign.host):
+            continue
+        said = [t_ns for t_ns, _ in terms_led(recording, before.host, start_ns, reign.start_ns, signal)]
+        last_ns = max([start_ns, *(t_ns for t_ns in said if t_ns <= reign.start_ns)])
+        back = next((later for later in seen[at:] if later.host), None)
+        seen_ns = max(start_ns, reign.start_ns)
+        found.append(Absence(last_ns, seen_ns, back.start_ns if back else None, back.host if back else "", bool(said)))
+    return found
+
+
+def elected_again(before: Reign, after: Reign) -> bool:
+    """Whether the host of the first reign was certainly elected for the second one: its term is another one."""
+    known = before.term is not None and after.term is not None
+    return known and after.host == before.host and after.term != before.term
+
+
+def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
+    """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
+
+    Or who had another role that one host has at a time: what `signal` names in its text, while its value is not 0. A
+    host that leads in a new term was elected again: that is another reign, even if the majority never saw it gone.
+    Raises HypothesisInvalidError when it was not sampled then.
+    """
+    series = recording.series(signal, "").known_between(start_ns, end_ns)
+    known = [
+        (int(series.t_ns[i]), series.text[i] if series.ok[i] and series.value[i] != 0 else "")
+        for i in np.flatnonzero(~np.isnan(series.value))  # a look without a value saw nobody, and nobody missing
+    ]
+    if not known:
+        raise HypothesisInvalidError(f"{signal} was not sampled around {when(recording, start_ns)}")
+    changes = [known[0], *(later for earlier, later in pairwise(known) if later[1] != earlier[1])]
+    ends = [t_ns for t_ns, _ in changes[1:]] + [end_ns]
+    named = [Reign(host, t_ns, end) for (t_ns, host), end in zip(changes, ends, strict=True)]
+    terms = {host: terms_led(recording, host, start_ns, end_ns, signal) for _, host in changes if host}
+    return [part for reign in named for part in _by_term(reign, terms.get(reign.host, []), first=reign is named[0])]
+
+
+def terms_led(
+    recording: Recording, host: str, start_ns: int, end_ns: int, signal: str = "raft.leader"
+) -> list[tuple[int, float]]:
+    """When (ns) that host said that it leads, or has the role that `signal` names, and in which term.
+
+    Between the two moments, and the last time before. Empty where it never said so.
+    """
+    lanes = [lane for service in registry.services().values() for lane in service.lanes if lane.signal == signal]
+    try:
+        series = recording.series(lanes[0].term, host, unknown="it did not say its term") if lanes else None
+    except HypothesisInvalidError:  # of this host, or of any, it was not sampled
+        return []
+    if series is None:
+        return []
+    said = series.between(start_ns - int(SILENT_S * SECOND), end_ns)
+    led = [
+        (int(t_ns), float(value))
+        for t_ns, value, text, ok in zip(said.t_ns, said.value, said.text, said.ok, strict=True)
+        if ok and text == LEADS
+    ]
+    return led[max(sum(t_ns <= start_ns for t_ns, _ in led) - 1, 0) :]
+
+
+def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -> list[Reign]:
+    """The parts of a reign. Each but the first begins with the first look that found its term."""
+    inside = [(t_ns, term) for t_ns, term in terms if (first or reign.start_ns <= t_ns) and t_ns < reign.end_ns]
+    if not inside:
+        return [reign]
+    began = [(reign.start_ns, inside[0][1]), *(later for earlier, later in pairwise(inside) if later[1] != earlier[1])]
+    ends = [t_ns for t_ns, _ in began[1:]] + [reign.end_ns]
+    return [Reign(reign.host, t_ns, end, term) for (t_ns, term), end in zip(began, ends, strict=True)]
+
+
+def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = None) -> tuple[str, bool | None]:
+    """How long commits of Raft took in that time and before, for a hint, and whether they were slower; None: unknown.
+
+    On that host, or on any. Slower is twice as long, and 10 ms more.
+    """
+    looked = recording.aside
+    try:
+        times = looked.series("raft.commit_time", host)
+    except HypothesisInvalidError:
+        return "raft.commit_time was not sampled", None
+    steady_ns = looked.phases.get("steady", (start_ns, start_ns))[0]
+    before, since = (times.between(*span) for span in ((steady_ns, start_ns), (start_ns, end_ns)))
+    if not before.ok.any() or not since.ok.any():
+        return "raft.commit_time was not sampled then", None
+    was_s, is_s = (float(one.value[one.ok].max()) for one in (before, since))
+    return f"raft.commit_time reached {seconds(is_s)} ({seconds(was_s)} before)", is_s > max(2 * was_s, was_s + 0.01)
+
+
+def restored(recording: Recording) -> str:
+    """For a hint at why something is lost: whether this run restored a snapshot, and how the leaders changed."""
+    restores = [window for window in recording.faults if window.proven and window.kind.endswith("snapshot.restore")]
+    if restores:
+        return f"this run restored a snapshot ({named(recording, restores[0])}), which takes back what came after it"
+    return "this run restored no snapshot; compare these times with leader changes, and search the agents' logs"
+
+
+def clue(recording: Recording, start_ns: int, end_ns: int) -> str:
+    """A hint at why writes were slow in that time, by what was measured."""
+    try:
+        changes = len(reigns(recording.aside, start_ns, end_ns)) - 1
+    except HypothesisInvalidError:
+        changes = 0
+    said, slow = slowed(recording, start_ns, end_ns)
+    if changes:
+        said = f"the majority's view of the leader changed {changes} times meanwhile; {said}"
+    elif slow is False:
+        said += ", and the leader stayed: look at the way to it, and for a backlog that drains slowly"
+    return f"hint: {said}"
+
+
+def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end_ns: int) -> int | None:
+    """When the process of that host or agent was first found gone, or to be a new one; None where it stayed.
+
+    To the first look at or after `end_ns`, which shows what became of it until then. A probe that finds a new process
+    samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError where nobody looked.
+    """
+    memory, cpu = (
+        recording.series(signal, host, unknown="the process is gone")
+        for signal, host in (("process.rss", label), ("process.cpu", None))
+    )
+    used_ns = cpu.t_ns[cpu.ok & (np.array(cpu.host) == label)]
+    looks = np.flatnonzero(memory.t_ns >= start_ns)
+    looks = looks[: int(np.searchsorted(memory.t_ns[looks], end_ns)) + 1]
+    for t_ns, ok in zip(memory.t_ns[looks].tolist(), memory.ok[looks].tolist(), strict=True):
+        if not ok or not len(used_ns) or np.abs(used_ns - t_ns).min() > _SAME_LOOK_NS:
+            return int(t_ns)
+    return None
+
+
+def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
+    """When a load looked (any sample of its own, but for its level, which is told when it changes), and what succeeded.
+
+    Empty for a load that takes no looks.
+    """
+    own = [name for name in recording.signals if name.startswith(f"{load}.") and name != f"{load}.level"]
+    found = [recording.series(name) for name in own]
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    t_ns = np.concatenate([series.t_ns for series in found])
+    order = np.argsort(t_ns, kind="stable")
+    return t_ns[order], ~np.isnan(np.concatenate([series.value for series in found])[order])
+
+
+def longest_gap_s(moments_ns: Iterable[int], start_ns: int, end_ns: int) -> float:
+    """The longest time in [start, end) without any of them, in seconds."""
+    inside = sorted(t_ns for t_ns in moments_ns if start_ns <= t_ns < end_ns)
+    return float(np.diff(np.array([start_ns, *inside, end_ns], np.int64)).max()) / SECOND
+
+
+def nothing_longer_unseen(
+    recording: Recording, load: str, span: tuple[int, int], *, longest_s: float, within: float
+) -> None:
+    """For a load that watches: raises HypothesisInvalidError where what it saw may have lasted longer than `within`.
+
+    What goes wrong while no look succeeds is seen only after it. `longest_s`: the longest that was seen.
+    """
+    t_ns, known = looks_of_load(recording, load)
+    blind_s = longest_gap_s(t_ns[known].tolist(), *span)
+    if blind_s > SILENT_S and longest_s + blind_s > within:
+        raise HypothesisInvalidError(
+            f"{load} saw nothing for {seconds(blind_s)}: {int((~known).sum())} of {len(known)} looks failed. Something"
+            f" may have lasted longer than {seconds(within)} unseen (seen: {seconds(longest_s)})"
+        )
+
+
+def latest(t_ns: Int64s, at_ns: Int64s, fresh_for_ns: int) -> tuple[Int64s, Bools]:
+    """For each moment of `at_ns` the index of the last sample by then, and whether that is still fresh."""
+    index = np.searchsorted(t_ns, at_ns, side="right") - 1
+    fresh = (index >= 0) & (at_ns - t_ns[np.maximum(index, 0)] <= fresh_for_ns)
+    return np.maximum(index, 0).astype(np.int64), np.asarray(fresh, np.bool_)
+
+
+def longest_run(mask: Sequence[bool] | Bools) -> tuple[int, int]:
+    """First and last index of the longest run of True; (0, -1) when there is none."""
+    padded = np.concatenate(([0], np.asarray(mask, np.int8), [0]))
+    edges = np.diff(padded)
+    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    if not len(starts):
+        return 0, -1
+    at = int(np.argmax(stops - starts))
+    return int(starts[at]), int(stops[at]) - 1

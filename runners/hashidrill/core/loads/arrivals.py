@@ -1,0 +1,107 @@
+"""Where the health checks of a load arrive: a small HTTP server, and the times at which each check was due.
+
+Consul opens a connection for every HTTP check, asks once, and closes it. The server does no more than that needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from hashidrill.core.protocols.abc import EmitOperation, Operation
+
+_MOST_HEADER_BYTES = 16_384
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n"
+_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Arrivals:
+    """When each check is due, and what arrived: one operation an arrival, and one for each interval without any.
+
+    A check is due one interval after its last arrival: Consul waits that long after the end of a check, and does not
+    make up for lost time. Latency of the operation is therefore how much longer the interval was. The first arrival
+    says when the second one is due, and is no operation; Consul spreads first checks over an interval. One that has not
+    come a whole interval after it was due, the first one included, is recorded as failed, and due again.
+    """
+
+    def __init__(self, load: str, interval_ns: int) -> None:
+        self._load = load
+        self._interval_ns = interval_ns
+        self._due_ns: dict[str, int] = {}
+        self._first: set[str] = set()
+        """Those that have not arrived yet."""
+
+    def expect(self, check: str, now_ns: int) -> None:
+        """It is registered: its arrivals count from now on."""
+        if check not in self._due_ns:
+            self._due_ns[check] = now_ns + self._interval_ns
+            self._first.add(check)
+
+    def forget(self, check: str) -> None:
+        """It was deregistered."""
+        self._due_ns.pop(check, None)
+        self._first.discard(check)
+
+    def arrived(self, check: str, now_ns: int, emit: EmitOperation) -> bool:
+        """False for a check that nobody registered."""
+        if (due_ns := self._due_ns.get(check)) is None:
+            return False
+        self._due_ns[check] = now_ns + self._interval_ns
+        if check in self._first:
+            self._first.remove(check)
+        else:
+            # A little early is what the network made of it. It starts when it is due: to be late is its latency, and
+            # not a lag of the generator's own schedule.
+            due_ns = min(due_ns, now_ns)
+            emit(Operation(self._load, due_ns, due_ns, now_ns, "ok", check, status=200))
+        return True
+
+    def look(self, now_ns: int, emit: EmitOperation) -> None:
+        """Record those that did not come."""
+        for check, due_ns in self._due_ns.items():
+            if now_ns >= due_ns + self._interval_ns:
+                error = "no check arrived within an interval after it was due"
+                emit(Operation(self._load, due_ns, due_ns, now_ns, "fail", check, error=error))
+                self._due_ns[check] = due_ns + self._interval_ns
+
+
+@dataclass
+class CheckServer:
+    """Answers `GET /CHECK` with 200 where `on_check(CHECK)` is true, else with 404."""
+
+    on_check: Callable[[str], bool]
+    port: int = 0
+    _server: asyncio.Server | None = None
+
+    async def start(self, address: str) -> None:
+        """Listen on a free port of the address, which `port` then is. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self.on_check), address, 0, backlog=4096)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+class _Connection(asyncio.Protocol):
+    """One request, one answer."""
+
+    def __init__(self, on_check: Callable[[str], bool]) -> None:
+        self._on_check = on_check
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        if b"\r\n\r\n" in self._head:
+            path = self._head.split(b" ", 2)[1].decode(errors="replace") if self._head.count(b" ") > 1 else ""
+            self._transport.write(_ANSWER if self._on_check(path.lstrip("/")) else _NOT_FOUND)
+            self._transport.close()
+        elif len(self._head) > _MOST_HEADER_BYTES:
+            self._transport.abort()

@@ -1,0 +1,80 @@
+"""What all loads share: a name, parameters, where they run, and defaults for what most of them need not do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.core.protocols.abc import LoadCost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.protocols.rights import Left, Right
+    from hashidrill.core.units import Quantity
+
+
+class BaseLoad:
+    """Base of loads. It asks no agents, reads nothing back and leaves nothing behind: a load says where it differs."""
+
+    kind: ClassVar[str]
+    Params: ClassVar[type[BaseModel]]
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {}
+    not_by_address: ClassVar[str] = ""
+    divides: ClassVar[bool] = False
+    params: Any
+
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        self.name = name
+        self.params = params
+        self.context = context
+
+    @classmethod
+    def via(cls, params: Any) -> str | None:  # noqa: ARG003 - subclasses look at them
+        return None
+
+    @classmethod
+    def also(cls, params: Any) -> Mapping[str, str]:  # noqa: ARG003 - subclasses look at them
+        return {}
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:  # noqa: ARG003 - subclasses look at them
+        return LoadCost()
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - subclasses look at them
+        return ()
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - subclasses look at them
+        return ()
+
+    async def prepare(self) -> None:
+        return
+
+    def reached(self, n: int) -> None:  # noqa: ARG002 - subclasses look at it
+        return
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        return {}
+
+    async def clean_up(self) -> None:
+        return
+
+
+class AgentLoad(BaseLoad):
+    """A load on agents: its parameter `via` selects them. Raises ValueError for none."""
+
+    asks: ClassVar[str] = "agent"
+
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        if not context.endpoints:
+            raise ValueError(f"load {name!r} has no {self.asks} to talk to")
+        super().__init__(name, params, context)
+
+    @classmethod
+    def via(cls, params: Any) -> str | None:
+        selector: str = params.via
+        return selector

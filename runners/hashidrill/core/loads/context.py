@@ -1,0 +1,66 @@
+"""Where a load runs: the agents that it asks, the clock, and what it tells the load generator about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hashidrill.core.experiment.course import Course
+from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Now
+from hashidrill.core.loads.waiting import Waiting
+from hashidrill.core.recording.journal import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hashidrill.core.loads.entrance import Entrance
+    from hashidrill.core.loads.http_client import HttpClient
+
+
+def _nowhere(_what: str, _value: float | None, _text: str) -> None:
+    """Where samples go that nobody asked for."""
+
+
+@dataclass(frozen=True)
+class LoadContext:
+    """Where a load runs: base URLs of the agents that its `via` selected, and the clock of the run.
+
+    `local_address` is the IPv4 address to send from (None: the kernel chooses). `lag` collects how late operations
+    start. `waiting` knows those that have not ended, whose age guardrails count: hand it to the OpenLoop or Agenda, or
+    put each request into a block `with context.waiting.operation(due_ns):`. `course` is the level of this load over
+    time: hand it to the OpenLoop, or ask it how many views or streams it should hold now. `cpu` is what the
+    generator uses of its core. `control` and `namespace` are for clients: see LoadSpecification. So is
+    `attempts_waiting`, for the requests at a client's tap. `access` holds the tokens that the agents want, as the
+    variables of their product: VAULT_TOKEN. `others` are the URLs of further agents, by the parameter that selects them
+    (`Load.also`).
+    """
+
+    endpoints: Sequence[str]
+    clock: Now = field(default_factory=Clock)
+    local_address: str | None = None
+    run_id: str = "run"
+    lag: LagMeter = field(default_factory=LagMeter)
+    waiting: Waiting = field(default_factory=Waiting)
+    attempts_waiting: Waiting = field(default_factory=Waiting)
+    course: Course = field(default_factory=Course)
+    emit_sample: Callable[[str, float | None, str], None] = _nowhere
+    control: str | None = None
+    namespace: str | None = None
+    access: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cpu: CpuMeter = field(default_factory=CpuMeter)
+    entrances: Mapping[str, Entrance] = field(default_factory=dict, repr=False)
+    """What agents want beside an address, by the start of their URL."""
+
+    def http(self, headers: Mapping[str, str] | None = None) -> HttpClient:
+        """A client to ask the agents with."""
+        from hashidrill.core.loads.http_client import HttpClient  # noqa: PLC0415 - to check an experiment asks nobody
+
+        return HttpClient(local_address=self.local_address, headers=headers, entrances=self.entrances)
+
+    def sample(self, what: str, value: float | None, text: str = "") -> None:
+        """Record a sample of the load's own, now, as the signal `LOAD.what`; no value is a failed sample.
+
+        Declare what a condition may compare in the load's class: `signals = {"held": None, "drift": Duration}`.
+        """
+        self.emit_sample(what, value, text)

@@ -1,0 +1,385 @@
+"""What happens in a run, as typed events, and the bus that hands them to whoever subscribes.
+
+The journal is no subscriber: what it writes must be on the disk before anything acts on it, and a run whose journal
+cannot be written ends. So the journal writes first, and the bus publishes what it wrote. An event therefore has the
+same words as a line of the journal, and `decode` reads both: a finished run can be replayed from its journal.
+
+Every other subscriber only looks on. One that raises is left out from then on; it neither ends the run nor keeps a
+fault in force.
+
+Each event, and each of its fields, says who may see it. A trainee who diagnoses a run sees its phases, the figures of
+its loads and its guardrails, but not which fault is applied, where, or what proved it: `seen_by` leaves that out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+class Audience(StrEnum):
+    """Who looks on. An operator sees all; a trainee must find out by himself what is broken."""
+
+    OPERATOR = "operator"
+    TRAINEE = "trainee"
+
+
+_FOR_OPERATORS = {"audience": Audience.OPERATOR}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One thing that happened, `t_ns` after the run began. What no class says otherwise is for operators alone."""
+
+    audience: ClassVar[Audience] = Audience.OPERATOR
+    names: ClassVar[tuple[str, ...]] = ()
+    """The words for it in the journal and on the wire. Where there are several, its field `event` says which."""
+
+    event: str
+    t_ns: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Began(Event):
+    """The run began. A trainee does not see it: most experiments are named after what they break."""
+
+    names: ClassVar[tuple[str, ...]] = ("run",)
+    event: str = "run"
+    id: str = ""
+    experiment: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase(Event):
+    """A phase began: start, ready, load, steady, method, recovery, quiesce, closed."""
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("phase",)
+    event: str = "phase"
+    phase: str
+    ends_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Where:
+    """The target of a fault."""
+
+    host: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an observer was asked to find, and what it measured."""
+
+    asked: str = ""
+    measured: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intent(Event):
+    """A fault is about to be applied."""
+
+    names: ClassVar[tuple[str, ...]] = ("fault.intent",)
+    event: str = "fault.intent"
+    fault_id: str
+    kind: str
+    target: Where = Where()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    step: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof(Event):
+    """An observer looked whether a fault is in force, or gone."""
+
+    names: ClassVar[tuple[str, ...]] = (
+        "fault.proven", "fault.unproven", "fault.still", "fault.faded", "fault.gone", "fault.ended",
+    )  # fmt: skip
+    fault_id: str
+    evidence: Seen = Seen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(Event):
+    """What else became of a fault: applied, failed, undone by another, moved with its role, reverted, or stuck."""
+
+    names: ClassVar[tuple[str, ...]] = (
+        "fault.applied", "fault.failed", "fault.undone", "fault.moved", "fault.reverted", "fault.stuck",
+    )  # fmt: skip
+    fault_id: str
+    error: str = ""
+    by: str = ""
+    on: str = ""
+    evidence: Seen = Seen()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marked(Event):
+    """A mark of the method began or ended."""
+
+    names: ClassVar[tuple[str, ...]] = ("mark.begin", "mark.end")
+    mark: str
+    step: int = -1
+    ends_ns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Event):
+    """The next step waits for earlier ones and the method's clock stands still, or goes on after `stood_ns`."""
+
+    names: ClassVar[tuple[str, ...]] = ("clock.stops", "clock.goes")
+    at_s: float
+    waits_for: tuple[str, ...] = ()
+    stood_ns: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attended(Event):
+    """Somebody acts while the faults last, like a runbook that is rehearsed. `text` says what it did."""
+
+    names: ClassVar[tuple[str, ...]] = ("attended.begins", "attended.did", "attended.ends")
+    what: str = ""
+    host: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guardrail(Event):
+    """A guardrail tripped: all faults are reverted, and the method ends."""
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("guardrail",)
+    event: str = "guardrail"
+    condition: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady(Event):
+    """The steady state held, or did not."""
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("steady",)
+    event: str = "steady"
+    held: bool
+    evidence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level(Event):
+    """The search for the level of a load ended."""
+
+    names: ClassVar[tuple[str, ...]] = ("search",)
+    event: str = "search"
+    load: str = ""
+    level: float | None = None
+    found: bool = False
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note(Event):
+    """Anything else worth telling an operator."""
+
+    names: ClassVar[tuple[str, ...]] = ("note",)
+    event: str = "note"
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class End(Event):
+    """The run ended, and how. The error names faults and hosts."""
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("end",)
+    event: str = "end"
+    outcome: str
+    error: str = field(default="", metadata=_FOR_OPERATORS)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One expectation, judged. `finding`: held, broken, invalid, known or fixed
+    (hashidrill.core.judging.verdict.Finding).
+    """
+
+    title: str
+    hypothesis: str
+    finding: str
+    text: str = ""
+    figures: Mapping[str, float | str | list[str]] = field(default_factory=dict)
+    known_issue: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(Event):
+    """The run was judged; comes after `end`, with its time, and is not in the journal: verdict.json has it.
+
+    A trainee sees the verdict alone: expectations, reasons and paths are named after what the run breaks.
+    """
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("judged",)
+    event: str = "judged"
+    verdict: str
+    invalid: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    doubts: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    notes: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    expectations: tuple[Expected, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    recording: str = field(default="", metadata=_FOR_OPERATORS)
+    report: str = field(default="", metadata=_FOR_OPERATORS)
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A fault that is in force now."""
+
+    fault_id: str
+    kind: str
+    host: str
+    ends_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """A mark that lasts now."""
+
+    mark: str
+    ends_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One load's last second. A latency is infinite where what was due is never served, and None for none."""
+
+    rate: float | None = None
+    p50_s: float | None = None
+    p99_s: float | None = None
+    errors: float | None = None
+    """Share of what ended that was not acknowledged, 0 to 1."""
+    waiting: int = 0
+    """How many operations wait for longer than is usual, and `waited_s`: the oldest of them, in seconds."""
+    waited_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick(Event):
+    """How things stand; comes twice a second, and is not in the journal."""
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+    names: ClassVar[tuple[str, ...]] = ("tick",)
+    event: str = "tick"
+    phase: str = ""
+    phase_ends_ns: int | None = None
+    loads: Mapping[str, Figures] = field(default_factory=dict)
+    leaders: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_OPERATORS)
+    """What services say who leads, by the titles of their lanes: `("leader", "consul-1")`, "" for nobody."""
+    probes: tuple[tuple[str, float], ...] = field(default=(), metadata=_FOR_OPERATORS)
+    """The last sample of each signal: of the majority's view, else of the host where it is highest."""
+    faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
+
+
+KINDS: tuple[type[Event], ...] = (
+    Began, Phase, Intent, Proof, Change, Marked, Waiting, Attended, Guardrail, Steady, Level, Note, End, Judged, Tick,
+)  # fmt: skip
+_BY_NAME = {name: kind for kind in KINDS for name in kind.names}
+
+
+# over a wire, as JSON lines
+
+
+def encode(event: Event) -> str:
+    """One line of JSON, without its newline. Infinity is written as text and what is no number as null: JSON has
+    neither.
+    """
+    return json.dumps(_plain(asdict(event)), default=str, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def decode(line: str | bytes | Mapping[str, Any]) -> Event | None:
+    """The event that a line, or what was parsed from one, tells of.
+
+    None for a torn line, for a kind of event that only a newer hashidrill knows, and for one whose fields are not what
+    they should be: whoever looks on misses it, and the run does not mind. Fields that are not known are left out.
+    """
+    try:
+        data = line if isinstance(line, Mapping) else json.loads(line)
+        event: Event = _adapter(data["event"]).validate_python(dict(data))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return event
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - what only publishes events does without
+
+    return TypeAdapter(_BY_NAME[name])
+
+
+# who may see what
+
+
+def seen_by(event: Event, audience: Audience) -> Event | None:
+    """The event as that audience may see it; None where it may not."""
+    if audience is Audience.OPERATOR:
+        return event
+    if event.audience is Audience.OPERATOR:
+        return None
+    kept_back: dict[str, Any] = {
+        each.name: each.default for each in fields(event) if each.metadata.get("audience") is Audience.OPERATOR
+    }
+    return replace(event, **kept_back)
+
+
+# the bus
+
+Subscriber = Callable[[Event], None]
+
+
+class Bus:
+    """Hands each event to every subscriber, in the order in which they subscribed."""
+
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = [(each, Audience.OPERATOR) for each in subscribers]
+        self.failures: list[str] = []
+        """Which subscribers were left out, and why."""
+
+    def subscribe(self, subscriber: Subscriber, audience: Audience = Audience.OPERATOR) -> None:
+        """From now on it gets what this audience may see."""
+        self._subscribers.append((subscriber, audience))
+
+    def publish(self, event: Event) -> None:
+        """Returns once every subscriber has seen it. A subscriber that raises is left out; the others are told."""
+        failed = []
+        for subscriber, audience in list(self._subscribers):
+            seen = seen_by(event, audience)
+            if seen is None:
+                continue
+            try:
+                subscriber(seen)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run must not end for it
+                self._subscribers.remove((subscriber, audience))
+                name = getattr(subscriber, "__qualname__", type(subscriber).__qualname__)
+                failed.append(f"{name} gets no more events: it failed with {type(error).__name__}: {error}")
+        self.failures += failed
+        for text in failed:
+            self.publish(Note(t_ns=event.t_ns, text=text))

@@ -1,0 +1,222 @@
+"""Packet rules as data, the statements that they are made of, and the nft script that carries them to others' hosts.
+
+Faults say what is to happen to which packets; a host puts it in force (`PacketFilter.set_packet_rules`): a local one
+by netlink (hashidrill.lab.sandbox.nf_tables), one that is carried to by its own `nft`, one in memory by reading the
+data.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hashidrill.core.errors import FaultError
+
+PAYLOADS = ((5, 160), (8, 256))
+"""TCP's data offset in words, and where a segment's first byte of data is then, in bits: without options and with
+timestamps, which is all there is."""
+_OPENED, _PASSED, _CUT = 0x68640001, 0x68640002, 0x68640003
+"""Marks of connections (ct mark) whose beginning is looked at."""
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+
+Word = tuple[Any, ...]
+"""A condition or an action, as `_TEXTS` and hashidrill.lab.sandbox.nf_tables have it."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Where in a packet's way its statements are."""
+
+    name: str
+    kind: Literal["filter", "nat"]
+    hook: Literal["prerouting", "input", "forward", "output", "postrouting"]
+    priority: int
+
+
+Statement = tuple[Chain, Sequence[Word]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Packets from (`input`) or to (`output`) these addresses are dropped, or refused with a TCP reset.
+
+    `port`: of TCP, the destination; None for all packets. `share`: of all these packets, by chance. With
+    `resets_pass`, TCP resets are left alone.
+    """
+
+    chain: Literal["input", "output"]
+    addresses: tuple[str, ...]
+    port: int | None = None
+    share: float = 1.0
+    refuse: bool = False
+    resets_pass: bool = False
+
+    @property
+    def place(self) -> Chain:
+        return Chain(self.chain, "filter", self.chain, -10)
+
+    def lines(self) -> list[list[Word]]:
+        words: list[Word] = [("saddr" if self.chain == "input" else "daddr", _addresses(self.addresses))]
+        if self.port is not None:
+            words.append(("dport", (self.port,)))
+        if self.share < 1:
+            words.append(("chance", round(self.share * 1_000_000)))
+        if self.resets_pass:
+            words.append(("flags", RST, 0))
+        return [[*words, ("reset",) if self.refuse else ("drop",)]]
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """New TCP connections from these addresses to `port` of this host arrive at its port `to`.
+
+    With a `comment`, `PacketFilter.packet_counts` counts them by it.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    to: int
+    comment: str = ""
+
+    @property
+    def place(self) -> Chain:
+        return Chain("prerouting", "nat", "prerouting", -100)
+
+    def lines(self) -> list[list[Word]]:
+        opening = ("saddr", _addresses(self.addresses)), ("dport", (self.port,)), ("flags", FIN | SYN | RST | ACK, SYN)
+        counted = [("counter",)] if self.comment else []
+        return [[*opening, *counted, ("redirect", self.to), *([("comment", self.comment)] if self.comment else [])]]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Connections of this host to these addresses and ports are reset when they begin with one of these bytes.
+
+    `older`: words by which a connection from before the rules is known, once its data is seen. `name` is the chain's.
+    The rules remember in a connection's mark what it began with.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    ports: tuple[int, ...]
+    first_bytes: tuple[int, ...]
+    older: tuple[tuple[Word, ...], ...] = ()
+
+    @property
+    def place(self) -> Chain:
+        return Chain(self.name, "filter", "output", -10)
+
+    def lines(self) -> list[list[Word]]:
+        to_others: list[Word] = [("daddr", _addresses(self.addresses)), ("dport", self.ports)]
+        data: Word = ("flags", PSH, PSH)
+        cut: list[Word] = [("set mark", _CUT), ("reset",)]
+        firsts = [(("doff", doff), ("data", at, 8, True, byte)) for doff, at in PAYLOADS for byte in self.first_bytes]
+        statements: list[list[Word]] = [
+            [("flags", RST, RST), ("accept",)],  # by which the other side learns of it when it sends something
+            [("mark", _CUT), ("reset",)],
+            [("mark", _PASSED), ("accept",)],
+            [("flags", SYN | ACK, SYN), ("set mark", _OPENED), ("accept",)],
+            *([data, ("mark", _OPENED), *first, *cut] for first in firsts),
+            [data, ("mark", _OPENED), ("set mark", _PASSED), ("accept",)],
+            # connections that are older than the rules: what they are for is seen when they are used
+            *([data, ("mark", 0), *what, *cut] for what in self.older),
+        ]
+        return [[*to_others, *statement] for statement in statements]
+
+
+PacketRule = Block | Redirect | Cut
+
+
+def statements_of(rules: Sequence[PacketRule]) -> list[Statement]:
+    """In their order. Raises FaultError for an address that is none."""
+    return [(rule.place, words) for rule in rules for words in rule.lines()]
+
+
+def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
+    """Each once."""
+    return list(dict.fromkeys(rule.place for rule in rules))
+
+
+REDIRECTING, BLOCKING = Redirect((), 0, 0).place, Block("input", ()).place
+"""In a suspended table the first accepts before it redirects, and the second is empty. Both stay, because the kernel
+translates nothing for a new chain, and the connections of a proxy that ends are closed through them."""
+
+
+def script(table: str, rules: Sequence[PacketRule]) -> str:
+    """The nft script that makes these rules all that the table holds, in one transaction.
+
+    Raises FaultError for an address that is none.
+    """
+    return _text_of(
+        [
+            f"add table inet {table}",
+            f"delete table inet {table}",
+            f"add table inet {table}",
+            *(_chain(table, chain) for chain in chains_of(rules)),
+            *(f"add {_rule(table, chain, words)}" for chain, words in statements_of(rules)),
+        ]
+    )
+
+
+def suspending(table: str) -> str:
+    """The nft script after which the table lets all packets pass, and still translates what it redirected."""
+    return _text_of(
+        [
+            f"add table inet {table}",
+            *(_chain(table, chain) for chain in (REDIRECTING, BLOCKING)),
+            f"flush chain inet {table} {BLOCKING.name}",
+            f"insert {_rule(table, REDIRECTING, [('accept',)])}",
+        ]
+    )
+
+
+def _text_of(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def _chain(table: str, chain: Chain) -> str:
+    hook = f"type {chain.kind} hook {chain.hook} priority {chain.priority}"
+    return f"add chain inet {table} {chain.name} {{ {hook}; policy accept; }}"
+
+
+def _rule(table: str, chain: Chain, words: Sequence[Word]) -> str:
+    return f"rule inet {table} {chain.name} {' '.join(map(_text, words))}"
+
+
+def _text(word: Word) -> str:
+    """As nft writes it."""
+    name, *values = word
+    return _TEXTS[name](*values)
+
+
+_TEXTS: Mapping[str, Callable[..., str]] = {
+    "saddr": lambda addresses: f"ip saddr {{ {', '.join(addresses)} }}",
+    "daddr": lambda addresses: f"ip daddr {{ {', '.join(addresses)} }}",
+    "dport": lambda ports: f"tcp dport {{ {', '.join(map(str, ports))} }}",
+    "flags": "tcp flags & {:#x} == {:#x}".format,
+    "doff": "tcp doff {}".format,
+    "data": lambda at, size, same, value: f"@th,{at},{size} {'' if same else '!= '}{value:#0{2 + size // 4}x}",
+    "chance": "numgen random mod 1000000 < {}".format,
+    "mark": "ct mark {:#x}".format,
+    "set mark": "ct mark set {:#x}".format,
+    "counter": "counter".format,
+    "redirect": "redirect to :{}".format,
+    "comment": 'comment "{}"'.format,
+    "reset": "reject with tcp reset".format,
+    "drop": "drop".format,
+    "accept": "accept".format,
+}
+
+
+def _addresses(values: Sequence[str]) -> tuple[str, ...]:
+    """They may come from a catalog, in which others write: whatever is no address could be rules of theirs."""
+    for one in values:
+        try:
+            ipaddress.IPv4Address(one)
+        except ValueError:
+            raise FaultError(f"{one!r} is not an IPv4 address, and packet rules are about these alone") from None
+    if not values:
+        raise FaultError("packet rules without an address would match no packet")
+    return tuple(values)

@@ -1,0 +1,351 @@
+"""The journal of a run: append-only JSON lines, synced to disk around every fault.
+
+A line that a crash or a full disk tore is left out on reading; whoever judges asks hashidrill.core.recording.seal
+whether there are any. `t_ns` is the run's clock; `wall` is
+seconds since the epoch, so that a journal can be laid beside other logs. `mac` is the line's number and its MAC
+(hashidrill.core.recording.ours).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from hashidrill.core.errors import JournalHeldError
+from hashidrill.core.util.files import held_by_us, write_whole
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.core.util.undos import Undos
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+_LOCK_GAP_S = 0.02
+_SETTLING = re.compile(rb'"(?:end|fault\.(?:intent|gone|ended))"')
+_TAIL_BYTES = 16_384
+"""More than an `end` takes, with its seal."""
+_MAC = b', "mac": "'
+_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line: what happened when. `event` is one of the words in `EVENTS`; `data` holds the rest."""
+
+    t_ns: int
+    wall: float
+    event: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+EVENTS = {
+    "run": "the run began: id, format, experiment, root, origin (machine, boot, namespace, user), sandbox, attached,"
+    " resolved: SHA-256 of resolved.json",
+    "phase": "a phase began: load, start, ready, steady, method, recovery, quiesce, closed",
+    "fault.intent": "fault_id, kind, target, undo, step: written and synced before apply",
+    "fault.applied": "fault_id: apply returned",
+    "fault.proven": "fault_id, evidence: the observer saw the effect",
+    "fault.unproven": "fault_id, evidence: the observer did not see it",
+    "fault.failed": "fault_id, error: apply raised",
+    "fault.still": "fault_id, evidence: the observer saw the effect again, just before the revert",
+    "fault.faded": "fault_id, evidence: it did not: nobody knows since when",
+    "fault.undone": "fault_id, by: a fault of this kind was meant to undo it",
+    "fault.moved": "fault_id, on: the role that it follows moved on",
+    "fault.reverted": "fault_id: revert returned",
+    "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
+    "fault.ended": "fault_id, evidence: nobody saw the effect go; its target is gone, or it is another run's",
+    "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
+    "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment gives a name; nothing is broken",
+    "mark.end": "mark, step: it ended",
+    "clock.stops": "at_s, waits_for: the method's clock stands still, because the next step waits for earlier ones",
+    "clock.goes": "at_s, stood_ns, text: it goes on; all that is planned after `at_s` shifts by stood_ns",
+    "attended.begins": "at_s, in_force: somebody begins to act on what is broken; it stays in force meanwhile",
+    "attended.did": "what, text, and what belongs to it: a command with its host, exit code and output, a decision",
+    "attended.ends": "whoever acted is done, and the method ends",
+    "guardrail": "condition, evidence: a guardrail tripped",
+    "steady": "held (bool), evidence: the steady state held, or did not",
+    "search": "load, found, level, text, tried: the level at which a load's search ended",
+    "note": "anything else worth keeping: text",
+    "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
+    " written: rows by table; sealed: SHA-256 by file, and of the journal up to here",
+}
+
+
+_NEEDED: dict[str, dict[str, type]] = {
+    "phase": {"phase": str},
+    "fault.intent": {"kind": str, "target": dict, "undo": dict},
+    "fault.proven": {"evidence": dict},
+    "fault.unproven": {"evidence": dict},
+    "fault.gone": {"evidence": dict},
+    "fault.still": {"evidence": dict},
+    "fault.faded": {"evidence": dict},
+    "mark.begin": {"mark": str},
+    "mark.end": {"mark": str},
+    "clock.goes": {"at_s": float, "stood_ns": int},
+    "end": {"outcome": str},
+}
+"""What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""
+LONGEST_NS = 7 * 24 * 3600 * 10**9
+"""No run takes a week: each part of it takes an hour at most. What is later in a recording was not written by a run."""
+_FAR_S = 10**11
+
+
+class Clock:
+    """Nanoseconds since the run began, of CLOCK_MONOTONIC (shared by all processes of one machine)."""
+
+    def __init__(self, origin_ns: int | None = None) -> None:
+        self.origin_ns = time.monotonic_ns() if origin_ns is None else origin_ns
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() - self.origin_ns
+
+
+@dataclass(frozen=True)
+class LineKey:
+    """What lines of one run are signed with. `note`: where the number of lines is kept that heal must find."""
+
+    secret: bytes = field(default=b"", repr=False)
+    note: Path | None = None
+
+    def signed(self, line: bytes, file: str, number: int) -> bytes:
+        """The line of a journal with its number and MAC; as it is without a key."""
+        if not self.secret:
+            return line
+        body = line.removesuffix(b"}\n")
+        return body + _MAC + self._mac(body, file, number) + b'"}\n'
+
+    def number(self, line: bytes, file: str) -> int | None:
+        """The number of a line that was signed with it; None for any other."""
+        body, _, mac = line.rpartition(_MAC)
+        number = mac.partition(b":")[0]
+        if not self.secret or not number.isdigit() or len(number) > _DIGITS:
+            return None
+        expected = self._mac(body, file, int(number)) + b'"}\n'
+        return int(number) if hmac.compare_digest(mac, expected) else None
+
+    def _mac(self, body: bytes, file: str, number: int) -> bytes:
+        mac = hmac.digest(self.secret, f"{file} {number} ".encode() + body, "sha256")
+        return f"{number}:{mac.hex()}".encode()
+
+    def keep(self, lines: int) -> None:
+        """Notes that there are that many lines by now, all of them on the disk."""
+        if self.note is not None:
+            with contextlib.suppress(OSError, ValueError):  # a shorter journal is then not noticed; the run goes on
+                known = json.loads(self.note.read_bytes())
+                write_whole(self.note, json.dumps({**known, "lines": lines}))
+
+
+class Journal:
+    """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
+
+    One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
+    another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
+    `undos` is the folder for undos that cannot do without (hashidrill.core.util.undos). With a `key`, each line
+    carries a MAC (hashidrill.core.recording.ours).
+    """
+
+    def __init__(
+        self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0,
+        redactor: Redactor | None = None, undos: Path | None = None, key: LineKey | None = None,
+    ) -> None:  # fmt: skip
+        # in a stranger's recording, a link could lead to any of this user's files
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self.redactor = redactor or Redactor()
+        self.undos = Undos(undos, self.redactor)
+        try:
+            _hold(self._fd, path, within_s)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._on_entry = on_entry
+        self._torn = _ends_torn(path)
+        self._key, self._name = key or LineKey(), path.name
+        signed, missing = signed_entries(path, self._key)
+        self._lines = len(signed) + missing
+
+    def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
+        """Append one entry. `sync=True` also waits for the disk: use it for everything a heal depends on."""
+        with self._lock:  # the clock is read inside, so that lines are in order of their times
+            entry = Entry(self._clock.now_ns(), time.time(), event, self.redactor.data(data))
+            self._append(self._key.signed(to_line(entry).encode(), self._name, self._lines))
+            self._lines += 1
+            if sync:
+                os.fsync(self._fd)
+            if event == "fault.intent":
+                self._key.keep(self._lines)
+        if self._on_entry is not None:
+            self._on_entry(entry)
+        return entry
+
+    def _append(self, line: bytes) -> None:
+        """All of `line`, or an OSError. What a full disk tore earlier is ended first: it spoils no other line."""
+        rest = b"\n" + line if self._torn else line
+        self._torn = True
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        self._torn = False
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _hold(fd: int, path: Path, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not held_by_us(fd):
+        if time.monotonic() >= deadline:
+            raise JournalHeldError(f"{path}: another process writes to it: the run goes on")
+        time.sleep(_LOCK_GAP_S)
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether whoever wrote here before was killed in the middle of a line."""
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+def to_line(entry: Entry) -> str:
+    """The entry as it stands in the file, with its newline."""
+    return json.dumps({"t_ns": entry.t_ns, "wall": entry.wall, "event": entry.event, **entry.data}, default=str) + "\n"
+
+
+def outcome_of(path: Path) -> str:
+    """How the run of this journal ended, by its last `end`; `died` when nothing says. Raises OSError.
+
+    Reads the last part of the file alone where that says it: of thousands of runs, this is quick.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        for start in dict.fromkeys((max(0, size - _TAIL_BYTES), 0)):
+            file.seek(start)
+            lines = file.read().splitlines(keepends=True)
+            for line in reversed(lines[1:] if start else lines):
+                entry = entry_of(line) if b'"end"' in line else None
+                if entry is not None and entry.event == "end" and is_whole(entry):
+                    return str(entry.data["outcome"])
+    return "died"
+
+
+def settled(path: Path) -> bool:
+    """Whether the run of this journal ended, and all its faults are gone: nothing is left to heal. Raises OSError.
+
+    Reads only the lines that tell of that; of a journal with an odd one among them, it says no.
+    """
+    content, open_, ended = path.read_bytes(), set(), False
+    for start in sorted({content.rfind(b"\n", 0, found.start()) + 1 for found in _SETTLING.finditer(content)}):
+        try:
+            said = json.loads(content[start : content.index(b"\n", start)])
+            event, fault_id = said["event"], said.get("fault_id")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return False
+        ended = ended or event == "end"
+        if event == "fault.intent":
+            open_.add(fault_id)
+        elif event in {"fault.gone", "fault.ended"}:
+            open_.discard(fault_id)
+    return ended and not open_
+
+
+def read_journal(path: Path) -> list[Entry]:
+    """All whole entries of a journal, in order; a torn last line is left out."""
+    return list(_entries(path))
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    with path.open("rb") as lines:
+        for line in lines:
+            if (entry := entry_of(line)) is not None:
+                yield entry
+
+
+def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
+    """The entries that were signed with that key, in order of their numbers, and how many between them are missing.
+
+    Of a line that was repeated, the first counts; lines without its MAC do not.
+    """
+    found: dict[int, Entry] = {}
+    with path.open("rb") as lines:
+        for line in lines:
+            number = key.number(line, path.name)
+            if number is not None and number not in found and (entry := entry_of(line)) is not None:
+                found[number] = entry
+    return [found[number] for number in sorted(found)], max(found, default=-1) + 1 - len(found)
+
+
+def entry_of(line: bytes) -> Entry | None:
+    """What a line of the journal says; None where it is torn, or is none of ours."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        data = json.loads(line)
+        data.pop("mac", None)
+        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), _as_now(storable(data)))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+    return entry if isinstance(entry.event, str) else None
+
+
+def _as_now(data: dict[str, Any]) -> dict[str, Any]:
+    """Targets and undos of recordings that named a process by `pid` and `start_time` name it by its reference."""
+    for name in ("target", "undo"):
+        old = data.get(name)
+        if isinstance(old, dict) and "start_time" in old and "reference" not in old:
+            kept = {key: value for key, value in old.items() if key not in {"pid", "start_time"}}
+            data[name] = {**kept, "reference": f"{old['pid']}@{old['start_time']}" if old.get("pid") else ""}
+    return data
+
+
+def is_whole(entry: Entry) -> bool:
+    """Whether it says all that its event must say, so that a reader need not ask. Whoever heals takes what there is."""
+    times = type(entry.t_ns) is int and abs(entry.t_ns) < LONGEST_NS and _is_wall(entry.wall)
+    if not times:
+        return False
+    needed = dict(_NEEDED.get(entry.event, {}))
+    if entry.event.startswith("fault."):
+        needed["fault_id"] = str
+    return all(isinstance(entry.data.get(name), kind) for name, kind in needed.items()) and _says_enough(entry.data)
+
+
+def _says_enough(data: dict[str, Any]) -> bool:
+    """Evidence says what was asked for and measured; a target, where it is; a step, its number."""
+    evidence, target = data.get("evidence"), data.get("target")
+    if isinstance(evidence, dict) and not isinstance(evidence.get("measured"), str):
+        return False
+    if isinstance(target, dict) and not all(isinstance(target.get(name), str) for name in ("host", "agent")):
+        return False
+    return isinstance(data.get("params", {}), dict) and isinstance(data.get("step", 0), int)
+
+
+def _is_wall(wall: Any) -> bool:
+    return isinstance(wall, (int, float)) and 0 <= wall < _FAR_S
+
+
+def storable(value: Any) -> Any:
+    r"""The same value; where UTF-8 cannot hold a text, its lone surrogates are written out, like `\udc80`.
+
+    They come from clients: JSON can escape half of a character, and a key of bytes is often read with
+    `surrogateescape`. SQLite refuses them, and so would every report.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {storable(key): storable(each) for key, each in value.items()}
+    return [storable(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,185 @@
+"""Which journals this machine wrote: their lines carry a MAC, and `heal` obeys no other line.
+
+The key of this machine and user is made at first use, in the state directory, readable by its owner alone. Each run
+gets a key derived from it and from the run's id, which the engine is handed: a line of one run is nothing in another. A
+MAC covers the file's name, the line's number and its bytes: a line that was changed, repeated or moved between files
+does not count, and a missing one is noticed. The first line has the SHA-256 of resolved.json, with the hosts'
+addresses.
+
+What no MAC can show is that a journal is old. So the run of an attached datacenter is noted as open in the state
+directory, with how many lines it has; the note goes once nothing is left of it. A copy, a journal that was cut short,
+and one that was settled long ago do not fit the note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import NotOursError, UsageError
+from hashidrill.core.recording.journal import LineKey, read_journal, signed_entries
+from hashidrill.core.recording.writer import RESOLVED_NAME
+from hashidrill.core.util import foreign
+from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME, private_folder
+from hashidrill.core.util.folders import state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.core.recording.journal import Entry
+
+KEY_NAME = "machine.key"
+OPEN_NAME = "open"
+_BYTES = 32
+LINKED = (JOURNAL_NAME, HEAL_NAME, RESOLVED_NAME, "audit.jsonl", "artifacts")
+"""What heal reads, writes, or writes into: none of it may be a link."""
+
+
+@dataclass(frozen=True)
+class OurRun:
+    """A run that this machine recorded: the lines with a MAC, in order, and its key.
+
+    `lost` says which of its lines are gone; empty where none is.
+    """
+
+    id: str
+    journal: list[Entry]
+    later: list[Entry]
+    """What heal wrote after its end."""
+    key: LineKey
+    lost: str = ""
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [*self.journal, *self.later]
+
+
+def machine_key() -> bytes:
+    """The key of this machine and user; made if missing. Raises UsageError where it cannot be kept, or is not ours."""
+    path = state_folder() / KEY_NAME
+    try:
+        private_folder(path.parent)
+        if not path.exists():
+            new = path.with_name(f"{KEY_NAME}.{secrets.token_hex(4)}")
+            try:
+                _write_synced(new, secrets.token_bytes(_BYTES))
+                with contextlib.suppress(FileExistsError):  # another process was first: its key counts
+                    os.link(new, path)
+            finally:
+                new.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            status, key = os.fstat(file.fileno()), file.read(_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the key of this machine cannot be kept there: {error.strerror}; set XDG_STATE_HOME to a folder of"
+            " yours"
+        ) from None
+    private = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o077
+    if not private or len(key) != _BYTES:
+        raise UsageError(
+            f"{path}: not a key that you alone can read: remove it, and the next run makes one; heal then asks about"
+            " earlier recordings"
+        )
+    return key
+
+
+def key_of(run_id: str) -> LineKey:
+    """The key of one run. Raises UsageError."""
+    return LineKey(hmac.digest(machine_key(), f"run {run_id}".encode(), "sha256"))
+
+
+def received_key(given: Mapping[str, Any]) -> LineKey:
+    """What an engine was handed; it signs nothing where that is nothing."""
+    secret, note = given.get("key", ("", ""))
+    return LineKey(bytes.fromhex(secret), Path(note) if note else None)
+
+
+def note_open(run_id: str, recording: Path) -> Path:
+    """Notes a run as open; it is on the disk then. Returns the note. Raises UsageError."""
+    path = note_of(run_id)
+    try:
+        private_folder(path.parent)
+        _write_synced(path, json.dumps({"recording": str(recording.resolve()), "lines": 0}).encode())
+    except OSError as error:
+        raise UsageError(f"{path}: the run cannot be noted there: {error.strerror}") from None
+    return path
+
+
+def forget_open(run_id: str) -> None:
+    """Nothing of the run is left."""
+    with contextlib.suppress(OSError):
+        note_of(run_id).unlink(missing_ok=True)
+
+
+def our_run(run: Path) -> OurRun:
+    """The run, if this machine recorded it. Raises NotOursError, which says why it does not count, and UsageError."""
+    for name in LINKED:
+        if (run / name).is_symlink():
+            raise NotOursError(f"its {name} is a link")
+    if not (run / JOURNAL_NAME).is_file():
+        raise NotOursError(f"its {JOURNAL_NAME} is no file")
+    began = next((entry for entry in read_journal(run / JOURNAL_NAME) if entry.event == "run"), None)
+    run_id = "" if began is None else str(began.data.get("id", ""))
+    if not re.fullmatch(r"[\w.-]{1,250}", run_id):
+        raise NotOursError("its journal does not say which run it is of")
+    key = key_of(run_id)
+    signed, missing = signed_entries(run / JOURNAL_NAME, key)
+    if not signed or signed[0].event != "run" or signed[0].data.get("id") != run_id:
+        raise NotOursError("another machine or user wrote it, or a hashidrill without a key")
+    _check_resolved(run, signed[0])
+    lost = f"{missing} of its lines are gone" if missing else ""
+    if "attached" in signed[0].data:
+        lost = _noted(run, run_id, len(signed) + missing) or lost
+    after = signed_entries(run / HEAL_NAME, key)[0] if (run / HEAL_NAME).is_file() else []
+    return OurRun(run_id, signed, after, key, lost)
+
+
+def _check_resolved(run: Path, began: Entry) -> None:
+    """Raises NotOursError where the experiment, which has the hosts' addresses, is not what the run began with."""
+    try:
+        digest = hashlib.sha256((run / RESOLVED_NAME).read_bytes()).hexdigest()
+    except OSError:
+        digest = ""
+    if digest != began.data.get("resolved"):
+        raise NotOursError(f"its {RESOLVED_NAME} is not what the run began with")
+
+
+def _noted(run: Path, run_id: str, lines: int) -> str:
+    """What is lost, by the note of an open run. Raises NotOursError where there is none, or it is of another folder."""
+    try:
+        note = foreign.parse(note_of(run_id).read_bytes())
+        recording, least = Path(note["recording"]), int(note["lines"])
+    except FileNotFoundError:
+        raise NotOursError("nothing of that run is left, as this machine has it: this is an old copy") from None
+    except (OSError, ValueError, KeyError, TypeError):  # torn, as the machine went down
+        return f"how many lines its journal had is unknown: {note_of(run_id)} is not readable"
+    if recording != run.resolve() and recording.exists():
+        raise NotOursError(f"it is a copy: the run is recorded in {recording}")
+    return f"its journal ends after {lines} lines and had {least}" if lines < least else ""
+
+
+def note_of(run_id: str) -> Path:
+    """Where a run is noted while something of it may be left."""
+    return state_folder() / OPEN_NAME / f"{run_id}.json"
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    """A new file that its owner alone may read, and its name, are on the disk."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

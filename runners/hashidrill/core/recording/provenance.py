@@ -1,0 +1,141 @@
+"""Which hypotheses judge a recording: those that ship, and whether they are the ones that its run resolved.
+
+A recording keeps the source and the SHA-256 of every hypothesis that its experiment names, as text in
+`hypotheses.json`. Judging compares, and says what differs. One that did not ship is found by its SHA-256 in a folder
+that the user names, or in the project whose experiment was just run; what is not found is not judged. Judging never
+runs that text, nor any other file of a recording, unless it is told to: a recording is data, and may be a stranger's.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hashidrill import __version__
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import RecordingError, UnknownNameError
+from hashidrill.core.experiment.resolved import sha256
+from hashidrill.core.hypothesis.files import from_source, is_shipped, source_of, with_digest
+from hashidrill.core.util import foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.core.hypothesis import Hypothesis
+
+HYPOTHESES_NAME = "hypotheses.json"
+FIRST_WITH_HYPOTHESES = 2
+"""The format (hashidrill.core.recording.writer.FORMAT) since which a recording keeps them."""
+_SHOWN = 12
+"""Of a SHA-256, in messages."""
+
+
+class Keeps(Protocol):
+    """What keeps hypotheses: a recording, or a comparison of several."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def format(self) -> int: ...
+
+
+class Lookup:
+    """Finds the hypotheses for one judging. `notes` says afterwards which of them were not the run's own.
+
+    `near_to` is the experiment that was just run: its project's hypotheses count. `recorded` asks for those of the
+    run: a folder, for its files with the same SHA-256; True, for the text that the recording keeps: Python from inside
+    of it, as trustworthy as its author. Ask the user before.
+    """
+
+    def __init__(self, recording: Keeps, near_to: Path | None, *, recorded: bool | Path = False) -> None:
+        self._recording = recording
+        self._get = hypothesis.getter(near_to)
+        self._recorded = recorded
+        self._used: dict[str, Hypothesis] = {}
+
+    def __call__(self, name: str) -> Hypothesis:
+        """Raises UnknownNameError, UsageError for a file that does not load, RecordingError for no such source."""
+        if name not in self._used:
+            self._used[name] = self._from_recording(name) if self._recorded is True else self._from_here(name)
+        return self._used[name]
+
+    def notes(self) -> list[str]:
+        """What a reader of the verdict should know about the hypotheses behind it."""
+        if self._recorded is True:
+            return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
+        if self._recording.format < FIRST_WITH_HYPOTHESES:
+            return ["an older hashidrill wrote this recording: it does not say which hypotheses its run resolved"]
+        notes = [note for name, used in self._used.items() if (note := self._difference(name, used))]
+        then = self._kept.get("hashidrill")
+        if self._used and isinstance(then, str) and then != __version__:
+            notes.append(f"hashidrill {then} made this recording, {__version__} judges it: figures may differ")
+        return notes
+
+    def _from_here(self, name: str) -> Hypothesis:
+        about = self._about(name) or {}
+        then = str(about.get("sha256"))
+        if isinstance(self._recorded, Path) and (found := with_digest(then, name, self._recorded)) is not None:
+            return found
+        try:
+            used = self._get(name)
+        except UnknownNameError as error:
+            if not about:
+                raise
+            raise UnknownNameError(f"{error}; {self._lacks(about)}") from None
+        if about.get("shipped") is False and is_shipped(used.path) and sha256(source_of(used)) != then:
+            raise UnknownNameError(f"{name}: the one that ships is not what the run resolved; {self._lacks(about)}")
+        return used
+
+    def _lacks(self, about: Mapping[str, Any]) -> str:
+        """What it takes to judge with that hypothesis, and how to have it."""
+        where = "" if self._recorded is False else f"; no file in {self._recorded} has that SHA-256"
+        return (
+            f"its run resolved it from {about.get('file')} (SHA-256 {str(about.get('sha256'))[:_SHOWN]}){where}: name"
+            " the folder that has that file with --hypotheses, or run the copy that the recording keeps with"
+            " --recorded-hypotheses; pytest judges a recording with the hypotheses of your project as they are now"
+        )
+
+    def _from_recording(self, name: str) -> Hypothesis:
+        where = self._recording.path / HYPOTHESES_NAME
+        about = self._about(name)
+        source = self._kept.get("sources", {}).get(about.get("sha256")) if about else None
+        if about is None or not isinstance(source, str):
+            raise RecordingError(
+                f"{where}: no source of {name!r} is kept there; judge it without --recorded-hypotheses"
+            )
+        if sha256(source.encode()) != about["sha256"]:
+            raise RecordingError(f"{where}: the source of {name!r} is not what its SHA-256 says; it was not run")
+        found = [one for one in from_source(f"{where}:{about.get('file')}", source.encode()) if one.name == name]
+        if not found:
+            raise RecordingError(f"{where}: the source that is kept for {name!r} does not define it")
+        return found[0]
+
+    def _difference(self, name: str, used: Hypothesis) -> str:
+        about = self._about(name)
+        if about is None:
+            return f"{name}: the run did not resolve it; judged with {used.path}" if self._kept else ""
+        then, now = str(about.get("sha256")), sha256(source_of(used))
+        if then == now:
+            return ""
+        return (
+            f"{name}: judged with {used.path} (SHA-256 {now[:_SHOWN]}), which is not what the run resolved:"
+            f" {about.get('file')} ({then[:_SHOWN]}); --recorded-hypotheses runs that one"
+        )
+
+    def _about(self, name: str) -> dict[str, Any] | None:
+        about = self._kept.get("hypotheses", {}).get(name)
+        return about if isinstance(about, dict) else None
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        """hypotheses.json; nothing where there is none, as in a recording that was made by hand."""
+        path = self._recording.path / HYPOTHESES_NAME
+        try:
+            kept = foreign.parse(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            kept = None
+        fits = isinstance(kept, dict) and all(isinstance(kept.get(key), dict) for key in ("hypotheses", "sources"))
+        return kept if fits else {}

@@ -1,0 +1,411 @@
+"""The recording of a run: a directory that holds all that the run left, immutable once the run has ended.
+
+    experiment.yaml    what was asked for, for people to read
+    resolved.json      the same as the run resolved it (hashidrill.core.experiment.resolved): what is judged by
+    run.json           versions, configuration, machine, how it ended
+    journal.jsonl      what happened, in order (hashidrill.core.recording.journal)
+    recording.sqlite   operations, samples and final reads
+    artifacts/         what faults left as evidence, like snapshot files
+    logs/HOST/*.log    the agents' logs
+    verdict.json       hashidrill.core.judging.verdict; with report.html and summary.md
+
+The engine writes it (hashidrill.core.recording.writer); hypotheses and reports read it through `Recording`, which reads
+only files: it never looks at the clock or the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hashidrill import __version__
+from hashidrill.core.errors import ExperimentError, HashidrillError, HypothesisInvalidError, RecordingError
+from hashidrill.core.protocols.abc import Detail
+from hashidrill.core.recording import details, old_formats, silence
+from hashidrill.core.recording.columns import IMPLAUSIBLE, Bools, Floats, Int64s, Operations, Series
+from hashidrill.core.recording.journal import LONGEST_NS, Entry, is_whole, read_journal
+from hashidrill.core.recording.marks import MarkWindow, marks_of
+from hashidrill.core.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util.foreign import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+__all__ = [
+    "ARTIFACTS_NAME", "EXPERIMENT_NAME", "OUTCOMES", "Bools", "FaultWindow", "Floats", "Int64s", "Operations",
+    "Recording", "Series",
+]  # fmt: skip
+
+EXPERIMENT_NAME = "experiment.yaml"
+FIRST_RESOLVED, FIRST_WITH_DETAILS = 3, 4
+"""The formats (hashidrill.core.recording.writer.FORMAT) since which there are resolved.json, and reasons and
+details."""
+ARTIFACTS_NAME = "artifacts"
+OUTCOMES = ("ok", "fail", "unknown")
+_FEWEST_STEPS, _STEPS_PER_BYTE, _STEPS_AT_ONCE = 2_000_000, 2, 10_000
+"""Steps that SQLite may take for one query: none of ours takes more than 0.14 for each byte of the file."""
+
+
+@dataclass(frozen=True)
+class FaultWindow:
+    """One fault on one target, as the journal tells it. Times are None for what never happened."""
+
+    fault_id: str
+    kind: str
+    host: str
+    agent: str
+    params: Mapping[str, Any]
+    intent_ns: int
+    applied_ns: int | None = None
+    proven_ns: int | None = None
+    reverted_ns: int | None = None
+    gone_ns: int | None = None
+    still_ns: int | None = None
+    """When it was proven again, just before its revert; `faded_ns`: when that failed."""
+    faded_ns: int | None = None
+    moved_ns: int | None = None
+    """When it was given up because the role that it follows had moved on."""
+    proof: Mapping[str, Any] | None = None
+    gone_proof: Mapping[str, Any] | None = None
+    still_proof: Mapping[str, Any] | None = None
+    faded_proof: Mapping[str, Any] | None = None
+    error: str = ""
+    step: int = -1
+    """Which step of the method it belongs to, from 0."""
+
+    @property
+    def proven(self) -> bool:
+        return self.proven_ns is not None
+
+
+class Recording:
+    """What a run left, for hypotheses and reports. All of it is read lazily and cached."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Raises RecordingError when `path` holds no recording."""
+        self.path = Path(path)
+        if not (self.path / JOURNAL_NAME).is_file():
+            raise RecordingError(
+                f"{self.path}: no recording there ({JOURNAL_NAME} is missing); `hashidrill list runs` shows all"
+            )
+        self._operations: dict[str, Operations] = {}
+        self._series: dict[tuple[str, str | None], Series] = {}
+
+    @cached_property
+    def run(self) -> dict[str, Any]:
+        """run.json: `id`, `experiment`, `versions`, `config`, `hosts`, `machine`, `started_at`, `outcome`, ..."""
+        return self._run_or_none or {}
+
+    @property
+    def run_reads(self) -> bool:
+        """Whether run.json is whole. `run` is empty where it is not: a report of such a recording is still due."""
+        return self._run_or_none is not None
+
+    @cached_property
+    def _run_or_none(self) -> dict[str, Any] | None:
+        return read_run(self.path)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What was asked for. Raises RecordingError when it does not read.
+
+        Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
+        machine that lacks the package of a fault.
+        """
+        if self.format < FIRST_RESOLVED:
+            return old_formats.experiment(self.path / EXPERIMENT_NAME)
+        return self.resolved.experiment
+
+    @property
+    def variant(self) -> str:
+        """Which variant of its experiment it is a run of; nothing for an experiment without variants."""
+        return self.resolved.variant if self.format >= FIRST_RESOLVED else ""
+
+    @cached_property
+    def resolved(self) -> ResolvedExperiment:
+        """The experiment as its run resolved it. Raises RecordingError when it does not read."""
+        from hashidrill.core.experiment.resolved import ResolvedExperiment  # noqa: PLC0415 - a journal is read without it
+
+        path = self.path / RESOLVED_NAME
+        try:
+            return ResolvedExperiment.from_data(parse(path.read_bytes()))
+        except OSError as error:
+            raise RecordingError(f"{path}: not readable: {error.strerror or error}") from None
+        except (ExperimentError, ValueError) as error:
+            raise RecordingError(f"{path}: not readable: {error}") from None
+
+    @cached_property
+    def journal(self) -> list[Entry]:
+        """All entries that say what they must (hashidrill.core.recording.seal tells of any that do not)."""
+        return [entry for entry in read_journal(self.path / JOURNAL_NAME) if is_whole(entry)]
+
+    def events(self, event: str) -> list[Entry]:
+        return [entry for entry in self.journal if entry.event == event]
+
+    @cached_property
+    def phases(self) -> dict[str, tuple[int, int]]:
+        """Start and end of each phase, by name: start, ready, steady, method, recovery, quiesce."""
+        marks = self.events("phase")
+        ends = [mark.t_ns for mark in [*marks[1:], self.journal[-1]]] if marks else []
+        return {mark.data["phase"]: (mark.t_ns, end) for mark, end in zip(marks, ends, strict=True)}
+
+    @cached_property
+    def standstills(self) -> list[tuple[float, int]]:
+        """When the method's clock stood still (seconds into the method by that clock), and for how long, in ns."""
+        return [(float(entry.data["at_s"]), int(entry.data["stood_ns"])) for entry in self.events("clock.goes")]
+
+    @property
+    def outcome(self) -> str:
+        """How the run ended (journal `end`): complete, steady-state, fault, ... or `died` when nothing says."""
+        ends = self.events("end")
+        return str(ends[-1].data["outcome"]) if ends else "died"
+
+    @cached_property
+    def faults(self) -> list[FaultWindow]:
+        """All fault windows, in order of their intents."""
+        windows: dict[str, dict[str, Any]] = {}
+        for entry in self.journal:
+            kind, _, what = entry.event.partition(".")
+            if kind != "fault":
+                continue
+            data = entry.data
+            if what == "intent":
+                windows[data["fault_id"]] = {
+                    "fault_id": data["fault_id"], "kind": data["kind"], "host": data["target"]["host"],
+                    "agent": data["target"]["agent"], "params": data.get("params", {}), "intent_ns": entry.t_ns,
+                    "step": data.get("step", -1),
+                }  # fmt: skip
+            elif (window := windows.get(data["fault_id"])) is not None:
+                _note(window, what, entry)
+        return [FaultWindow(**window) for window in windows.values()]
+
+    @cached_property
+    def marks(self) -> list[MarkWindow]:
+        """All marks, in the order in which they began."""
+        return marks_of(self.events("mark.begin"), self.events("mark.end"))
+
+    @cached_property
+    def format(self) -> int:
+        """The format it was written in (hashidrill.core.recording.writer.FORMAT); 1 where nothing says it.
+
+        The journal's word counts first: without it there is no recording. The others are for one that lost it.
+        """
+        began = self.events("run")
+        for said in (began[0].data.get("format") if began else None, self.run.get("format"), self._user_version()):
+            if isinstance(said, int) and said > 0:
+                return said
+        return 1
+
+    def _user_version(self) -> int:
+        try:
+            return int(self._query("PRAGMA user_version")[0][0])
+        except (RecordingError, IndexError):
+            return 0
+
+    def check_format(self) -> None:
+        """Raises RecordingError for a recording of a newer hashidrill."""
+        if self.format > FORMAT:
+            raise RecordingError(
+                f"{self.path}: a newer hashidrill wrote this recording (format {self.format}; hashidrill {__version__}"
+                f" reads up to {FORMAT}); judge it with that version, or a later one: `uv tool upgrade hashidrill`"
+            )
+
+    def count(self, table: str) -> int:
+        """How many rows a table of the database holds."""
+        counted = self._query(f"SELECT count(*) FROM {table}")  # noqa: S608 - one of TABLES or of detail_tables
+        return int(counted[0][0]) if counted else 0
+
+    @cached_property
+    def detail_tables(self) -> list[str]:
+        """Tables with what some operations say beside the columns of all."""
+        names = [row[0] for row in self._query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return [name for name in names if details.is_table(name)]
+
+    @cached_property
+    def loads(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT load FROM operations ORDER BY load")]
+
+    def operations(self, load: str, *, unknown: str = "") -> Operations:  # noqa: ARG002 - the judge reads it
+        """All operations of a load. Raises HypothesisInvalidError when there are none.
+
+        `unknown`: for a load that watches, what it means here that its looks failed (see `series`).
+        Those that a service should have reported and did not are among them (hashidrill.core.recording.silence).
+        """
+        if load not in self._operations:
+            self._operations[load] = self._with_unreported(load, self._read_operations(load))
+        return self._operations[load]
+
+    def _read_operations(self, load: str) -> Operations:
+        more = "reason, detail, id" if self.format >= FIRST_WITH_DETAILS else "'', '', rowid"
+        rows = self._query(
+            f"SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error, {more} FROM operations"  # noqa: S608
+            " WHERE load = ? ORDER BY intended_ns", load,
+        )  # fmt: skip
+        if not rows:
+            raise HypothesisInvalidError(
+                f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
+            )
+        intended, start, end, outcome, status, keys, values, errors, reasons, tables, ids = zip(*rows, strict=True)
+        with self._as_columns("operations", (intended, start, end), outcome, keys, values, errors, reasons, tables):
+            found = Operations(
+                np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
+                np.array(status, np.int64), list(keys), list(values), list(errors), list(reasons),
+                self._details(load, ids, tables),
+            )  # fmt: skip
+        if len({row[:8] for row in rows}) < len(rows):
+            found = _once(found, [row[:9] for row in rows])
+        if self.format < FIRST_WITH_DETAILS:
+            return old_formats.operations(found, old_formats.kind_of(load, lambda: self.experiment))
+        return found
+
+    def _with_unreported(self, load: str, ops: Operations) -> Operations:
+        try:
+            client = self.experiment.clients.get(load)
+        except (HashidrillError, OSError):  # then it is not judged either
+            return ops
+        if client is None or not client.service:
+            return ops
+        return silence.with_unreported(ops, self.phases, client.reports_every)
+
+    def _details(self, load: str, ids: Sequence[int], tables: Sequence[str]) -> list[Detail | None]:
+        found: dict[int, Detail] = {}
+        for table in {*tables} & {*self.detail_tables}:
+            columns = [row[1] for row in self._query(f'PRAGMA table_info("{table}")')]
+            rows = self._query(
+                f'SELECT d.* FROM "{table}" d JOIN operations o ON o.id = d.operation_id WHERE o.load = ?',  # noqa: S608
+                load,
+            )
+            for row in rows:
+                fields = dict(zip(columns, row, strict=True))
+                found[fields.pop(details.KEY)] = Detail(table.removeprefix(details.PREFIX), fields)
+        return [found.get(each) for each in ids]
+
+    @property
+    def aside(self) -> Recording:
+        """The recording for a hint: what is read here decides nothing, so that no doubt about it spoils a verdict."""
+        return self
+
+    @cached_property
+    def signals(self) -> list[str]:
+        return [row[0] for row in self._query("SELECT DISTINCT signal FROM samples ORDER BY signal")]
+
+    def series(self, signal: str, host: str | None = None, *, unknown: str = "") -> Series:  # noqa: ARG002 - as above
+        """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
+
+        A look that failed has no value (NaN), and what a hypothesis finds to hold is INVALID where too many of them
+        failed (hashidrill.core.judging.looks). Where the hypothesis has an answer to a failed look, say with
+        `unknown` what it means, like "the process is gone".
+        """
+        if (signal, host) not in self._series:
+            self._series[signal, host] = self._read_series(signal, host)
+        return self._series[signal, host]
+
+    def _read_series(self, signal: str, host: str | None) -> Series:
+        rows = self._query(
+            "SELECT t_ns, value, text, host, ok FROM samples"
+            " WHERE signal = ? AND (? IS NULL OR host = ?) ORDER BY t_ns",
+            signal, host, host,
+        )  # fmt: skip
+        if not rows:
+            raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
+        t_ns, value, text, hosts, ok = zip(*rows, strict=True)
+        with self._as_columns("samples", (t_ns,), text, hosts):
+            figures = np.array([np.nan if v is None else v for v in value], np.float64)
+            values = np.where(np.abs(figures) < IMPLAUSIBLE, figures, np.nan)
+            return Series(np.array(t_ns, np.int64), values, list(text), list(hosts), np.array(ok, np.bool_))
+
+    def final_reads(self, load: str) -> dict[str, str | None]:
+        """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
+        rows = self._query("SELECT key, value FROM final_reads WHERE load = ?", load)
+        with self._as_columns("final_reads", (), [key for key, _ in rows], [value or "" for _, value in rows]):
+            found = dict(rows)
+        if self.format < FIRST_WITH_DETAILS:
+            return old_formats.final_reads(found, old_formats.kind_of(load, lambda: self.experiment))
+        return found
+
+    def artifact(self, name: str) -> Path:
+        """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""
+        path = self.path / ARTIFACTS_NAME / name
+        if not path.is_file():
+            raise HypothesisInvalidError(f"{path}: this run left no such file")
+        return path
+
+    @contextlib.contextmanager
+    def _as_columns(self, table: str, times: Sequence[Sequence[Any]], *texts: Sequence[Any]) -> Iterator[None]:
+        """SQLite lets any column hold anything. Raises RecordingError for what we never wrote."""
+        where = self.path / DATABASE_NAME
+        if odd := [each for column in texts for each in column if not isinstance(each, str)]:
+            raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")
+        if odd := [each for column in times for each in column if type(each) is not int or abs(each) >= LONGEST_NS]:
+            raise RecordingError(
+                f"{where}: {table} are not readable: {odd[0]!r} is no time of a run in nanoseconds (a week at most)"
+            )
+        try:
+            yield
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RecordingError(f"{where}: {table} are not readable: {error}") from None
+
+    def _query(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        path = self.path / DATABASE_NAME
+        if not path.is_file():
+            return []
+        # a run that died left a write-ahead log, and reading that needs write access: copy-free, as SQLite intends
+        try:
+            with contextlib.closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA trusted_schema=OFF")  # it may be a stranger's
+                connection.set_progress_handler(_limit(path), _STEPS_AT_ONCE)
+                if odd := _not_tables(connection):
+                    raise RecordingError(f"{path}: {odd[0]!r} in it is not a table of a run; nothing of it is read")
+                return connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            if "no such table" in str(error):
+                return []
+            why = "more to compute than it can hold" if "interrupted" in str(error) else error
+            raise RecordingError(f"{path}: {why}") from None
+
+
+def _limit(path: Path) -> Callable[[], int]:
+    """Ends a query that computes more than reading the whole file would take, its write-ahead log included."""
+    sizes = [file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.is_file()]
+    left = iter(range((_FEWEST_STEPS + _STEPS_PER_BYTE * sum(sizes)) // _STEPS_AT_ONCE))
+    return lambda: next(left, None) is None
+
+
+def _not_tables(connection: sqlite3.Connection) -> list[str]:
+    """Views, triggers and virtual tables: what is read from them is computed, and can be computed without end."""
+    plain = "type = 'index' OR (type = 'table' AND sql NOT LIKE '%VIRTUAL%' AND sql NOT LIKE '%GENERATED%')"
+    return [row[0] for row in connection.execute(f"SELECT name FROM sqlite_master WHERE NOT ({plain})")]  # noqa: S608
+
+
+def _once(ops: Operations, rows: Sequence[tuple[Any, ...]]) -> Operations:
+    """Without those that were reported twice: the same in every column and detail."""
+    details = [repr(detail) for detail in ops.details] or [""] * len(rows)
+    first = {(row, detail): at for at, (row, detail) in reversed([*enumerate(zip(rows, details, strict=True))])}
+    mask = np.zeros(len(rows), np.bool_)
+    mask[list(first.values())] = True
+    return ops.picked(mask)
+
+
+def _note(window: dict[str, Any], what: str, entry: Entry) -> None:
+    if what in {"applied", "proven", "still", "faded", "moved", "reverted", "gone"}:
+        window[f"{what}_ns"] = entry.t_ns
+    if what == "proven":
+        window["proof"] = entry.data["evidence"]
+    elif what in {"still", "faded", "gone"}:
+        window[f"{what}_proof"] = entry.data["evidence"]
+    elif what == "unproven":
+        window["proof"] = entry.data["evidence"]
+        window["error"] = f"not proven in force: {entry.data['evidence']['measured']}"
+    elif what in {"failed", "stuck"}:
+        evidence = entry.data.get("evidence") or {"measured": "nothing was recorded"}
+        window["error"] = str(entry.data.get("error") or f"still seen: {evidence['measured']}")

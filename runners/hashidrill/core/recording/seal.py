@@ -1,0 +1,130 @@
+"""The seal of a recording: checksums in the journal's `end`, so that a damaged recording is not judged.
+
+A full disk, a torn copy or an editor shows. A forger does not: whoever writes a recording writes its seal as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import RecordingError
+from hashidrill.core.recording.journal import entry_of, is_whole
+from hashidrill.core.recording.writer import DATABASE_NAME, RESOLVED_NAME, RUN_NAME, TABLES
+from hashidrill.core.util.files import JOURNAL_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hashidrill.core.recording.journal import Entry
+    from hashidrill.core.recording.reader import Recording
+
+SEALED_FILES = (DATABASE_NAME, "experiment.yaml", RESOLVED_NAME, "hypotheses.json", RUN_NAME)
+FIRST_SEALED = 2
+"""The format (hashidrill.core.recording.writer.FORMAT) since which a recording has a seal."""
+ARTIFACTS_NAME = "artifacts"
+_COUNTED = ("complete", "guardrail")
+_SHOWN = 5
+
+
+def seal(path: Path) -> dict[str, str]:
+    """The SHA-256 of each file that a verdict depends on, by its name; the journal's is that of what it holds now."""
+    return {name: _sha256(path / name) for name in [*_files(path), JOURNAL_NAME] if (path / name).is_file()}
+
+
+def damage(recording: Recording) -> list[str]:
+    """Why this recording cannot be trusted, a reason a line; empty for one that is as its run left it.
+
+    A recording of format 1 has no seal: only what does not read at all is found.
+    """
+    found = list(_unreadable_lines(recording.path / JOURNAL_NAME))
+    if not recording.run_reads:
+        found.append(f"{RUN_NAME} is not readable")
+    sealed = [entry for entry in recording.events("end") if "sealed" in entry.data]
+    if sealed:
+        found += _wrong_ends(recording, sealed)
+        found += _broken_seals(recording, sealed[-1].data["sealed"])
+        found += _missing_rows(recording, sealed[-1].data.get("written"))
+    elif recording.format >= FIRST_SEALED and recording.outcome in _COUNTED:
+        found.append(f"its journal ends as {recording.outcome!r} without a seal: the recording was never closed")
+    return [f"the recording is damaged: {reason}" for reason in found]
+
+
+def _files(path: Path) -> list[str]:
+    """Names of what is sealed, whether or not it is there; a link is not followed out of the recording."""
+    left = sorted((path / ARTIFACTS_NAME).rglob("*"))
+    artifacts = [str(file.relative_to(path)) for file in left if file.is_file() and not file.is_symlink()]
+    return [*SEALED_FILES, *artifacts]
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _wrong_ends(recording: Recording, sealed: list[Entry]) -> Iterator[str]:
+    """A run ends once. No seal is over `end` itself; run.json says the same, and is sealed."""
+    if len(sealed) > 1:
+        yield f"its journal ends {len(sealed)} times"
+    said = {key: sealed[-1].data.get(key) for key in ("outcome", "error")}
+    if recording.outcome in _COUNTED and said != {key: recording.run.get(key) for key in said}:
+        yield f"its journal ends as {said['outcome']!r}, {RUN_NAME} as {recording.run.get('outcome')!r}"
+
+
+def _broken_seals(recording: Recording, sealed: Any) -> Iterator[str]:
+    if not isinstance(sealed, dict):
+        yield "its seal is not readable"
+        return
+    path = recording.path
+    now = seal(path)
+    now[JOURNAL_NAME] = _sha256_before_the_seal(path / JOURNAL_NAME)
+    rewritten = {RUN_NAME} if "sealed" not in recording.events("end")[-1].data else set()  # with the later `end`
+    for name in sorted({*sealed, *now} - rewritten):
+        if name not in now:
+            yield f"{name} is missing"
+        elif name not in sealed:
+            yield f"{name} was not there when the run ended"
+        elif sealed[name] != now[name]:
+            yield f"{name} is not what the run left (its SHA-256 was {str(sealed[name])[:12]}, and is {now[name][:12]})"
+
+
+def _sha256_before_the_seal(journal: Path) -> str:
+    """Of all that stands before the sealed `end`, and of whatever follows it that is no `end` of the runner's own."""
+    digest = hashlib.sha256()
+    with journal.open("rb") as lines:
+        for line in lines:
+            entry = entry_of(line)
+            if entry is None or entry.event != "end":
+                digest.update(line)
+    return digest.hexdigest()
+
+
+def _missing_rows(recording: Recording, written: Any) -> Iterator[str]:
+    """Where the database holds less than the engine was given: the writer was stopped, by a full disk for example."""
+    if not isinstance(written, dict):
+        yield "its `end` does not say how much was recorded"
+        return
+    try:
+        there = {table: recording.count(table) for table in (*TABLES, *recording.detail_tables)}
+    except RecordingError as error:
+        yield str(error)
+        return
+    for table in dict.fromkeys([*there, *written]):
+        if there.get(table, 0) != written.get(table):
+            yield f"{table}: {written.get(table)} were recorded, {there.get(table, 0)} are there"
+
+
+def _unreadable_lines(journal: Path) -> Iterator[str]:
+    """Lines of the journal that say nothing. A run that was killed may have torn its very last one."""
+    bad: list[int] = []
+    ended = False
+    with journal.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            entry = entry_of(line)
+            if (entry is None and (ended or line.endswith(b"\n"))) or (entry is not None and not is_whole(entry)):
+                bad.append(number)
+            ended = ended or (entry is not None and entry.event == "end")
+    if bad:
+        more = "" if len(bad) <= _SHOWN else f" and {len(bad) - _SHOWN} more"
+        yield f"{JOURNAL_NAME}: not readable in line {', '.join(map(str, bad[:_SHOWN]))}{more}"

@@ -1,0 +1,236 @@
+"""Writes a recording while its run goes on: operations, samples and final reads, and run.json.
+
+Whatever cannot be written is an error that the engine sees at once, as `failure`, and again when it closes the
+recording: a recording that lacks its end must never read like one of a run that ended early and well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import sqlite3
+import threading
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from hashidrill.core.errors import RecordingError
+from hashidrill.core.recording import details
+from hashidrill.core.recording.journal import storable
+from hashidrill.core.util.files import private, private_folder, write_whole
+from hashidrill.core.util.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hashidrill.core.protocols.abc import Detail, Operation, Sample
+
+DATABASE_NAME = "recording.sqlite"
+RUN_NAME = "run.json"
+RESOLVED_NAME = "resolved.json"
+FORMAT = 4
+"""Of what this hashidrill writes, as `PRAGMA user_version`, in run.json and in the journal's `run`.
+
+1: until 0.1.0, with no number in it: judged as it is, but nothing says whether it is whole.
+2: `end` in the journal holds a seal (hashidrill.core.recording.seal), and hypotheses.json the hypotheses of the run.
+3: resolved.json holds the experiment as the run resolved it.
+4: an operation has a `reason` code next to its `error`, and the name of the table with its `detail`, if any:
+   detail_attempt, detail_lock, detail_cas...
+"""
+TABLES = ("operations", "samples", "final_reads")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS operations (
+    id INTEGER PRIMARY KEY, load TEXT NOT NULL,
+    intended_ns INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'fail', 'unknown')),
+    key TEXT NOT NULL, value TEXT NOT NULL, status INTEGER NOT NULL, error TEXT NOT NULL,
+    reason TEXT NOT NULL, detail TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS samples (
+    signal TEXT NOT NULL, t_ns INTEGER NOT NULL, value REAL, text TEXT NOT NULL, host TEXT NOT NULL,
+    ok INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS final_reads (load TEXT NOT NULL, key TEXT NOT NULL, value TEXT);
+CREATE INDEX IF NOT EXISTS operations_by_load ON operations (load, intended_ns);
+CREATE INDEX IF NOT EXISTS samples_by_signal ON samples (signal, t_ns);
+"""
+_INSERT = {
+    "operations": "INSERT INTO operations VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?)",
+    "samples": "INSERT INTO samples VALUES (?,?,?,?,?,?)",
+    "final_reads": "INSERT INTO final_reads VALUES (?,?,?)",
+}
+_FOREIGN = {"operations": (5, 6), "samples": (3,), "final_reads": (1, 2)}
+"""The columns that hold what others said: key and value, text, key and value."""
+_ERROR = 8
+_BATCH = 5000
+RESERVE_NAME = "reserve"
+RESERVE_BYTES = 256 * 1024
+"""Room on the disk that is given up when it is full: for what becomes of the faults in force, run.json and `end`."""
+
+Row = tuple[Any, ...]
+Item = tuple[str, Row, "Detail | None"]
+
+
+def write_run(path: Path, info: Mapping[str, Any]) -> None:
+    """Replace run.json whole: a reader sees the old one or the new one. Raises OSError."""
+    write_whole(path / RUN_NAME, json.dumps(info, indent=2, default=str) + "\n")
+
+
+def read_run(path: Path) -> dict[str, Any] | None:
+    """What run.json says; nothing where there is none, None where it is not readable."""
+    try:
+        loaded = storable(json.loads((path / RUN_NAME).read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        return None
+    return loaded if isinstance(loaded, dict) else None
+
+
+class Writes(Protocol):
+    """What the engine asks of a recording's writer."""
+
+    path: Path
+
+    @property
+    def written(self) -> Mapping[str, int]: ...
+
+    def operation(self, op: Operation) -> None: ...
+
+    def sample(self, t_ns: int, sample: Sample) -> None: ...
+
+    def final_reads(self, load: str, values: Mapping[str, str | None]) -> None: ...
+
+    def write_run(self, info: Mapping[str, Any]) -> None: ...
+
+    def raise_failure(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RecordingWriter:
+    """Writes operations, samples and final reads, in batches, from a thread of its own.
+
+    `written` counts what it was given, by table; `failure` is what stopped it, if anything has.
+    """
+
+    def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
+        self.path = path
+        self._redactor = redactor or Redactor()
+        self.written: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
+        self.failure: BaseException | None = None
+        private_folder(path)
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        try:
+            private(path / DATABASE_NAME, "ab").close()  # SQLite gives its other files the permissions of this one
+            with private(path / RESERVE_NAME, "wb") as reserve:
+                os.posix_fallocate(reserve.fileno(), 0, RESERVE_BYTES)
+        except OSError as failure:
+            self.failure = failure
+        self._thread = threading.Thread(target=self._drain, name="recording", daemon=True)
+        self._thread.start()
+
+    def operation(self, op: Operation) -> None:
+        table = "" if op.detail is None else details.table_of(op.detail)
+        row = (
+            op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error,
+            str(op.reason), table,
+        )  # fmt: skip
+        self._put("operations", row, op.detail)
+        if table:
+            self.written[table] += 1
+
+    def sample(self, t_ns: int, sample: Sample) -> None:
+        self._put("samples", (sample.signal, t_ns, sample.value, sample.text, sample.host, int(sample.ok)))
+
+    def final_reads(self, load: str, values: Mapping[str, str | None]) -> None:
+        for key, value in values.items():
+            self._put("final_reads", (load, key, value))
+
+    def write_run(self, info: Mapping[str, Any]) -> None:
+        write_run(self.path, self._redactor.clean(info))
+
+    def raise_failure(self) -> None:
+        """Raises RecordingError when something could not be written."""
+        if self.failure is not None:
+            raise RecordingError(f"{self.path}: the recording could not be written: {self.failure}")
+
+    def close(self) -> None:
+        """Flush. Raises RecordingError when something could not be written."""
+        self._queue.put(None)
+        self._thread.join()
+        self._give_up_reserve()
+        self.raise_failure()
+
+    def _put(self, table: str, row: Row, detail: Detail | None = None) -> None:
+        self.written[table] += 1
+        self._queue.put((table, row, detail))
+
+    def _drain(self) -> None:
+        try:
+            with contextlib.closing(sqlite3.connect(self.path / DATABASE_NAME, isolation_level=None)) as database:
+                self._drain_into(database)
+        except BaseException as failure:  # noqa: BLE001 - handed to the engine, which ends the run for it
+            self.failure = self.failure or failure
+            self._give_up_reserve()
+
+    def _give_up_reserve(self) -> None:
+        (self.path / RESERVE_NAME).unlink(missing_ok=True)
+
+    def _drain_into(self, database: sqlite3.Connection) -> None:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=OFF")  # the journal carries what must survive a crash of the machine
+        database.executescript(_SCHEMA)
+        database.execute(f"PRAGMA user_version={FORMAT}")
+        tables = details.Tables(database)
+        for batch in self._batches():
+            database.execute("BEGIN")
+            for (table, detailed), items in groupby(batch, key=_alike):
+                if not detailed:  # most rows: one call for all of them takes a third of the CPU
+                    database.executemany(_INSERT[table], [self._stored(table, row) for _, row, _ in items])
+                    continue
+                for _, row, detail in items:
+                    done = database.execute(_INSERT[table], self._stored(table, row))
+                    tables.insert(done.lastrowid, cast("Detail", detail), self._known)
+            database.execute("COMMIT")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.execute("PRAGMA journal_mode=DELETE")
+
+    def _known(self, value: Any) -> Any:
+        return storable(self._redactor.known(value) if self._redactor.secrets else value)
+
+    def _stored(self, table: str, row: Row) -> Row:
+        row = self._clean(table, row)
+        return tuple([each if not isinstance(each, str) or each.isascii() else storable(each) for each in row])
+
+    def _clean(self, table: str, row: Row) -> Row:
+        """Without secrets, in the columns whose text is not our own."""
+        if not self._redactor.secrets and (table != "operations" or not row[_ERROR]):
+            return row
+        columns = list(row)
+        for column in _FOREIGN[table]:
+            if columns[column]:
+                columns[column] = self._redactor.known(columns[column])
+        if table == "operations" and columns[_ERROR]:
+            columns[_ERROR] = self._redactor.text(columns[_ERROR])
+        return tuple(columns)
+
+    def _batches(self) -> Iterator[list[Item]]:
+        """What was put, as it comes, until `close`."""
+        item: Item | None = self._queue.get()
+        while item is not None:
+            batch = [item]
+            with contextlib.suppress(queue.Empty):
+                while len(batch) < _BATCH and (item := self._queue.get_nowait()) is not None:
+                    batch.append(item)
+            yield batch
+            if item is not None:
+                item = self._queue.get()
+
+
+def _alike(item: Item) -> tuple[str, bool]:
+    """Items that one statement writes: those of a table, without details."""
+    table, _, detail = item
+    return table, detail is not None

@@ -1,0 +1,1 @@
+"""The tap: a proxy in front of a client, which sees each attempt and can fail it."""

@@ -1,0 +1,327 @@
+"""What the tap saw and what the caller got: one `Attempt` for each request, one `Run` for each operation.
+
+Which attempts of an operation are the failed request, sent again. HTTP does not say so; several things do together.
+
+1. What the client says: a header (`HASHIDRILL_OPERATION_HEADER` names it) that is the same in all attempts.
+2. Method, path, query and body, and an idempotency key that is the same. Parameters that are made to differ in each
+   request (a nonce, a cache-buster), the place in a blocking query and preconditions make no other operation.
+3. What the operation sends without any fault: as many alike requests as there are then are none sent again, and what
+   differs from run to run there says nothing about what it is.
+
+What these leave open is a doubt, and no verdict is given on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from urllib.parse import parse_qsl, urlsplit
+
+from hashidrill.core.errors import HypothesisInvalidError, UsageError
+from hashidrill.core.tap.catalogue import FAULTS
+from hashidrill.core.util.redaction import fingerprint
+
+SECOND = 1_000_000_000
+_IDEMPOTENCY_KEY = b"idempotency-key"
+_KEY_HEADERS = (b"if-match", b"if-none-match", b"if-unmodified-since")
+WRITES_NEEDING_A_KEY = frozenset({"POST", "PATCH", "PUT"})
+HEADER = "X-Hashidrill-Operation"
+HEADER_VARIABLE = "HASHIDRILL_OPERATION_HEADER"
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+PRECONDITIONS = ("cas", "acquire", "release")
+_PLACE = {"index", "wait", "hash"}
+_NONCES = {
+    "", "cb", "bust", "buster", "cachebust", "cachebuster", "nocache", "nonce", "rnd", "rand", "random", "ts", "t",
+    "timestamp", "requestid", "reqid", "xrequestid", "attempt", "retry", "retries", "try",
+}  # fmt: skip
+"""Parameters that clients make to differ in each request, in small letters, without `-` and `_`: `_` is one."""
+_BARE_NONCE = re.compile(r"[0-9.]{8,}|[0-9a-f-]{16,}")
+"""`?1732589123`: a parameter without a value."""
+
+
+class DoubtError(HypothesisInvalidError):
+    """Nothing says whether a request was sent again or another one was sent. No verdict rests on a guess."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One request (or connection, or lookup, where it got no further) as the tap saw it.
+
+    Times are ns of the tap's clock: `start_ns` is the arrival of its first byte (of the connection for `refused`),
+    `end_ns` the moment that its reply, or its failure, was handed to the kernel.
+    """
+
+    start_ns: int
+    end_ns: int
+    connection: int
+    """Counted from 1; 0 where there never was one (`refused`, `dns`)."""
+    reused: bool = False
+    """An earlier request of this connection was answered."""
+    method: str = ""
+    path: str = ""
+    """With its query, but without tokens: `?token=[redacted]`."""
+    key: str = ""
+    """What makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; empty for nothing."""
+    fault: str = ""
+    """Name of the fault that it was given; empty: it was passed through."""
+    status: int = 0
+    """What the client was answered; 0: nothing, or not to its end."""
+    received: int = 0
+    """Bytes of the request's body."""
+    sent: int = 0
+    """Bytes of the reply's body."""
+    upstream: bool = False
+    """The upstream got it."""
+    abandoned: bool = False
+    """The client closed the connection, or was ended, before it had its reply."""
+    retry_after_s: float | None = None
+    """What Retry-After told the client, in seconds from `end_ns`."""
+    index: int = 0
+    """X-Consul-Index of the reply, as the client got it; 0: none."""
+    backwards: bool = False
+    """The tap made that index smaller than the one before."""
+    granted: bool | None = None
+    """What Consul answered to `?acquire=`."""
+    operation: str = ""
+    """Which operation it belongs to, where the tap was told."""
+    body: str = ""
+    """A fingerprint of the request's body; empty where there is none, or it was not read."""
+    said: str = ""
+    """A fingerprint of what the client says which operation this is, in a header (HEADER)."""
+
+    @property
+    def asked_index(self) -> int | None:
+        """The index of a blocking query; None when the request has none."""
+        return _number(self.parameters.get("index"))
+
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """The query, the last one of each name."""
+        return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
+
+    @property
+    def bare_path(self) -> str:
+        """Without its query."""
+        return urlsplit(self.path).path
+
+    @cached_property
+    def what(self) -> tuple[str, str]:
+        """Method and path, without what differs from one attempt of an operation to the next."""
+        return self.method, f"{self.bare_path}?{parameters(self.path)}"
+
+    @property
+    def idempotency_key(self) -> bool:
+        """What makes a replay harmless is a key, and no precondition."""
+        return self.key.startswith(_IDEMPOTENCY_KEY.decode())
+
+    @property
+    def needs_a_key(self) -> bool:
+        """A write that, sent twice, may be applied twice."""
+        return self.method in WRITES_NEEDING_A_KEY and not self.key
+
+
+@dataclass(frozen=True)
+class Again:
+    """The failed request and all that is surely the same, in order."""
+
+    attempts: tuple[Attempt, ...] = ()
+    usual: int = 1
+    """How many of these the operation sends without any fault."""
+    doubt: str = ""
+    """Why there may be more of them; empty where there are not."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One operation: its attempts in order, and what its caller got.
+
+    `ended`: the caller came back by itself, before the deadline. `plain`: what this operation sends without any fault;
+    nothing where that is not known.
+    """
+
+    attempts: tuple[Attempt, ...]
+    ok: bool
+    ended: bool
+    start_ns: int
+    end_ns: int
+    plain: tuple[Attempt, ...] = field(default=(), repr=False)
+    cpu_s: float = 0.0
+    """Processor time that the caller took, in seconds, where that is known."""
+    note: str = ""
+    """How the caller ended, for a person: `exit status 1`, `stopped after 90 attempts`."""
+
+    @cached_property
+    def faulted(self) -> tuple[Attempt, ...]:
+        return tuple(attempt for attempt in self.attempts if attempt.fault)
+
+    @cached_property
+    def again(self) -> Again:
+        """The request that was failed first, and each time that it was sent again."""
+        return sent_again(self.attempts, self.plain)
+
+    def at(self) -> tuple[Attempt, ...]:
+        """The attempts of the request that was failed first, from that one on; empty when none was failed."""
+        return self.again.attempts
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing says whether the failed request was sent again; empty where that is known."""
+        return self.again.doubt
+
+    @property
+    def retries(self) -> int:
+        """Attempts of the failed request after its first one, less those that are made anyway. Raises DoubtError."""
+        if self.doubt:
+            raise DoubtError(self.doubt)
+        return max(0, len(self.at()) - self.again.usual)
+
+    @property
+    def changed_key(self) -> tuple[str, str] | None:
+        """What made a replay harmless in the first attempt, and what differs from it in a later one: no longer that."""
+        keys = [attempt.key for attempt in self.at() if attempt.method]
+        return next(((keys[0], key) for key in keys if key != keys[0]), None)
+
+    @property
+    def unkeyed(self) -> bool:
+        """The failed request is a write that, as it was sent, may be applied twice."""
+        request = next((attempt for attempt in self.at() if attempt.method), None)
+        if request is None or request.method not in WRITES_NEEDING_A_KEY:
+            return False
+        return request.needs_a_key or self.changed_key is not None
+
+    def gaps_s(self) -> list[float]:
+        """Seconds from the end of each failed attempt to the start of the next one. Raises DoubtError."""
+        if self.doubt:
+            raise DoubtError(self.doubt)
+        attempts = self.at()
+        return [
+            max(0.0, (later.start_ns - earlier.end_ns) / SECOND)
+            for earlier, later in pairwise(attempts)
+            if earlier.fault
+        ]
+
+
+def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
+    """What makes it harmless to send this request twice: an idempotency key, a precondition, Consul's cas or lock."""
+    for name, value in headers:
+        if name == _IDEMPOTENCY_KEY:  # whoever has it could replay the request
+            return f"{name.decode()}: {fingerprint(value.decode(errors='replace'))}"
+        if name in _KEY_HEADERS:
+            return f"{name.decode()}: {value.decode(errors='replace')}"
+    if "?" not in path:
+        return ""
+    for parameter, text in parse_qsl(urlsplit(path).query, keep_blank_values=True):
+        if parameter in PRECONDITIONS:
+            return f"{parameter}={text}"
+    return ""
+
+
+def header_in(environment: Mapping[str, str]) -> bytes:
+    """The header by which a client says which operation it is at, in small letters. Raises UsageError."""
+    name = environment.get(HEADER_VARIABLE) or HEADER
+    if not _TOKEN.fullmatch(name):
+        raise UsageError(f"{HEADER_VARIABLE}={name!r}: this is not the name of a header; write it like {HEADER}")
+    return name.lower().encode()
+
+
+def parameters(path: str) -> list[tuple[str, str]]:
+    """The query without what differs from one attempt of an operation to the next, sorted."""
+    pairs = parse_qsl(urlsplit(path).query, keep_blank_values=True)
+    return sorted((name, value) for name, value in pairs if not _differs_anyway(name, value))
+
+
+def _differs_anyway(name: str, value: str) -> bool:
+    plain = name.lower().replace("-", "").replace("_", "")
+    bare = not value and _BARE_NONCE.fullmatch(plain) is not None
+    return name in _PLACE or name in PRECONDITIONS or plain in _NONCES or bare
+
+
+def sent_again(attempts: Sequence[Attempt], plain: Sequence[Attempt]) -> Again:
+    """The first failed request in `attempts` and those after it that are the same; `plain`: those without any fault."""
+    first = next((index for index, each in enumerate(attempts) if each.fault), len(attempts))
+    before, later = attempts[:first], attempts[first:]
+    failed = _request(before, later, plain)
+    if failed is None:
+        return Again(tuple(each for each in later if not each.method))
+    same = [each for each in later if not each.method or _said_same(failed, each)]
+    usual = _usual(before, plain, lambda each: _same(failed, each))
+    known = {each.bare_path for each in plain}
+    alike = [each for each in later if each.method and each not in same and _alike(failed, each, plain, known)]
+    expected = _usual(before, plain, lambda each: _alike(failed, each, plain, set()))
+    told = not plain and all(failed.said and each.said for each in alike)
+    if not alike or len(same) > usual or told or (plain and len(same) + len(alike) <= expected):
+        return Again(tuple(same), usual)
+    stays = any(each.what == failed.what and each.body == failed.body for each in plain)
+    if not plain or stays or (failed.said and any(each.said for each in alike)):
+        return Again(tuple(same), usual, _doubt(failed, alike[0]))
+    return Again(tuple(each for each in later if each in same or each in alike), expected)
+
+
+def _request(before: Sequence[Attempt], later: Sequence[Attempt], plain: Sequence[Attempt]) -> Attempt | None:
+    """The request that failed. Of one that never came to a request, the next one, unless the client went on past it."""
+    requests = [each for each in later if each.method]
+    if not requests or later[0].method:
+        return requests[0] if requests else None
+    position = sum(1 for each in before if each.method)
+    if position >= len(plain):
+        return requests[0]
+    again = next((each for each in requests if _same(plain[position], each)), None)
+    went_on = any(_same(each, requests[0]) for each in plain[position + 1 :])
+    return again or (None if went_on else requests[0])
+
+
+def _usual(before: Sequence[Attempt], plain: Sequence[Attempt], fits: Callable[[Attempt], bool]) -> int:
+    """How many of those that fit come from here on without any fault; one at least."""
+    return max(1, sum(map(fits, plain)) - sum(map(fits, before)))
+
+
+def _said_same(one: Attempt, other: Attempt) -> bool:
+    """Within one run: by what the client says, else by what it sends."""
+    return one.said == other.said if one.said and other.said else _same(one, other)
+
+
+def _same(one: Attempt, other: Attempt) -> bool:
+    """Whether they surely are one request."""
+    if one.method != other.method or one.bare_path != other.bare_path:
+        return False
+    if one.idempotency_key and one.key == other.key:
+        return True
+    if one.what == other.what:
+        return one.body == other.body or not (one.body and other.body)
+    return bool(one.body) and one.body == other.body
+
+
+def _alike(one: Attempt, other: Attempt, plain: Sequence[Attempt], known: set[str]) -> bool:
+    """Whether they may be one request: of another query or body, or of a path that differs in one part.
+
+    Without any fault `plain` was sent; a path in `known` is another request's.
+    """
+    if one.method != other.method or one.bare_path == other.bare_path:
+        return one.method == other.method
+    parts, others = one.bare_path.split("/"), other.bare_path.split("/")
+    if len(parts) != len(others) or sum(a != b for a, b in zip(parts, others, strict=True)) > 1:
+        return False
+    if not plain:
+        return bool(one.body) and one.body == other.body
+    return other.bare_path not in known and all(each.bare_path != one.bare_path for each in plain)
+
+
+def _doubt(failed: Attempt, other: Attempt) -> str:
+    differs = "path" if failed.bare_path != other.bare_path else "query" if failed.what != other.what else "body"
+    return (
+        f"{failed.method} {failed.bare_path} failed, and another {failed.method} with a different {differs} followed:"
+        f" nothing says whether that is the same operation. Send the header {HEADER}, the same in each attempt of an"
+        f" operation, or name one that you send in {HEADER_VARIABLE}"
+    )
+
+
+def is_ambiguous(fault: str) -> bool:
+    """Whether a client cannot know, after this fault, if its request was carried out."""
+    return fault in FAULTS and FAULTS[fault].ambiguous
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

@@ -1,0 +1,205 @@
+"""Which attempts the tap fails, and how: scripts, decided attempt by attempt.
+
+First("503", 2)                  the first two attempts, then pass
+Always("hang")                   every one
+WithProbability("503", 0.1, seed=7)
+ForSeconds("refused", 2.0)       from the first attempt, or from `begin()`, on
+InTurn(["503", "", "502"])       by position; "" passes; whatever comes after the end passes
+Nothing()
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.tap.attempts import SECOND
+from hashidrill.core.tap.catalogue import FAULTS
+
+UNSEEN = frozenset({"refused", "dns"})
+"""The tap's door or the name server gives these; no connection is ever made."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where an attempt stands when its fault is decided."""
+
+    now_ns: int
+    reused: bool = False
+    blocking: bool = False
+    """The request is a blocking query at an index."""
+
+
+class Plan(Protocol):
+    """What the tap asks once for each request."""
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """All that it may give."""
+
+    def decide(self, moment: Moment) -> str:
+        """The name of the fault for this attempt, or an empty string. It is given; `decide` counts it as such."""
+
+
+def check_fault(name: str) -> str:
+    """The name itself. Raises UsageError with near names for one that is not in the catalogue."""
+    if name not in FAULTS:
+        raise UsageError(f"the tap has no fault {name!r}: {near(name, FAULTS)}")
+    return name
+
+
+def fits(fault: str, moment: Moment) -> bool:
+    """Whether a fault can be given now: some need a new connection, some a reused one, some a whole request."""
+    if fault in UNSEEN:
+        return False
+    if fault == "index-backwards":
+        return moment.blocking
+    if fault.endswith("-fresh"):
+        return not moment.reused
+    return moment.reused if fault.endswith("-reused") else True
+
+
+@dataclass
+class Nothing:
+    """Everything is passed through."""
+
+    faults: Sequence[str] = ()
+
+    def decide(self, moment: Moment) -> str:  # noqa: ARG002 - of the protocol
+        return ""
+
+
+@dataclass
+class First:
+    """The first `count` attempts that the fault can be given to fail so; then all pass."""
+
+    fault: str
+    count: float = 1
+    given: int = 0
+
+    def __post_init__(self) -> None:
+        check_fault(self.fault)
+
+    @property
+    def faults(self) -> Sequence[str]:
+        return (self.fault,)
+
+    def decide(self, moment: Moment) -> str:
+        if self.given >= self.count or not fits(self.fault, moment):
+            return ""
+        self.given += 1
+        return self.fault
+
+
+def Always(fault: str) -> First:  # noqa: N802 - reads as the other plans do
+    """Every attempt fails so."""
+    return First(fault, float("inf"))
+
+
+@dataclass
+class WithProbability:
+    """Each attempt fails so with that probability, 0 to 1; the same seed makes the same choices."""
+
+    fault: str
+    probability: float
+    seed: int = 0
+    _random: random.Random = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_fault(self.fault)
+        if self.fault in UNSEEN:
+            raise UsageError(f"{self.fault} cannot be given by chance: there is no attempt to decide about; use First")
+        if not 0 <= self.probability <= 1:
+            raise UsageError(f"a probability is between 0 and 1, not {self.probability}")
+        self._random = random.Random(self.seed)
+
+    @property
+    def faults(self) -> Sequence[str]:
+        return (self.fault,)
+
+    def decide(self, moment: Moment) -> str:
+        if not fits(self.fault, moment):
+            return ""
+        return self.fault if self._random.random() < self.probability else ""
+
+
+@dataclass
+class ForSeconds:
+    """Attempts fail so for `seconds`, counted from the first one (or from `begin`); then all pass."""
+
+    fault: str
+    seconds: float
+    began_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fault(self.fault)
+
+    @property
+    def faults(self) -> Sequence[str]:
+        return (self.fault,)
+
+    def begin(self, now_ns: int) -> None:
+        """The time runs from now on. The tap calls it as soon as it opens, for a fault that no attempt gets past."""
+        self.began_ns = now_ns
+
+    def decide(self, moment: Moment) -> str:
+        if not fits(self.fault, moment):
+            return ""
+        if self.began_ns is None:
+            self.began_ns = moment.now_ns
+        return self.fault if moment.now_ns - self.began_ns < self.seconds * SECOND else ""
+
+
+@dataclass
+class InTurn:
+    """The fault of each attempt by its position; an empty name passes; all after the last one pass."""
+
+    faults: Sequence[str]
+    position: int = 0
+
+    def __post_init__(self) -> None:
+        for fault in self.faults:
+            if fault and check_fault(fault) in UNSEEN:
+                raise UsageError(f"{fault} cannot be given in turn with others: nobody listens while it lasts")
+
+    def decide(self, moment: Moment) -> str:
+        if self.position >= len(self.faults):
+            return ""
+        fault = self.faults[self.position]
+        self.position += 1
+        return fault if not fault or fits(fault, moment) else ""
+
+
+@dataclass
+class OnceReused:
+    """Fails the first request on a reused connection. A client that makes only one is led to a second one first.
+
+    `redirect`: the first request of a fresh connection is answered 307 to the same place, so that a client which
+    follows comes again over the same connection. The tap does that; `redirected` says that it has.
+    """
+
+    fault: str
+    redirect: bool = False
+    redirected: bool = False
+    given: int = 0
+
+    @property
+    def faults(self) -> Sequence[str]:
+        return (self.fault,)
+
+    def decide(self, moment: Moment) -> str:
+        if self.given or not fits(self.fault, moment):
+            return ""
+        self.given += 1
+        return self.fault
+
+    def takes_redirect(self, moment: Moment) -> bool:
+        """Whether this request is to be answered with a redirect to itself."""
+        if not self.redirect or self.redirected or moment.reused:
+            return False
+        self.redirected = True
+        return True

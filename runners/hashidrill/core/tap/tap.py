@@ -1,0 +1,342 @@
+"""The tap: an HTTP/1.1 proxy in front of an upstream that fails attempts by plan, and records each of them.
+
+    async with Tap(HttpUpstream("http://127.0.0.1:8500"), First("503", 2)) as tap:
+        ...  # point a client at tap.url
+    tap.attempts
+
+`refused` is real: the port is bound, and nobody listens on it until the plan is through; the attempts are counted by
+their SYNs (hashidrill.core.tap.door). Every RST is real too: SO_LINGER 0, then close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+import weakref
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import h11
+
+from hashidrill.core.tap.attempts import HEADER, Attempt, replay_key
+from hashidrill.core.tap.catalogue import FAULTS, RETRY_AFTER_S
+from hashidrill.core.tap.connection import ClientGoneError, Connection
+from hashidrill.core.tap.door import BACKLOG, Door
+from hashidrill.core.tap.messages import Reply, Request
+from hashidrill.core.tap.plans import ForSeconds, Moment, Nothing, OnceReused, Plan
+from hashidrill.core.tap.upstream import Link, Scripted, Upstream, UpstreamError
+from hashidrill.core.util.redaction import by_shape, fingerprint
+
+DRIP_GAP_S = 0.5
+_DRIP_BYTES = 65536
+_LEADERLESS = b"No cluster leader"
+"""What Consul says with its 500."""
+_ACCEPT_TURNS = 4
+"""Turns of its loop that asyncio needs at most from accepting a connection to calling us."""
+
+
+def _nothing() -> None:
+    """Nobody is told of what waits."""
+
+
+class Tap:
+    """Listens on `host`, passes on to `upstream` (a script unless one is given), and fails what `plan` says.
+
+    `tls` makes it listen with TLS. `longest_wait_s` shortens the `wait` of blocking queries, so that they come back
+    sooner than the client asked. `on_attempt` is called with each attempt once it is over. `on_begin` is called with
+    the start (nanoseconds of CLOCK_MONOTONIC) of each request that waits for an answer, except blocking queries, which
+    wait because they are to; what it returns is called at the end. `operation` is noted with each attempt.
+    `retry_after_s` is what the faults with Retry-After tell. `said_in` is the header by which a client says which
+    operation it is at, in small letters.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream | None = None,
+        plan: Plan | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        longest_wait_s: float | None = None,
+        retry_after_s: int = RETRY_AFTER_S,
+        operation: str = "",
+        said_in: bytes = HEADER.lower().encode(),
+        on_attempt: Callable[[Attempt], None] | None = None,
+        on_begin: Callable[[int], Callable[[], object]] | None = None,
+    ) -> None:
+        self.upstream = upstream or Scripted()
+        self.plan: Plan = plan or Nothing()
+        self.longest_wait_s = longest_wait_s
+        self.retry_after_s = retry_after_s
+        self.operation = operation
+        self.said_in = said_in
+        self.upstream_errors: list[str] = []
+        self.first_attempt = asyncio.Event()
+        self._on_attempt = on_attempt
+        self._on_begin = on_begin or (lambda _start_ns: _nothing)
+        self._tls = tls
+        self._door = Door(host, port)
+        self._ended: list[Attempt] = []
+        # weakly: asyncio alone knows when a handshake with TLS failed
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._count = 0
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Those that are over, in order of their start. All of them once the tap is closed."""
+        return sorted(self._ended, key=lambda attempt: attempt.start_ns)
+
+    @property
+    def port(self) -> int:
+        return self._door.port
+
+    @property
+    def address(self) -> str:
+        return f"{self._door.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    async def __aenter__(self) -> Self:
+        self._door.bind()
+        try:
+            await self.give(self.plan)
+        except BaseException:  # then nobody calls __aexit__
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def give(self, plan: Plan) -> None:
+        """From now on this plan decides. Raises FaultError where `refused` cannot be observed on this machine."""
+        self.plan = plan
+        if "refused" in plan.faults:
+            if isinstance(plan, ForSeconds):
+                plan.begin(time.monotonic_ns())
+                await self._door.shut(self._refused, self._listen, seconds=plan.seconds)
+            else:
+                await self._door.shut(self._refused, self._listen, count=getattr(plan, "count", 1))
+        else:
+            await self._door.open(self._listen)
+
+    async def close(self) -> None:
+        """Close the door and every connection; what was still going on is recorded as it stood. Idempotent."""
+        self._door.accept_no_more()
+        for _ in range(_ACCEPT_TURNS):
+            for connection in self._open:
+                connection.stop()
+            await asyncio.sleep(0)
+        self._door.close()
+        await asyncio.gather(*(connection.stopped() for connection in self._open))
+        self._open.clear()
+
+    def unseen(self, fault: str, at_ns: int = 0) -> None:
+        """Record an attempt that never came to a connection of ours: refused, or stuck at a name. 0 is now."""
+        at_ns = at_ns or time.monotonic_ns()
+        self.note(Attempt(at_ns, at_ns, 0, fault=fault, operation=self.operation))
+
+    def note(self, attempt: Attempt) -> None:
+        """Record an attempt that is over."""
+        self._ended.append(attempt)
+        self.first_attempt.set()
+        if self._on_attempt is not None:
+            self._on_attempt(attempt)
+
+    def begun(self, start_ns: int, *, blocking: bool) -> Callable[[], object]:
+        """An attempt waits for its answer from now on; call what is returned once it does not."""
+        return _nothing if blocking else self._on_begin(start_ns)
+
+    async def _listen(self) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(self._met, sock=self._door.bound(), ssl=self._tls, backlog=BACKLOG)
+
+    def _met(self) -> Connection:
+        connection = Connection(self._serve)
+        self._open.add(connection)
+        return connection
+
+    def _refused(self, at_ns: int) -> None:
+        self.unseen("refused", at_ns)
+
+    async def _serve(self, connection: Connection) -> None:
+        self._count += 1
+        number, link = self._count, self.upstream.link()
+        try:
+            reused = False
+            with contextlib.suppress(h11.ProtocolError, ClientGoneError):
+                while (head := await connection.request()) is not None:
+                    if not await _Exchange(self, connection, link, number, head, reused=reused).run():
+                        return
+                    reused = True
+        finally:
+            link.close()
+            self._open.discard(connection)
+
+
+class _Exchange:
+    """One request on one connection: its fault is decided and given, or it is passed through; then it is recorded."""
+
+    def __init__(
+        self, tap: Tap, connection: Connection, link: Link, number: int, head: Request, *, reused: bool
+    ) -> None:
+        self.tap, self.connection, self.link, self.head = tap, connection, link, head
+        path = by_shape(head.target) if "?" in head.target else head.target
+        self.noted: dict[str, Any] = {
+            "start_ns": connection.arrived_ns or time.monotonic_ns(), "connection": number, "reused": reused,
+            "method": head.method, "path": path, "key": replay_key(head.target, head.headers),
+            "operation": tap.operation,
+        }  # fmt: skip
+        if said := next((value for name, value in head.headers if name == tap.said_in), b""):
+            self.noted["said"] = fingerprint(said.decode(errors="replace"))
+        self.asked = Attempt(self.noted["start_ns"], 0, number, path=path).asked_index if "index=" in path else None
+        self.blocking = bool(self.asked)
+        self.tap.first_attempt.set()
+
+    async def run(self) -> bool:
+        """Whether the connection can have another request."""
+        over = self.tap.begun(self.noted["start_ns"], blocking=self.blocking)
+        moment = Moment(self.noted["start_ns"], reused=self.noted["reused"], blocking=self.blocking)
+        plan = self.tap.plan
+        try:
+            if isinstance(plan, OnceReused) and plan.takes_redirect(moment):
+                await self.connection.body()
+                again = Reply(307, [(b"location", self.head.target.encode())], b"")
+                return await self._answer(again)
+            fault = plan.decide(moment)
+            if not fault:
+                return await self._pass()
+            self.noted["fault"] = fault
+            return await self._fail(fault)
+        except ClientGoneError:
+            self.noted["abandoned"] = True
+            return False
+        except asyncio.CancelledError:  # the tap closes, mostly because its client has ended
+            self.noted["abandoned"] = "status" not in self.noted
+            raise
+        finally:
+            # the end of the whole exchange, unless a part of it was noted as its end before
+            self.noted.setdefault("end_ns", time.monotonic_ns())
+            self.tap.note(Attempt(**self.noted))
+            over()
+
+    async def _fail(self, fault: str) -> bool:
+        about = FAULTS[fault]
+        if fault.startswith("reset-before"):
+            self.connection.reset()
+            return False
+        if about.reaches_upstream or fault == "index-backwards":
+            return await self._fail_after(fault)
+        await self._body()
+        if about.status:
+            return await self._answer(self._scripted(about.status, about.retry_after))
+        if fault.startswith("reset-after"):
+            self.connection.reset()
+        elif fault == "hang":
+            await self.connection.until_gone()
+            self.noted["abandoned"] = True
+        elif fault == "slow-body":
+            await self._drip()
+        return False
+
+    async def _fail_after(self, fault: str) -> bool:
+        reply = await self._ask()
+        if fault == "index-backwards":
+            lower = max(1, (self.asked or 2) // 2)
+            headers = [(k, v) for k, v in reply.headers if k != b"x-consul-index"]
+            self.noted["backwards"] = True
+            return await self._answer(Reply(reply.status, [*headers, (b"x-consul-index", b"%d" % lower)], reply.body))
+        if fault == "truncated-body":
+            length = max(len(reply.body), 2)
+            sent = reply.body[: length // 2]
+            lines = [b"%s: %s\r\n" % pair for pair in reply.headers]
+            head = b"HTTP/1.1 %d OK\r\n%scontent-length: %d\r\n\r\n" % (reply.status, b"".join(lines), length)
+            self.connection.write(head + (sent if self.head.method != "HEAD" else b""))
+            self.noted["sent"] = len(sent)
+        self.connection.close()
+        return False
+
+    async def _drip(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % _DRIP_BYTES
+        self.connection.write(head)
+        for sent in range(1, _DRIP_BYTES):
+            self.connection.write(b" ")
+            self.noted["sent"] = sent
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.connection.until_gone(), DRIP_GAP_S)
+                break
+        self.noted["abandoned"] = True
+
+    async def _pass(self) -> bool:
+        return await self._answer(await self._ask())
+
+    async def _ask(self) -> Reply:
+        body = await self._body()
+        request = self._shortened(Request(self.head.method, self.head.target, self.head.headers, body))
+        if request.method == "CONNECT":
+            return _plain(501, b"the tap speaks plain HTTP to its clients: it cannot be a proxy for https:// addresses")
+        try:
+            reply = await self.connection.unless_gone(self.link.ask, request)
+        except UpstreamError as error:
+            self.tap.upstream_errors.append(str(error))
+            return _plain(502, str(error).encode())
+        self.noted["upstream"] = True
+        if "acquire=" in request.target:
+            self.noted["granted"] = reply.body.strip() == b"true"
+        return reply
+
+    async def _body(self) -> bytes:
+        body = await self.connection.body()
+        self.noted |= {"received": len(body), "body": fingerprint(body.decode("latin-1")) if body else ""}
+        return body
+
+    async def _answer(self, reply: Reply) -> bool:
+        index = reply.header(b"x-consul-index")
+        if index.isdigit():
+            self.noted["index"] = int(index)
+        head = self.head.method == "HEAD"
+        await self.connection.reply(reply, head=head)
+        self.noted |= {"status": reply.status, "sent": 0 if head else len(reply.body), "end_ns": time.monotonic_ns()}
+        return self.connection.next()
+
+    def _scripted(self, status: int, retry_after: str) -> Reply:
+        seconds = self.tap.retry_after_s
+        body = _LEADERLESS if status == 500 else b"the tap answers %d, as its plan says" % status
+        reply = _plain(status, body)
+        if not retry_after:
+            return reply
+        value = str(seconds)
+        if retry_after == "date":
+            # a date has whole seconds: the next one after the seconds are over
+            now = datetime.now(UTC)
+            until = (now + timedelta(seconds=seconds + 1)).replace(microsecond=0)
+            value = format_datetime(until, usegmt=True)
+            self.noted["retry_after_s"] = (until - now).total_seconds()
+        else:
+            self.noted["retry_after_s"] = float(seconds)
+        return Reply(reply.status, [*reply.headers, (b"retry-after", value.encode())], reply.body)
+
+    def _shortened(self, request: Request) -> Request:
+        """A blocking query that comes back in time."""
+        limit = self.tap.longest_wait_s
+        if limit is None or not self.blocking:
+            return request
+        split = urlsplit(request.target)
+        rest = [(name, value) for name, value in parse_qsl(split.query, keep_blank_values=True) if name != "wait"]
+        target = f"{split.path}?{urlencode([*rest, ('wait', f'{round(limit * 1000)}ms')])}"
+        return Request(request.method, target, request.headers, request.body)
+
+
+def _plain(status: int, body: bytes) -> Reply:
+    return Reply(status, [(b"content-type", b"text/plain; charset=utf-8")], body)

@@ -1,0 +1,43 @@
+"""Runs a short command of another program for what it says: bounded in time, without our environment's secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hashidrill.core.errors import MachineError
+from hashidrill.core.util.redaction import without_secrets
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The exit code, and standard output and error without colours."""
+
+    code: int
+    output: str
+    error: str
+
+    @property
+    def words(self) -> str:
+        """All that was said, without empty lines."""
+        lines = [line.rstrip() for line in f"{self.output}\n{self.error}".splitlines() if line.strip()]
+        return "\n".join(lines)
+
+
+def ask(command: Sequence[str], *, within_s: float = 30.0) -> Answer:
+    """Raises MachineError for a command that does not start or does not end."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL,
+            env=without_secrets(os.environ), encoding="utf-8", errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"`{' '.join(command[:3])}` gave no answer within {within_s:g}s; run it by hand") from None
+    except OSError as error:
+        raise MachineError(f"{command[0]} cannot be run: {error.strerror}") from None
+    return Answer(done.returncode, _COLOUR.sub("", done.stdout), _COLOUR.sub("", done.stderr))

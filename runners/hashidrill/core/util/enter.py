@@ -1,0 +1,60 @@
+"""Runs a command in namespaces of a sandbox, as util-linux's nsenter does, which a machine may lack.
+
+python -I -S -c BOOT '{"process": "123", "network": "/proc/45/ns/net"}' COMMAND...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from hashidrill.core.util import syscalls as sc
+from hashidrill.core.util.booting import boot_command
+
+
+def entering(*, process: str = "", network: str = "") -> list[str]:
+    """The start of a command in the sandbox of that process (its mounts, processes and IPC), and in that network
+    namespace, whose path is one in the sandbox.
+    """
+    return boot_command("hashidrill.core.util.enter", {"process": process, "network": network})
+
+
+def main(process: str, network: str, command: list[str]) -> int:
+    """The exit code of the command, or it takes the place of this process. Raises OSError."""
+    if process:
+        kinds = {"ipc": sc.CLONE_NEWIPC, "pid": sc.CLONE_NEWPID, "mnt": sc.CLONE_NEWNS}
+        if os.geteuid() != 0:
+            kinds = {"user": sc.CLONE_NEWUSER, **kinds}
+        # all are opened first: the sandbox's /proc has other numbers
+        for fd, kind in [(os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY), kind) for name, kind in kinds.items()]:
+            sc.setns(fd, kind)
+            os.close(fd)
+    if network:
+        fd = os.open(network, os.O_RDONLY)
+        sc.setns(fd, sc.CLONE_NEWNET)
+        os.close(fd)
+    if not process:
+        os.execvp(command[0], command)  # noqa: S606 - what this program is for
+    child = os.fork()  # the first process that is in the PID namespace
+    if child == 0:
+        os.execvp(command[0], command)  # noqa: S606 - as above
+    for number in (signal.SIGINT, signal.SIGQUIT):  # the command gets them from the terminal as well
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        _, status = os.waitpid(child, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.kill(child, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    spec = json.loads(sys.argv[1])
+    try:
+        sys.exit(main(spec["process"], spec["network"], sys.argv[2:]))
+    except OSError as failure:
+        sys.stderr.write(f"{sys.argv[2]}: {failure.strerror}\n")
+        sys.exit(127 if isinstance(failure, FileNotFoundError) else 126)

@@ -1,0 +1,142 @@
+"""Where the folders of the library are: one's own, near the working directory, and the one that ships. Both count.
+
+A name is looked for as a path, then in one's own folder, then in the one that ships. A folder in a recording is never
+one's own, however it was reached: a recording is data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from pathlib import Path
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
+
+PLAYBOOKS = "playbooks"
+RUNS_DIR = Path(".hashidrill/runs")
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def shipped(folder: str) -> Path:
+    """That folder of this package's checkout; in an installed package, of the copy inside it. It may be missing."""
+    checkout = _PACKAGE.parent.parent / folder  # runners/hashidrill in a checkout
+    in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
+    return checkout if in_checkout else _PACKAGE / "_library" / folder
+
+
+def state_folder() -> Path:
+    """`$XDG_STATE_HOME/hashidrill`, by default below ~/.local/state: for what outlives a command and is no cache."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or "")
+    if not base.is_absolute():  # the XDG base directory specification: a relative path is to be ignored
+        base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - HOME may be unset, which Path.home raises for
+    return base / "hashidrill"
+
+
+def nearest(folder: str, start: Path | None = None) -> Path | None:
+    """The nearest folder of that name at or above `start` (default: the working directory), within its repository.
+
+    None for a `start` in a recording: what is above it may have come with it.
+    """
+    real = os.path.realpath(start or Path.cwd())
+    if in_recording(real):
+        return None
+    for place in _upwards(real):
+        if _is_there(place, folder) and (found := Path(place, folder)).is_dir():
+            return found
+        if _is_there(place, ".git"):
+            break
+    return None
+
+
+def both(folder: str) -> list[Path]:
+    """One's own, if there is one, then the one that ships."""
+    own, ships = nearest(folder), shipped(folder)
+    found = [] if own is None or own == ships.resolve() else [own]
+    return [*found, ships] if ships.is_dir() else found
+
+
+def located(asked: Path, folder: str, suffixes: Iterable[str]) -> Path | None:
+    """The file of that path, with or without its suffix; else the one of that name in one's own folder, or shipped.
+
+    Says so where one's own takes the place of a shipped one. The name may begin with the folder, as documents have it.
+    """
+    for path in _with_suffixes(asked, suffixes):
+        if path.is_file():
+            return path
+    if asked.is_absolute() or ".." in asked.parts:
+        return None
+    inside = asked.relative_to(folder) if asked.is_relative_to(folder) else asked
+    names = _with_suffixes(inside, suffixes)
+    found = [path for root in both(folder) for name in names if (path := root / name).is_file()]
+    if found[1:] and found[0].parent != found[1].parent:
+        say_own_wins(str(found[0]), found[0], found[1])
+    return found[0] if found else None
+
+
+def named(folder: str, suffixes: Iterable[str], *, within: Path | None = None) -> dict[str, Path]:
+    """Every file below `within`, or below one's own folder and the shipped one, by its name without its suffix."""
+    found: dict[str, Path] = {}
+    for root in [within] if within is not None else reversed(both(folder)):
+        for path in sorted(each for each in root.rglob("*") if each.suffix in suffixes and each.is_file()):
+            name = path.relative_to(root).with_suffix("").as_posix()
+            if within is None and name in found and not found[name].is_relative_to(root):
+                say_own_wins(str(path), path, found[name])
+            found[name] = path
+    return dict(sorted(found.items()))
+
+
+def find_playbook(name: Path | str, suffixes: Iterable[str]) -> Path:
+    """A game day, a runbook or a campaign, as `located` finds it. Raises UsageError with near names."""
+    asked = Path(name)
+    if (path := located(asked, PLAYBOOKS, suffixes)) is not None:
+        return path
+    if asked.exists():
+        return asked  # a folder or a pipe: the reader says what is wrong with it
+    close = difflib.get_close_matches(asked.stem, list(named(PLAYBOOKS, suffixes)), n=3)
+    near = f"; did you mean {' or '.join(close)}?" if close else near_files(asked, suffixes)
+    raise UsageError(f"{asked}: there is no such file{near}")
+
+
+def near_files(path: Path, suffixes: Iterable[str]) -> str:
+    """What the error about a missing file adds: files of nearly that name, or that its folder is missing, too."""
+    try:
+        names = {entry.stem: entry.name for entry in path.parent.iterdir() if entry.suffix in suffixes}
+    except (OSError, ValueError):
+        return f"; there is no directory {path.parent} either"
+    close = difflib.get_close_matches(path.stem, names, n=3)
+    return f"; did you mean {' or '.join(str(path.parent / names[stem]) for stem in close)}?" if close else ""
+
+
+def in_recording(path: Path | str) -> bool:
+    """Whether it is a recording or a comparison, or lies in one."""
+    upwards = _upwards(os.path.realpath(path))
+    return any(_is_there(place, name) for place in upwards for name in (JOURNAL_NAME, COMPARISON_NAME))
+
+
+@cache
+def say_own_wins(what: str, own: Path, ships: Path) -> None:
+    """That what is in one's own file takes the place of the same in one that ships: once, on standard error."""
+    import logging  # noqa: PLC0415 - most commands say nothing of the kind
+
+    with contextlib.suppress(OSError):  # who opens the file says what is wrong with it
+        if own.read_bytes() != ships.read_bytes():
+            logging.getLogger("hashidrill").warning("hashidrill: note: %s takes the place of the shipped one", what)
+
+
+def _with_suffixes(path: Path, suffixes: Iterable[str]) -> list[Path]:
+    return [path] if path.suffix in suffixes else [path, *(Path(f"{path}{suffix}") for suffix in suffixes)]
+
+
+@lru_cache
+def _upwards(real: str) -> tuple[str, ...]:
+    """A folder and those that it lies in, the nearest first."""
+    return (real, *map(str, Path(real).parents))
+
+
+def _is_there(folder: str, name: str) -> bool:
+    """By text: it is asked of each folder above each hypothesis of an experiment, and a Path is slow to make."""
+    return os.access(f"{folder}/{name}", os.F_OK)

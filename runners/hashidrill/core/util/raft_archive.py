@@ -1,0 +1,96 @@
+"""The files in which Consul, Nomad and Vault save a snapshot of their Raft state.
+
+A gzipped tar of `meta.json` (Raft's own index, term and size), `state.bin`, in a format of the product's own, and
+`SHA256SUMS` of both (snapshot/archive.go of Consul, helper/snapshot/archive.go of Nomad).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hashidrill.core.errors import RecordingError
+from hashidrill.core.util.foreign import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"
+
+
+class SnapshotError(RecordingError):
+    """A snapshot file that is not whole, or not one."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What a file holds. `index` and `term` are Raft's."""
+
+    index: int
+    term: int
+    state: bytes
+
+
+def saved_name(name: str) -> str:
+    """What the file of a saved snapshot is called among a recording's artifacts."""
+    return f"snapshot-{name}.snap"
+
+
+def restored_name(name: str) -> str:
+    """The snapshot that was taken right after that one was restored: the evidence of what the restore made."""
+    return f"snapshot-{name}.restored.snap"
+
+
+def packed_at(path: Path) -> bytes:
+    """Raises SnapshotError where there is no such file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SnapshotError(f"{path}: no snapshot can be read there: {error.strerror}") from None
+
+
+def unpack(packed: bytes, product: str) -> Archive:
+    """Checked as the product checks it before a restore. Raises SnapshotError that says what is wrong."""
+    members = _members(packed, product)
+    _check_sums(members)
+    try:
+        meta = parse(members[META])
+        index, term, size = int(meta["Index"]), int(meta["Term"]), int(meta["Size"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SnapshotError(f"its {META} does not read as Raft's: {type(error).__name__} {error}") from None
+    if size != len(members[STATE]):
+        raise SnapshotError(f"its {STATE} has {len(members[STATE])} bytes, and {META} says {size}")
+    return Archive(index, term, members[STATE])
+
+
+def _members(packed: bytes, product: str) -> dict[str, bytes]:
+    try:
+        archive = gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SnapshotError(f"not a whole gzip file ({len(packed)} bytes): {error}") from None
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                found[member.name] = b"" if file is None else file.read()
+    except tarfile.TarError as error:
+        raise SnapshotError(f"not a whole tar archive: {error}") from None
+    if missing := [name for name in (META, STATE, SUMS) if name not in found]:
+        raise SnapshotError(f"not a {product} snapshot: {', '.join(missing)} is not in it")
+    return found
+
+
+def _check_sums(members: Mapping[str, bytes]) -> None:
+    """Both files, by their sums."""
+    lines = [line.split() for line in members[SUMS].decode(errors="replace").splitlines()]
+    sums = {words[1]: words[0] for words in lines if len(words) == 2}
+    for name in (META, STATE):
+        if sums.get(name) != hashlib.sha256(members[name]).hexdigest():
+            raise SnapshotError(f"its {name} is not what its {SUMS} says: the file was changed or damaged")

@@ -1,0 +1,65 @@
+"""Waiting for a condition, with a deadline and the last evidence in the error. Nothing else in the project waits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+
+from hashidrill.core.errors import WaitTimeoutError
+
+T = TypeVar("T")
+
+
+async def wait_until(
+    what: str, check: Callable[[], Awaitable[tuple[T | None, str]]], *, within_s: float, gap_s: float = 0.05
+) -> T:
+    """Call `check` every `gap_s` seconds until it returns a value that is not None, and return that.
+
+    `check` returns (value or None, evidence); the last evidence is in the WaitTimeoutError raised after `within_s`.
+    """
+    evidence = "never checked"
+    with anyio.move_on_after(within_s):
+        while True:
+            value, evidence = await check()
+            if value is not None:
+                return value
+            await pause(gap_s)
+    raise WaitTimeoutError(f"waited {within_s:g}s for {what}; last seen: {evidence}")
+
+
+async def wait_while_it_moves(
+    what: str,
+    check: Callable[[], Awaitable[tuple[T | None, str, Any]]],
+    *,
+    still_s: float,
+    within_s: float,
+    gap_s: float = 0.05,
+) -> T:
+    """As `wait_until`, with patience for a slow machine: it ends `still_s` after the last progress, not after a time.
+
+    `check` returns (value or None, evidence, how far it has come). Progress is to have come further than ever before:
+    these are compared with `>`, and None is no progress. Raises WaitTimeoutError after `still_s` without any, and after
+    `within_s` in all cases.
+    """
+    began = moved = anyio.current_time()
+    furthest: Any = None
+    evidence = "never checked"
+    with anyio.move_on_after(min(still_s, within_s)) as scope:
+        while True:
+            value, evidence, far = await check()
+            if value is not None:
+                return value
+            if far is not None and (furthest is None or far > furthest):
+                furthest, moved = far, anyio.current_time()
+                scope.deadline = min(moved + still_s, began + within_s)
+            await pause(gap_s)
+    now = anyio.current_time()
+    stood = "it still moved" if moved + still_s > now else f"no progress for the last {now - moved:.0f}s"
+    raise WaitTimeoutError(f"waited {now - began:.0f}s for {what}; last seen: {evidence}; {stood}")
+
+
+async def pause(seconds: float) -> None:
+    """The gap between two looks at something, or the length of a fault: never a guess at how long something takes."""
+    await anyio.sleep_until(anyio.current_time() + seconds)

@@ -1,4 +1,0 @@
-"""A datacenter on this machine: one network namespace a host, its disks, links and processes. `inside/` runs in it.
-
-The sandbox around all of it is in `sandbox/`; what breaks a host is in `faults/`.
-"""

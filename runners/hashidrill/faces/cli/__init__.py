@@ -1,0 +1,54 @@
+"""The command line. `main` is the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.util.interrupts import finish, hangups_interrupt, when_hung_up
+from hashidrill.faces.cli.output import kept, lost, standing_in
+from hashidrill.reports.text import printable
+
+_USAGE, _BUG, _INTERRUPTED = 2, 70, 130
+
+
+def main() -> None:
+    """Run the command line, and exit: 0 PASS, 1 FAIL, 2 usage, 3 INVALID, 4 not reverted, 130 interrupted.
+
+    70: hashidrill has a bug. 74: what was printed could not be written, and there is no verdict that says more.
+    """
+    with standing_in(), hangups_interrupt():
+        code, said = _called()
+        when_hung_up(finish)
+        if lacks := lost():
+            said = said or f"cannot write to {lacks}"
+        if said:
+            sys.stderr.write(f"hashidrill: {printable(said)}\n")
+    sys.exit(code)
+
+
+def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
+    """(exit code, what remains to be said)."""
+    try:
+        from hashidrill.faces.cli.app import app  # noqa: PLC0415 - a package that is missing must not look like a verdict
+
+        app(prog_name="hashidrill")  # however it was started: help is to be typed
+    except SystemExit as end:
+        return (end.code, "") if isinstance(end.code, int) else (0, "") if end.code is None else (_USAGE, str(end.code))
+    except HashidrillError as error:
+        return error.exit_code, str(error)
+    except KeyboardInterrupt:
+        return _INTERRUPTED, "interrupted"
+    except OSError as error:
+        if error.filename is not None:
+            return _USAGE, f"{error.filename!s}: {error.strerror}"
+        return _BUG, _unexpected(error)
+    except BaseException as error:  # noqa: BLE001 - a bug must not look like a verdict
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
+            return _INTERRUPTED, "interrupted"
+        return _BUG, _unexpected(error)
+    return 0, ""
+
+
+def _unexpected(error: BaseException) -> str:
+    return f"this is a bug in hashidrill, please report it: {type(error).__name__}: {error}; {kept(error)}"

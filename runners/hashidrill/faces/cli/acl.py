@@ -1,0 +1,90 @@
+"""`hashidrill acl`: the least that tokens must be allowed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.rights import reasons, rights_of, together
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import of_service
+from hashidrill.faces.cli.common import Json, examples, print_json, print_text
+from hashidrill.kubernetes.kubernetes import rbac
+from hashidrill.staging.attach.consent import sets_back
+from hashidrill.staging.attach.target import written_in
+from hashidrill.staging.carriers.settings import carrier_rights, carriers_of
+from hashidrill.staging.generators.settings import engine_rights, worker_count
+from hashidrill.staging.interlocks.settings import InterlockSettings, interlock_rights, settings_of
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.rights import Right
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = (
+        "acl consul raft/slow-leader-disk", "acl nomad nomad/drain-under-load --attach staging.yaml",
+        "acl kubernetes EXPERIMENT",
+    )  # fmt: skip
+    app.command(epilog=examples(*calls))(acl)
+
+
+def acl(
+    product: Annotated[str, typer.Argument(metavar="PRODUCT", help="`consul`, `nomad`, `vault` or `kubernetes`.")],
+    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
+    *,
+    attach: Annotated[
+        Path | None,
+        typer.Option("--attach", metavar="FILE", help="Also what the interlocks, workers and carriers of FILE need."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the policy of a token that may run these experiments in an existing datacenter, and no more.
+
+    Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and asks nobody.
+    """
+    services = registry.services()
+    policies = {
+        name: service(service.Spec()).policy for name, service in services.items() if getattr(service, "acls", False)
+    } | {rbac.SERVICE: rbac.policy}
+    if product not in policies:
+        raise UsageError(f"there is no policy language for {product!r}: {near(product, policies)}")
+    resolved = [resolve(find_experiment(name)) for name in experiments]
+    guards = _beside(attach, sets_back=any(sets_back(each.experiment) for each in resolved))
+    needed = together(rights_of(each.experiment, guards) for each in resolved)
+    mine = of_service(product, needed)
+    text = policies[product](mine, reasons(needed))
+    if as_json:
+        rights = [
+            {"resource": right.resource, "name": right.name, "access": right.access, "for": needed[right]}
+            for right in mine
+        ]
+        print_json({"product": product, "rights": rights, "policy": text})
+    elif text:
+        print_text(text)
+    else:
+        names = ", ".join(each.name for each in resolved)
+        print_text(f"hashidrill: {names}: no rights in {product} are needed\n", stderr=True)
+
+
+def _beside(attach: Path | None, *, sets_back: bool) -> Mapping[str, Sequence[Right]]:
+    """What a run needs whatever its experiment is, by who needs it. Raises ExperimentError, AttachError."""
+    if attach is None:
+        return {"interlocks": interlock_rights(InterlockSettings(), sets_back=sets_back)}
+    said = written_in(attach)
+    guards = {"interlocks": interlock_rights(settings_of(said.interlocks, str(attach)), sets_back=sets_back)}
+    written = (said.datacenter.get("nomad") or {}).get("namespace")
+    namespace = written or os.environ.get("NOMAD_NAMESPACE") or "default"
+    if worker_count(said.engine, str(attach)):
+        guards["the job of workers"] = engine_rights(namespace)
+    if rights := carrier_rights(carriers_of(said.carriers, str(attach)), namespace):
+        guards["jobs that carry faults"] = rights
+    return guards

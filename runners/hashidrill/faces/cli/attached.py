@@ -1,0 +1,85 @@
+"""What commands do with `--attach`, or `datacenter.attach`: look at the datacenter, resolve experiments over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.attached import inline
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.variants import variant_of
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+    from hashidrill.staging.runs.launch_attached import Attached
+
+BREAKS_QUORUM = "breaks-quorum"
+"""What a target is told of that option (hashidrill.staging.attach.interlocks)."""
+AttachTo = Annotated[
+    Path | None,
+    typer.Option("--attach", metavar="FILE", help="Use this existing datacenter (a file of `kind: Attach`)."),
+]
+
+
+def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
+    """The existing datacenter that a file names, as it is now. Raises ExperimentError, AttachError.
+
+    `undoing`: faults are only taken back there.
+    """
+    from hashidrill.staging.runs.launch_attached import Attached  # noqa: PLC0415 - httpx, and what most runs do not need
+
+    return Attached.read(path, *said, undoing=undoing)
+
+
+def for_run(
+    experiments: Sequence[str], path: Path | None, *, plan: bool, breaks_quorum: bool
+) -> list[Attached | None]:  # fmt: skip
+    """For each experiment the datacenter that it runs in; None for one of our own. The option wins over the file.
+
+    Raises UsageError for options that only an existing one has, ExperimentError and AttachError.
+    """
+    said = [BREAKS_QUORUM] if breaks_quorum else []
+    if path is not None:
+        return [attached(path, *said)] * len(experiments)
+    paths = [find_experiment(name) for name in experiments]
+    there = [attached(each, *said) if inline(read_experiment(each)) is not None else None for each in paths]
+    if None in there and (plan or breaks_quorum):
+        raise UsageError("--plan and --breaks-quorum are about an existing datacenter: name it with --attach FILE")
+    return there
+
+
+def resolve_all(
+    experiments: Sequence[str], there: Sequence[Attached | None], variant: str | None
+) -> list[ResolvedExperiment]:
+    """All of them, before any runs. Raises ExperimentError, UsageError, AttachError."""
+    paths = [find_experiment(name) for name in experiments]
+    return [
+        _selected(resolve(path) if place is None else place.over(path), variant, attached=place is not None)
+        for path, place in zip(paths, there, strict=True)
+    ]
+
+
+def allow_all(resolved: Sequence[ResolvedExperiment], there: Sequence[Attached | None]) -> None:
+    """Asks the interlocks about each of several, before the first begins: what a later one is refused for is known now.
+
+    One alone is asked about as it starts. Raises InterlockError, AttachError.
+    """
+    for each, place in zip(resolved, there, strict=True) if len(resolved) > 1 else ():
+        if place is not None:
+            place.allowed(each)
+
+
+def _selected(resolved: ResolvedExperiment, variant: str | None, *, attached: bool) -> ResolvedExperiment:
+    """The variant that is to run, if one is. Raises UsageError, and UnknownNameError for one that is not."""
+    if attached and resolved.experiment.variants:
+        raise UsageError(
+            f"{resolved.path}: its variants differ in the datacenter or its traffic, and --attach changes no"
+            " datacenter: run it without --attach"
+        )
+    return resolved if variant is None else variant_of(resolved, variant)

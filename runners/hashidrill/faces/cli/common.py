@@ -1,0 +1,106 @@
+"""Shared by all commands: consoles, JSON output, and paths of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
+from hashidrill.reports.text import plain_line, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+RunsDir = Annotated[
+    Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Directory of recordings.", show_default=True)
+]
+
+Hypotheses = Annotated[
+    Path | None,
+    typer.Option("--hypotheses", metavar="DIR", help="Folder of your hypotheses, whose Python this command may run."),
+]
+
+Install = Annotated[
+    bool, typer.Option("--install", help="Install missing system packages with apt without asking, as CI=true does.")
+]
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help: example calls."""
+    lines = [f"hashidrill {command}" for command in commands]
+    return f"Example: {lines[0]}" if len(lines) == 1 else "\n\n".join(["Examples:", *lines])
+
+
+def console(*, stderr: bool = False) -> Console:
+    """As wide as the terminal; 120 columns without one, so that logs and tests do not depend on it."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else 120
+    return plain_console(stderr=stderr, width=width)
+
+
+def plain_console(**how: Any) -> Console:
+    """A console of rich for which text is text."""
+    from rich.console import Console  # noqa: PLC0415 - 50 ms that what prints plain lines need not pay for
+    from rich.segment import Segment  # noqa: PLC0415 - as above
+
+    class Plain(Console):
+        """Text, in a cell of a table too, is shown as it is: no markup in it is read, no escape sequence passes."""
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for each in super().render(renderable, options):
+                plain = each.control or each.text.isprintable()
+                yield each if plain else Segment(printable(each.text, len(each.text)), each.style)
+
+    return Plain(**how, highlight=False, markup=False, emoji=False)
+
+
+def print_line(line: str) -> None:
+    """One plain line on standard output, as `live.say` says it, without rich."""
+    print_text(plain_line(line) + "\n")
+
+
+def print_text(text: str, *, stderr: bool = False) -> None:
+    """Text as it is, without the control characters that a terminal would obey."""
+    (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def recordings(runs_dir: Path) -> list[Path]:
+    """All recordings, oldest first."""
+    try:
+        names = sorted(os.listdir(runs_dir))  # noqa: PTH208 - of thousands, names alone are quick
+    except OSError:
+        return []
+    return [runs_dir / name for name in names if os.path.isfile(f"{runs_dir}/{name}/{JOURNAL_NAME}")]  # noqa: PTH113
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether it is the folder of what several recordings are compared by."""
+    return (path / COMPARISON_NAME).is_file()
+
+
+def find_recording(name: str, runs_dir: Path, *, comparisons: bool = False) -> Path:
+    """A recording by its path, its directory's name, or `last`; or a comparison, if that will do. Raises UsageError."""
+    known = recordings(runs_dir)
+    if name == "last":
+        if known:
+            return known[-1]
+        raise UsageError(f"{runs_dir}: no recordings yet; make one with `hashidrill run EXPERIMENT`")
+    for path in (Path(name), runs_dir / name):
+        if (path / JOURNAL_NAME).is_file() or (comparisons and is_comparison(path)):
+            return path
+    raise UsageError(f"there is no recording {name!r}; `hashidrill list runs` shows those in {runs_dir}")

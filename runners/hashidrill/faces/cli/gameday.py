@@ -1,0 +1,382 @@
+"""gameday: run, resume and report whole game days."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import shlex
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+from rich.console import Console
+
+from hashidrill.core.errors import HashidrillError, RevertError, UsageError
+from hashidrill.core.experiment.library import SUFFIXES
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import JOURNAL_NAME, write_whole
+from hashidrill.core.util.folders import find_playbook
+from hashidrill.faces.cli import gameday_words as words
+from hashidrill.faces.cli.asking import Asker
+from hashidrill.faces.cli.attached import BREAKS_QUORUM, AttachTo, attached
+from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.remembering import Memory, Notify
+from hashidrill.faces.cli.serving import Port, Serve, war_room
+from hashidrill.gamedays.gameday.before import look_at
+from hashidrill.gamedays.gameday.comparing import PlayOne, compare
+from hashidrill.gamedays.gameday.conduct import Lead, Unattended, conduct, left_recording
+from hashidrill.gamedays.gameday.journal import DayJournal
+from hashidrill.gamedays.gameday.kept import DAY_FILE, changed, find_day, plan_of_day, recordings_of
+from hashidrill.gamedays.gameday.on_page import OnPage
+from hashidrill.gamedays.gameday.outcome import outcome_of
+from hashidrill.gamedays.gameday.pages import write_reports
+from hashidrill.gamedays.gameday.plan import Plan, PlannedRun, read_plan
+from hashidrill.gamedays.gameday.playing import Standing, judged_again, play, play_alone
+from hashidrill.gamedays.gameday.terminal import TROUBLE, Terminal
+from hashidrill.lab.provision.packages import allow_installing
+from hashidrill.lab.runs.heal import heal_run, sweep
+from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
+from hashidrill.reports.html import REPORT_NAME
+from hashidrill.reports.live import display as live
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+    from hashidrill.gamedays.warroom.room import Room
+
+DAYS = "days"
+_INTERRUPTED = 130
+_STOPPED = "interrupted"
+"""The outcome of a run that somebody stopped, also one that was stopped from outside."""
+_DAY_HELP = "A day: its folder, the folder's name, or `last`."
+
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Ask nobody: for scheduled days. Predictions stay empty, and the report says so.")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    day = "playbooks/first-game-day.yaml"
+    epilog = examples(f"gameday run {day}", "gameday resume", "gameday report last")
+    group = typer.Typer(callback=gameday, no_args_is_help=True, rich_markup_mode="rich", epilog=epilog)
+    group.command(epilog=examples(f"gameday run {day}", f"gameday run {day} --yes"))(run)
+    group.command(epilog=examples("gameday resume", "gameday resume .hashidrill/days/DAY --yes"))(resume)
+    group.command(epilog=examples("gameday report", "gameday report .hashidrill/days/DAY --json"))(report)
+    app.add_typer(group, name="gameday")
+
+
+def gameday() -> None:
+    """Run a whole game day: checks before it, predictions, experiments in order, a report with what surprised whom.
+
+    A day is a file of `kind: GameDay`; playbooks/first-game-day.yaml is one to start from.
+    """
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `kind: GameDay`.")],
+    *,
+    yes: Yes = False,
+    attach: AttachTo = None,
+    breaks_quorum: Annotated[
+        bool,
+        typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
+    ] = False,
+    plain: Plain = False,
+    as_json: Json = False,
+    serve: Serve = False,
+    port: Port = 0,
+    notify: Notify = None,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Begin a game day, and lead through it step by step. Keeps it in `days/` next to the directory of recordings.
+
+    Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, its experiments run
+    against that datacenter; `check: machine` asks the interlocks then.
+
+    Exit codes: the worst verdict of the day (0 PASS, 1 FAIL, 3 INVALID, which includes a no-go), 2 bad usage or bad
+    YAML, 4 a fault could not be reverted, 130 interrupted.
+    """
+    memory = Memory.of(notify)
+    if breaks_quorum and attach is None:
+        raise UsageError("--breaks-quorum is about an existing datacenter: name it with --attach FILE")
+    there = None if attach is None else attached(attach, *_said(breaks_quorum))
+    file = find_playbook(file, SUFFIXES)
+    plan = read_plan(file, over=resolve if there is None else there.over)
+    _check_asking(plan, yes=yes, as_json=as_json)
+    say = console(stderr=as_json)
+    with war_room(serve, port, say) as room:
+        allow_installing(install)
+        folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
+        write_whole(folder / DAY_FILE, plan.text)
+        head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources,
+                "sha256": plan.sha256}  # fmt: skip
+        if there is not None:
+            head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
+            head |= {"said": _said(breaks_quorum)}
+        with DayJournal.create(folder, head) as journal:
+            code = _go_on(
+                plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
+            )
+    raise typer.Exit(code)
+
+
+def _said(breaks_quorum: bool) -> list[str]:
+    return [BREAKS_QUORUM] if breaks_quorum else []
+
+
+def resume(
+    day: Annotated[
+        str | None, typer.Argument(metavar="[DAY]", help=f"{_DAY_HELP} Default: the last one not over.")
+    ] = None,
+    *,
+    yes: Yes = False,
+    plain: Plain = False,
+    as_json: Json = False,
+    serve: Serve = False,
+    port: Port = 0,
+    notify: Notify = None,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Go on with a day that was interrupted: nothing that was answered is asked again, nothing that ran runs again.
+
+    A run that was interrupted is run again; the report names the interrupted one. One that had ended is judged alone.
+    Exit codes as of `gameday run`.
+    """
+    memory = Memory.of(notify)
+    folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
+    say = console(stderr=as_json)
+    with war_room(serve, port, say) as room, DayJournal.resume(folder) as journal:
+        said = _said(BREAKS_QUORUM in (journal.head.get("said") or ()))
+        there = attached(Path(str(journal.head["attach"])), *said) if journal.head.get("attach") else None
+        plan = plan_of_day(folder, journal, over=resolve if there is None else there.over)
+        if other := changed(plan, journal):
+            raise UsageError(
+                f"{folder}: {', '.join(other)} changed since this day began: undo that, or begin a new day"
+            )
+        _check_asking(plan, yes=yes, as_json=as_json)
+        allow_installing(install)
+        _tidy(folder, journal, there, lambda text: words.tell(say, text))
+        code = _go_on(
+            plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
+        )
+    raise typer.Exit(code)
+
+
+def report(
+    day: Annotated[str, typer.Argument(metavar="[DAY]", help=_DAY_HELP)] = "last",
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Write the report of a day again, from its journal: HTML, Markdown, JSON, and the action items as a task list.
+
+    Works for a day that is not over, too; not once an experiment of the day has changed. Exits with 0 if it could be
+    written.
+    """
+    folder = find_day(day, runs_dir.parent / DAYS)
+    journal = DayJournal.read(folder)
+    plan = plan_of_day(folder, journal)
+    if other := changed(plan, journal):
+        raise UsageError(
+            f"{folder}: {', '.join(other)} changed since this day began, and a report would tell of what did not run:"
+            f" undo that; the report that was written then stays ({folder / REPORT_NAME})"
+        )
+    found = outcome_of(plan, journal)
+    page = write_reports(found, folder)
+    if as_json:
+        print_json(found)
+    else:
+        words.summary(console(), found, folder, page)
+
+
+def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
+    """Raises UsageError before anything starts."""
+    if as_json and not yes:
+        raise UsageError("--json prints to standard output, where a day asks its questions: use it with --yes")
+    if yes and (missing := plan.needs_a_person()):
+        listed = "; ".join(missing)
+        raise UsageError(
+            f"--yes asks nobody, but somebody must confirm: {listed}. Run the day without --yes, or write"
+            " `unattended: true` next to each `confirm` that a scheduled day may go without"
+        )
+
+
+def _go_on(
+    plan: Plan, journal: DayJournal, say: Console, memory: Memory, *, yes: bool, plain: bool, as_json: bool,
+    room: Room | None = None, there: Standing | None = None,
+) -> int:  # fmt: skip
+    """To the end of the day, or to where it is interrupted; the exit code."""
+    folder = journal.path.parent
+    again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
+
+    def tell(text: str, style: str = "") -> None:
+        words.tell(say, text, style)
+
+    lead, page = _who_leads(plan, journal, say, again, yes=yes, room=room)
+    journal.session(unattended=yes)
+    tell(f"the day's folder: {folder}")
+    try:
+        conduct(
+            plan,
+            journal,
+            lead,
+            _player(plan, say, memory, plain=plain, asks=not yes, page=page, there=there),
+            lambda check: look_at(plan, check, folder, tell, there),
+            again=_again(plan, say, memory, page=page),
+            stopped=lambda: memory.interrupted,
+        )
+    except KeyboardInterrupt as stop:
+        found = outcome_of(plan, journal)
+        write_reports(found, folder)
+        tell("")
+        tell("The day is interrupted; everything so far is kept. Go on with:")
+        tell(f"  {again}")
+        stuck = bool(stop.args) and any(Recording(path).outcome == "revert" for path in recordings_of(stop.args[0]))
+        return RevertError.exit_code if stuck or found["exit_code"] == RevertError.exit_code else _INTERRUPTED
+    except HashidrillError:
+        tell("")
+        tell(f"The day stops here; once this is fixed, go on with: {again}")
+        raise
+    found = outcome_of(plan, journal)
+    written = write_reports(found, folder)
+    memory.keep_day(folder, say)
+    if as_json:
+        print_json(found)
+    else:
+        words.summary(say, found, folder, written)
+    return int(found["exit_code"])
+
+
+def _who_leads(
+    plan: Plan, journal: DayJournal, say: Console, again: str, *, yes: bool, room: Room | None
+) -> tuple[Lead, OnPage | None]:  # fmt: skip
+    """Who leads: at the terminal, there and on the page of a room, or nobody; and what shows that on the page."""
+    page: OnPage | None = None
+    asker = Asker(room) if room is not None and not yes else None
+
+    def tell(text: str, style: str = "") -> None:
+        words.tell(say, text, style)
+        if page is not None and style == TROUBLE:
+            page.trouble = text.strip()
+
+    def ask(prompt: str) -> str:
+        if asker is None or page is None:
+            return words.ask(prompt, say)
+        *before, last = words.folded(prompt.rstrip(), say)
+        for part in before:
+            live.say(say, part)
+        return asker.ask(last, page.expected, page.trouble)
+
+    lead: Lead = Unattended(tell, time.sleep)
+    if not yes:
+        lead = terminal = Terminal(plan, tell, ask, resume=again, today=dt.date.today, resumed=bool(journal.sessions))
+        terminal.welcome()
+    if room is not None:
+        lead = page = OnPage(plan, room, lead)
+        page.opens(journal.done)
+    return lead, page
+
+
+def _player(
+    plan: Plan, say: Console, memory: Memory, *, plain: bool, asks: bool, page: OnPage | None = None,
+    there: Standing | None = None,
+) -> Callable[[PlannedRun, Path], dict[str, Any]]:  # fmt: skip
+    def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
+        title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if planned.spec.compare:
+            result = compare(plan, planned, folder, one=_variant(planned, say, memory, plain=plain, page=page),
+                             say=lambda text: live.say(say, text, "bold"))  # fmt: skip
+            if page is not None:
+                page.ran(planned, result)
+            if asks:
+                _forget_typed()
+            return result
+        also = [] if page is None else [page.shows(planned, title)]
+        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+            where = {} if there is None else {"runner": there.run}
+            result, recording, verdict = play(plan, planned, folder, view=view.event, also=also, **where)
+        if page is not None:
+            page.ran(planned, result)
+        memory.keep(recording, verdict, say)
+        if there is not None and recording.outcome == _STOPPED:  # from outside: nothing more may begin there
+            raise KeyboardInterrupt(recording.path)
+        if asks:
+            _forget_typed()
+        return result
+
+    return go
+
+
+def _variant(planned: PlannedRun, say: Console, memory: Memory, *, plain: bool, page: OnPage | None) -> PlayOne:
+    """Plays one of those that are compared, with a live view of its own."""
+
+    def one(resolved: ResolvedExperiment, folder: Path) -> tuple[Recording, RunVerdict]:
+        title = f"{planned.name} ({resolved.variant}): {resolved.experiment.metadata.title}"
+        also = [] if page is None else [page.shows(planned, title)]
+        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+            recording, verdict, _ = play_alone(resolved, folder, view=view.event, also=also)
+        memory.keep(recording, verdict, say)
+        if memory.interrupted:
+            raise KeyboardInterrupt(recording.path)
+        return recording, verdict
+
+    return one
+
+
+def _again(
+    plan: Plan, say: Console, memory: Memory, *, page: OnPage | None = None
+) -> Callable[[PlannedRun, Path], dict[str, Any] | None]:  # fmt: skip
+    def judge(planned: PlannedRun, recording: Path) -> dict[str, Any] | None:
+        found = judged_again(plan, planned, recording) if (recording / JOURNAL_NAME).is_file() else None
+        if found is None:
+            return None
+        result, kept, verdict = found
+        said = f"it had ended when the day was interrupted, and is judged now: {verdict.verdict}"
+        words.tell(say, f"{planned.name}: {said}")
+        if page is not None:
+            page.ran(planned, result)
+        memory.keep(kept, verdict, say)
+        return result
+
+    return judge
+
+
+def _forget_typed() -> None:
+    """Keys that somebody typed while a run went on answer no question: Enter alone would start the next experiment."""
+    with contextlib.suppress(OSError, ValueError, termios.error):  # a closed terminal: the next question says so
+        if sys.stdin.isatty():
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+def _tidy(folder: Path, journal: DayJournal, there: Standing | None, tell: Callable[[str], None]) -> None:
+    """Heals each run that was interrupted, closes the one whose runner died, and removes what is left of its sandbox.
+
+    Raises RevertError where a fault of one of them may still be in force: nothing begins on top of it.
+    """
+    dirty = bool(journal.dangling)
+    lefts = [str(entry["recording"]) for entry in journal.interrupted]
+    lefts += [left_recording(journal, folder)] if journal.dangling else []
+    heal = (
+        "hashidrill heal" if there is None else f"hashidrill heal --attach {shlex.quote(str(journal.head['attach']))}"
+    )
+    for path in (path for left in lefts if left for path in recordings_of(folder / left)):
+        found = [anyio.run(heal_run, path)] if there is None else anyio.run(there.heal, [path], tell)
+        for healed in filter(None, found):
+            if healed.stuck or (healed.refused and not (healed.died and there is None)):
+                raise RevertError(
+                    f"{path}: a fault may still be in force: {', '.join(healed.stuck) or healed.refused};"
+                    f" `{heal} {path}` must find nothing left, then `hashidrill gameday resume {folder}` goes on"
+                )
+            dirty = True
+    if dirty and there is None:
+        sweep()

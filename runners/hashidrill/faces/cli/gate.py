@@ -1,0 +1,321 @@
+"""gate: says no to a change of configuration or version that would not survive a bad day."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hashidrill.clients.audit.rule import Severity
+from hashidrill.core.compare.figures import figures
+from hashidrill.core.errors import UsageError
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.units import Duration
+from hashidrill.core.util.interrupts import finish, when_hung_up
+from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json, print_text
+from hashidrill.lab.provision import binaries
+from hashidrill.lab.provision.packages import allow_installing
+from hashidrill.lab.runs.launch import RUNS_DIR
+from hashidrill.lab.runs.rounds import AT_MOST
+from hashidrill.reports.live import display as live
+from hashidrill.rollouts.gate.audited import audited
+from hashidrill.rollouts.gate.calibrating import calibrate, calibration_lines
+from hashidrill.rollouts.gate.configuration import Source, sources_of
+from hashidrill.rollouts.gate.differences import differences_of
+from hashidrill.rollouts.gate.document import as_document
+from hashidrill.rollouts.gate.pages import change_lines, plan_lines, verdict_lines
+from hashidrill.rollouts.gate.playing import InterruptedGate, Means, Plan, play_all, runs_of, sides_of
+from hashidrill.rollouts.gate.refused import check_taken
+from hashidrill.rollouts.gate.result import Ran, Result
+from hashidrill.rollouts.gate.sides import Side, from_git, product_of, sides
+from hashidrill.rollouts.gate.suite import TAG, key_map, picked, suite
+from hashidrill.rollouts.gate.verdict import GateVerdict
+from hashidrill.rollouts.gate.writing import check_writable, clear, write_all
+
+_INTERRUPTED = 130
+OUTPUT = Path(".hashidrill/gate")
+
+
+class FailOnAudit(StrEnum):
+    """`--fail-on-audit`."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+    never = "never"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = (
+        "gate --baseline consul.d/ --candidate new/consul.d/",
+        "gate --git origin/main...HEAD --path consul.d --time-budget 10m",
+        "gate --baseline-version 1.10.3 --candidate-version 1.22.2 --suite raft/killed-leader",
+        "gate --calibrate",
+    )
+    app.command(epilog=examples(*calls))(gate)
+
+
+Paths = list[Path] | None
+
+
+def gate(
+    *,
+    baseline: Annotated[
+        Paths, typer.Option(metavar="FILE|DIR", help="Configuration of today, as an agent is given it. Repeatable.")
+    ] = None,
+    candidate: Annotated[
+        Paths, typer.Option(metavar="FILE|DIR", help="Configuration with the change. Repeatable.")
+    ] = None,
+    git: Annotated[
+        str | None,
+        typer.Option(metavar="BASE..HEAD", help="Both from a repository; BASE...HEAD: since the branches parted."),
+    ] = None,
+    path: Annotated[
+        list[str] | None, typer.Option(help="File or directory in the repository, with --git. Repeatable.")
+    ] = None,
+    baseline_version: Annotated[str | None, typer.Option(help="Version of the product today.")] = None,
+    candidate_version: Annotated[
+        str | None, typer.Option(help="Version with the change (default: that of the baseline).")
+    ] = None,
+    product: Annotated[
+        str | None, typer.Option(help="consul, nomad or vault (default: recognised by the configuration).")
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(help="Whose configuration it is: all, server or client (default: each that its keys tell)."),
+    ] = None,
+    suite_: Annotated[
+        list[str] | None, typer.Option("--suite", help=f"Experiments, or a tag (default: {TAG}). Repeatable.")
+    ] = None,
+    key_map_: Annotated[
+        Path | None, typer.Option("--key-map", help="YAML that says which experiments matter for which keys.")
+    ] = None,
+    time_budget: Annotated[str, typer.Option(help="How long all of it may take.")] = "10m",
+    rounds: Annotated[int, typer.Option(min=2, max=50, help="Most rounds of each experiment.")] = AT_MOST,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIGURE=PERCENT", help="How much worse a figure may be: kv-writes.latency.p50=20%"),
+    ] = None,
+    fail_on_audit: Annotated[
+        FailOnAudit, typer.Option(help="Lowest severity of a new finding of the audit that is a regression.")
+    ] = FailOnAudit.error,
+    output: Annotated[
+        Path, typer.Option(help="Folder for gate.json, junit.xml, gate.sarif, summary.md and report.html.")
+    ] = OUTPUT,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read, audit, ask the agent, choose experiments; run nothing.")
+    ] = False,
+    calibrate_: Annotated[
+        bool, typer.Option("--calibrate", help="Measure what difference this machine can show, and keep it.")
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of gate.json.")] = False,
+    as_json: Json = False,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Say whether a change of configuration or version would survive a bad day.
+
+    Runs experiments on both sides in turn, with the same loads and faults, until it is sure. A figure that is surely
+    worse, or an expectation that the change breaks, is a regression. Leaves out keys that tie an agent to its machine.
+
+    Exit codes: 0 no change, no regression or an improvement, 1 regression, 2 bad usage or a configuration that an agent
+    refuses, 3 cannot tell, 4 a fault could not be reverted, 130 interrupted.
+    """
+    if schema:
+        print_text(files("hashidrill.rollouts.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
+        return
+    say = console(stderr=as_json)
+    allow_installing(install)
+    budget_s = _budget(time_budget)
+    if calibrate_:
+        _check_calibrates({
+            "--baseline": baseline, "--candidate": candidate, "--git": git, "--path": path, "--role": role,
+            "--candidate-version": candidate_version, "--key-map": key_map_, "--margin": margin, "--dry-run": dry_run,
+            "--json": as_json, "--rounds": rounds != AT_MOST,
+        })  # fmt: skip
+        of = (product or "consul", baseline_version)
+        _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir)
+        return
+    began_s = time.monotonic()
+    clear(output)
+    with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
+        newer = candidate_version is not None
+        sources = _sources(baseline, candidate, git, path, Path(folder), versions_differ=newer)
+        versions = _versions(baseline_version, candidate_version, files_given=any(sources))
+        named = product_of(*sources, product)
+        both = sides(sources[0], sources[1], product=named, versions=versions, role=role)
+        members, mapped = suite(suite_ or [TAG], named), key_map(key_map_)
+        margins = _margins(margin, {one.name for member in members for one in figures(member.experiment)})
+        result = _before(named, both, fail_on_audit)
+        for line in change_lines(result):
+            live.say(say, line)
+        _ask_agents(named, both, say)
+    if result.equal or result.audit.failing:
+        _end(result, output, say, as_json=as_json)
+    found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
+    result = replace(result, picked=found)
+    for line in plan_lines(result):
+        live.say(say, line)
+    plan = Plan(result.differences, versions, runs_dir, budget_s, rounds, margins)
+    for member in (*found.members, *found.left):
+        sides_of(member, plan)  # what does not fit an experiment is said before the first one runs
+    if dry_run:
+        live.say(say, "--dry-run: nothing was run")
+        if as_json:
+            print_json(as_document(result))
+        return
+    check_writable(output)
+    ran: list[Ran] = []
+    try:
+        play_all(found, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
+    except InterruptedGate:
+        result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s, interrupted=True)
+        _tell(result, output, say, as_json=as_json)
+        raise typer.Exit(_INTERRUPTED) from None
+    _end(replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s), output, say, as_json=as_json)
+
+
+def _check_calibrates(given: Mapping[str, object]) -> None:
+    """Raises UsageError for an option that would be ignored."""
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"--calibrate runs each experiment of the suite against itself: leave out {name}")
+
+
+def _sources(
+    baseline: Paths, candidate: Paths, git: str | None, path: list[str] | None, into: Path, *, versions_differ: bool
+) -> tuple[list[Source], list[Source]]:
+    """Both sides' files, in one of three ways. Raises UsageError for none, or for two at once."""
+    if git is not None:
+        if baseline or candidate:
+            raise UsageError("--git names both sides: leave out --baseline and --candidate")
+        return from_git(git, path or [], into)
+    if path:
+        raise UsageError("--path is a path in a repository: use it with --git BASE..HEAD")
+    if candidate and not baseline:
+        raise UsageError("--candidate needs --baseline: the configuration of today")
+    if baseline and not candidate and not versions_differ:
+        raise UsageError("--baseline needs --candidate: the configuration with the change, or --candidate-version")
+    before = sources_of(baseline or [])
+    return before, sources_of(candidate) if candidate else before
+
+
+def _versions(baseline: str | None, candidate: str | None, *, files_given: bool) -> tuple[str | None, str | None]:
+    """Raises UsageError where nothing says what is compared."""
+    if candidate is not None and baseline is None:
+        raise UsageError("--candidate-version needs --baseline-version: the version of today")
+    if baseline is None and not files_given:
+        raise UsageError(
+            "nothing to compare: give --baseline and --candidate, or --git and --path, or --baseline-version and"
+            " --candidate-version"
+        )
+    if baseline is not None and candidate is None and not files_given:
+        raise UsageError("--baseline-version needs --candidate-version: the version with the change")
+    return baseline, candidate or baseline
+
+
+def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit) -> Result:
+    """What is known before anything runs."""
+    limit = None if fail_on_audit is FailOnAudit.never else Severity[fail_on_audit.name.upper()]
+    names = [_name(side) for side in both]
+    return Result(
+        (names[0], names[1]),
+        (both[0].version or "", both[1].version or ""),
+        differences_of({role: (config, both[1].configs[role]) for role, config in both[0].configs.items()}),
+        audited(product, both[0].sources, both[1].sources, limit=limit),
+    )
+
+
+def _name(side: Side) -> str:
+    shown = [source.shown for source in side.sources]
+    text = shown[0] if len(shown) == 1 else f"{len(shown)} files of {Path(shown[0]).parent}" if shown else ""
+    return " ".join(part for part in (side.version, text) if part) or side.name
+
+
+def _ask_agents(product: str, both: tuple[Side, Side], say: Console) -> None:
+    """Get the binaries, and have each read its side's configuration."""
+    for side in both:
+        version = side.version or registry.services()[product].Spec().version
+        if side.sources or side.version:
+            binary = binaries.ensure(product, version, progress=lambda text: live.say(say, text))
+            for config in side.configs.values():
+                check_taken(side.name, config, version, binary.path)
+
+
+def _budget(text: str) -> float:
+    try:
+        budget_s = float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"--time-budget: {error}") from None
+    if not budget_s:
+        raise UsageError(f"--time-budget {text}: nothing can run in that; write a duration, like 10m")
+    return budget_s
+
+
+def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, float]:
+    """`kv-writes.latency.p50=20%` is a ratio of 1.2. Raises UsageError for a figure that no experiment has."""
+    margins = {}
+    for text in written or []:
+        name, _, share = (part.strip() for part in text.partition("="))
+        try:
+            margin = float(share.removesuffix("%")) / 100
+        except ValueError:
+            margin = math.nan
+        if not 0 < margin < math.inf:
+            raise UsageError(f"--margin {text}: write it like kv-writes.latency.p50=20%")
+        if name not in known:
+            raise UsageError(f"--margin {text}: no experiment of the suite has this figure: {near(name, known)}")
+        margins[name] = 1 + margin
+    return margins
+
+
+def _notes(say: Console) -> Subscriber:
+    """Which run goes on: a line for each, and none of what it does."""
+
+    def show(event: Event) -> None:
+        if isinstance(event, Note):
+            live.say(say, event.text)
+
+    return show
+
+
+def _tell(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
+    when_hung_up(finish)
+    write_all(result, output)
+    for line in verdict_lines(result):
+        live.say(say, line)
+    live.say(say, f"report: {output / 'report.html'}")
+    if as_json:
+        print_json(as_document(result))
+
+
+def _end(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
+    _tell(result, output, say, as_json=as_json)
+    raise typer.Exit(result.verdict.exit_code)
+
+
+def _calibrate(say: Console, names: list[str], of: tuple[str, str | None], budget_s: float, runs_dir: Path) -> None:
+    """`of`: the product, and its version where that was asked for."""
+    product, version = product_of([], [], of[0]), of[1]
+    members = suite(names, product)
+    known = 0
+    at = (product, version) if version else None
+    for found in calibrate(members, runs_dir=runs_dir, budget_s=budget_s, version=at, events=Bus(_notes(say))):
+        known += found.calibration is not None
+        for line in calibration_lines(found):
+            live.say(say, line)
+        if found.interrupted:
+            raise typer.Exit(_INTERRUPTED)
+    raise typer.Exit(0 if known else GateVerdict.CANNOT_TELL.exit_code)

@@ -1,0 +1,151 @@
+"""heal: clean up after dead runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import anyio
+import typer
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.recording.journal import settled
+from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME
+from hashidrill.faces.cli.attached import AttachTo, attached
+from hashidrill.faces.cli.common import (
+    Json,
+    RunsDir,
+    console,
+    examples,
+    find_recording,
+    print_json,
+    print_text,
+    recordings,
+)
+from hashidrill.lab.runs.heal import Healed, heal_local, sweep
+from hashidrill.lab.runs.launch import RUNS_DIR
+from hashidrill.reports.live import display as live
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NOT_REVERTED = 4
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=examples("heal", "heal --attach staging.yaml"))(heal)
+
+
+def heal(
+    run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
+    attach: AttachTo = None,
+    yes: Annotated[
+        list[str] | None,
+        typer.Option("--yes", metavar="HOST", help="With --attach: what RUN of another machine left on this host."),
+    ] = None,
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Clean up after dead runs: revert faults that may be in force, and remove what is left of their sandboxes.
+
+    Obeys what this machine recorded. Leaves alone runs that are still active, and runs of another machine, container or
+    user. With --attach, reverts what runs against that datacenter left in force, from their journals, removes what
+    their loads left, and writes audit lines. A RUN that another machine recorded is reverted on the hosts that you
+    confirm, on the terminal or with --yes, while the datacenter is armed for its experiment.
+
+    Exit codes: 0 nothing is left, 2 bad usage, 4 a fault is still in force, or something of a load is still there.
+    """
+    if yes and (attach is None or run_ is None):
+        raise UsageError("--yes confirms hosts of one recording of another machine: name it, with --attach FILE")
+    paths = [find_recording(run_, runs_dir)] if run_ else [*_unsettled(runs_dir, attached=attach is not None)]
+    heal_all = partial(_heal_all, named=run_ is not None)
+    if attach is not None:
+        confirm = partial(_confirmed, frozenset(yes or ())) if run_ else None
+        heal_all = partial(attached(attach, undoing=True).heal, tell=_tell, confirm=confirm)
+    healed = [done for done in anyio.run(heal_all, paths) if done is not None]
+    removed = sweep()
+    if run_ and healed and healed[0].refused:
+        raise UsageError(f"{healed[0].run}: did nothing: {healed[0].refused}")
+    if as_json:
+        print_json({"healed": [_as_json(one) for one in healed], "removed": [str(path) for path in removed]})
+    else:
+        _print_healed(console(), healed, removed)
+    stuck = [name for one in healed for name in one.stuck]
+    left = [name for one in healed for name in one.left]
+    if stuck:
+        print_text(f"hashidrill: still in force: {', '.join(stuck)}; see the journal of the run\n", stderr=True)
+    if left:
+        print_text(f"hashidrill: still there: {'; '.join(left)}\n", stderr=True)
+    if stuck or left:
+        raise typer.Exit(_NOT_REVERTED)
+
+
+def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
+    """The recordings that something may be left of. Runs against an existing datacenter also leave what loads made."""
+    for path in recordings(runs_dir):
+        with contextlib.suppress(OSError):
+            if not attached and not (path / HEAL_NAME).is_file() and settled(path / JOURNAL_NAME):
+                continue
+        yield path
+
+
+async def _heal_all(paths: Sequence[Path], *, named: bool) -> list[Healed | None]:
+    return [await heal_local(path, named=named) for path in paths]
+
+
+def _confirmed(hosts: frozenset[str], host: str, what: str) -> bool:
+    """Asks on the terminal about one host, unless the command names it."""
+    if hosts or not sys.stdin.isatty():
+        return host in hosts
+    print_text(f"{what}\n", stderr=True)
+    return input(f"Revert that on {host}? Type the host's name to say yes: ").strip() == host
+
+
+def _tell(text: str) -> None:
+    print_text(f"{text}\n", stderr=True)
+
+
+def _as_json(one: Healed) -> dict[str, Any]:
+    return {
+        "run": str(one.run), "reverted": one.reverted, "ended": one.ended, "others": one.others, "stuck": one.stuck,
+        "refused": one.refused, "cleaned": one.cleaned, "left": one.left,
+    }  # fmt: skip
+
+
+def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:
+    for one in healed:
+        if one.refused:
+            live.say(say, f"{one.run.name}: did nothing: {one.refused}")
+            continue
+        did = [
+            f"{_faults(names)} {what}"
+            for names, what in (
+                (one.reverted, "reverted and proven gone"),
+                (one.ended, "ended with the sandbox, which has no process left"),
+                (one.others, "left nothing, and another run has such a fault in force there"),
+                (one.stuck, "may still be in force"),
+            )
+            if names
+        ] or ["no fault was in force"]
+        did += [f"removed {text}" for text in one.cleaned]
+        live.say(say, f"{one.run.name}: {_how(one)}; {'; '.join(did)}")
+    for path in removed:
+        live.say(say, f"removed {path}")
+    if not healed and not removed:
+        live.say(say, "nothing to heal")
+
+
+def _how(one: Healed) -> str:
+    if one.died:
+        return "its runner died"
+    open_ = one.reverted or one.stuck or one.ended or one.others
+    return "it ended with a fault not proven gone" if open_ else "it ended, and left something"
+
+
+def _faults(names: list[str]) -> str:
+    return f"{len(names)} fault{'' if len(names) == 1 else 's'}"

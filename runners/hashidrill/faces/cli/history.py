@@ -1,0 +1,233 @@
+"""history: every run and game day, what changed since one last passed, and whether it is flaky or broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hashidrill.core.errors import HashidrillError, UsageError
+from hashidrill.core.experiment.library import SUFFIXES
+from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.recording.reader import Recording
+from hashidrill.faces.cli.common import Json, console, examples, print_json, print_text
+from hashidrill.gamedays.history import data, pages
+from hashidrill.gamedays.history.changes import changed as changes_of
+from hashidrill.gamedays.history.database import opened
+from hashidrill.gamedays.history.model import Day, Run, Series
+from hashidrill.gamedays.history.noise import MOST, trends
+from hashidrill.gamedays.history.place import VARIABLE, history_file
+from hashidrill.gamedays.history.steadiness import Tried, steadiness
+from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.taken import taken
+from hashidrill.reports.live.display import say
+
+_EXAMPLES = ("history list", "history changed raft/slow-leader-disk", "history state")
+Db = Annotated[
+    Path | None,
+    typer.Option(
+        "--db", envvar=VARIABLE, metavar="FILE",
+        help="File of the history (default: hashidrill/history.sqlite in the XDG state directory).",
+    ),
+]  # fmt: skip
+Experiment = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment that was run.")]
+AnExperiment = Annotated[
+    str | None, typer.Argument(metavar="[EXPERIMENT]", help="Name or path of an experiment (default: all).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group and its commands."""
+    group = typer.Typer(
+        name="history", callback=history, no_args_is_help=True, rich_markup_mode="rich", epilog=examples(*_EXAMPLES)
+    )
+    group.command("list", epilog=examples("history list", "history list raft/frozen-leader --json"))(list_)
+    group.command("show", epilog=examples("history show last"))(show)
+    group.command("trend", epilog=examples("history trend raft/slow-leader-disk --figure latency"))(trend)
+    group.command("changed", epilog=examples("history changed raft/slow-leader-disk"))(changed)
+    group.command("state", epilog=examples("history state", "history state raft/frozen-leader --json"))(state)
+    group.command("add", epilog=examples("history add .hashidrill/runs/RUN"))(add)
+    app.add_typer(group)
+
+
+def history() -> None:
+    """Look at past runs and game days: trends, what changed since one last passed, flaky or broken."""
+
+
+@contextmanager
+def _store(db: Path | None, *, must_exist: bool = True) -> Iterator[Store]:
+    """Raises UsageError where there is no history yet, HistoryError where it cannot be used."""
+    file = db or history_file()
+    if must_exist and not file.exists():
+        raise UsageError(f"{file}: no history yet; `hashidrill run` begins one, `hashidrill history add` imports runs")
+    with opened(file) as database:
+        yield Store(database)
+
+
+def _series(store: Store, name: str | None) -> list[Series]:
+    """All of them, or those of one experiment. Raises UsageError that names the near ones, or several that fit."""
+    if name is None:
+        return store.series()
+    known = sorted({each.experiment for each in store.series()})
+    fitting = _fitting(name, known)
+    if len(fitting) > 1:
+        raise UsageError(f"{name!r} is more than one experiment in the history: say {' or '.join(fitting)}")
+    if not fitting:
+        raise UsageError(f"no run of {name!r} in the history: {near(name, known)}")
+    return store.series(fitting[0])
+
+
+def _fitting(name: str, known: list[str]) -> list[str]:
+    """Which of the known experiments a name or path means: the name itself, the end of a path, a name without folder.
+
+    `nomad/slow-leader-disk` never means `raft/slow-leader-disk`.
+    """
+    path = Path(name)
+    asked = (path.with_suffix("") if path.suffix in SUFFIXES else path).as_posix()
+    if name in known or asked in known:
+        return [name if name in known else asked]
+    if within := [each for each in known if asked.endswith(f"/{each}")]:
+        return [max(within, key=len)]
+    return [each for each in known if each.endswith(f"/{asked}")]
+
+
+def list_(
+    experiment: AnExperiment = None,
+    last: Annotated[int, typer.Option(min=1, help="How many of the last ones.")] = 30,
+    as_json: Json = False,
+    db: Db = None,
+) -> None:
+    """List runs and game days, the newest last."""
+    with _store(db) as store:
+        chosen = _series(store, experiment)
+        runs = [run for each in chosen for run in store.runs(each, last=last)] if experiment else store.runs(last=last)
+        days = [] if experiment else store.days(last=last)
+    all_of_them: list[Run | Day] = [*runs, *days]
+    entries = sorted(all_of_them, key=lambda each: each.ended_s)[-last:]
+    if as_json:
+        rows = [data.run_data(each) if isinstance(each, Run) else data.day_data(each) for each in entries]
+        print_json(data.document(entries=rows))
+        return
+    for line in pages.list_lines(entries):
+        say(console(), line)
+
+
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, the beginning of that, or `last`.")],
+    as_json: Json = False,
+    db: Db = None,
+) -> None:
+    """Show what the history knows of a run, also where its recording is gone."""
+    with _store(db) as store:
+        found = store.run(run)
+    if as_json:
+        print_json(data.document(run=data.whole_run(found)))
+        return
+    for line in pages.run_lines(found):
+        say(console(), line)
+
+
+def trend(
+    experiment: Experiment,
+    figure: Annotated[str, typer.Option(help="Only figures with this in their names.")] = "",
+    last: Annotated[int, typer.Option(min=2, help="How many of the last runs that counted.")] = MOST,
+    as_json: Json = False,
+    db: Db = None,
+) -> None:
+    """Show how the figures of an experiment went from run to run, and how noisy they are.
+
+    Says which figure of the last run is outside of the noise of those before it, and which one drifts.
+    """
+    with _store(db) as store:
+        found = {each: store.runs(each, counting=True, last=last) for each in _series(store, experiment)}
+    rows = {
+        each: [one for one in trends(runs) if figure in one.name] for each, runs in found.items()
+    }  # the level of each figure is by all of them: a selection finds nothing more
+    if as_json:
+        print_json(data.document(series=[data.trends_data(each, rows[each], found[each]) for each in found]))
+        return
+    for each, runs in found.items():
+        for line in pages.trend_lines(each, rows[each], len(runs)):
+            say(console(), line)
+
+
+def changed(
+    experiment: Experiment,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="This run of it (default: the last one that counted).")
+    ] = None,
+    as_json: Json = False,
+    db: Db = None,
+) -> None:
+    """Say what changed since an experiment last passed: versions, configuration, and figures outside of their noise."""
+    with _store(db) as store:
+        now = store.run(run) if run else None
+        chosen = [now.series] if now else _series(store, experiment)
+        if now and now.series not in _series(store, experiment):
+            raise UsageError(f"{now.id} is a run of {now.series}, and not of {experiment}")
+        found = [changes_of(store.runs(each), now) for each in chosen]
+    known = [each for each in found if each is not None]
+    if not known:
+        raise UsageError(f"no run of {experiment} counted yet: all were INVALID")
+    if as_json:
+        print_json(data.document(series=[data.changed_data(each) for each in known]))
+        return
+    for each in known:
+        for line in pages.changed_lines(each):
+            say(console(), line)
+
+
+def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None) -> None:
+    """Say of each experiment whether it is steady, broken or flaky, or that its runs are too few to tell.
+
+    By statistics over the runs that counted: `playbooks/game-days-on-a-schedule.md` has the test and its error rates.
+    """
+    with _store(db) as store:
+        found = {
+            each: steadiness([Tried(run.verdict is Verdict.PASS, run.conditions) for run in runs])
+            for each in _series(store, experiment)
+            if (runs := store.runs(each, counting=True))
+        }
+    if as_json:
+        print_json(data.document(series=[data.state_data(each, one) for each, one in found.items()]))
+        return
+    for each, one in found.items():
+        say(console(), pages.state_line(each, one))
+
+
+def add(
+    recordings: Annotated[list[Path], typer.Argument(metavar="RECORDING...", help="Folders of recordings.")],
+    as_json: Json = False,
+    db: Db = None,
+) -> None:
+    """Import recordings of earlier runs. One that is there already is replaced, and stays one row.
+
+    Exits with 2 where one could not be imported; the others are.
+    """
+    added: list[str] = []
+    known: list[str] = []
+    failed: dict[str, str] = {}
+    with _store(db, must_exist=False) as store:
+        for path in recordings:
+            try:
+                recording = Recording(path)
+                if not recording.events("end"):
+                    raise UsageError(
+                        f"{path}: it goes on, or its runner died: `hashidrill heal {path}`, then add it"
+                    )  # a run that goes on is stored at its end
+                stored = store.add(taken(recording))
+                (added if stored.new else known).append(stored.id)
+            except HashidrillError as error:
+                failed[str(path)] = str(error)
+    if as_json:
+        print_json(data.document(added=added, replaced=known, failed=failed))
+    else:
+        say(console(), f"added {len(added)}, replaced {len(known)}, failed {len(failed)}")
+    for text in failed.values():
+        print_text(f"hashidrill: {text}\n", stderr=True)
+    if failed:
+        raise typer.Exit(2)

@@ -1,0 +1,204 @@
+"""`hashidrill arm`, `disarm` and `stop`: what an operator says to an existing datacenter."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import anyio
+import typer
+
+from hashidrill.core.errors import InterlockError, UsageError
+from hashidrill.core.experiment.library import SUFFIXES, find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.units import Duration
+from hashidrill.core.util.folders import PLAYBOOKS
+from hashidrill.core.util.folders import located as lookup
+from hashidrill.faces.cli.common import examples, print_text
+from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
+from hashidrill.kubernetes.reached import located
+from hashidrill.staging.attach.consent import digest_of, lines_of
+from hashidrill.staging.attach.interlocks import who
+from hashidrill.staging.attach.target import AttachTarget, read_target
+from hashidrill.staging.attach.wire import Wire
+from hashidrill.staging.interlocks import arming, operate
+from hashidrill.staging.interlocks.arming import Armed
+from hashidrill.staging.interlocks.kv import Kv
+from hashidrill.staging.interlocks.settings import InterlockSettings, settings_of
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment
+
+T = TypeVar("T")
+AttachFile = Annotated[
+    Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
+]
+By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so (default: you, at this machine).")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why, for whoever reads it later.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="Ed25519 key (PEM) that signs, where one is pinned.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    calls = (
+        "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
+        "arm raft/slow-leader-disk --attach staging.yaml --for 2h --key me.pem",
+        "arm state/snapshot-reset --attach staging.yaml --breaks-quorum",
+        "arm --new-key me.pem",
+    )
+    app.command(epilog=examples(*calls))(arm)
+    app.command(epilog=examples("disarm --attach staging.yaml"))(disarm)
+    app.command(epilog=examples("stop --attach staging.yaml", "stop --attach staging.yaml --release"))(stop)
+
+
+def arm(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Experiments, and game days for all of theirs.")
+    ] = None,
+    *,
+    attach: Annotated[
+        Path | None,
+        typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`)."),
+    ] = None,
+    for_: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, like 30m or 2h.")] = "1h",
+    by: By = "",
+    why: Why = "",
+    key: KeyFile = None,
+    breaks_quorum: Annotated[
+        bool,
+        typer.Option("--breaks-quorum", help="Those that say `breaks_quorum: true` may break one, or set back state."),
+    ] = False,
+    new_key: Annotated[
+        Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
+    ] = None,
+) -> None:
+    """Allow experiments in an existing datacenter, for a while. Nothing runs there that is not armed.
+
+    Writes who, for what, until when: to a Consul key, or signed to a file where the attach file says so. It allows what
+    the experiments do as they are now (it prints that, with a digest): one that changes is armed again.
+    """
+    if new_key is not None:
+        _new_key(new_key)
+        return
+    if not experiments or attach is None:
+        raise UsageError("say what is armed and where: hashidrill arm EXPERIMENT... --attach FILE --for 2h")
+    found = [one for name in experiments for one in _experiments(name)]
+    target, settings = _read(attach)
+    armed = []
+    for each in {digest_of(one, settings): one for one in found}.values():
+        wide = each.breaks_quorum and breaks_quorum
+        armed.append(Armed(each.metadata.name, digest_of(each, settings), wide))
+        print_text("".join(f"{line}\n" for line in lines_of(each, settings)))
+        if each.breaks_quorum and not wide:
+            print_text("  not armed for that: it may break a quorum or set back all state, so say --breaks-quorum\n")
+    text = operate.made(
+        settings, armed, target.name, by=by or who(), for_s=_duration(for_), now=_now(), why=why,
+        private_key=None if key is None else _bytes(key),
+    )  # fmt: skip
+    folder = Path(target.path).parent
+    where = _with_consul(
+        target, lambda kv: operate.arm(kv, settings, folder, text, datacenter=target.name, said_by=target.path)
+    )
+    names = dict.fromkeys(each.name for each in armed)
+    print_text(f"armed {', '.join(names)} in {target.name} for {for_} ({where})\n")
+
+
+def disarm(attach: AttachFile) -> None:
+    """Take the arming of an existing datacenter back. A run that goes on there reverts and stops.
+
+    Waits until it has, and disarms again if the run restores what was there before.
+    """
+    target, settings = _read(attach)
+    folder = Path(target.path).parent
+    where = _with_consul(target, lambda kv: operate.disarm(kv, settings, folder, _now(), _tell))
+    print_text(f"disarmed {target.name} ({where})\n")
+
+
+def stop(
+    attach: AttachFile,
+    *,
+    by: By = "",
+    why: Why = "",
+    release: Annotated[bool, typer.Option("--release", help="Release the button: runs may start again.")] = False,
+) -> None:
+    """Press the stop button of an existing datacenter: whatever runs there reverts and stops, and nothing starts.
+
+    Works from any machine that reaches its Consul. The button stays pressed until it is released. Waits until the run
+    that goes on has reverted, and presses again if that run restores what was there before.
+    """
+    target, settings = _read(attach)
+    if release:
+        _with_consul(target, lambda kv: operate.release(kv, settings))
+        print_text(f"the stop button of {target.name} is released\n")
+        return
+    over = _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why, tell=_tell))
+    print_text(
+        f"the stop button of {target.name} is pressed{', and no run goes on there' if over else ''}; release it with"
+        f" `hashidrill stop --attach {target.path} --release`\n"
+    )
+
+
+def _experiments(name: str) -> Iterator[Experiment]:
+    """The one of that name or path, or all of a game day."""
+    path = lookup(Path(name), PLAYBOOKS, SUFFIXES)
+    if path is not None and is_game_day(read_document(path)):
+        yield from (run.resolved.experiment for run in read_plan(path).runs)
+    else:
+        yield resolve(find_experiment(name)).experiment
+
+
+def _tell(text: str) -> None:
+    print_text(f"{text}\n")
+
+
+def _read(path: Path) -> tuple[AttachTarget, InterlockSettings]:
+    target = anyio.run(located, read_target(path))
+    return target, settings_of(target.interlocks, target.path)
+
+
+def _with_consul(target: AttachTarget, do: Callable[[Kv], Awaitable[T]]) -> T:
+    """Raises InterlockError where there is no Consul, or it does not answer."""
+    if "consul" not in target.logins:
+        raise InterlockError(f"{target.path}: the stop button and the arming are kept in Consul; add it there")
+
+    async def done() -> T:
+        async with Wire(target.logins["consul"]) as wire:
+            return await do(Kv(wire))
+
+    return anyio.run(done)
+
+
+def _new_key(path: Path) -> None:
+    key = arming.new_key()
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(f"{path}: no key was made: {error.strerror}") from None
+    with os.fdopen(fd, "wb") as file:
+        file.write(key)
+    print_text(f"{path} is yours alone. The attach file pins, under interlocks.arming:\n")
+    print_text(f"  public_key: {arming.public_of(key)}\n")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--key {path}: cannot be read: {error.strerror}") from None
+
+
+def _duration(text: str) -> float:
+    try:
+        return float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"--for: {error}") from None
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC).replace(microsecond=0)

@@ -1,0 +1,283 @@
+"""show, new, schema: find and write experiments."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hashidrill.core import hypothesis
+from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
+from hashidrill.core.experiment.library import experiments, find_experiment
+from hashidrill.core.experiment.loader import load_experiment, resolve
+from hashidrill.core.experiment.reading import complete, read_experiment
+from hashidrill.core.experiment.schema import SCHEMA_TITLE, schema_text
+from hashidrill.core.experiment.variants import variant_of
+from hashidrill.core.hypothesis.files import outlines, unrun
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import Observer
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util.folders import PLAYBOOKS, shipped
+from hashidrill.faces.cli.common import (
+    Hypotheses,
+    RunsDir,
+    console,
+    examples,
+    find_recording,
+    is_comparison,
+    print_text,
+)
+from hashidrill.lab.runs.launch import RUNS_DIR
+from hashidrill.reports.live import display as live
+from hashidrill.reports.markdown import markdown_summary
+
+_PAGES = ("reference-faults.md", "reference-verdicts.md")
+_HEADING = re.compile(r"^##+ ", re.MULTILINE)
+_ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\| ([^|]+) \|$", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
+
+_TEMPLATE = """\
+{schema}apiVersion: hashidrill/v1
+kind: Experiment
+metadata:
+  name: {name}
+  title: What breaks, and what must hold
+  why: >-
+    What this teaches, and the incident or issue it comes from.
+  tags: [raft]
+datacenter:
+  consul:
+    version: "1.22.2"
+    servers: 3
+    clients: 1
+    config: {{performance: {{raft_multiplier: 1}}}}
+load:
+  kv-writes: {{kind: consul.kv.write, rate: 50/s, keys: 500, value: 512B}}
+steady_state:
+  for: 6s
+  require: ["kv-writes.latency.p50 < 300ms", "kv-writes.errors < 0.1%"]
+method:
+  # see `hashidrill list faults`, and `hashidrill show disk.latency` for its parameters
+  - {{fault: disk.latency, on: "consul:leader", with: {{op: fsync, delay: 200ms}}, for: 10s}}
+guardrails: ["kv-writes.errors > 90% for 10s"]
+recovery: {{for: 10s}}
+expect:
+  # see `hashidrill list hypotheses`
+  - writes_recover: {{load: kv-writes, p50_below: 300ms, within: 8s}}
+  - no_acknowledged_write_lost: {{load: kv-writes}}
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
+    app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
+    app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)
+
+
+def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
+    """What `hashidrill list KIND` prints, but for runs, a mapping a line: its name first, then what it does."""
+    if kind == "experiments":
+        return [_experiment_row(name, path) for name, path in experiments().items()]
+    if kind == "hypotheses":
+        return [{"name": name, "what": _first_line(one.doc)} for name, one in sorted(_hypotheses(hypotheses).items())]
+    kinds = registry.faults() if kind == "faults" else registry.loads()
+    return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
+
+
+def _hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
+    """Those that ship and those of the named folder; of one's own nearby, what their text says."""
+    own = {} if named is not None else outlines()
+    return hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named) | own
+
+
+def _experiment_row(name: str, path: Path) -> dict[str, Any]:
+    try:
+        with hypothesis.looking_up(unrun(path)):
+            experiment = load_experiment(path)
+    except HashidrillError:
+        title = "(has an error: see `hashidrill validate`)"
+        return {"name": name, "title": title, "path": str(path)}
+    tags = list(experiment.metadata.tags)
+    return {"name": name, "title": experiment.metadata.title, "tags": tags, "path": str(path)}
+
+
+def _first_line(doc: str | None) -> str:
+    return (doc or "").strip().splitlines()[0] if doc else ""
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
+    hypotheses: Hypotheses = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    whole: Annotated[
+        bool, typer.Option("--complete", help="An experiment's file with all that it extends merged in.")
+    ] = False,
+    variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
+) -> None:
+    """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run.
+
+    Runs no Python of the working directory. With --hypotheses, shows the parameters of your own hypotheses too, and
+    judges a run by those that it resolved.
+    """
+    faults, loads = registry.faults(), registry.loads()
+    if name in faults:
+        _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
+    elif name in loads:
+        _show_kind(name, loads[name].__doc__, loads[name].Params)
+    elif name in (known := _hypotheses(hypotheses)):
+        if hypotheses is None and name in outlines():
+            _show_outline(known[name])
+        else:
+            _show_kind(name, known[name].doc, known[name].Params)
+    elif (
+        name == "last"
+        or (runs_dir / name).is_dir()
+        or (Path(name) / JOURNAL_NAME).is_file()
+        or is_comparison(Path(name))
+    ):
+        _show_run(find_recording(name, runs_dir, comparisons=True), hypotheses or False)
+    else:
+        path = _find_shown(name, [*faults, *loads, *known])
+        if variant is not None:
+            with hypothesis.looking_up(unrun(path)):
+                print_text(variant_of(resolve(path), variant).text)
+            return
+        print_text(complete(read_experiment(path)) if whole else path.read_text())
+
+
+def _find_shown(name: str, kinds: list[str]) -> Path:
+    """An experiment's file. Raises UnknownNameError, which also suggests faults, loads and hypotheses."""
+    try:
+        return find_experiment(name)
+    except UnknownNameError as error:
+        close = registry.near(name, kinds)
+        raise error if close.startswith("there are") else UnknownNameError(f"there is no {name!r}: {close}") from None
+
+
+def _show_outline(one: hypothesis.Hypothesis) -> None:
+    _show_text(one.name, one.doc)
+    live.say(console(), "")
+    live.say(console(), f"{one.path}:{one.line} was read, and not run: --hypotheses {one.path.parent} shows parameters")
+
+
+def _show_run(path: Path, resolved: Path | bool) -> None:
+    from hashidrill.core.judging.judge import judge  # noqa: PLC0415 - only runs need it
+    from hashidrill.gamedays.runbooks.verdict import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
+
+    if is_comparison(path):
+        from hashidrill.core.compare.judged import judge_comparison  # noqa: PLC0415 - as above
+        from hashidrill.core.compare.kept import read_comparison  # noqa: PLC0415 - as above
+        from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
+
+        print_text(markdown(judge_comparison(read_comparison(path), recorded_hypotheses=resolved), path) + "\n")
+        return
+    recording = Recording(path)
+    report = path / "report.html"
+    verdict = (
+        rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording, recorded_hypotheses=resolved)
+    )
+    print_text(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
+
+
+def _show_text(name: str, doc: str | None) -> None:
+    say = console()
+    live.say(say, name, "bold")
+    live.say(say, "")
+    for line in (doc or "").strip().splitlines():
+        live.say(say, line.removeprefix("    "))
+
+
+def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
+    say = console()
+    _show_text(name, doc)
+    if observer is not None:
+        live.say(say, "")
+        live.say(say, f"Observed through {observer.through}.")
+        live.say(say, f"Shared with the injector: {observer.shares or 'nothing'}.")
+    fields = params.model_json_schema(by_alias=True).get("properties", {})
+    live.say(say, "")
+    if not fields:
+        live.say(say, "No parameters.")
+    required = set(params.model_json_schema(by_alias=True).get("required", []))
+    documented = meanings(name)
+    for field, about in fields.items():
+        default = "required" if field in required else f"default {about.get('default')}"
+        examples = f"like {', '.join(str(value) for value in about['examples'])}" if about.get("examples") else ""
+        choices = f"one of {', '.join(map(str, about['enum']))}" if about.get("enum") else ""
+        live.say(say, f"  {field:<12} {'; '.join(part for part in (default, choices, examples) if part)}")
+        if meaning := documented.get(field) or about.get("description", ""):
+            live.say(say, f"  {'':<12} {meaning}")
+
+
+def meanings(name: str) -> dict[str, str]:
+    """What each parameter of a shipped fault, load or hypothesis means: from the page that documents it."""
+    for page in _PAGES:
+        path = shipped(PLAYBOOKS) / page
+        _, found, rest = (path.read_text() if path.is_file() else "").partition(f"# `{name}`\n")
+        if found:
+            return {field: _LINK.sub(r"\1", text) for field, text in _ROW.findall(re.split(_HEADING, rest)[0])}
+    return {}
+
+
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write.")],
+) -> None:
+    """Write a new experiment to start from. Never overwrites a file."""
+    if path.suffix not in {".yaml", ".yml"}:
+        raise UsageError(f"{path}: an experiment is a .yaml file")
+    if path.exists():
+        raise UsageError(f"{path}: already exists; choose another name")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
+    name = "-".join(part for part in path.stem.lower().replace("_", "-").split("-") if part)
+    path.write_text(_TEMPLATE.format(name=name, schema=_schema_line(path)))
+    try:
+        with hypothesis.looking_up(unrun(path)):
+            load_experiment(path)
+    except HashidrillError as error:
+        path.unlink()
+        raise UsageError(f"{path.stem!r} cannot name an experiment: {error}") from None
+    live.say(console(), f"wrote {path}; next: hashidrill validate {path}")
+
+
+def _schema_line(path: Path) -> str:
+    """The comment by which editors find the schema, if `hashidrill schema` was written beside the file or above it."""
+    for up in ("", "../", "../../"):
+        file = path.parent / up / "schema.json"
+        if file.is_file() and SCHEMA_TITLE in file.read_text(errors="replace"):
+            return f"# yaml-language-server: $schema={up}schema.json\n"
+    return ""
+
+
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
+    hypotheses: Hypotheses = None,
+) -> None:
+    """Print the JSON Schema of experiments, game days, existing datacenters, training scenarios or campaigns.
+
+    Editors and CI check files with it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
+    """
+    if kind not in _SCHEMAS:
+        raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")
+    if kind == "experiment":
+        print_text(schema_text(hypotheses))
+        return
+    # the other lists and schemas need none of them
+    if kind == "attach":
+        from hashidrill.staging.carriers import schema as of_attach  # noqa: PLC0415 - as above
+
+        print_text(of_attach.schema_text())
+        return
+    if kind == "gameday":
+        from hashidrill.gamedays.gameday import schema as of_days  # noqa: PLC0415 - as above
+
+        print_text(of_days.schema_text())
+        return
+    from hashidrill.gamedays.training import schema as of_training  # noqa: PLC0415 - as above
+
+    print_text(of_training.schema_text(kind))

@@ -1,0 +1,128 @@
+"""rehearse: does a runbook help where it should, and do no harm where it should not?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hashidrill.core import hypothesis
+from hashidrill.core.protocols.events import Bus
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.folders import find_playbook
+from hashidrill.faces.cli.common import Install, Json, console, examples, print_json
+from hashidrill.faces.cli.remembering import Memory, Notify
+from hashidrill.gamedays.runbooks.course import Course
+from hashidrill.gamedays.runbooks.judged import NOT_REVERTED, Drill, judge_drill
+from hashidrill.gamedays.runbooks.reading import MARKDOWN, read_runbook
+from hashidrill.gamedays.runbooks.rehearsing import (
+    REHEARSALS_DIR,
+    check_tools,
+    courses_of,
+    earlier_drills,
+    left_of,
+    player,
+)
+from hashidrill.gamedays.runbooks.rehearsing import rehearse as rehearse_all
+from hashidrill.gamedays.runbooks.result import badge_of, write_badge
+from hashidrill.gamedays.runbooks.verdict import as_verdict
+from hashidrill.lab.provision.packages import allow_installing
+from hashidrill.lab.runs.launch import new_folder
+from hashidrill.reports.live import display as live
+from hashidrill.reports.write import report_of
+
+_INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = (
+        "rehearse playbooks/runbook-slow-leader.md",
+        "rehearse playbooks/runbook-slow-leader.md --experiment raft/slow-leader-disk --look-alike none",
+        "rehearse my-runbook.md --json",
+    )
+    app.command(epilog=examples(*calls))(rehearse)
+
+
+def rehearse(
+    runbook: Annotated[Path, typer.Argument(metavar="RUNBOOK.md", help="A runbook: playbooks/reference-runbooks.md.")],
+    *,
+    experiment: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Where it has to help (default: all that it names; `none`). Repeatable."),
+    ] = None,
+    look_alike: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Where it must do nothing (default: all that it names; `none`). Repeatable."),
+    ] = None,
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="FOLDER",
+            help="An earlier rehearsal of the same blocks: its runs count, and are not run again. Repeatable.",
+        ),
+    ] = None,
+    times: Annotated[int, typer.Option(min=1, max=20, help="How often each of them is run.")] = 1,
+    badge: Annotated[bool, typer.Option("--badge", help="After a PASS, write versions and date into it.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")] = False,
+    as_json: Json = False,
+    install: Install = False,
+    notify: Notify = None,
+    runs_dir: Annotated[Path, typer.Option("--runs", help="Directory of rehearsals.")] = REHEARSALS_DIR,
+) -> None:
+    """Break a datacenter, follow a runbook in it step by step, and judge whether it helps and does no harm.
+
+    Starts the experiment with its loads, holds its fault, runs each command on the host that it names, and decides by
+    what it saw. Does the same where the runbook must keep its hands off. Judges by the recordings: diagnosis, users
+    back, nothing lost, no healthy server restarted, no quorum lost.
+
+    Exit codes: 0 PASS, 1 FAIL, 2 bad usage or a bad runbook, 3 INVALID, 4 a fault could not be reverted, 130
+    interrupted.
+    """
+    memory = Memory.of(notify)
+    runbook = find_playbook(runbook, [MARKDOWN])
+    found = read_runbook(runbook)
+    with hypothesis.near(runbook):
+        before = earlier_drills(found, earlier or [])
+    courses = left_of(
+        courses_of(found, experiment or [], look_alike or []), before, [*(experiment or []), *(look_alike or [])]
+    )
+    check_tools(found)
+    say = console(stderr=as_json)
+    allow_installing(install)
+    folder = new_folder(runs_dir, found.front.runbook)
+
+    def play(course: Course) -> Path:
+        title = f"{found.title}: {course.name}"
+        with live.LiveView(say, title, plain=plain or as_json or not say.is_terminal) as view:
+            return player(found, folder, Bus(view.event))(course)
+
+    def judge(path: Path) -> Drill:
+        """It gets a report like any run, and a place in the history."""
+        drill, recording = judge_drill(path), Recording(path)
+        verdict, _ = report_of(recording, as_verdict(drill))
+        memory.keep(recording, verdict, say)
+        if memory.interrupted:
+            raise KeyboardInterrupt(path)
+        return drill
+
+    try:
+        with hypothesis.near(runbook):
+            result = rehearse_all(found, courses, folder, play=play, times=times, judge=judge, earlier=before)
+    except KeyboardInterrupt as stop:
+        reverted = not stop.args or Recording(stop.args[0]).outcome != "revert"
+        left = f"its recording is {stop.args[0]}" if stop.args else "no run was open"
+        live.say(say, f"interrupted: {left}" + ("" if reverted else "; a fault could not be reverted: heal it"))
+        raise typer.Exit(_INTERRUPTED if reverted else NOT_REVERTED) from None
+    if as_json:
+        print_json(result.data())
+    else:
+        for line in result.lines():
+            live.say(say, line)
+        live.say(say, f"{result.verdict}: {runbook}; all of it is in {folder}")
+    if badge and result.exit_code == 0:
+        write_badge(runbook, badge_of(result, dt.datetime.now(dt.UTC).date()))
+    raise typer.Exit(result.exit_code)

@@ -1,0 +1,90 @@
+"""What a run leaves in the history, and whom it tells when its verdict turned from PASS to FAIL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.recording.reader import Recording
+from hashidrill.gamedays.history.data import turn_data
+from hashidrill.gamedays.history.model import Run, Turn
+from hashidrill.gamedays.history.notify import VARIABLE, checked
+from hashidrill.gamedays.history.pages import turn_line
+from hashidrill.gamedays.history.turned import keep, keep_day
+from hashidrill.reports.live import display as live
+
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        "--notify", metavar="URL",
+        help=f"Webhook to tell when a verdict turns from PASS to FAIL. Rather set {VARIABLE}: it is a secret.",
+    ),
+]  # fmt: skip
+
+
+@dataclass
+class Memory:
+    """Keeps runs in the history, and tells the webhook."""
+
+    webhook: str | None = None
+    interrupted: bool = False
+    """Ctrl-C came while a run was kept, or its terminal was closed: it had ended, and its verdict stands; nothing more
+    must begin."""
+
+    @classmethod
+    def of(cls, notify: str | None = None) -> Memory:
+        """Raises UsageError for what is no URL."""
+        return cls(checked(notify))
+
+    def stop(self) -> None:
+        """Nothing more must begin."""
+        self.interrupted = True
+
+    def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:
+        """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run."""
+        found: list[Turn] = []
+        hint = f"; if it lacks this run, `hashidrill history add {recording.path}` adds it"
+        with self._interruptible(found, say, hint):
+            keep(recording, verdict, webhook=self.webhook, tell=_noted(say), turned=_said(found, say))
+        return {"turned": turn_data(found[0] if found else None)}
+
+    def keep_day(self, folder: Path, say: Console) -> None:
+        """As `keep`, of a game day that ended: its runs were kept by themselves."""
+        found: list[Turn] = []
+        with self._interruptible(found, say, ""):
+            keep_day(folder, webhook=self.webhook, tell=_noted(say), turned=_said(found, say))
+
+    @contextlib.contextmanager
+    def _interruptible(self, found: list[Turn], say: Console, hint: str) -> Iterator[None]:
+        """Ctrl-C ends what is in it and is noted: the verdict is there already, and somebody still has to say it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not found:  # else it came later, and whoever told the webhook said so
+                _noted(say)(f"interrupted while the history was written; the verdict stands{hint}")
+
+
+def _noted(say: Console) -> Callable[[str], None]:
+    return lambda text: live.say(say, f"note: {text}", "yellow")
+
+
+def _said(found: list[Turn], say: Console) -> Callable[[Turn], None]:
+    def turned(turn: Turn) -> None:
+        found.append(turn)
+        _say_turn(turn, say)
+
+    return turned
+
+
+def _say_turn(turn: Turn, say: Console) -> None:
+    live.say(say, turn_line(turn), "bold red")
+    if isinstance(turn.now, Run):
+        live.say(say, f"  what changed: hashidrill history changed {turn.experiment} --run {turn.now.id}")

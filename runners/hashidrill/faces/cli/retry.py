@@ -1,0 +1,136 @@
+"""retry: does a command retry, and does it retry well?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Annotated
+
+import anyio
+import typer
+from rich.console import Console
+
+from hashidrill.clients.retry.authority import Authority
+from hashidrill.clients.retry.card import as_json, print_card
+from hashidrill.clients.retry.judged import Judged, overall
+from hashidrill.clients.retry.judging import run_battery
+from hashidrill.clients.retry.measured import Settings
+from hashidrill.clients.retry.private_consul import private_consul
+from hashidrill.core.errors import UsageError
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.tap import catalogue
+from hashidrill.core.tap.command import unrunnable
+from hashidrill.core.tap.upstream import HttpUpstream, Scripted, Upstream
+from hashidrill.core.units import Duration
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.faces.cli.common import Json, console, examples, print_json
+from hashidrill.lab.provision import binaries
+from hashidrill.reports.live import display as live
+
+CONSUL_VERSION = "1.22.2"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    how = {"allow_interspersed_args": False}  # what stands after the command belongs to it
+    app.command(
+        context_settings=how,
+        epilog=examples("retry -- curl -s --retry 3 {url}/v1/kv/x", "retry --json -- python my_client.py"),
+    )(retry)
+
+
+def retry(  # noqa: PLR0917 - typer reads options from parameters
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Does one operation and exits.")],
+    timeout: Annotated[str, typer.Option(help="Your deadline for one operation.", metavar="DURATION")] = "30s",
+    attempts: Annotated[int, typer.Option(help="Most retries that count as bounded.", min=0)] = catalogue.MOST_RETRIES,
+    jitter_clients: Annotated[
+        int, typer.Option(help="Independent clients that measure jitter.", min=4)
+    ] = catalogue.JITTER_CLIENTS,
+    fault: Annotated[list[str] | None, typer.Option(help="Test only this fault. Repeatable.", metavar="FAULT")] = None,
+    upstream: Annotated[str, typer.Option(help="Your own server instead of a private Consul.", metavar="URL")] = "",
+    no_upstream: Annotated[bool, typer.Option("--no-upstream", help="Answer from a script, without a server.")] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Listen with TLS; the environment tells the command the CA.")
+    ] = False,
+    as_json_: Json = False,
+) -> None:
+    """Run a command behind a tap that fails its requests in many ways, and judge how it retries.
+
+    The tap's address replaces {url}, and is set in CONSUL_HTTP_ADDR, NOMAD_ADDR, VAULT_ADDR and http_proxy. The command
+    runs about 70 times: for each fault, and 20 times in parallel for jitter.
+
+    Exit codes: 0 all PASS, 1 a FAIL, 2 bad usage, 3 INVALID, 130 interrupted.
+    """
+    settings = Settings(_deadline_s(timeout), attempts, jitter_clients, _known(fault or []))
+    if upstream and no_upstream:
+        raise UsageError("--upstream and --no-upstream exclude each other: give only one")
+    if command and (reason := unrunnable(command[0])):  # before anything is built or started for it
+        raise UsageError(f"{command[0]}: {reason}")
+    say = console(stderr=True)
+    with contextlib.ExitStack() as stack:
+        if tls:
+            authority = stack.enter_context(Authority())
+            trusting = {**settings.environment, **authority.environment()}
+            settings = replace(settings, certificate=authority.certificate, environment=trusting)
+        judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
+    shown, judged = _redacted(command, judged)
+    if as_json_:
+        print_json(as_json(shown, judged))
+    else:
+        print_card(console(), shown, judged)
+    raise typer.Exit(overall(judged).exit_code)
+
+
+def _redacted(command: list[str], judged: list[Judged]) -> tuple[list[str], list[Judged]]:
+    """Both without the tokens of the command line and the environment: the card ends up in logs of CI."""
+    redactor = Redactor()
+    redactor.learn_environment(os.environ)
+    shown = redactor.clean(command)
+    return shown, [replace(one, text=redactor.text(one.text), evidence=redactor.data(one.evidence)) for one in judged]
+
+
+async def _judge(
+    command: list[str], settings: Settings, url: str, say: Console, *, scripted: bool, quiet: bool
+) -> list[Judged]:
+    async with _upstream(url, say, scripted=scripted) as (upstream, private):
+        if quiet or not say.is_terminal:
+            return await run_battery(command, upstream, settings, may_seed=private)
+        with say.status("") as status:
+            return await run_battery(command, upstream, settings, may_seed=private, say=status.update)
+
+
+@contextlib.asynccontextmanager
+async def _upstream(url: str, say: Console, *, scripted: bool) -> AsyncIterator[tuple[Upstream, bool]]:
+    """What is behind the tap, and whether it is ours, so that keys may be put there."""
+    if scripted:
+        yield Scripted(), False
+    elif url:
+        yield HttpUpstream(url), False
+    else:
+        # building takes minutes, and Ctrl-C has to end it
+        binary = await anyio.to_thread.run_sync(
+            lambda: binaries.ensure("consul", CONSUL_VERSION, progress=lambda text: live.say(say, text)),
+            abandon_on_cancel=True,
+        )
+        async with private_consul(binary.path) as address:
+            yield HttpUpstream(address), True
+
+
+def _deadline_s(text: str) -> float:
+    try:
+        deadline_s = float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}") from None
+    if not deadline_s:
+        raise UsageError("--timeout: a deadline cannot be zero; write a duration like 10s")
+    return deadline_s
+
+
+def _known(faults: list[str]) -> tuple[str, ...]:
+    for fault in faults:
+        if fault not in catalogue.FAULTS:
+            raise UsageError(f"--fault: there is no fault {fault!r}: {near(fault, catalogue.FAULTS)}")
+    return tuple(faults)

@@ -1,0 +1,350 @@
+"""demo, run, check: make recordings and judge them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hashidrill.core.compare.kept import read_comparison
+from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.hypothesis.files import folder_in
+from hashidrill.core.judging.verdict import RunVerdict, Verdict, merge
+from hashidrill.core.protocols.events import Audience, Bus
+from hashidrill.core.recording.provenance import HYPOTHESES_NAME
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.interrupts import finish, when_hung_up
+from hashidrill.faces.cli.attached import AttachTo, allow_all, for_run, resolve_all
+from hashidrill.faces.cli.common import (
+    Install,
+    Json,
+    RunsDir,
+    console,
+    examples,
+    find_recording,
+    is_comparison,
+    print_json,
+    print_text,
+)
+from hashidrill.faces.cli.remembering import Memory, Notify
+from hashidrill.faces.cli.serving import NOBODY, Onlookers, Port, Serve, war_room
+from hashidrill.gamedays.runbooks.verdict import is_rehearsal, rehearsal_verdict
+from hashidrill.lab.provision.packages import allow_installing
+from hashidrill.lab.runs.launch import RUNS_DIR, prepare, run_experiment
+from hashidrill.lab.runs.variants import play_variants
+from hashidrill.reports.compared import judge_and_report_comparison
+from hashidrill.reports.live import display as live
+from hashidrill.reports.live.compared import comparison_summary
+from hashidrill.reports.live.json_lines import JsonLines
+from hashidrill.reports.write import judge_and_report, judged, report_of
+
+if TYPE_CHECKING:
+    from hashidrill.staging.runs.launch_attached import Attached
+
+DEMO = "raft/slow-leader-disk"
+_NOT_REVERTED, _INTERRUPTED = 4, 130
+_STOPPED = "interrupted"
+"""The outcome of a run that somebody ended: by Ctrl-C, by the stop button, by an arming that ended."""
+
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
+AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
+ForWhom = Annotated[
+    Audience,
+    typer.Option("--audience", help="Who reads the JSON lines; a `trainee` is not told what the faults are."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=examples("demo"))(demo)
+    calls = ("run raft/frozen-leader", "run experiments/raft/*.yaml --json", "run raft/frozen-leader --json-lines",
+             "run state/snapshot-reset --attach staging.yaml")  # fmt: skip
+    app.command(epilog=examples(*calls))(run)
+    app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
+
+
+def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
+    """Slow down the disk of a real Consul leader and see what the health checks say. Takes about a minute."""
+    say = console()
+    allow_installing(install)
+    live.say(
+        say, "Starting a Consul datacenter on this machine, in its own namespaces: three servers and a client agent."
+    )
+    live.say(
+        say, "In about ten seconds each fsync of its leader's disk will take 500 ms. Watch the latency and the leader."
+    )
+    code, _ = _run_one(resolve(find_experiment(DEMO)), runs_dir, say, plain=plain, memory=Memory.of())
+    raise typer.Exit(code)
+
+
+def run(
+    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
+    *,
+    plain: Plain = False,
+    as_json: Json = False,
+    json_lines: AsLines = False,
+    audience: ForWhom = Audience.OPERATOR,
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Run this one variant of an experiment that has variants.")
+    ] = None,
+    attach: AttachTo = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="With --attach: print what would be touched, in order. Touches nothing.")
+    ] = False,
+    breaks_quorum: Annotated[
+        bool,
+        typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
+    ] = False,
+    serve: Serve = False,
+    port: Port = 0,
+    notify: Notify = None,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Run experiments one after the other, each with a live view and a report.
+
+    An experiment with variants runs each of them, and compares.
+
+    Exit codes: 0 PASS, 1 FAIL, 2 bad usage or bad YAML, 3 INVALID, 4 a fault could not be reverted, 130 interrupted (by
+    Ctrl-C, or stopped from outside: then no further experiment starts).
+    """
+    if as_json and json_lines:
+        raise UsageError("--json and --json-lines both print to standard output: use one; `judged`, the last line of a"
+                         " run, has the verdict too")  # fmt: skip
+    if audience is not Audience.OPERATOR and not json_lines:
+        raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
+    memory = Memory.of(notify)
+    there = for_run(experiments, attach, plan=plan, breaks_quorum=breaks_quorum)
+    resolved = resolve_all(experiments, there, variant)  # check all of them before running any
+    if plan:
+        from hashidrill.faces.cli.plan import show  # noqa: PLC0415 - most runs print no plan
+
+        raise typer.Exit(show(there, resolved, as_json=as_json))
+    allow_all(resolved, there)
+    say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
+    lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
+    plain = plain or as_json or json_lines
+    plays = list(zip(resolved, there, strict=True))
+    with war_room(serve, port, say) as room:
+        allow_installing(install)
+        if room is not None and len(plays) > 1 and not any(each.experiment.variants for each in resolved):
+            room.plans("", [each.name for each in resolved])
+        looking = Onlookers(lines, room)
+        results = _run_until_stopped(plays, runs_dir, say, plain=plain, looking=looking, memory=memory)
+    if as_json:
+        print_json([result for _, result in results])
+    elif len(results) > 1:
+        _print_table(say, results)
+    stopped = memory.interrupted and len(results) < len(plays)
+    raise typer.Exit(_worst([*(code for code, _ in results), *([_INTERRUPTED] if stopped else [])]))
+
+
+def _run_until_stopped(
+    plays: Sequence[tuple[ResolvedExperiment, Attached | None]], runs_dir: Path, say: Console, *, plain: bool,
+    looking: Onlookers, memory: Memory,
+) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
+    """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
+
+    Nor after a Ctrl-C that came when a run had ended: the run counts.
+    """
+    results: list[tuple[int, dict[str, Any]]] = []
+    for each, there in plays:
+        if there is not None:
+            results.append(_run_one(each, runs_dir, say, plain=plain, looking=looking, go=there.run, memory=memory))
+            if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
+                break
+        else:
+            play = _run_variants if each.experiment.variants else _run_one
+            results.append(play(each, runs_dir, say, plain=plain, looking=looking, memory=memory))
+        if memory.interrupted:
+            break
+    if left := len(plays) - len(results):
+        live.say(say, f"stopped: {left} of {len(plays)} experiments were not begun")
+    return results
+
+
+def _run_one(
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
+    looking: Onlookers = NOBODY, go: Callable[..., Path] | None = None,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
+    """(exit code, what --json prints) of one run. `looking` gets its events beside the live view."""
+    recording, verdict, report, interrupted = _recorded(
+        resolved, runs_dir, say, plain=plain, looking=looking, memory=memory, go=go
+    )
+    live.final_summary(say, verdict, recording, report)
+    kept = memory.keep(recording, verdict, say)
+    code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
+    if interrupted:
+        raise typer.Exit(code)
+    return code, _as_json(recording, verdict, report, code) | kept
+
+
+def _recorded(
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, looking: Onlookers, memory: Memory,
+    go: Callable[..., Path] | None = None,
+) -> tuple[Recording, RunVerdict, Path | None, bool]:  # fmt: skip
+    """One run with its live view, judged and reported, and whether it was interrupted."""
+    of = f" ({resolved.variant})" if resolved.variant else ""
+    title = f"{resolved.name}{of}: {resolved.experiment.metadata.title}"
+    interrupted = False
+    try:
+        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
+            events = Bus(view.event)
+            looking.join(events, title)
+            path = (go or run_experiment)(resolved, runs_dir=runs_dir, events=events)
+    except KeyboardInterrupt as stop:
+        if not stop.args:
+            raise
+        interrupted, path = True, stop.args[0]
+    when_hung_up(memory.stop)  # the run has ended, and its verdict stands
+    recording = Recording(path)
+    verdict, report = judge_and_report(recording, near_to=resolved.path)
+    events.publish(judged(recording, verdict, report))
+    looking.keep_notes(path)
+    return recording, verdict, report, interrupted
+
+
+def _run_variants(
+    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
+    looking: Onlookers = NOBODY,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
+    """As `_run_one`, for every variant of an experiment, and what they are compared by."""
+    known: dict[Path, RunVerdict] = {}
+
+    def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
+        del events  # each run has its own live view
+        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, looking=looking, memory=memory)
+        known[recording.path] = verdict
+        memory.keep(recording, verdict, say)
+        if interrupted or memory.interrupted:
+            raise KeyboardInterrupt(recording.path)
+        return recording.path
+
+    interrupted = False
+    try:
+        folder = play_variants(
+            resolved, runs_dir=runs_dir, run=run_variant, say=lambda text: live.say(say, text, "bold"), prepare=prepare
+        )
+    except KeyboardInterrupt as stop:
+        if not stop.args:
+            raise
+        interrupted, folder = True, stop.args[0]
+    code, result = _compared(folder, say, near_to=resolved.path, known=known)
+    if interrupted:
+        raise typer.Exit(code if code == _NOT_REVERTED else _INTERRUPTED)
+    return code, result
+
+
+def _compared(
+    folder: Path,
+    say: Console | None,
+    *,
+    near_to: Path | None,
+    known: Mapping[Path, RunVerdict] | None = None,
+    recorded_hypotheses: bool | Path = False,
+) -> tuple[int, dict[str, Any]]:
+    """(exit code, what --json prints) of a comparison."""
+    verdict, report = judge_and_report_comparison(
+        read_comparison(folder), near_to=near_to, known=known, recorded_hypotheses=recorded_hypotheses
+    )
+    code = _worst([_exit_code(run.recording, run.verdict, interrupted=False) for run in verdict.runs]
+                  + [verdict.verdict.exit_code])  # fmt: skip
+    if say is not None:
+        comparison_summary(say, verdict, folder, report)
+    return code, verdict.to_data() | {
+        "exit_code": code, "recording": str(folder), "report": str(report) if report else None
+    }  # fmt: skip
+
+
+def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) -> int:
+    if recording.outcome == "revert":
+        return _NOT_REVERTED
+    return _INTERRUPTED if interrupted else verdict.verdict.exit_code
+
+
+def _worst(codes: list[int]) -> int:
+    """A fault that was not reverted outranks everything, an interruption the verdicts; these merge."""
+    for code in (_NOT_REVERTED, _INTERRUPTED):
+        if code in codes:
+            return code
+    by_code = {verdict.exit_code: verdict for verdict in Verdict}
+    return merge(by_code[code] for code in codes).exit_code
+
+
+def _as_json(recording: Recording, verdict: RunVerdict, report: Path | None, code: int) -> dict[str, Any]:
+    return {
+        "experiment": recording.run.get("experiment"),
+        "verdict": verdict.verdict,
+        "exit_code": code,
+        "outcome": recording.outcome,
+        "invalid": verdict.invalid,
+        "doubts": verdict.doubts,
+        "notes": verdict.notes,
+        "expectations": [
+            {
+                "hypothesis": judgement.hypothesis, "title": judgement.title, "finding": judgement.finding,
+                "text": judgement.text, "figures": dict(judgement.figures), "known_issue": judgement.known_issue,
+            }
+            for judgement in verdict.judgements
+        ],
+        "recording": str(recording.path),
+        "report": str(report) if report else None,
+    }  # fmt: skip
+
+
+def _print_table(say: Console, results: list[tuple[int, dict[str, Any]]]) -> None:
+    live.say(say, "")
+    for _, result in results:
+        live.say(say, f"{result['verdict']:<8} {result['experiment']:<24} {result['report']}")
+
+
+def check(
+    recording: Annotated[
+        str, typer.Argument(metavar="RUN", help="A recording, or a comparison: its path, its name, or `last`.")
+    ],
+    hypotheses: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with hypotheses of the run that do not ship, found by SHA-256."),
+    ] = None,
+    recorded_hypotheses: Annotated[
+        bool,
+        typer.Option("--recorded-hypotheses", help="Run the Python stored in the recording. Only if you trust it."),
+    ] = False,
+    as_json: Json = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Judge a recording, or a comparison of several, again, offline, with the hypotheses that ship.
+
+    Runs no code from the recording or the working directory. With --hypotheses, runs the files in that folder that the
+    run resolved, known by their SHA-256. Names each hypothesis that differs from the one the run used, or is missing.
+    """
+    when_hung_up(finish)
+    path = find_recording(recording, runs_dir, comparisons=True)
+    if hypotheses is not None:
+        folder_in(hypotheses)
+    resolved = recorded_hypotheses or (hypotheses or False)
+    if recorded_hypotheses:
+        print_text(f"hashidrill: warning: running Python from {path / HYPOTHESES_NAME}\n", stderr=True)
+    if is_comparison(path):
+        code, result = _compared(path, None if as_json else console(), near_to=None, recorded_hypotheses=resolved)
+        if as_json:
+            print_json(result)
+        raise typer.Exit(code)
+    found = Recording(path)
+    if is_rehearsal(found):  # by what the runbook did; the experiment's expectations are of a whole run
+        verdict, report = report_of(found, rehearsal_verdict(found))
+    else:
+        verdict, report = judge_and_report(found, recorded_hypotheses=resolved)
+    code = _exit_code(found, verdict, interrupted=False)
+    if as_json:
+        print_json(_as_json(found, verdict, report, code))
+    else:
+        live.final_summary(console(), verdict, found, report)
+    raise typer.Exit(code)

@@ -1,0 +1,316 @@
+"""schedule: an experiment or a game day that runs by itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import pwd
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from zoneinfo import ZoneInfo
+
+import anyio
+import typer
+
+from hashidrill.core.errors import AttachError, UsageError
+from hashidrill.core.experiment.attached import check_no_variants
+from hashidrill.core.experiment.library import SUFFIXES, find_experiment, library_name
+from hashidrill.core.experiment.loader import load_experiment, resolve
+from hashidrill.core.experiment.reading import read_document, read_experiment
+from hashidrill.core.util.files import write_whole
+from hashidrill.core.util.folders import PLAYBOOKS, located
+from hashidrill.faces.cli.common import console, examples
+from hashidrill.gamedays.gameday.plan import Plan, is_game_day, plan_of
+from hashidrill.gamedays.history.place import DEFAULT, history_file
+from hashidrill.gamedays.history.place import VARIABLE as HISTORY
+from hashidrill.gamedays.schedules import github, nomad, systemd
+from hashidrill.gamedays.schedules.cron import cron as read_cron
+from hashidrill.gamedays.schedules.cron import next_times
+from hashidrill.gamedays.schedules.job import Job
+from hashidrill.reports.live.display import say
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+_OURS = "# Written by `hashidrill schedule`"
+_RUNS = re.compile(
+    r'^ *(?:ExecStart=|WorkingDirectory=|command  = |args     = |work_dir = |value     = |run: ").*$', re.MULTILINE
+)  # fmt: skip
+"""The lines that say what it runs and where, in the files of all three."""
+_NEEDS_HASHIDRILL = re.compile(r"""["']hashidrill(?![\w-])""")
+"""In a pyproject.toml: a requirement, or the name of this very project."""
+_SHOWN = 3
+_WORKFLOWS = Path(".github/workflows")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = (
+        "schedule raft/slow-leader-disk --cron '17 2 * * *' --nomad",
+        "schedule raft/slow-leader-disk --cron '0 9 * * MON-FRI' --systemd --time-zone Europe/Berlin",
+        "schedule raft/slow-leader-disk --cron '17 2 * * *' --github",
+    )
+    app.command(epilog=examples(*calls))(schedule)
+
+
+def schedule(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="An experiment, by name or path, or the file of a game day.")
+    ],
+    *,
+    cron: Annotated[str, typer.Option(metavar="FIELDS", help="When: minute, hour, day, month, day of the week.")],
+    to_nomad: Annotated[bool, typer.Option("--nomad", help="Write a Nomad periodic batch job.")] = False,
+    to_github: Annotated[bool, typer.Option("--github", help="Write a GitHub Actions workflow.")] = False,
+    to_systemd: Annotated[bool, typer.Option("--systemd", help="Write a systemd service and its timer.")] = False,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Register the Nomad job too, at NOMAD_ADDR with NOMAD_TOKEN.")
+    ] = False,
+    time_zone: Annotated[str, typer.Option(help="Whose clock the fields are by.")] = "UTC",
+    attach: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Run in this existing datacenter, as `run --attach` does.")
+    ] = None,
+    node: Annotated[
+        str, typer.Option(help="Host that Nomad runs it on (default: this one; `any`: all have the same paths).")
+    ] = "",
+    user: Annotated[
+        str | None, typer.Option(help="Account that runs it (default: yours; empty: that of Nomad or systemd).")
+    ] = None,
+    command: Annotated[
+        str, typer.Option(metavar="WORDS", help="How hashidrill is started there (default: as it is here).")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the files go (default: here, or .github/workflows).")
+    ] = None,
+) -> None:
+    """Have an experiment or a game day run on a schedule, by Nomad, GitHub Actions or systemd.
+
+    Each run is in the history. A run of a Nomad job does not begin before the last one has ended.
+    """
+    if [to_nomad, to_github, to_systemd].count(True) != 1:
+        raise UsageError("who runs it? Give one of --nomad, --github and --systemd")
+    if submit and not to_nomad:
+        raise UsageError("--submit registers a Nomad job: use it with --nomad")
+    if node and not to_nomad:
+        raise UsageError("--node is a host of Nomad: use it with --nomad")
+    when = read_cron(cron)
+    zone = _zone(time_zone)
+    secrets = () if attach is None else _secrets(attach)
+    name, words = _what(what, attach, relative=to_github)
+    start = shlex.split(command) or (_in_a_checkout() if to_github else [_ourselves()])
+    job = Job(
+        name,
+        [*start, *words],
+        when,
+        time_zone,
+        Path.cwd(),
+        {} if to_github else _environment(user),
+        _user() if user is None else user,
+        secrets,
+    )
+    files = _files(job, node, to_nomad=to_nomad, to_github=to_github)
+    folder = output or (_WORKFLOWS if to_github else Path())
+    for file, text in files.items():
+        _check_writable(folder / file, text)
+    for file, text in files.items():
+        _write(folder / file, text)
+    out = console()
+    for file in files:
+        say(out, f"wrote {folder / file}")
+    times = ", ".join(f"{each:%a %Y-%m-%d %H:%M}" for each in next_times(when, dt.datetime.now(zone), _SHOWN))
+    say(out, f"runs at {times} ({time_zone}), and so on")
+    if submit:
+        say(out, f"registered: {anyio.run(_submit, files[f'{job.name}.nomad.hcl'])}")
+    else:
+        say(out, f"next: {_next_step(folder, list(files), job, to_nomad=to_nomad, to_github=to_github)}")
+
+
+def _files(job: Job, node: str, *, to_nomad: bool, to_github: bool) -> Mapping[str, str]:
+    if to_nomad:
+        on = "" if node == "any" else node or platform.node()
+        return {f"{job.name}.nomad.hcl": nomad.job_file(job, node=on)}
+    return {f"{job.name}.yml": github.workflow(job)} if to_github else systemd.unit_files(job)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise UsageError(f"--time-zone {name}: there is no such time zone; like UTC or Europe/Berlin") from None
+
+
+def _what(what: str, attach: Path | None, *, relative: bool) -> tuple[str, list[str]]:
+    """(the name, the words after `hashidrill`) of a game day or an experiment.
+
+    Raises HashidrillError for neither, and for a day that would not begin when nobody is there.
+    """
+    path = located(Path(what), PLAYBOOKS, SUFFIXES) or Path(what)
+    if path.is_file() and is_game_day(document := read_document(path)):
+        plan = plan_of(document, folder=path.parent, over=resolve if attach is None else _over_another)
+        _check_day(plan, path)
+        named = what if relative and not Path(what).is_file() else _path(path, relative=relative)
+        name, words = plan.day.metadata.name, ["gameday", "run", named, "--yes"]
+    else:
+        file = find_experiment(what)
+        experiment = load_experiment(file) if attach is None else _over_another(file).experiment
+        name = library_name(file) or experiment.metadata.name  # experiments of two folders may have one metadata.name
+        named = what if relative and not Path(what).is_file() else _path(file, relative=relative)
+        words = ["run", named, "--plain"]
+    if attach is None:
+        return name, words
+    return f"{name}-{attach.stem}", [*words, "--attach", _path(attach, relative=relative)]
+
+
+def _over_another(path: Path) -> ResolvedExperiment:
+    """As far as that can be told here: the datacenter itself is asked when it runs. Raises HashidrillError."""
+    check_no_variants(read_experiment(path), path)
+    return resolve(path)
+
+
+def _secrets(attach: Path) -> tuple[str, ...]:
+    """The variables with the tokens that the file leaves to the environment.
+
+    Raises UsageError where it leaves an address to it as well: a scheduled run has none of ours, and would go to an
+    agent of its own host, if one answers there.
+    """
+    from hashidrill.staging.attach.target import left_out  # noqa: PLC0415 - most schedules need no attach file
+
+    if not attach.is_file():
+        raise UsageError(f"--attach {attach}: there is no such file")
+    left = left_out(attach)
+    if left.addresses:
+        keys = ", ".join(f"datacenter.{name}.address" for name in left.addresses)
+        raise UsageError(
+            f"--attach {attach}: it does not say {keys}, and a scheduled run has none of your variables: write it there"
+        )
+    return left.secrets
+
+
+def _check_day(plan: Plan, path: Path) -> None:
+    """Raises UsageError for what `gameday run --yes` would refuse each time."""
+    if missing := plan.needs_a_person():
+        raise UsageError(
+            f"{path}: nobody is there when it runs, but somebody must confirm: {'; '.join(missing)}. Write"
+            " `unattended: true` next to each `confirm` that a scheduled day may go without"
+        )
+
+
+def _path(path: Path, *, relative: bool) -> str:
+    """As the run will find it. Raises UsageError for a file outside of the repository that a workflow runs in."""
+    whole = path.resolve()
+    if not relative:
+        return str(whole)
+    try:
+        return whole.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        raise UsageError(f"{path}: a workflow has the files of its repository alone: call this in its root") from None
+
+
+def _in_a_checkout() -> list[str]:
+    """How hashidrill is started in a fresh checkout of this project. Raises UsageError where it would not be found."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "pyproject.toml").is_file():
+            if _NEEDS_HASHIDRILL.search((folder / "pyproject.toml").read_text(encoding="utf-8", errors="replace")):
+                return ["uv", "run", "hashidrill"]
+            break
+    raise UsageError(
+        "--github: no pyproject.toml here needs hashidrill, so `uv run hashidrill` would fail in the workflow: add it"
+        " (`uv add --dev hashidrill`, from where you have it), or say how it is started there, as in"
+        " --command 'uvx --from git+https://github.com/OWNER/hashidrill@COMMIT hashidrill'"
+    )
+
+
+def _ourselves() -> str:
+    """The path of this hashidrill. Raises UsageError where it is not installed as a program."""
+    beside = Path(sys.executable).with_name("hashidrill")
+    found = str(beside) if beside.is_file() else shutil.which("hashidrill")
+    if found is None:
+        raise UsageError("--command: say how hashidrill is started: its program is not beside this Python")
+    return found
+
+
+def _environment(user: str | None) -> Mapping[str, str]:
+    """What a run needs to know: where its caches and its history are. Those of the account that runs it.
+
+    A history that HASHIDRILL_HISTORY names is everybody's. Raises UsageError for an account that is not here.
+    """
+    named = {HISTORY: str(history_file().absolute())} if os.environ.get(HISTORY) else {}
+    if not user and user is not None:  # whoever starts it has a home, which is not known here
+        return named
+    if user is None or user == _user():
+        home = os.environ.get("HOME")
+        return {**({"HOME": home} if home else {}), HISTORY: str(history_file().absolute())}
+    try:
+        home = pwd.getpwnam(user).pw_dir
+    except (KeyError, ValueError):
+        raise UsageError(
+            f"--user {user}: this machine has no such account, so its home and its history are unknown: create it,"
+            " or name another one"
+        ) from None
+    return {"HOME": home, HISTORY: str(Path(home) / DEFAULT), **named}
+
+
+def _user() -> str:
+    """Whoever calls; "" for root, and for a user without a name, as in some containers."""
+    try:
+        return "" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
+
+
+def _check_writable(path: Path, text: str) -> None:
+    """Raises UsageError for a file of somebody else, and for a schedule of something else: one of the two would end."""
+    try:
+        there = path.read_text(errors="replace") if path.exists() else None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if there is None:
+        return
+    if not there.startswith(_OURS):
+        raise UsageError(f"{path}: is there, and this command did not write it: move it, or name another --output")
+    before, now = ([line.strip() for line in _RUNS.findall(each)] for each in (there, text))
+    if before != now:
+        raise UsageError(
+            f"{path}: is there, and runs something else: {'; '.join(before)}. Remove it to replace it, or name another"
+            " --output"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """Raises UsageError for a folder that cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
+        path.chmod(0o644)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+async def _submit(text: str) -> str:
+    from hashidrill.staging.attach.logins import login_of_environment  # noqa: PLC0415 - as above
+    from hashidrill.staging.attach.product import attachable  # noqa: PLC0415 - writing a file needs no HTTP
+    from hashidrill.staging.attach.wire import UnansweredError, Wire  # noqa: PLC0415 - as above
+
+    product = attachable("nomad")
+    if product is None:
+        raise UsageError("--submit: this hashidrill does not know Nomad")
+    login = login_of_environment(product, os.environ)
+    try:
+        async with Wire(login) as wire:
+            return await nomad.submit(wire, text)
+    except (UnansweredError, AttachError) as error:
+        raise UsageError(f"--submit: {error}; is NOMAD_ADDR right?") from None
+
+
+def _next_step(folder: Path, names: Sequence[str], job: Job, *, to_nomad: bool, to_github: bool) -> str:
+    paths = [shlex.quote(str(folder / name)) for name in names]
+    if to_nomad:
+        return f"nomad job run {paths[0]}"
+    if to_github:
+        return f"git add {paths[0]}, commit it, and set the secret HASHIDRILL_NOTIFY for a webhook"
+    return f"cp {' '.join(paths)} /etc/systemd/system/ && systemctl enable --now {job.name}.timer"

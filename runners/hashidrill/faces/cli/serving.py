@@ -1,0 +1,83 @@
+"""--serve: the page of a war room, on the commands that play runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.util.files import write_whole
+from hashidrill.faces.cli.common import print_text
+from hashidrill.reports.live.display import say as say_line
+from hashidrill.reports.text import plain_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hashidrill.core.protocols.events import Audience, Bus, Subscriber
+    from hashidrill.gamedays.warroom.room import Room
+
+Serve = Annotated[
+    bool,
+    typer.Option("--serve", help="Serve a page on the loopback that shows what happens, as it happens."),
+]
+Port = Annotated[
+    int, typer.Option("--port", metavar="PORT", help="With --serve: the port of the page; 0 is any that is free.")
+]
+
+NOTES_NAME = "notes.md"
+
+
+@contextlib.contextmanager
+def war_room(serve: bool, port: int, say: Console, *, lead: bool = True) -> Iterator[Room | None]:
+    """The room of a command, and its addresses on the terminal; None without --serve.
+
+    `lead=False` leaves out the address of the page that shows all and can stop it. Raises UsageError.
+    """
+    if not serve:
+        if port:
+            raise UsageError("--port says where --serve serves its page: use it with --serve")
+        yield None
+        return
+    from hashidrill.gamedays.warroom.serving import serve as serving  # noqa: PLC0415 - a web server, which most runs go without
+
+    with serving(port) as room:
+        if lead:
+            say_line(say, f"page for the lead      {room.lead_url}")
+        say_line(say, f"page for who watches   {room.watch_url}")
+        yield room
+
+
+@dataclass(frozen=True)
+class Onlookers:
+    """Who looks on while runs go on, beside the terminal: what writes JSON lines, and for whom; and a page."""
+
+    lines: tuple[Subscriber, Audience] | None = None
+    room: Room | None = None
+
+    def join(self, events: Bus, title: str) -> None:
+        """A run with that title begins; its events come on that bus."""
+        if self.lines is not None:
+            events.subscribe(*self.lines)
+        if self.room is not None:
+            self.room.begins(title)
+            self.room.listen(events)
+
+    def keep_notes(self, recording: Path) -> None:
+        """What the scribe wrote on the page goes into the recording's folder, once the run has ended."""
+        notes = [] if self.room is None else self.room.take_notes()
+        if not notes:
+            return
+        path = recording / NOTES_NAME
+        try:
+            write_whole(path, "".join(f"- {plain_line(line)}\n" for line in notes))
+        except OSError as error:
+            print_text(f"hashidrill: warning: {path}: the notes cannot be kept: {error.strerror}\n", stderr=True)
+
+
+NOBODY = Onlookers()

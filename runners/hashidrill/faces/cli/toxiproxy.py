@@ -1,0 +1,46 @@
+"""toxiproxy: what a toxiproxy in the links of an existing datacenter would have to hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hashidrill.core.errors import UsageError
+from hashidrill.faces.cli.attached import attached
+from hashidrill.faces.cli.common import examples, print_text
+
+_PLAN = "plan"
+_PORTS = 65_535
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=examples("toxiproxy plan --attach staging.yaml > toxiproxy.json"))(toxiproxy)
+
+
+def toxiproxy(
+    action: Annotated[str, typer.Argument(metavar="plan", help="Print the populate file.")],
+    *,
+    attach: Annotated[
+        Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
+    ],
+    listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Where its proxies listen.")] = "0.0.0.0",  # noqa: S104 - as toxiproxy's own examples
+    first_port: Annotated[int, typer.Option(metavar="PORT", help="The port of the first proxy.")] = 21_000,
+) -> None:
+    """Print the populate file of a toxiproxy (its `-config`), with a proxy to each agent of an existing datacenter.
+
+    Reads that datacenter, and changes nothing. Clients that go through a proxy can have network faults: point them, and
+    `agents` of the attach file, to where it listens.
+    """
+    if action != _PLAN:
+        raise UsageError(f"there is nothing to do by {action!r}: write `hashidrill toxiproxy plan --attach FILE`")
+    from hashidrill.staging.attach.populate import populate  # noqa: PLC0415 - httpx, which help does not need
+
+    estate = attached(attach).estate
+    proxies = populate(estate, listen=listen, first_port=first_port)
+    if first_port < 1 or first_port + len(proxies) - 1 > _PORTS:
+        raise UsageError(f"--first-port {first_port}: {len(proxies)} proxies need as many ports, up to {_PORTS}")
+    print_text(json.dumps(proxies, indent=2) + "\n")

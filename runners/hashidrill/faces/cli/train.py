@@ -1,0 +1,413 @@
+"""train, say: games for people on call."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import termios
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
+from hashidrill.core.util.files import private_folder
+from hashidrill.core.util.foreign import parse
+from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.serving import Port, Serve
+from hashidrill.gamedays.training import games
+from hashidrill.gamedays.training.campaign import read_campaign, standing, the_campaign, told
+from hashidrill.gamedays.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
+from hashidrill.gamedays.training.cell import shell_command
+from hashidrill.gamedays.training.course import Course, chosen, course_of
+from hashidrill.gamedays.training.desk import OVER, PAGED, QUIET, WATCHED, WORDS
+from hashidrill.gamedays.training.library import find_scenario, list_scenarios
+from hashidrill.gamedays.training.pages import MARKDOWN_NAME, text_lines
+from hashidrill.gamedays.training.progress import best
+from hashidrill.gamedays.training.scenario import read_scenario
+from hashidrill.lab.provision.packages import allow_installing
+from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
+from hashidrill.reports.live import display as live
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TRAINING = "training"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.IGNORECASE)
+_SEEDS = 10_000
+_CODES = {PASSED: 0, PARTLY: 1, FAILED: 1, NOT_COUNTED: 3}
+
+
+class Judged(enum.StrEnum):
+    """What the trainer says of a diagnosis."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+
+
+Trainee = Annotated[
+    str | None, typer.Option("--trainee", metavar="NAME", help="Who plays (default: the user of this machine).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    calls = ("train", "train first", "train --list", "train first --seed 7 --trainee ada", "train first --serve",
+             "train --games", 'train --overrule right --because "the same in other words"')  # fmt: skip
+    app.command(epilog=examples(*calls))(train)
+    app.command(
+        epilog=examples("say detected", "say diagnosis the disk of consul-2 is slow", "say done"),
+        context_settings={"ignore_unknown_options": True},
+    )(say)
+
+
+def train(
+    scenario: Annotated[str | None, typer.Argument(help="Its name, or a file (default: show what comes next).")] = None,
+    *,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Play this variant again (default: any; the card names it).")
+    ] = None,
+    trainee: Trainee = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Show the scenarios, and what the trainee has played.")
+    ] = False,
+    on: Annotated[bool, typer.Option("--games", help="Show the games that are on, and how each stands.")] = False,
+    overrule: Annotated[
+        Judged | None,
+        typer.Option("--overrule", help="For the trainer, while a game is on: the last diagnosis is right, or wrong."),
+    ] = None,
+    because: Annotated[
+        str, typer.Option("--because", metavar="WORDS", help="With --overrule: why; the score card shows it.")
+    ] = "",
+    shell: Annotated[bool, typer.Option("--shell/--no-shell", help="Open a shell once the pager goes.")] = True,
+    serve: Serve = False,
+    port: Port = 0,
+    tell_trainer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tell-trainer",
+            metavar="PATH",
+            help="With --serve: the new file, or the terminal, that gets the address of the trainer's page, which shows"
+            " what is hidden (default: a file in your state directory that only you can read).",
+        ),
+    ] = None,
+    as_json: Json = False,
+    install: Install = False,
+    runs_dir: RunsDir = RUNS_DIR,
+) -> None:
+    """Be on call for a real cluster that gets sick: find out why, repair it, and be judged by what its users see.
+
+    When the pager goes, a shell opens on one of the hosts; `hashidrill shell HOST` opens more, in any terminal. What is
+    broken is hidden in them. Say what you see with `hashidrill say`; after `hashidrill say done`, users are watched for
+    a while, and the score card comes.
+
+    Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
+    """
+    who = _who(trainee)
+    if listing:
+        _list(who, as_json=as_json)
+        return
+    if on:
+        _games(as_json=as_json)
+        return
+    if overrule is not None or because:
+        _overrule(trainee, overrule, because)
+        return
+    if scenario is None:
+        _campaign(who, as_json=as_json)
+        return
+    page = _page_asked(who, serve=serve, port=port, to=tell_trainer, shell=shell)
+    say_to = console(stderr=as_json)
+    path = find_scenario(scenario).absolute()
+    written = read_scenario(path)
+    number = secrets.randbelow(_SEEDS) if seed is None else seed
+    course = course_of(written, chosen(written, number))
+    allow_installing(install)
+    out = new_folder(runs_dir.parent / TRAINING, f"{course.name}-{who}")
+    request = {"scenario": str(path), "seed": number, "trainee": who, "out": str(out), "serve": page}
+    try:
+        started = games.start(request)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            out.rmdir()
+        raise
+    _play(course, started, who, say_to, shell=shell and sys.stdin.isatty() and not as_json)
+    card = _card(out, started)
+    if as_json:
+        print_json(card)
+    else:
+        live.say(say_to, "")  # after the prompt of a shell that ended with the game
+        for line in text_lines(Card.from_data(card)):
+            live.say(say_to, line)
+        live.say(say_to, f"  debrief         {out / MARKDOWN_NAME}")
+    raise typer.Exit(_CODES[card["result"]])
+
+
+def say(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of: {', '.join(WORDS)}.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORDS]...", help="For a diagnosis: what is wrong.")
+    ] = None,
+    trainee: Trainee = None,
+) -> None:
+    """In a training game: say what you see, buy a hint, or say that you are done.
+
+    `detected`: you see that something is wrong. `diagnosis WORDS`: what is wrong, and where; the last one counts.
+    `hint`: the next hint, for points. `users`: what users see now. `done`: users are back. `give-up`: ends the game.
+    """
+    if what not in WORDS:
+        raise UsageError(f"say {what!r}: say one of {', '.join(WORDS)}")
+    told = games.ask(games.find_game(trainee), {"op": "say", "what": what, "words": " ".join(words or [])})
+    for line in str(told["text"]).splitlines():
+        live.say(console(), line)
+
+
+def game_shell(host: str | None, command: list[str], trainee: str | None) -> int:
+    """A shell of the game that is on. Returns its exit code; the terminal is as it was, even if the game ended."""
+    if host is not None and "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == [host, *command]:
+        command, host = [host, *command], None  # `shell -- COMMAND`: the first word of it is no host
+    return _shell(games.find_game(trainee), host, command)
+
+
+def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
+    """Raises UsageError."""
+    if judged is None or not because.strip():
+        raise UsageError("--overrule right|wrong and --because WORDS belong together: the score card shows both")
+    request = {"op": "overrule", "right": judged is Judged.RIGHT, "why": because}
+    live.say(console(), str(games.ask(games.find_game(trainee), request)["text"]))
+
+
+def _who(trainee: str | None) -> str:
+    """Raises UsageError."""
+    who = trainee or os.environ.get("SUDO_USER") or os.environ.get("USER") or "me"
+    if not _NAME.fullmatch(who):
+        raise UsageError(f"--trainee {who!r}: a name of letters, digits, dots and dashes")
+    return who
+
+
+def _page_asked(who: str, *, serve: bool, port: int, to: Path | None, shell: bool) -> dict[str, Any] | None:
+    """What the keeper has to know of the page. Raises UsageError."""
+    if not serve:
+        if port or to is not None:
+            option = "--port" if port else "--tell-trainer"
+            raise UsageError(f"{option} is about the page that --serve serves: use it with --serve")
+        return None
+    if to is not None and shell and _is_this_terminal(to):
+        raise UsageError(
+            f"--tell-trainer {to}: this is the trainee's terminal, and that page shows what is hidden; name a file, or"
+            " the terminal of somebody else"
+        )
+    if to is None:
+        to = games.page_file(who)
+        private_folder(to.parent)
+        if not any(game.trainee == who for game in games.all_games()):
+            to.unlink(missing_ok=True)  # of a keeper that was killed
+    return {"port": port, "to": str(to.absolute())}
+
+
+def _is_this_terminal(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return sys.stdin.isatty() and path.stat().st_rdev == os.fstat(sys.stdin.fileno()).st_rdev
+    return False
+
+
+def _list(who: str, *, as_json: bool) -> None:
+    played = best(who)
+    rows: list[dict[str, Any]] = []
+    for path in list_scenarios():
+        meta = read_scenario(path).scenario.metadata
+        game = played.get(meta.name)
+        rows.append({
+            "name": meta.name, "level": meta.level, "title": meta.title, "limit": str(meta.limit),
+            "best": None if game is None else {"result": game.result, "points": game.points},
+        })  # fmt: skip
+    rows.sort(key=lambda row: (row["level"], row["name"] != "first", row["name"]))
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "level", "limit", "what users notice", f"best of {who}"):
+        table.add_column(column)
+    for row in rows:
+        done = row["best"]
+        table.add_row(
+            row["name"], str(row["level"]), row["limit"], row["title"],
+            "" if done is None else f"{done['result']}, {done['points']}",
+        )  # fmt: skip
+    console().print(table)
+
+
+def _games(*, as_json: bool) -> None:
+    """For whoever trains a class: who plays what, how it stands, and where the address of its page is."""
+    rows: list[dict[str, Any]] = []
+    for game in games.all_games():
+        page = games.page_file(game.trainee)
+        try:
+            shown = games.ask(game, {"op": "state"})
+        except UsageError:  # it ends just now
+            shown = {"state": OVER, "left_s": None}
+        rows.append({
+            "trainee": game.trainee, "scenario": game.scenario, "state": shown["state"],
+            "left_s": None if shown["left_s"] is None else round(shown["left_s"]),
+            "page": str(page) if page.exists() else None,
+        })  # fmt: skip
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        live.say(console(), "no game is on")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("trainee", "scenario", "state", "left", "address of the trainer's page"):
+        table.add_column(column)
+    for row in rows:
+        left = "" if row["left_s"] is None else f"{max(row['left_s'], 0) // 60} minutes"
+        table.add_row(row["trainee"], row["scenario"], row["state"], left, row["page"] or "")
+    console().print(table)
+
+
+def _campaign(who: str, *, as_json: bool) -> None:
+    """How far they are in the shipped campaign, and what comes next."""
+    plan = read_campaign(the_campaign(), pages=False)
+    where = standing(plan, best(who))
+    if as_json:
+        print_json({
+            "campaign": plan.metadata.name, "trainee": who, "next": where.next,
+            "stages": [
+                {"name": each.stage.name, "open": each.open, "done": each.done, "needed": each.needed,
+                 "scenarios": each.stage.scenarios, "passed": list(each.passed)}
+                for each in where.stages
+            ],
+        })  # fmt: skip
+        return
+    for line in told(plan, where).splitlines():
+        live.say(console(), line)
+
+
+def _play(course: Course, started: games.Started, who: str, say_to: Console, *, shell: bool) -> None:
+    """From the start of the keeper until the game is over. Raises HashidrillError of the keeper's."""
+    live.say(
+        say_to, f"{course.name}: {course.title} (level {course.level}, {_minutes(course.limit_s)} from the pager on)"
+    )
+    while told := started.line():
+        if "error" in told:
+            raise _as_said(told)
+        if "said" in told:
+            live.say(say_to, told["said"])
+        if "page" in told:
+            live.say(say_to, f"page for who watches   {told['page']}")
+            live.say(say_to, f"page for the trainer   its address is in {told['trainer']}")
+        if "game" in told:
+            break
+    else:
+        raise DatacenterError(f"the game did not start: see {started.log}")
+    game = games.find_game(who)
+    with _ended_by_hand(game):
+        live.say(say_to, "the datacenter starts, and its users come ...")
+        with contextlib.suppress(DatacenterError):  # it ended before the pager went: the card says why
+            games.wait_for_state(game, QUIET, PAGED, WATCHED)
+            for line in course.hand_over.strip().splitlines():
+                live.say(say_to, f"  | {line}")
+            live.say(say_to, "you are on call; all is quiet")
+            shown = games.wait_for_state(game, PAGED, WATCHED, OVER)
+            _page(shown, course, say_to, shell=shell)
+            if shell:
+                _in_shells(game, say_to)
+        started.process.wait()
+
+
+def _as_said(told: dict[str, Any]) -> HashidrillError:
+    """The keeper's error, with the exit code that it has there."""
+    kind = DatacenterError if told.get("exit_code") == DatacenterError.exit_code else UsageError
+    return kind(told["error"])
+
+
+def _page(shown: dict[str, Any], course: Course, say_to: Console, *, shell: bool) -> None:
+    pager = shown["pager"] or {}
+    live.say(say_to, "")
+    live.say(say_to, f"*** PAGER *** from {pager.get('from', '')}")
+    for paragraph in str(pager.get("text", "")).strip().splitlines():
+        for line in textwrap.wrap(paragraph, 96) or [""]:
+            live.say(say_to, f"    {line}")
+    live.say(say_to, "")
+    live.say(say_to, f"hosts: {', '.join(f'{name} {address}' for name, address in shown['hosts'].items())}")
+    where = "here, and in any terminal" if shell else "in any terminal"
+    live.say(say_to, f"more shells: hashidrill shell HOST ({where}: on HOST COMMAND)" if shell else
+             "a shell: hashidrill shell HOST, in any terminal")  # fmt: skip
+    live.say(say_to, "say: hashidrill say detected | diagnosis WORDS | done | hint | give-up     what users see: users")
+    live.say(say_to, f"you have {_minutes(course.limit_s)}; a shell that you leave can be opened again")
+
+
+def _in_shells(game: games.Game, say_to: Console) -> None:
+    """The trainee's own shell; leaving it ends no game."""
+    _shell(game, None, [])
+    if game.alive and _state(game) == PAGED:
+        live.say(say_to, "the game goes on: `hashidrill shell` opens a shell again, `hashidrill say done` ends it")
+
+
+def _state(game: games.Game) -> str:
+    try:
+        return str(games.ask(game, {"op": "state"})["state"])
+    except UsageError:
+        return OVER
+
+
+def _shell(game: games.Game, host: str | None, command: list[str]) -> int:
+    words = shell_command(game, host, command)
+    with _terminal_kept():
+        return subprocess.run(words, check=False).returncode
+
+
+@contextlib.contextmanager
+def _terminal_kept() -> Iterator[None]:
+    """A shell that ends with its game leaves the terminal as it was in the middle of a line."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    kept = termios.tcgetattr(0)
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # to take the terminal back
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, termios.error):
+            os.tcsetpgrp(0, os.getpgrp())
+            termios.tcsetattr(0, termios.TCSADRAIN, kept)
+        signal.signal(signal.SIGTTOU, before)
+
+
+@contextlib.contextmanager
+def _ended_by_hand(game: games.Game) -> Iterator[None]:
+    """Ctrl-C gives the game up; it is reverted and judged anyway."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        with contextlib.suppress(UsageError):
+            games.ask(game, {"op": "say", "what": "give-up"})
+        raise
+
+
+def _card(out: Path, started: games.Started) -> dict[str, Any]:
+    """Raises DatacenterError where the game left none."""
+    try:
+        found: dict[str, Any] = parse((out / games.CARD_NAME).read_bytes())
+    except OSError:
+        raise DatacenterError(f"the game left no score card: {_last_line(started.log)}") from None
+    return found
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"it said nothing ({log})"
+
+
+def _minutes(value_s: float) -> str:
+    return f"{value_s / 60:g} minutes"

@@ -1,0 +1,160 @@
+"""validate: is an experiment right? Imports what the experiments that it reads name, and nothing that runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hashidrill.core.engine.memory import check_memory, lacking_memory
+from hashidrill.core.errors import ExperimentError, HashidrillError
+from hashidrill.core.experiment.attached import KIND as ATTACH
+from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
+from hashidrill.core.experiment.library import SUFFIXES, find_experiment, list_experiments
+from hashidrill.core.experiment.loader import check_base, load_document, resolve
+from hashidrill.core.experiment.reading import BASE_KIND, read_experiment
+from hashidrill.core.util.folders import PLAYBOOKS, find_playbook, located
+from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_text
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.documents import Document
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+_GAME_DAY = "GameDay"
+"""As hashidrill.gamedays.gameday.model.KIND, whose import most files need not pay for."""
+
+_SCENARIO, _CAMPAIGN = "Scenario", "Campaign"
+"""As hashidrill.gamedays.training.model.KIND and hashidrill.gamedays.training.campaign.KIND, likewise."""
+_RUNBOOK = ".md"
+"""Runbooks are Markdown."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    calls = ("validate", "validate experiments/raft/*.yaml", "validate playbooks/first-game-day.yaml",
+             "validate playbooks/runbook-slow-leader.md")  # fmt: skip
+    app.command(epilog=examples(*calls))(validate)
+
+
+def validate(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths (default: the whole library).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check experiments, game days, runbooks or scenarios without running anything. Exits with 2 if one has an error.
+
+    Checks files of `kind: Base` and `kind: Attach` too.
+    """
+    paths = [_found(name) for name in experiments] if experiments else list_experiments()
+    results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            if result["error"] is None:
+                print_line(f"ok  {result['experiment']}")
+            else:
+                print_text(f"{result['error']}\n", stderr=True)
+    if any(result["error"] for result in results):
+        raise typer.Exit(ExperimentError.exit_code)
+
+
+def _check_variants(path: Path) -> None:
+    """What is checked of each variant beyond its file. Raises ExperimentError, and UsageError for an unknown figure."""
+    from hashidrill.core.compare.named import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
+    from hashidrill.core.experiment.variants import variants_of  # noqa: PLC0415 - as above
+
+    resolved = resolve(path)
+    variants = variants_of(resolved)
+    for each in variants.values():
+        if each.document is not None:
+            check_memory(each.document, each.experiment)
+    check_figures(resolved, variants)
+
+
+def _check_day(document: Document, path: Path) -> None:
+    """A game day, with every experiment that it names. Raises ExperimentError."""
+    from hashidrill.gamedays.gameday.plan import plan_of  # noqa: PLC0415 - few files are game days
+
+    for run in plan_of(document, folder=path.parent).runs:
+        _fits(path, run.name, run.resolved)
+
+
+def _check_scenario(document: Document, path: Path) -> None:
+    """A scenario, and the experiment of each of its truths. Raises ExperimentError."""
+    from hashidrill.gamedays.training.course import course_of, each_choice  # noqa: PLC0415 - few files are scenarios
+    from hashidrill.gamedays.training.scenario import scenario_of  # noqa: PLC0415 - as above
+
+    written = scenario_of(document, path)
+    for choice in each_choice(written):
+        _fits(path, f"the truth {choice.truth}", course_of(written, choice).resolved)
+
+
+def _check_campaign(_document: Document, path: Path) -> None:
+    """A campaign, with its scenarios and the pages that it names. Raises ExperimentError."""
+    from hashidrill.gamedays.training.campaign import read_campaign  # noqa: PLC0415 - few files are campaigns
+
+    read_campaign(path)
+
+
+def _check_runbook(path: Path) -> None:
+    """A runbook, with every experiment that it names. Raises ExperimentError, UsageError."""
+    from hashidrill.gamedays.runbooks.reading import read_runbook  # noqa: PLC0415 - few files are runbooks
+    from hashidrill.gamedays.runbooks.rehearsing import courses_of  # noqa: PLC0415 - as above
+
+    for course in courses_of(read_runbook(path), [], []):
+        _fits(path, course.resolved.experiment.metadata.name, course.resolved)
+
+
+def _fits(path: Path, name: str, resolved: ResolvedExperiment) -> None:
+    """Raises ExperimentError where this machine lacks the memory for the disks of an experiment that a file names."""
+    if trouble := lacking_memory(resolved.experiment):
+        raise ExperimentError(f"{path}: {name}: {trouble}")
+
+
+def _check_attach(path: Path) -> None:
+    """What it says about an existing datacenter, without a look at it. Raises what check_attach_file raises."""
+    from hashidrill.staging.runs.attachable import check_attach_file  # noqa: PLC0415 - httpx, which experiments do not need
+
+    check_attach_file(path)
+
+
+_CHECKS = {_GAME_DAY: _check_day, _SCENARIO: _check_scenario, _CAMPAIGN: _check_campaign}
+
+
+def _found(name: str) -> Path:
+    """Raises UnknownNameError, UsageError for what is nowhere."""
+    asked = Path(name)
+    if asked.suffix == _RUNBOOK:
+        return find_playbook(asked, [_RUNBOOK])
+    return located(asked, EXPERIMENTS, SUFFIXES) or located(asked, PLAYBOOKS, SUFFIXES) or find_experiment(name)
+
+
+def _error_of(path: Path) -> str | None:
+    try:
+        if path.suffix == _RUNBOOK:
+            _check_runbook(path)
+            return None
+        document = read_experiment(path)
+        kind = document.data.get("kind") if isinstance(document.data, dict) else None
+        if isinstance(kind, str) and kind in _CHECKS:
+            _CHECKS[kind](document, path)
+            return None
+        if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
+            check_base(document, near_to=path)
+            return None
+        if isinstance(document.data, dict) and document.data.get("kind") == ATTACH:
+            _check_attach(path)
+            return None
+        experiment = load_document(document, near_to=path)
+        if experiment.datacenter.stands:
+            _check_attach(path)
+        else:
+            check_memory(document, experiment)
+        if experiment.variants:
+            _check_variants(path)
+    except HashidrillError as error:
+        return str(error)
+    return None

@@ -1,0 +1,204 @@
+"""The journal of a game day: one JSON object a line, on disk before and after each step. A dead day resumes from it.
+
+    day          what is played: the file, its experiments, where paths are relative to
+    session      somebody began, or went on
+    begin        a step begins
+    done         it ended, with its result; the step is never done again
+    interrupted  a run that ended without a result, and its recording
+
+What happened is the `done` lines alone: whatever was begun and not done is begun again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.util.files import append_line, held_by_us, whole_lines
+from hashidrill.core.util.foreign import parse
+
+VERSION = 1
+DAY_JOURNAL = "day.jsonl"
+"""It makes its folder a game day."""
+Result = dict[str, Any]
+Now = Callable[[], dt.datetime]
+
+
+def utc_now() -> dt.datetime:
+    """The time, in UTC."""
+    return dt.datetime.now(dt.UTC)
+
+
+class DayJournal:
+    """An open journal. Use `create` or `resume`; nobody else may write it meanwhile."""
+
+    def __init__(self, path: Path, descriptor: int, now: Now) -> None:
+        self.path = path
+        self.head: Mapping[str, Any] = {}
+        """The first line."""
+        self.done: dict[str, Result] = {}
+        """Result of each step that ended, in the order in which they ended."""
+        self.at: dict[str, str] = {}
+        """When each of them ended, ISO 8601."""
+        self.begins: Counter[str] = Counter()
+        """How often each step was begun."""
+        self.interrupted: list[Mapping[str, Any]] = []
+        self.sessions: list[Mapping[str, Any]] = []
+        self._spans: list[tuple[dt.datetime, dt.datetime]] = []
+        self._descriptor = descriptor
+        self._now = now
+
+    @classmethod
+    def create(cls, folder: Path, head: Mapping[str, Any], *, now: Now = utc_now) -> DayJournal:
+        """It is there with its first line, or not at all. Raises UsageError where it cannot be written."""
+        path = folder / DAY_JOURNAL
+        unnamed = path.with_name(f"{path.name}.new")
+        try:
+            descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            journal = cls(path, descriptor, now)
+            _lock(path, descriptor)
+            journal._write("day", {"version": VERSION, **head})
+            unnamed.rename(path)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot write the day's journal here: {error.strerror}") from None
+        return journal
+
+    @classmethod
+    def resume(cls, folder: Path, *, now: Now = utc_now) -> DayJournal:
+        """Reads what is there; a torn last line is cut off. Raises UsageError for what is no day, or goes on now."""
+        return cls._open(folder, os.O_RDWR | os.O_APPEND, now)
+
+    @classmethod
+    def read(cls, folder: Path) -> DayJournal:
+        """To look at alone: nothing is changed, and a day that goes on is read as far as it is."""
+        journal = cls._open(folder, os.O_RDONLY, utc_now)
+        journal.close()
+        return journal
+
+    @classmethod
+    def _open(cls, folder: Path, flags: int, now: Now) -> DayJournal:
+        path = folder / DAY_JOURNAL
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC)
+        except OSError as error:
+            raise UsageError(f"{path}: this day cannot be read: {error.strerror}") from None
+        writes = flags != os.O_RDONLY
+        try:
+            if writes:
+                _lock(path, descriptor)
+            whole = whole_lines(path.read_bytes())
+            journal = cls(path, descriptor, now)
+            for number, line in enumerate(whole.splitlines(), 1):
+                journal._take(number, line)
+            journal._check_head()
+            if writes:
+                os.ftruncate(descriptor, len(whole))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return journal
+
+    def _check_head(self) -> None:
+        """Raises UsageError."""
+        if not self.head:
+            raise UsageError(f"{self.path}: the day ended before it wrote down what it was; begin it again")
+
+    def session(self, **data: Any) -> None:
+        """Somebody begins, or goes on."""
+        self._write("session", data)
+
+    def begin(self, step: str) -> None:
+        """Before the step does anything."""
+        self._write("begin", {"step": step})
+
+    def finish(self, step: str, result: Result) -> None:
+        """After it; the next step begins when this returns."""
+        self._write("done", {"step": step, "result": result})
+
+    def interrupt(self, step: str, recording: str) -> None:
+        """A run of that step ended without a result; `recording` is what it left, if anything."""
+        self._write("interrupted", {"step": step, "recording": recording})
+
+    def worked_s(self) -> float:
+        """Seconds that the day went on for, without the time in which nobody ran it, up to now."""
+        before = sum((end - start).total_seconds() for start, end in self._spans[:-1])
+        return before + ((self._now() - self._spans[-1][0]).total_seconds() if self._spans else 0.0)
+
+    def close(self) -> None:
+        """Others may write it now."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, event: str, data: Mapping[str, Any]) -> None:
+        said = {"event": event, "wall": self._now().isoformat(timespec="seconds"), **data}
+        line = json.dumps(said, allow_nan=False).encode() + b"\n"
+        try:
+            append_line(self._descriptor, line)
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: the day's journal cannot be written: {error.strerror}; make room, then go on with"
+                f" `hashidrill gameday resume {self.path.parent}`"
+            ) from None
+        self._take(0, line)
+
+    def _take(self, number: int, line: bytes) -> None:
+        """Raises UsageError for a line that we did not write."""
+        try:
+            said = parse(line)
+            event, wall = said["event"], dt.datetime.fromisoformat(said["wall"])
+            self._understand(event, said)
+            if event == "session":
+                self._spans.append((wall, wall))
+            elif self._spans:
+                self._spans[-1] = (self._spans[-1][0], max(wall, self._spans[-1][1]))
+        except (ValueError, TypeError, KeyError):
+            raise UsageError(
+                f"{self.path}: line {number} is damaged: this day cannot go on; begin it again (its recordings are in"
+                f" {self.path.parent / 'runs'})"
+            ) from None
+
+    def _understand(self, event: str, said: Mapping[str, Any]) -> None:
+        """Raises ValueError, TypeError or KeyError for what we did not write, UsageError for another version's."""
+        if (event == "day") is bool(self.head):
+            raise ValueError(event)
+        if event == "day":
+            if said["version"] != VERSION:
+                raise UsageError(f"{self.path}: another version of hashidrill began this day; go on with that one")
+            self.head = said
+        elif event == "session":
+            self.sessions.append(said)
+        elif event == "begin":
+            self.begins[str(said["step"])] += 1
+        elif event == "interrupted":
+            self.interrupted.append({"step": str(said["step"]), "recording": str(said["recording"])})
+        elif event == "done":
+            if not isinstance(said["result"], dict):
+                raise ValueError(event)
+            self.done.setdefault(str(said["step"]), said["result"])
+            self.at.setdefault(str(said["step"]), str(said["wall"]))
+        else:
+            raise ValueError(event)
+
+    @property
+    def dangling(self) -> str:
+        """The run that was begun and neither ended nor was noted as interrupted; nothing where there is none."""
+        noted = Counter(entry["step"] for entry in self.interrupted)
+        open_ = [step for step, times in self.begins.items() if step not in self.done and times > noted[step]]
+        return next((step for step in open_ if step.startswith("run:")), "")
+
+
+def _lock(path: Path, descriptor: int) -> None:
+    """Raises UsageError where another process has it."""
+    if not held_by_us(descriptor):
+        raise UsageError(f"{path.parent}: this day goes on in another terminal; wait for its end, or stop it there")

@@ -1,0 +1,227 @@
+"""What a file of `kind: GameDay` says.
+
+    apiVersion: hashidrill/v1
+    kind: GameDay
+    metadata: {name: first-game-day, title: Three ways to lose a leader}
+    goals: [Everybody has seen an election from the users' side]
+    people:
+      ada: {role: lead, name: Ada Lovelace}
+      grace: {role: on-call, name: Grace Hopper}
+    before:
+      - {check: machine}
+      - {confirm: Nobody deploys for the next hour}
+    questions:
+      leader: {measure: leader, ask: Who leads afterwards?}
+      stop: {measure: stop, load: kv-writes, ask: How long do writes stop?}
+    experiments:
+      - {experiment: raft/killed-leader, pause: 2m}
+
+What needs the experiments themselves is checked by `hashidrill.gamedays.gameday.plan`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hashidrill.core.experiment.conditions import Condition, unit_trouble
+from hashidrill.core.experiment.model import MOST_ENTRIES, Name
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.units import Duration, Percent, Quantity, Size
+
+KIND = "GameDay"
+Text = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True)]
+Role = Literal["lead", "on-call", "scribe", "observer"]
+Measure = Literal["leader", "stop", "latency", "errors", "alerts", "verdict"]
+OF_A_LOAD: tuple[Measure, ...] = ("stop", "latency", "errors")
+"""What is measured of one load, which the question names."""
+UNITS: dict[str, type[Quantity]] = {"stop": Duration, "latency": Duration, "errors": Percent}
+MACHINE: dict[str, type[Quantity] | None] = {"memory_available": Size, "disk_free": Size, "cpus": None, "load": None}
+"""What a condition before the day may compare, as `machine.NAME`, and its unit. `load`: over a minute, for each CPU."""
+
+
+class Metadata(Strict):
+    """What the day is called."""
+
+    name: Name = Field(description="Name of the day: it names its folder")
+    title: Text = Field(description="One line for reports")
+    why: str = Field(default="", max_length=4000, description="What this day is for")
+
+
+class Person(Strict):
+    """Somebody who takes part. The key names them; two people of one name have two keys."""
+
+    role: Role = Field(description="What they do: the lead decides, the scribe writes down")
+    name: Annotated[str, StringConstraints(max_length=120, strip_whitespace=True)] = Field(
+        default="", description="Their name, as reports show it; the key where there is none"
+    )
+    predicts: bool = Field(default=True, description="Whether they are asked the questions before each run")
+
+
+class GoCheck(Strict):
+    """One thing that must be so before the day begins. Without it, the day is a no-go."""
+
+    check: Literal["machine", "doctor"] | None = Field(
+        default=None,
+        description="machine: every experiment fits, and its binaries are here; doctor: this machine can run locally",
+    )
+    condition: Condition | None = Field(
+        default=None, description="Of this machine, like machine.memory_available > 2GB"
+    )
+    confirm: Text | None = Field(default=None, description="What the lead says yes to")
+    unattended: bool = Field(
+        default=False, description="With confirm: a day that runs with --yes begins without anybody saying yes"
+    )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> GoCheck:
+        said = [name for name in ("check", "condition", "confirm") if getattr(self, name) is not None]
+        if len(said) != 1:
+            raise ValueError(
+                f"says {' and '.join(said) or 'nothing'}: write one of `check: machine`, `check: doctor`,"
+                " `condition: ...` and `confirm: ...`"
+            )
+        if self.unattended and self.confirm is None:
+            raise ValueError("`unattended` goes with `confirm`: nobody has to say yes to anything else")
+        if self.condition is not None:
+            _check_machine_condition(self.condition)
+        return self
+
+    @property
+    def title(self) -> str:
+        """The check in words."""
+        return str(self.confirm or self.condition or {"machine": "every experiment fits this machine",
+                   "doctor": "this machine can run experiments"}[self.check or "machine"])  # fmt: skip
+
+
+def _check_machine_condition(condition: Condition) -> None:
+    """Raises ValueError."""
+    names = ", ".join(f"machine.{name}" for name in MACHINE)
+    if condition.source != "machine" or condition.what not in MACHINE:
+        raise ValueError(
+            f"{condition}: there is no {condition.source}.{condition.what} before a day; there are {names}"
+        )
+    if condition.window_s is not None:
+        raise ValueError(f"{condition}: this is looked at once; leave out `for`")
+    if trouble := unit_trouble(condition, MACHINE[condition.what]):
+        raise ValueError(trouble)
+
+
+class Question(Strict):
+    """What each person is asked before a run. The answer comes from the recording, so that both can be compared."""
+
+    measure: Measure = Field(
+        description="leader: who leads afterwards; stop: the longest time without an acknowledged operation; latency:"
+        " p50 under fault; errors: share of failed operations under fault; alerts: which of `alerts` fire; verdict"
+    )
+    ask: Text = Field(description="The question, as people read it")
+    load: Name | None = Field(default=None, description="Of which load: for stop, latency and errors")
+    signal: str = Field(default="raft.leader", max_length=60, description="For leader: the signal that names who leads")
+
+    @model_validator(mode="after")
+    def _has_its_load(self) -> Question:
+        if self.measure in OF_A_LOAD and self.load is None:
+            raise ValueError(f"{self.measure} is measured of a load: add `load: kv-writes`")
+        if self.measure not in OF_A_LOAD and self.load is not None:
+            raise ValueError(f"{self.measure} is not measured of a load: leave out `load`")
+        return self
+
+
+class RunSpec(Strict):
+    """One experiment of the day."""
+
+    experiment: Text = Field(description="Its name in the library, or its path relative to this file")
+    variant: Name | None = Field(default=None, description="Which variant of it, if it has variants")
+    compare: bool = Field(
+        default=False, description="Run every variant of it, and judge by what they are compared by (its `compare`)"
+    )
+    name: Name | None = Field(default=None, description="What this day calls it; default: the experiment's own name")
+    watch: str = Field(default="", max_length=2000, description="What to look at, shown before it runs")
+    discuss: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="Questions to talk about afterwards")
+    predict: list[Name] | None = Field(
+        default=None, max_length=MOST_ENTRIES, description="Which questions are asked; default: every one that fits"
+    )
+    pause: Duration = Field(default=Duration("0s"), description="How long to wait before the next one")
+
+
+class Message(Strict):
+    """Whom to tell what, and when."""
+
+    when: Annotated[str, StringConstraints(pattern=r"^(start|end|abort|no-go|(before|after) [a-z0-9-]+)$")] = Field(
+        description="start, end, abort, no-go, before NAME or after NAME",
+        examples=["start", "before killed-leader"],
+    )
+    to: Text = Field(description="Whom: a channel, a team, a person")
+    say: Text = Field(description="What to tell them")
+
+
+class Limit(Strict):
+    """A figure that no run may pass."""
+
+    measure: Literal["stop", "latency", "errors"] = Field(description="As in `questions`")
+    load: Name = Field(description="Of which load")
+    above: str = Field(max_length=40, description="The limit with its unit", examples=["30s", "10%"])
+
+    @model_validator(mode="after")
+    def _reads(self) -> Limit:
+        UNITS[self.measure](self.above)  # raises ValueError that says what would be right
+        return self
+
+    @property
+    def value(self) -> float:
+        """The limit in seconds, or as a share."""
+        return float(UNITS[self.measure](self.above))
+
+
+class Abort(Strict):
+    """When the whole day ends early. A fault that could not be reverted ends it in any case."""
+
+    failed: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many runs that FAIL")
+    invalid: int | None = Field(default=None, ge=1, le=MOST_ENTRIES, description="After this many that stay INVALID")
+    longer_than: Duration | None = Field(default=None, description="Nothing more begins after this time of work")
+    measured: list[Limit] = Field(default=[], max_length=MOST_ENTRIES, description="Figures that no run may pass")
+
+
+class OnFailure(Strict):
+    """Who looks into an experiment that FAILs, and by when."""
+
+    owner: Name = Field(description="One of `people`")
+    within_days: int = Field(default=14, ge=1, le=365, description="Days from the end of the day")
+
+
+class GameDay(Strict):
+    """A game day: who takes part, what runs in which order, what is asked and told."""
+
+    api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
+    kind: Literal["GameDay"] = Field(description="Kind of document")
+    metadata: Metadata
+    goals: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="What everybody should know afterwards")
+    people: dict[Name, Person] = Field(min_length=1, max_length=MOST_ENTRIES, description="Who takes part, by key")
+    before: list[GoCheck] = Field(default=[], max_length=MOST_ENTRIES, description="What must be so before it begins")
+    alerts: dict[Name, Condition] = Field(
+        default={},
+        max_length=MOST_ENTRIES,
+        description="Your alerts, as conditions over the last seconds, as in `guardrails`",
+    )
+    questions: dict[Name, Question] = Field(
+        default={}, max_length=MOST_ENTRIES, description="What people predict before each run, by name"
+    )
+    experiments: list[RunSpec] = Field(min_length=1, max_length=MOST_ENTRIES, description="What runs, in order")
+    repeat_invalid: int = Field(default=1, ge=0, le=5, description="How often an INVALID run is run again")
+    messages: list[Message] = Field(default=[], max_length=MOST_ENTRIES, description="Whom to tell what, and when")
+    abort: Abort = Field(default=Abort(), description="When the whole day ends early")
+    on_failure: OnFailure | None = Field(default=None, description="Who gets an action item for each FAIL")
+
+    @property
+    def lead(self) -> str:
+        """The key of who leads."""
+        return next(key for key, person in self.people.items() if person.role == "lead")
+
+    def shown(self, key: str) -> str:
+        """A person as reports show them; the key tells two people of one name apart."""
+        person = self.people.get(key)
+        if person is None or not person.name:
+            return key
+        same = sum(other.name.casefold() == person.name.casefold() for other in self.people.values())
+        return f"{person.name} ({key})" if same > 1 else person.name

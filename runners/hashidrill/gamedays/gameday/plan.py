@@ -1,0 +1,248 @@
+"""Reads a file of `kind: GameDay`, with every experiment that it names: one message names everything to fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition
+from hashidrill.core.experiment.explain import validated
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.model import API_VERSION, services_of
+from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.experiment.resolved import sha256
+from hashidrill.core.experiment.variants import variant_of
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.units import shown
+from hashidrill.gamedays.gameday.model import KIND, GameDay, Question, RunSpec
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.documents import Document
+    from hashidrill.core.experiment.problems import Loc
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+_OF_ALL = "of a comparison only its verdict can be predicted: questions about a load have an answer in each run"
+Resolve = Callable[[Path], "ResolvedExperiment"]
+"""An experiment's file, resolved: in a datacenter of our own, or over one that stands."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One experiment of the day, resolved, with what is asked before it."""
+
+    name: str
+    spec: RunSpec
+    resolved: ResolvedExperiment
+    questions: tuple[str, ...]
+    alerts: tuple[str, ...]
+    """Those that can fire in it: their loads are there."""
+
+    @property
+    def source(self) -> Mapping[str, object]:
+        """What the experiment was read from: the same as long as nobody changes it."""
+        found = self.resolved.provenance
+        return {"sha256": found.sha256, "extends": dict(found.extends), "variant": self.resolved.variant}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A game day that may begin."""
+
+    day: GameDay
+    text: str
+    folder: Path
+    """Where paths of experiments are relative to."""
+    runs: tuple[PlannedRun, ...]
+
+    @property
+    def sources(self) -> dict[str, Mapping[str, object]]:
+        return {run.name: run.source for run in self.runs}
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.text.encode())
+
+    def run(self, name: str) -> PlannedRun:
+        return next(run for run in self.runs if run.name == name)
+
+    def needs_a_person(self) -> list[str]:
+        """What must be confirmed by somebody, so that no day begins with --yes."""
+        return [str(each.confirm) for each in self.day.before if each.confirm is not None and not each.unattended]
+
+
+def is_game_day(document: Document) -> bool:
+    """Whether its `kind` says so."""
+    return isinstance(document.data, dict) and document.data.get("kind") == KIND
+
+
+def read_plan(path: Path, *, folder: Path | None = None, over: Resolve = resolve) -> Plan:
+    """The day in a file. `folder` is where its paths are relative to (default: the file's).
+
+    `over` resolves its experiments. Raises ExperimentError: one message with the place of each problem.
+    """
+    return plan_of(read_document(path), folder=path.parent if folder is None else folder, over=over)
+
+
+def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Plan:
+    """As `read_plan`, of a document that was read already."""
+    day = _model(document)
+    _check_people(document, day)
+    runs = [_run(document, index, spec, day, folder, over) for index, spec in enumerate(day.experiments)]
+    _check_named(document, day, runs)
+    _check_questions(document, day)
+    document.raise_problems()
+    return Plan(day, document.text, folder.absolute(), tuple(run for run in runs if run is not None))
+
+
+def _model(document: Document) -> GameDay:
+    """Raises ExperimentError."""
+    if not is_game_day(document):
+        place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
+        document.problem(place, f"not a game day: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        document.raise_problems()
+    return validated(document, GameDay)
+
+
+def _check_people(document: Document, day: GameDay) -> None:
+    leads = [key for key, person in day.people.items() if person.role == "lead"]
+    if not leads:
+        document.problem(("people",), "nobody is the lead: give one person `role: lead`", key=True)
+    for key in leads[1:]:
+        document.problem(("people", key, "role"), f"{leads[0]} is the lead already: a day has one who decides")
+    owner = day.on_failure.owner if day.on_failure else None
+    if owner is not None and owner not in day.people:
+        document.problem(("on_failure", "owner"), f"nobody of `people` has the key {owner}: {near(owner, day.people)}")
+
+
+def _run(  # noqa: PLR0917 - all of it is the place of one entry
+    document: Document, index: int, spec: RunSpec, day: GameDay, folder: Path, over: Resolve
+) -> PlannedRun | None:  # fmt: skip
+    """None after noting what is wrong."""
+    loc = ("experiments", index)
+    try:
+        resolved = over(_found(spec.experiment, folder).absolute())
+        if spec.variant is not None:
+            resolved = variant_of(resolved, spec.variant)
+    except HashidrillError as error:
+        key = "variant" if spec.variant is not None and "variant" in str(error) else "experiment"
+        document.problem((*loc, key), _first_line(error, spec))
+        return None
+    if spec.compare and (trouble := _no_comparison(spec, resolved)):
+        document.problem((*loc, "compare"), trouble)
+        return None
+    if resolved.experiment.variants and not spec.compare:
+        names = ", ".join(resolved.experiment.variants)
+        document.problem(
+            (*loc, "experiment"),
+            f"{resolved.name} has variants ({names}): name one with `variant`, or say `compare: true`",
+        )
+        return None
+    traffic = resolved.experiment.traffic
+    signals = {lane.signal for each in services_of(resolved.experiment.datacenter) for lane in each.lanes}
+    fitting = [
+        name for name, each in day.questions.items()
+        if (each.measure == "verdict" if spec.compare else _fits(each, traffic, signals))
+    ]  # fmt: skip
+    for at, name in enumerate(spec.predict or ()):
+        if name not in day.questions:
+            document.problem((*loc, "predict", at), f"there is no question {name}: {near(name, day.questions)}")
+        elif name not in fitting:
+            why = _OF_ALL if spec.compare else _why_not(day.questions[name], resolved.name, traffic)
+            document.problem((*loc, "predict", at), why)
+    asked = fitting if spec.predict is None else [name for name in spec.predict if name in fitting]
+    alerts = tuple(name for name, alert in day.alerts.items() if _can_fire(alert, traffic) and not spec.compare)
+    name = spec.name or "-".join(filter(None, [resolved.name, spec.variant]))
+    return PlannedRun(name, spec, resolved, tuple(asked), alerts)
+
+
+def _no_comparison(spec: RunSpec, resolved: ResolvedExperiment) -> str:
+    """Why it cannot be compared; nothing where it can."""
+    if spec.variant is not None:
+        return "all of its variants are compared: leave out `variant`"
+    if not (resolved.experiment.variants and resolved.experiment.compare):
+        return f"{resolved.name} has no `variants` and `compare`: leave this out"
+    return ""
+
+
+def _fits(question: Question, traffic: Mapping[str, object], signals: set[str]) -> bool:
+    """Whether a recording of it can hold the answer."""
+    if question.measure == "leader":
+        return question.signal in signals
+    return question.load is None or question.load in traffic
+
+
+def _why_not(question: Question, name: str, traffic: Mapping[str, object]) -> str:
+    if question.load is None:
+        return f"{name} does not sample {question.signal}"
+    return f"{name} has no load {question.load}: {near(question.load, traffic)}"
+
+
+def _found(name: str, folder: Path) -> Path:
+    """Raises UnknownNameError, UsageError."""
+    try:
+        near_by = folder / name
+        if near_by.is_file():
+            return near_by
+    except (OSError, ValueError):  # a name that no file can have
+        raise UsageError(f"there is no experiment {shown(name)}") from None
+    return find_experiment(name)
+
+
+def _first_line(error: HashidrillError, spec: RunSpec) -> str:
+    """A message of one file in that of another: its first line; `validate` shows the rest."""
+    lines = str(error).splitlines() or [""]
+    whole = isinstance(error, UnknownNameError) or not lines[1:]
+    return lines[0] if whole else f"{lines[0]} (`hashidrill validate {spec.experiment}` shows all)"
+
+
+def _can_fire(alert: Condition, traffic: Mapping[str, object]) -> bool:
+    return alert.source in traffic or f"{alert.source}.{alert.what}" in PROBE_SIGNALS
+
+
+def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]) -> None:
+    seen: dict[str, int] = {}
+    for index, run in enumerate(runs):
+        if run is None:
+            continue
+        if run.name in seen:
+            document.problem(
+                ("experiments", index),
+                f"experiments[{seen[run.name]}] is called {run.name} too: give one of them another `name`",
+            )
+        seen.setdefault(run.name, index)
+    if None in runs:
+        return  # whether the rest names what only that one has cannot be told
+    loads = {load for run in runs if run is not None for load in run.resolved.experiment.traffic}
+    named: list[tuple[Loc, str]] = [
+        (("abort", "measured", n, "load"), limit.load) for n, limit in enumerate(day.abort.measured)
+    ]
+    named += [(("alerts", name), alert.source) for name, alert in day.alerts.items() if alert.what in LOAD_STATISTICS]
+    for loc, load in named:
+        if load not in loads:
+            document.problem(loc, f"no experiment of the day has a load {load}: {near(load, loads)}")
+    for index, message in enumerate(day.messages):
+        moment, _, name = message.when.partition(" ")
+        if name and name not in seen:
+            text = f"no experiment of the day is called {name}: {near(name, seen)}"
+            document.problem(("messages", index, "when"), f"{moment} {name}: {text}")
+
+
+def _check_questions(document: Document, day: GameDay) -> None:
+    leaders = [lane.signal for service in registry.services().values() for lane in service.lanes if lane.names]
+    for name, question in day.questions.items():
+        if question.measure == "alerts" and not day.alerts:
+            text = "asks which alert fires, and the day has no `alerts`: add them as conditions"
+            document.problem(("questions", name, "measure"), text)
+        if question.measure == "leader" and question.signal not in leaders:
+            text = f"{shown(question.signal)} names no leader: {near(question.signal, leaders)}"
+            document.problem(("questions", name, "signal"), text)
+    for name, alert in day.alerts.items():
+        of_a_load = alert.what in LOAD_STATISTICS
+        if not of_a_load and f"{alert.source}.{alert.what}" not in PROBE_SIGNALS:
+            known = near(f"{alert.source}.{alert.what}", [*PROBE_SIGNALS, *LOAD_STATISTICS])
+            document.problem(("alerts", name), f"{alert.source}.{alert.what} is no signal: {known}")

@@ -1,0 +1,146 @@
+"""What changed since an experiment last passed: versions, configuration, figures, and what broke."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.gamedays.history.model import Number, Run
+from hashidrill.gamedays.history.noise import FEWEST, is_outside, ratio
+
+_NOTHING = object()
+_LONGEST = 100
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that differs. `where`: a path into a document, a version's name, or hosts."""
+
+    what: str
+    """versions, hashidrill, machine, experiment, agents."""
+    where: str
+    before: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.where}: {self.before} -> {self.now}"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A figure of the run beside those of runs that passed. `outside` is None where those are too few."""
+
+    name: str
+    unit: str
+    before: float
+    """Of the run that passed."""
+    now: float
+    ratio: float
+    """To the middle of the runs that passed."""
+    outside: bool | None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A run, and the last one before it that passed, if any."""
+
+    now: Run
+    before: Run | None
+    changes: list[Change] = field(default_factory=list)
+    figures: list[Moved] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """What does not hold: the titles of the expectations, and why."""
+    noise_of: int = 0
+    """From how many runs the noise of the figures is known."""
+    alike: bool = True
+    """Whether these runs had the conditions of the one that passed, in everything that is known."""
+    between: int = 0
+    """Runs between the two that counted."""
+
+    @property
+    def outside(self) -> list[Moved]:
+        return [each for each in self.figures if each.outside]
+
+
+def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
+    """For the last run of a series that counted, or for `now`. None where there is no such run.
+
+    `runs`: those of the series, oldest first. Where the run passed itself, it is compared with the last pass before.
+    """
+    counting = [run for run in runs if run.counts]
+    if now is None:
+        if not counting:
+            return None
+        now = counting[-1]
+    earlier = [run for run in counting if run.id != now.id and run.ended_s <= now.ended_s]
+    passed = [run for run in earlier if run.verdict is Verdict.PASS]
+    broken = [
+        f"{each.title}: {each.text}" for each in now.expectations if each.finding in {Finding.BROKEN, Finding.FIXED}
+    ]
+    if not passed:
+        return Changed(now, None, broken=broken)
+    before = passed[-1]
+    same = [run for run in passed if run.conditions == before.conditions]
+    usual = same if len(same) >= FEWEST else passed
+    return Changed(
+        now, before, list(_changes(before, now)), list(_moved(usual, before, now)), broken, len(usual),
+        usual is same, len(earlier) - 1 - earlier.index(before),
+    )  # fmt: skip
+
+
+def _changes(before: Run, now: Run) -> Iterator[Change]:
+    if before.hashidrill != now.hashidrill:
+        yield Change("hashidrill", "version", before.hashidrill or NOTHING, now.hashidrill or NOTHING)
+    for what, one, other in (
+        ("versions", before.versions, now.versions),
+        ("machine", before.machine, now.machine),
+        ("experiment", before.experiment, now.experiment),
+    ):
+        for where, old, new in _between(one, other, ""):
+            yield Change(what, where, _shown(old), _shown(new))
+    yield from _of_agents(before.config, now.config)
+
+
+def _of_agents(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
+    """The same change on several hosts is one line."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for host in dict.fromkeys([*before, *now]):
+        if host not in before or host not in now:
+            yield Change("agents", host, "there" if host in before else NOTHING, "there" if host in now else NOTHING)
+            continue
+        for where, old, new in _between(before[host], now[host], ""):
+            found.setdefault((where, _shown(old), _shown(new)), []).append(host)
+    for (where, old, new), hosts in found.items():
+        yield Change("agents", f"{where} of {', '.join(hosts)}", old, new)
+
+
+def _moved(passed: Sequence[Run], before: Run, now: Run) -> Iterator[Moved]:
+    names = [name for name, number in now.figures.items() if number.measured]
+    for name in names:
+        number = now.figures[name]
+        earlier = [run.figures[name] for run in passed if name in run.figures and run.figures[name].measured]
+        old = before.figures.get(name, Number(name, number.unit, float("nan")))
+        yield Moved(
+            name, number.unit, old.value, number.value, ratio(earlier, number),
+            is_outside(earlier, number, figures=len(names)),
+        )  # fmt: skip
+
+
+def _between(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in dict.fromkeys([*one, *other]):
+            yield from _between(one.get(key, _NOTHING), other.get(key, _NOTHING), f"{at}.{key}".lstrip("."))
+    elif isinstance(one, list) and isinstance(other, list):
+        for index, (old, new) in enumerate(zip_longest(one, other, fillvalue=_NOTHING)):
+            yield from _between(old, new, f"{at}[{index}]")
+    elif one != other:
+        yield at, one, other
+
+
+def _shown(value: Any) -> str:
+    text = NOTHING if value is _NOTHING else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,126 @@
+"""What the history knows of a run and of a day."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hashidrill.core.judging.verdict import Verdict
+
+OURS = "local"
+"""The datacenter of a run that was not attached to an existing one."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What repeats: runs of one series can be compared with each other."""
+
+    experiment: str
+    variant: str = ""
+    datacenter: str = OURS
+
+    def __str__(self) -> str:
+        variant = f" ({self.variant})" if self.variant else ""
+        where = f" at {self.datacenter}" if self.datacenter != OURS else ""
+        return f"{self.experiment}{variant}{where}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One figure of one run: NaN where it was not measured, infinity for what never came.
+
+    `floor` is the size below which a difference means nothing, in the figure's unit; 0 where nobody says one.
+    """
+
+    name: str
+    unit: str
+    value: float
+    floor: float = 0.0
+
+    @property
+    def measured(self) -> bool:
+        return not math.isnan(self.value)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One expectation of a run, as it was judged."""
+
+    title: str
+    finding: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run."""
+
+    id: str
+    series: Series
+    began_s: float
+    """Seconds since 1970, as are all times here."""
+    ended_s: float
+    verdict: Verdict
+    outcome: str
+    path: str
+    hashidrill: str = ""
+    title: str = ""
+    invalid: Sequence[str] = ()
+    expectations: Sequence[Expected] = ()
+    figures: Mapping[str, Number] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+    """Of products, tools, Python and the kernel."""
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    """What was asked for, as its file says it; without what is for readers alone."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Of each agent, by host, as the run started it."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    conditions: str = ""
+    """A digest of versions, experiment and configuration: runs with the same one differ in nothing that is known."""
+    day: str = ""
+    """The game day that it belongs to, if any."""
+
+    @property
+    def counts(self) -> bool:
+        """An INVALID run says nothing about what was under test."""
+        return self.verdict is not Verdict.INVALID
+
+
+@dataclass(frozen=True)
+class Day:
+    """One game day."""
+
+    id: str
+    gameday: str
+    title: str
+    began_s: float
+    ended_s: float
+    verdict: Verdict
+    outcome: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A verdict that turned from PASS to FAIL: the run or day, and the last one before it that counted."""
+
+    name: str
+    now: Run | Day
+    before: Run | Day
+
+    @property
+    def experiment(self) -> str:
+        """Which experiment, or which game day."""
+        return self.now.series.experiment if isinstance(self.now, Run) else self.now.gameday
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of a run or day that was given to the history."""
+
+    id: str
+    new: bool
+    """Whether it was not there before."""
+    turn: Turn | None = None

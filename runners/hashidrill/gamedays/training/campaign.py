@@ -1,0 +1,173 @@
+"""A file of `kind: Campaign`: scenarios in stages, and how far somebody is in it.
+
+A stage opens once enough of the one before is passed. How far somebody is comes from what they have played
+(hashidrill.gamedays.training.progress), and from nothing else: a campaign that changes keeps what was passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from hashidrill.core.experiment.explain import validated
+from hashidrill.core.experiment.library import SUFFIXES
+from hashidrill.core.experiment.model import API_VERSION, MOST_ENTRIES, Name
+from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.units import Duration
+from hashidrill.core.util.folders import find_playbook
+from hashidrill.gamedays.training.card import PASSED
+from hashidrill.gamedays.training.library import FOLDER, list_scenarios
+from hashidrill.gamedays.training.scenario import read_scenario
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.documents import Document
+    from hashidrill.gamedays.training.progress import Played
+
+KIND = "Campaign"
+Text = Annotated[str, StringConstraints(min_length=1, max_length=2000, strip_whitespace=True)]
+
+
+class Metadata(Strict):
+    """What the campaign is called."""
+
+    name: Name = Field(description="Name of the campaign")
+    title: Text = Field(description="One line for lists")
+    why: str = Field(default="", max_length=2000, description="What somebody can do afterwards")
+
+
+class Stage(Strict):
+    """A part of the campaign, in which its scenarios can be played in any order."""
+
+    name: Name = Field(description="Name of the stage")
+    title: Text = Field(description="One line: what it is about")
+    about: Text = Field(description="What the trainee reads before it")
+    read: list[str] = Field(default=[], max_length=MOST_ENTRIES, description="Pages that help, below playbooks/")
+    scenarios: Annotated[list[Name], Field(min_length=1, max_length=MOST_ENTRIES)] = Field(
+        description="Their names; what is listed first is played first"
+    )
+    needed: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="How many must be passed before the next stage opens; default: all"
+    )
+    takes: Duration = Field(description="About how long, with pauses")
+
+
+class Campaign(Strict):
+    """Scenarios in stages, from the first one to the last."""
+
+    api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
+    kind: Literal["Campaign"] = Field(description="Kind of document")
+    metadata: Metadata
+    stages: Annotated[list[Stage], Field(min_length=1, max_length=20)]
+
+
+@dataclass(frozen=True)
+class StageStanding:
+    """How far somebody is in one stage."""
+
+    stage: Stage
+    open: bool
+    passed: tuple[str, ...]
+
+    @property
+    def needed(self) -> int:
+        return self.stage.needed or len(self.stage.scenarios)
+
+    @property
+    def done(self) -> bool:
+        return self.open and len(self.passed) >= self.needed
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far somebody is, and what comes next: None once every stage is done."""
+
+    stages: tuple[StageStanding, ...]
+    next: str | None
+
+    @property
+    def finished(self) -> bool:
+        return self.next is None
+
+
+def is_campaign(document: Document) -> bool:
+    """Whether its `kind` says so."""
+    return isinstance(document.data, dict) and document.data.get("kind") == KIND
+
+
+def the_campaign() -> Path:
+    """The file of the campaign that `hashidrill train` leads through: one's own, or the one that ships.
+
+    Raises UsageError without any.
+    """
+    return find_playbook(Path(f"{FOLDER}.yaml"), SUFFIXES)
+
+
+def read_campaign(path: Path, *, pages: bool = True) -> Campaign:
+    """Raises ExperimentError: one message with the place of each problem.
+
+    Every scenario in it is read, too. Without `pages`, what it says to read need not be there: the package has none.
+    """
+    document = read_document(path)
+    if not is_campaign(document):
+        place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
+        document.problem(place, f"not a campaign: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        document.raise_problems()
+    campaign = validated(document, Campaign)
+    _check(document, campaign, path.parent if pages else None)
+    document.raise_problems()
+    return campaign
+
+
+def _check(document: Document, campaign: Campaign, folder: Path | None) -> None:
+    known = {each.stem: each for each in list_scenarios()}
+    seen: set[str] = set()
+    for at, stage in enumerate(campaign.stages):
+        for number, name in enumerate(stage.scenarios):
+            place = ("stages", at, "scenarios", number)
+            if name in seen:
+                document.problem(place, f"{name} is in the campaign already")
+            elif name not in known:
+                document.problem(place, f"there is no scenario {name!r}: {near(name, known)}")
+            else:
+                read_scenario(known[name])
+            seen.add(name)
+        if stage.needed is not None and stage.needed > len(stage.scenarios):
+            document.problem(("stages", at, "needed"), f"the stage has only {len(stage.scenarios)} scenarios")
+        for number, page in enumerate(stage.read):
+            if folder is not None and not (folder / page).is_file():
+                document.problem(("stages", at, "read", number), f"there is no {page} beside this file")
+
+
+def standing(campaign: Campaign, best: Mapping[str, Played]) -> Standing:
+    """How far somebody is whose best games these are."""
+    stages: list[StageStanding] = []
+    opened = True
+    for stage in campaign.stages:
+        passed = tuple(name for name in stage.scenarios if name in best and best[name].result == PASSED)
+        stages.append(StageStanding(stage, opened, passed))
+        opened = stages[-1].done
+    return Standing(tuple(stages), _next(stages))
+
+
+def _next(stages: list[StageStanding]) -> str | None:
+    for each in stages:
+        if each.open and not each.done:
+            return next(name for name in each.stage.scenarios if name not in each.passed)
+    return None
+
+
+def told(campaign: Campaign, where: Standing) -> str:
+    """For a terminal: every stage, what is passed in it, and what comes next."""
+    lines = [campaign.metadata.title, ""]
+    for number, each in enumerate(where.stages, 1):
+        state = "done" if each.done else f"{len(each.passed)} of {each.needed}" if each.open else "not open yet"
+        lines.append(f"{number}. {each.stage.title} ({each.stage.takes}): {state}")
+        lines += [f"     {'passed' if name in each.passed else '-':<8}{name}" for name in each.stage.scenarios]
+    lines += ["", "all stages are done" if where.next is None else f"next: hashidrill train {where.next}"]
+    return "\n".join(lines)

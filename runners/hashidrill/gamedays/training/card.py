@@ -1,0 +1,263 @@
+"""The score card of a game: a pure function of its recording and its timeline.
+
+| result | users back | nothing lost | quorum kept | diagnosis, and healthy agents that were stopped or restarted |
+|---|---|---|---|---|
+| passed | yes | yes | yes | right, and at most one |
+| partly | yes | yes | yes | wrong or none, or more than one |
+| failed | anything else | | | |
+| not counted | the fault was not proven, or the machine was too busy to say | | | |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.verdict import Finding
+from hashidrill.gamedays.training.desk import OVERRULED, Desk, Entry, S
+from hashidrill.gamedays.training.harm import Harm, harms
+from hashidrill.gamedays.training.model import ANY, HOST
+
+if TYPE_CHECKING:
+    from hashidrill.core.judging.verdict import Judgement, RunVerdict
+    from hashidrill.core.recording.reader import Recording
+    from hashidrill.gamedays.training.course import Course
+
+PASSED, PARTLY, FAILED, NOT_COUNTED = "passed", "partly", "failed", "not counted"
+DETECT, DIAGNOSE, MITIGATE, NO_HARM = 10, 30, 40, 20
+WRONG_PRICE, HARM_PRICE = 5, 10
+MOST_HARM = 1
+"""Whoever restarts one healthy agent after the other did not know what was sick, whatever they said."""
+_SAID_BY = {"pager": "truth", "limit": "truth", OVERRULED: "trainer"}
+_IN_TIME = 1 / 3
+"""Full points up to this share of the time; half of them at its end."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points for one thing, with the reason in a sentence."""
+
+    title: str
+    points: int
+    of: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """What became of a game. Times in seconds after the hidden fault was in force; None: never."""
+
+    scenario: str
+    title: str
+    level: int
+    seed: int
+    trainee: str
+    result: str
+    points: int
+    lines: list[Line]
+    reasons: list[str]
+    """Why it failed, or was not counted."""
+    harm: list[Harm]
+    detected_s: float | None
+    diagnosed_s: float | None
+    mitigated_s: float | None
+    paged_s: float | None
+    truth: Mapping[str, Any] = field(default_factory=dict)
+    timeline: list[dict[str, Any]] = field(default_factory=list)
+    """What the trainee did beside the truth: `at_s`, `who` (trainee, truth, expert or trainer), `what`, `text`, `host`.
+    """
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Card:
+        """Raises TypeError, KeyError for what `data` did not write."""
+        return cls(**{
+            **data, "lines": [Line(**each) for each in data["lines"]], "harm": [Harm(**each) for each in data["harm"]],
+        })  # fmt: skip
+
+
+def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdict, *, trainee: str) -> Card:
+    """Judges a game that is over."""
+    entries = sorted(desk.timeline, key=lambda each: each.t_ns)
+    judgements = verdict.judgements[: len(course.resolved.experiment.expect)]
+    back = [judgements[number] for number in course.back]
+    kept = [each for number, each in enumerate(judgements) if number not in course.back]
+    end_ns = _watched_to(recording, desk)
+    damage = _harm(course, desk, recording, entries, end_ns)
+    reasons, result = _result(desk, verdict, back, kept, damage)
+    right = _right(desk, entries)
+    if result == PASSED and len(damage) > MOST_HARM:
+        reasons, result = [f"you stopped or restarted {len(damage)} healthy agents"], PARTLY
+    if result == PASSED and right is None:
+        result = PARTLY
+    wrong = [entry for entry in entries if entry.what == "diagnosis" and _is_wrong(desk, entry)]
+    users_back = all(each.finding is Finding.HELD for each in back)
+    lines = _lines(course, desk, entries, right, wrong, damage=damage, users_back=users_back and not desk.gave_up)
+    points = 0 if result == NOT_COUNTED else max(0, sum(line.points for line in lines))
+    return Card(
+        course.name, course.title, course.level, course.choice.seed, trainee, result, points, lines, reasons, damage,
+        _after(desk, _first(entries, "detected", "diagnosis")), _after(desk, right),
+        _after(desk, desk.done_ns if users_back and not desk.gave_up else None), _after(desk, desk.page_ns),
+        _truth(course, desk), timeline(course, desk, entries, damage),
+    )  # fmt: skip
+
+
+def _result(
+    desk: Desk, verdict: RunVerdict, back: Sequence[Judgement], kept: Sequence[Judgement], damage: Sequence[Harm]
+) -> tuple[list[str], str]:
+    """Why it is no better, and the result as if the diagnosis were right. What is proven broken counts first."""
+    broken = [each for each in [*back, *kept] if each.finding is Finding.BROKEN]
+    grave = [harm.text for harm in damage if harm.grave]
+    if desk.page_ns is None or desk.fault_ns is None:
+        return [*verdict.invalid, desk.failed][:1] or ["the hidden fault was never in force"], NOT_COUNTED
+    if desk.gave_up:
+        return ["you gave up"], FAILED
+    if broken or grave:
+        return [*(_first_line(each.text) for each in broken), *grave], FAILED
+    unjudged = [each for each in [*back, *kept] if each.finding is Finding.INVALID]
+    if verdict.invalid or unjudged:
+        return [*verdict.invalid, *(_first_line(each.text) for each in unjudged)][:2], NOT_COUNTED
+    return [], PASSED
+
+
+def _lines(
+    course: Course, desk: Desk, entries: Sequence[Entry], right: int | None, wrong: Sequence[Entry], *,
+    damage: Sequence[Harm], users_back: bool,
+) -> list[Line]:  # fmt: skip
+    detected, limit_s = _first(entries, "detected", "diagnosis"), course.limit_s
+    lines = [
+        Line("detected", _points(DETECT, desk, detected, limit_s), DETECT, _when(desk, detected, "you never said it")),
+        Line("diagnosed", _points(DIAGNOSE, desk, right, limit_s), DIAGNOSE, _diagnosed(desk, entries, right)),
+        Line("users back", _points(MITIGATE, desk, desk.done_ns, limit_s) if users_back else 0, MITIGATE,
+             _when(desk, desk.done_ns, "") if users_back else "they were not back when you were done"),
+    ]  # fmt: skip
+    lost = NO_HARM if any(harm.grave for harm in damage) else min(NO_HARM, HARM_PRICE * len(damage))
+    lines.append(Line("no harm", NO_HARM - lost, NO_HARM, damage[0].text if damage else "none"))
+    hints = [entry for entry in entries if entry.what == "hint"]
+    if hints:
+        lines.append(Line("hints", -sum(hint.price for hint in hints), 0, f"{len(hints)} bought"))
+    if wrong:
+        lines.append(Line("wrong diagnoses", -WRONG_PRICE * len(wrong), 0, f"{len(wrong)} that contradict the truth"))
+    return lines
+
+
+def _points(of: int, desk: Desk, at_ns: int | None, limit_s: float) -> int:
+    if at_ns is None or desk.page_ns is None:
+        return 0
+    late = ((at_ns - desk.page_ns) / S / limit_s - _IN_TIME) / (1 - _IN_TIME)
+    return round(of * (1 - min(1.0, max(0.0, late)) / 2))
+
+
+def _when(desk: Desk, at_ns: int | None, otherwise: str) -> str:
+    return otherwise if at_ns is None else f"{desk.since_page(at_ns)} after the pager"
+
+
+def _last(entries: Sequence[Entry]) -> Entry | None:
+    return next((entry for entry in reversed(entries) if entry.what == "diagnosis"), None)
+
+
+def _right(desk: Desk, entries: Sequence[Entry]) -> int | None:
+    """When the diagnosis was said that was the last one, if that is right: by the trainer's word, if they said one."""
+    last = _last(entries)
+    if last is None:
+        return None
+    decided = desk.decided(last)
+    right = desk.judged(last.text).right if decided is None else decided.right
+    return last.t_ns if right else None
+
+
+def _is_wrong(desk: Desk, diagnosis: Entry) -> bool:
+    decided = desk.decided(diagnosis)
+    return bool(desk.judged(diagnosis.text).wrong) if decided is None else not decided.right
+
+
+def _diagnosed(desk: Desk, entries: Sequence[Entry], right: int | None) -> str:
+    """When, or why not; and that the trainer decided it."""
+    last = _last(entries)
+    decided = None if last is None else desk.decided(last)
+    if decided is None:
+        return _when(desk, right, _why_not(desk, entries))
+    judged = "right" if decided.right else "wrong"
+    by_words = "right" if last is not None and desk.judged(last.text).right else "not right"
+    when = _when(desk, right, "not counted")
+    return f"{when}: the trainer says that it is {judged} (its words were judged {by_words}): {decided.text}"
+
+
+def _why_not(desk: Desk, entries: Sequence[Entry]) -> str:
+    """What the last diagnosis lacked, or said wrongly."""
+    last = _last(entries)
+    if last is None:
+        return "you said no diagnosis"
+    said = desk.judged(last.text)
+    if said.wrong:
+        return f"your last diagnosis contradicts the truth: {', '.join(said.wrong)}"
+    return f"your last diagnosis does not say {', nor '.join(said.short)}" if said.short else "it is a list of guesses"
+
+
+def _first(entries: Sequence[Entry], *what: str) -> int | None:
+    return next((entry.t_ns for entry in entries if entry.what in what), None)
+
+
+def _after(desk: Desk, t_ns: int | None) -> float | None:
+    return None if t_ns is None or desk.fault_ns is None else round((t_ns - desk.fault_ns) / S, 1)
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else "no reason was given"
+
+
+def _watched_to(recording: Recording, desk: Desk) -> int:
+    """The end of the time in which the trainee's hands count: that of `watch`, before anything is reverted."""
+    ends = [mark.end_ns for mark in recording.marks if mark.end_ns is not None]
+    return ends[-1] if ends else desk.done_ns or 0
+
+
+def _harm(course: Course, desk: Desk, recording: Recording, entries: Sequence[Entry], end_ns: int) -> list[Harm]:
+    if desk.page_ns is None:
+        return []
+    allowed = course.truth.allowed
+    hosts = None if allowed == ANY else {h for each in allowed for h in (desk.hosts if each == HOST else [each])}
+    return harms(recording, entries, allowed=hosts, from_ns=desk.page_ns, to_ns=end_ns)
+
+
+def _truth(course: Course, desk: Desk) -> dict[str, Any]:
+    host = ", ".join(desk.hosts) or "no host"
+    truth = course.truth
+    return {
+        "name": course.choice.truth, "title": truth.title, "exact": truth.diagnosis.exact.replace("${host}", host),
+        "repair": truth.repair.replace("${host}", host), "debrief": truth.debrief.replace("${host}", host),
+        "runbook": truth.runbook, "hosts": list(desk.hosts), "choices": dict(course.choice.values),
+    }  # fmt: skip
+
+
+def timeline(course: Course, desk: Desk, entries: Sequence[Entry], damage: Sequence[Harm]) -> list[dict[str, Any]]:
+    """What the trainee did, the truth, and what an expert would have looked at by then; seconds after the fault."""
+    if desk.fault_ns is None:
+        return []
+    host = ", ".join(desk.hosts)
+    rows = [_row(desk, desk.fault_ns, "truth", "fault", course.truth.diagnosis.exact.replace("${host}", host))]
+    for look in course.truth.expert:
+        text = f"{look.look} shows: {look.shows}".replace("${host}", host)
+        rows.append(_row(desk, desk.fault_ns + round(look.after * S), "expert", "visible", text))
+    rows += [_row(desk, e.t_ns, _SAID_BY.get(e.what, "trainee"), e.what, _said(e), host=e.host)
+             for e in entries]  # fmt: skip
+    rows += [_row(desk, harm.t_ns, "truth", "harm", harm.text) for harm in damage]
+    return sorted(rows, key=lambda row: row["at_s"])
+
+
+def _said(entry: Entry) -> str:
+    return entry.text if entry.right is None else f"{'right' if entry.right else 'wrong'}: {entry.text}"
+
+
+def _row(desk: Desk, t_ns: int, who: str, what: str, text: str, *, host: str = "") -> dict[str, Any]:
+    return {"at_s": _after(desk, t_ns), "who": who, "what": what, "text": text, "host": host}
+
+
+def seconds(value_s: float | None) -> str:
+    """For a person."""
+    return "never" if value_s is None else measure.seconds(value_s)

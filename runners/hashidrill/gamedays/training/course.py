@@ -1,0 +1,200 @@
+"""A scenario as the seed makes it: one hidden truth, one choice of each list, and the experiment that plays it.
+
+The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method somebody acts
+(hashidrill.core.engine.attendant): what is in force when the last hidden fault begins stays in force until the
+trainee is done. Then a mark, `watch`, has the time in which users must be back while nothing is reverted yet.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import ExperimentError
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.loader import resolve_document
+from hashidrill.core.experiment.model import API_VERSION
+from hashidrill.core.experiment.reading import KIND as EXPERIMENT
+from hashidrill.core.units import Duration
+from hashidrill.gamedays.training.model import Pager, Truth
+from hashidrill.gamedays.training.places import Places
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+    from hashidrill.gamedays.training.scenario import Written
+
+WATCH, WATCH_S = "watch", 15.0
+"""The time after `say done` in which users must be back, with nothing reverted."""
+_FAR_S = 600.0
+"""How long faults are said to last: the clock of the method stands still while the trainee works, so any will do."""
+_RECOVERY_S = 5.0
+_DISK = "512MB"
+_KV_WRITES = "consul.kv.write"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a seed chose."""
+
+    seed: int
+    truth: str
+    values: Mapping[str, Any]
+    herring: int | None
+    """Which of `herrings`; None without any."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """A game that can be played."""
+
+    name: str
+    title: str
+    level: int
+    choice: Choice
+    truth: Truth
+    pager: Pager
+    hand_over: str
+    limit_s: float
+    resolved: ResolvedExperiment
+    hidden: tuple[int, ...]
+    """The steps of the method that are the hidden truth, from 0."""
+    act_s: float
+    """The time of the method at which its clock stops for the trainee."""
+    back: tuple[int, ...]
+    """The expectations about users, by their place in `expect`; the others are about what was kept."""
+
+
+def chosen(written: Written, seed: int) -> Choice:
+    """The same for the same seed, on every machine."""
+    scenario = written.scenario
+    picks = random.Random(f"{scenario.metadata.name}:{seed}")
+    truth = picks.choice(list(scenario.truths))
+    values = {name: picks.choice(values) for name, values in scenario.choose.items()}
+    herring = picks.randrange(len(scenario.herrings)) if scenario.herrings else None
+    return Choice(seed, truth, values, herring)
+
+
+def each_choice(written: Written) -> list[Choice]:
+    """Enough choices to have each truth, each value and each red herring in one of them."""
+    scenario = written.scenario
+    herrings = range(len(scenario.herrings)) or [None]
+    longest = max([len(herrings), *map(len, scenario.choose.values())])
+    return [
+        Choice(
+            number, truth, {name: values[number % len(values)] for name, values in scenario.choose.items()},
+            herrings[number % len(herrings)],
+        )
+        for truth in scenario.truths
+        for number in range(longest)
+    ]  # fmt: skip
+
+
+def course_of(written: Written, choice: Choice) -> Course:
+    """Raises ExperimentError for what cannot be played; it says with which choice."""
+    scenario = written.scenario
+    data = filled(written.data, choice.values)
+    truth = Truth.model_validate_json(json.dumps(data["truths"][choice.truth]), strict=True)
+    pager = Pager.model_validate_json(json.dumps(data["pager"]), strict=True)
+    before = [_ordinary(step) for step in data.get("before") or []]
+    ready_s = max([0.0, *(step["_ends_s"] for step in before)])
+    act_s = max(ready_s + _s(step.get("at", "0s")) for step in truth.method)
+    ends_s = act_s + _FAR_S
+    misleading = data["herrings"][choice.herring] if choice.herring is not None else None
+    steps = [
+        *({key: value for key, value in step.items() if key != "_ends_s"} for step in before),
+        *(_held(step, ready_s, ends_s) for step in truth.method),
+        *(_held(step, ready_s, ends_s) for step in misleading or []),
+        {"mark": WATCH, "at": _seconds(ends_s), "for": _seconds(WATCH_S)},
+    ]
+    loads = data.get("load") or {}
+    back = [*_back(truth, [*loads, *(data.get("clients") or {})]), *truth.repaired]
+    kept = truth.kept
+    if kept is None:
+        kept = [{"no_acknowledged_write_lost": {"load": name}} for name, load in loads.items() if _kept_safe(load)]
+    experiment = {
+        "apiVersion": API_VERSION, "kind": EXPERIMENT,
+        "metadata": {"name": "game", "title": "A game of training", "why": "Somebody learns what this looks like"},
+        "datacenter": _with_disk(data.get("datacenter") or {}),
+        **{key: data[key] for key in ("load", "clients") if data.get(key)},
+        "steady_state": data.get("steady_state") or _steady([*loads, *(data.get("clients") or {})]),
+        "method": steps, "recovery": {"for": _seconds(_RECOVERY_S)}, "expect": [*back, *kept],
+    }  # fmt: skip
+    document = Document(str(written.path), json.dumps(experiment, indent=1))
+    try:
+        resolved = resolve_document(document, path=written.path)
+    except ExperimentError as error:
+        counts = len(before), len(truth.method), len(misleading or [])
+        places = Places(written, choice.truth, choice.values, choice.herring, *counts)
+        raise places.error(document.problems, error) from None
+    hidden = [number for number, step in enumerate(truth.method, len(before)) if "fault" in step]
+    return Course(
+        scenario.metadata.name, scenario.metadata.title, scenario.metadata.level, choice, truth, pager,
+        filled(scenario.hand_over, choice.values), float(scenario.metadata.limit), resolved, tuple(hidden), act_s,
+        tuple(range(len(back))),
+    )  # fmt: skip
+
+
+def filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """With ${name} replaced; a text that is nothing else becomes the value itself. Others stay: ${host} comes later."""
+    if isinstance(value, str):
+        for name, chosen_value in values.items():
+            if value == f"${{{name}}}":
+                return chosen_value
+            value = value.replace(f"${{{name}}}", str(chosen_value))
+        return value
+    if isinstance(value, dict):
+        return {key: filled(each, values) for key, each in value.items()}
+    return [filled(each, values) for each in value] if isinstance(value, list) else value
+
+
+def _ordinary(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A step of `before`, with when it ends."""
+    return {**step, "_ends_s": _s(step.get("at", "0s")) + _s(step["for"])}
+
+
+def _held(step: Mapping[str, Any], ready_s: float, ends_s: float) -> dict[str, Any]:
+    """A step whose `at` counts from when the set-up is over, and that lasts until the end if it does not say."""
+    at_s = ready_s + _s(step.get("at", "0s"))
+    lasts = step.get("for", _seconds(ends_s + WATCH_S - at_s))
+    return {**step, "at": _seconds(at_s), "for": lasts}
+
+
+def _back(truth: Truth, traffic: Sequence[str]) -> list[dict[str, Any]]:
+    wanted = [(each.load, each.p50_below, float(each.errors_below)) for each in truth.back]
+    wanted = wanted or [(name, Duration("300ms"), 0.01) for name in traffic]
+    judged: list[dict[str, Any]] = []
+    for load, p50, errors in wanted:
+        judged += [
+            {"available_during": {"load": load, "success": f"{(1 - errors) * 100:g}%", "fault": WATCH}},
+            {"latency_stays": {"load": load, "p50_below": str(p50), "fault": WATCH, "window": "5s"}},
+        ]
+    return judged
+
+
+def _kept_safe(load: Any) -> bool:
+    return isinstance(load, dict) and load.get("kind") == _KV_WRITES
+
+
+def _steady(traffic: Sequence[str]) -> dict[str, Any]:
+    return {"for": "8s", "within": "120s", "require": [f"{name}.errors < 1%" for name in traffic]}
+
+
+def _with_disk(datacenter: Mapping[str, Any]) -> dict[str, Any]:
+    """Every game has disks of a size: that they have one tells nothing."""
+    disk = datacenter.get("disk") or {}
+    return {**datacenter, "disk": {"size": _DISK, **disk}}
+
+
+def _seconds(value: float) -> str:
+    return f"{value:g}s"
+
+
+def _s(text: Any) -> float:
+    """Raises ExperimentError."""
+    try:
+        return float(Duration(text))
+    except (ValueError, TypeError):
+        raise ExperimentError(f"{text!r} is no time; write it like 10s") from None

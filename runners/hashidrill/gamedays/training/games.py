@@ -1,0 +1,169 @@
+"""Games that are on: how they are found, started, spoken to. One for each trainee, in a small file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.errors import DatacenterError, UsageError
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.util import syscalls as sc
+from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
+from hashidrill.core.util.foreign import parse
+from hashidrill.lab.sandbox.sandbox import handed_over
+from hashidrill.lab.up.running import state_dir
+
+DOOR = "door"
+CARD_NAME = "card.json"
+_ANSWER_WITHIN_S = 30.0
+_GAP_S = 0.2
+
+
+@dataclass(frozen=True)
+class Game:
+    """A game that is on. Nothing in here tells what is broken."""
+
+    trainee: str
+    scenario: str
+    pid: int
+    start_time: int
+    root: str
+    out: str
+    """The folder of its score card, once it is over."""
+
+    @property
+    def alive(self) -> bool:
+        state = sc.process_state(self.pid)
+        return state is not None and state[1] == self.start_time and state[0] != "Z"
+
+
+def games_dir() -> Path:
+    """Beside what `hashidrill up` remembers."""
+    return state_dir().parent / "training"
+
+
+def page_file(trainee: str) -> Path:
+    """Where the address of the trainer's page is while their game is on, if it was not asked for elsewhere."""
+    return games_dir() / "pages" / trainee
+
+
+def all_games() -> list[Game]:
+    """Those that are on. Removes the files of those that ended, however they ended."""
+    found = []
+    for folder in games_dir().glob("sealed-*"):
+        pid = folder.name.partition("-")[2]
+        if pid.isdecimal() and sc.process_state(int(pid)) is None:
+            with contextlib.suppress(OSError):  # not empty: then it is not ours to remove
+                folder.rmdir()
+    for file in sorted((games_dir() / "on").glob("*.json"), key=lambda each: each.stem):
+        with contextlib.suppress(ValueError, TypeError, OSError):
+            game = Game(**parse(file.read_text()))
+            if game.alive:
+                found.append(game)
+                continue
+        with contextlib.suppress(OSError), private(_log_of(file.stem), "ab") as log:
+            if held_by_us(log.fileno()):  # else the next game of that trainee has begun, and the file is its own
+                file.unlink(missing_ok=True)
+    return found
+
+
+def _log_of(trainee: str) -> Path:
+    """What a keeper says on standard error. As long as it has this file open, nobody else starts a game for them."""
+    return games_dir() / f"{trainee}.log"
+
+
+def find_game(trainee: str | None = None) -> Game:
+    """The game of that trainee, or the only one. Raises UsageError that says which are on."""
+    on = {game.trainee: game for game in all_games()}
+    if trainee is not None and trainee in on:
+        return on[trainee]
+    if trainee is None and len(on) == 1:
+        return next(iter(on.values()))
+    if not on:
+        raise UsageError("no game is on; start one with `hashidrill train first`")
+    what = f"{near(trainee, on)}" if trainee else f"say whose with --trainee: {', '.join(on)}"
+    raise UsageError(f"{len(on)} games are on; {what}")
+
+
+def remember(game: Game) -> Path:
+    """Write the state file, whole or not at all."""
+    folder = games_dir() / "on"
+    private_folder(folder)
+    path = folder / f"{game.trainee}.json"
+    write_whole(path, json.dumps(asdict(game)) + "\n")
+    return path
+
+
+def ask(game: Game, request: Mapping[str, Any]) -> dict[str, Any]:
+    """One request to the game's keeper. Raises UsageError when it does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_ANSWER_WITHIN_S)
+            connection.connect(f"{game.root}/{DOOR}")
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                answer: dict[str, Any] = parse(lines.readline())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the game of {game.trainee} does not answer: {error}; it may be over") from None
+    if "error" in answer:
+        raise UsageError(str(answer["error"]))
+    return answer
+
+
+@dataclass
+class Started:
+    """A keeper that was started, and the end of its pipe: it says in JSON lines how the game comes to life."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def line(self) -> dict[str, Any]:
+        """The next thing it says; {} when it ended. Blocks."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return parse(line) if line else {}
+
+
+def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> Started:
+    """Start a keeper. Raises UsageError where that trainee has a game already, DatacenterError."""
+    trainee = str(request["trainee"])
+    folder, log = games_dir(), _log_of(trainee)
+    private_folder(folder)
+    with private(log, "ab") as errors:
+        if not held_by_us(errors.fileno()):
+            raise UsageError(
+                f"{trainee} is in a game already; `hashidrill say give-up --trainee {trainee}` ends it, --trainee gives"
+                " another name"
+            )
+        errors.truncate(0)
+        with handed_over({**request, "sealed": str(folder)}) as stdin:
+            process = spawn(
+                [sys.executable, "-P", "-m", "hashidrill.gamedays.training.sealed"],
+                stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": python_path()},
+            )  # fmt: skip
+    return Started(process, log)
+
+
+def wait_for_state(game: Game, *states: str, within_s: float = 600.0) -> dict[str, Any]:
+    """How things stand once they are so. Raises DatacenterError when the game ends before, or never gets there."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not game.alive:
+            raise DatacenterError(f"the game ended; its score card is in {game.out}")
+        with contextlib.suppress(UsageError):
+            shown = ask(game, {"op": "state"})
+            if shown["state"] in states:
+                return shown
+        time.sleep(_GAP_S)
+    raise DatacenterError(f"the game did not get to {' or '.join(states)} within {within_s:g}s")

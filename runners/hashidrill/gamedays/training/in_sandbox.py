@@ -1,0 +1,134 @@
+"""The engine's process of a game: `python -m hashidrill.gamedays.training.in_sandbox ROOT`.
+
+It is the engine's own (hashidrill.lab.runs.in_sandbox). What differs is what would tell the trainee what is broken:
+every host's disk answers for every operation, whatever the faults need, and the datacenter says where its agents
+are, for the shells of the trainee.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.engine import run as engine
+from hashidrill.core.engine.run_state import Run
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.util.files import write_whole
+from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.wait import pause, wait_until
+from hashidrill.gamedays.training import wires
+from hashidrill.gamedays.training.course import WATCH, WATCH_S
+from hashidrill.gamedays.training.game_host import GameHost, Slots
+from hashidrill.gamedays.training.seal import Sealer
+from hashidrill.gamedays.training.sealed_recording import SealedJournal, SealedWriter
+from hashidrill.lab.local import network
+from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.lab.runs.engine_process import exit_of
+from hashidrill.lab.runs.in_sandbox import run_given
+from hashidrill.lab.sandbox.sandbox import read_given
+
+HOSTS_NAME = "game.json"
+"""In the sandbox's folder, once its datacenter is ready: what a shell needs to know of each host."""
+_LOOK_EVERY_S = 0.25
+_ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
+
+
+class GameDatacenter(LocalDatacenter):
+    """A local datacenter for a trainee."""
+
+    host_kind = GameHost
+    _laid: Mapping[str, str]
+
+    def _build_network(self, pids: Mapping[str, int]) -> None:
+        super()._build_network(pids)
+        self._laid = wires.lay(pids, self._addresses)
+
+    async def wait_ready(self) -> None:
+        """Nothing that a fault leaves on a host has a name that tells."""
+        await super().wait_ready()
+        slots, program = Slots(), self.binaries.get("toxiproxy-server")
+        everybody = [network.CONTROL_ADDRESS, network.LOAD_ADDRESS, *(each.address for each in self.hosts.values())]
+        for host in self.hosts.values():
+            assert isinstance(host, GameHost)
+            host.slots = slots
+            await host.look_alike()
+            host.ballast_name = core_dump
+            await host.join_cgroup()  # all of them: a shell can see whether its host has one
+            others = [address for address in everybody if address != host.address]
+            host.wire = wires.Wire(host, others, namespace=self._laid[host.name], root=self.root, program=program)
+        write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
+
+    def told(self) -> dict[str, Any]:
+        """Who the agents run as, the products' programs, and by host: its address, the process whose network namespace
+        is the host's, its folder, its agents and their variables.
+        """
+        hosts = {
+            name: {
+                "address": host.address, "pid": host.pid, "folder": str(host.data.parent),
+                "agents": dict(host.roles), "environment": self.environment(name),
+            }
+            for name, host in self.hosts.items()
+        }  # fmt: skip
+        programs = {one.name for service in self.services for one in service.binaries()}
+        user = self.agent_user
+        return {
+            "hosts": hosts, "user": None if user is None else [user.uid, user.gid],
+            "binaries": {name: str(path) for name, path in self.binaries.items() if name in programs},
+        }  # fmt: skip
+
+
+def core_dump(name: str) -> str:
+    """What fills a disk looks like what fills disks: the same for the same fault."""
+    return f"core.{zlib.crc32(name.encode()) % 60_000 + 1_000}"
+
+
+def game_datacenter(
+    spec: DatacenterSpec, root: Path, binaries: Mapping[str, Path], _operations: Any, **more: Any
+) -> Any:
+    """The datacenter of a game: its disks answer for all operations."""
+    return GameDatacenter(spec, root, binaries, _ALL_OPERATIONS, **more)
+
+
+@dataclass(frozen=True)
+class AtWork:
+    """The trainee, as the engine knows them (hashidrill.core.engine.attendant): they are done once `done` is
+    written.
+    """
+
+    at_s: float
+    done: Path
+
+    async def attend(self, running: Run) -> None:
+        """Waits until they are done, and then for the time in which users are watched."""
+        await wait_until("the trainee", self._is_done, within_s=math.inf, gap_s=_LOOK_EVERY_S)
+        number = next(n for n, step in enumerate(running.experiment.method) if step.name == WATCH)
+        running.journal.write("mark.begin", sync=True, mark=WATCH, step=number)
+        await pause(WATCH_S)
+        running.journal.write("mark.end", sync=True, mark=WATCH, step=number)
+
+    async def _is_done(self) -> tuple[bool | None, str]:
+        return (True if self.done.exists() else None), "they are not done"
+
+
+def main() -> None:
+    """Exits as the engine does."""
+    spec = read_given()
+    ahead()
+    trainee = AtWork(spec["act_s"], Path(spec["done"]))
+    sealer = Sealer(bytes.fromhex(spec["sealed_for"]))
+    play = partial(
+        engine.run, attendant=trainee, recording_writer=partial(SealedWriter, sealer=sealer),
+        recording_journal=partial(SealedJournal, sealer=sealer),
+    )  # fmt: skip
+    sys.exit(exit_of(partial(run_given, spec, Path(sys.argv[1]), datacenter=game_datacenter, run=play)))
+
+
+if __name__ == "__main__":
+    main()

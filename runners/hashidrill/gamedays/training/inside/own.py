@@ -1,0 +1,46 @@
+"""Logs and CPU of a host, as a trainee's shell has them: those of its agents.
+
+What breaks a link runs on the host as its agents do, with a log of its own, which would tell of it.
+
+Standard library alone: it runs beside the shell of a trainee.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hashidrill.core.util import syscalls as sc
+
+_MS_RDONLY, _MS_REMOUNT = 1, 32
+_LOCKED = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
+"""The same numbers as flags of a mount."""
+
+
+def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:
+    """In the root `new`, the host's folder of logs has those of its agents alone, to read. Raises OSError.
+
+    They say who told a server to leave (hashidrill.gamedays.training.agent_logs), so a trainee writes nothing into
+    them.
+    """
+    folder = f"{host['folder']}/logs"
+    kept = [path for agent in host["agents"] if os.path.isfile(path := f"{folder}/{agent}.log")]  # noqa: PTH113 - no pathlib here
+    mount("none", new + folder, "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, "mode=755,size=64k")
+    for path in kept:
+        os.close(os.open(new + path, os.O_CREAT | os.O_WRONLY, 0o644))
+        mount(path, new + path, "", sc.MS_BIND)
+        kept_flags = os.statvfs(path).f_flag & _LOCKED  # the kernel refuses a mount without those of its source
+        mount("none", new + path, "", sc.MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept_flags)
+
+
+def enter(spec: Mapping[str, Any]) -> None:
+    """Puts the calling process, the parent of a shell, on that host: it gets the host's share of the CPU."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        connection.connect(f"{spec['root']}/s/{spec['host']}.host")
+        connection.sendall(json.dumps({"op": "enter", "pid": os.getpid()}).encode() + b"\n")
+        connection.recv(64)

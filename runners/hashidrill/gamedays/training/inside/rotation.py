@@ -1,0 +1,104 @@
+"""Which agents users ask: what a load balancer in front of them would do.
+
+Loads ask the agents of their `via` in turn. A sick agent that cannot be healed has to be taken out: new connections of
+users to it go to the others of its role, and old ones are reset. That is done with packet rules in the namespace that
+loads come from, so that neither an agent nor a fault on a host sees anything of it.
+
+Standard library alone: it runs beside the shell of a trainee.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.protocols.packets import Chain, Statement
+from hashidrill.core.util import syscalls as sc
+from hashidrill.lab.sandbox import nf_tables
+
+TABLE = "rotation"
+LOADS_COME_FROM = "10.73.0.2"
+"""As hashidrill.lab.local.network.LOAD_ADDRESS."""
+_NEW, _OLD = Chain("new", "nat", "output", -100), Chain("old", "filter", "output", 10)
+_USAGE = "rotation | rotation out HOST | rotation in HOST"
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be done; the text says why."""
+
+
+def role_of(host: Mapping[str, Any]) -> str:
+    """Hosts of one role stand in for each other: they have the same agents in the same roles."""
+    return ", ".join(f"{agent} {role}" for agent, role in sorted(host["agents"].items()))
+
+
+def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Who is out afterwards. Raises RefusedError for a host that is not there, and for the last of its role."""
+    if len(words) != 2 or words[0] not in {"out", "in"}:
+        raise RefusedError(_USAGE)
+    verb, host = words
+    if host not in hosts:
+        raise RefusedError(f"there is no host {host}; there are {', '.join(hosts)}")
+    if verb == "in":
+        return [one for one in out if one != host]
+    then = [*out, *([host] if host not in out else [])]
+    if not _stand_in(host, then, hosts):
+        raise RefusedError(f"{host} is the last {role_of(hosts[host])} in the rotation: users would ask nobody")
+    return then
+
+
+def _stand_in(host: str, out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The addresses that its users are sent to."""
+    role = role_of(hosts[host])
+    return [one["address"] for name, one in hosts.items() if name not in out and role_of(one) == role]
+
+
+def shown(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line a host."""
+    return "\n".join(f"{name:<12} {'out' if name in out else 'in'}" for name in hosts)
+
+
+def statements(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[Statement]:
+    """The rules with which these hosts are out: each host that is left gets the same share of new connections."""
+    new, old = list[Statement](), list[Statement]()
+    for host in out:
+        left = _stand_in(host, out, hosts)
+        met = [("tcp",), ("saddr", (LOADS_COME_FROM,)), ("daddr", (hosts[host]["address"],))]
+        new += [(_NEW, [*met, ("turn", len(left) - number), ("dnat", to)]) for number, to in enumerate(left)]
+        # what is translated has another address by now: only connections from before are met here
+        old.append((_OLD, [*met, ("reset",)]))
+    return [*new, *old]
+
+
+def put(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Where loads come from: in the namespace of the sandbox's first process. Raises OSError."""
+    said = statements(out, hosts)
+    work = partial(nf_tables.replace, TABLE, (_NEW, _OLD), said) if said else partial(nf_tables.remove, TABLE)
+    sc.in_network("/proc/1/ns/net", work)
+
+
+def answer(
+    words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], state: Path, put: Callable[..., None] = put
+) -> dict[str, Any]:
+    """What `rotation` prints, for every shell of one game: `state` remembers who is out."""
+    with state.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        out: list[str] = json.loads(file.read() or "[]")
+        if words:
+            try:
+                then = changed(out, words, hosts)
+            except RefusedError as refused:
+                return {"error": str(refused), "code": 2}
+            try:
+                put(then, hosts)
+            except OSError as refused:
+                return {"error": f"the rotation could not be changed: {refused.strerror or refused}", "code": 1}
+            file.truncate(0)
+            file.write(json.dumps(then))
+            out = then
+    return {"text": shown(out, hosts), "code": 0}

@@ -1,0 +1,272 @@
+"""The keeper of a game: plays its experiment out of sight, answers the trainee, and judges at the end.
+
+Started by hashidrill.gamedays.training.games, by way of hashidrill.gamedays.training.sealed. Its arguments, its
+environment and its files name no fault: recording, journal and undos are in a file system in memory that it shares
+with the engine alone (hashidrill.gamedays.training.seal), encrypted to a key of this process
+(hashidrill.gamedays.training.sealed_recording), and are moved to the game's folder once the game is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.judging.judge import write_verdict
+from hashidrill.core.protocols.events import Bus, Event
+from hashidrill.core.recording.journal import Entry
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util import syscalls as sc
+from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.foreign import parse
+from hashidrill.gamedays.training.card import card_of
+from hashidrill.gamedays.training.course import Course, chosen, course_of
+from hashidrill.gamedays.training.desk import OVER, OVERRULED, Desk
+from hashidrill.gamedays.training.games import CARD_NAME, DOOR, Game, remember
+from hashidrill.gamedays.training.in_sandbox import HOSTS_NAME
+from hashidrill.gamedays.training.onlookers import Onlookers, page_of
+from hashidrill.gamedays.training.pages import write_pages
+from hashidrill.gamedays.training.progress import remember_result
+from hashidrill.gamedays.training.scenario import read_scenario
+from hashidrill.gamedays.training.seal import Key
+from hashidrill.gamedays.training.sealed_recording import SealedRecording
+from hashidrill.lab.runs.launch import Engine, prepare, record
+from hashidrill.lab.sandbox.rpc import Server
+from hashidrill.lab.sandbox.sandbox import Sandbox, sandbox
+from hashidrill.reports.write import judged
+
+DONE = "done"
+"""The file that the engine waits for."""
+
+
+def play(request: Mapping[str, Any], sealed: Path) -> None:
+    """The whole game, with `sealed` for what nobody else must see. Raises HashidrillError."""
+    course = _course(request)
+    with page_of(request.get("serve"), request["trainee"], _say) as onlookers:
+        Keeper(course, request, sealed, onlookers).play()
+
+
+def _course(request: Mapping[str, Any]) -> Course:
+    written = read_scenario(Path(request["scenario"]))
+    return course_of(written, chosen(written, int(request["seed"])))
+
+
+def _say(answer: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more: the game goes on
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+@dataclass
+class Keeper:
+    """One game, from its start to its score card."""
+
+    course: Course
+    request: Mapping[str, Any]
+    sealed: Path
+    onlookers: Onlookers = field(default_factory=Onlookers)
+    desk: Desk = field(init=False)
+    bus: Bus = field(init=False)
+    """What happens in the run comes here."""
+    _key: Key = field(default_factory=Key, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _origin_ns: int = 0
+    _root: Path | None = None
+    _state_file: Path | None = None
+    _timers: list[threading.Timer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(self.course)
+        self.bus = Bus(self._event, self.onlookers.event)
+
+    def play(self) -> None:
+        """The whole game. Raises HashidrillError where it could not begin."""
+        found = prepare(self.course.resolved, lambda text: _say({"said": text}))
+        private_folder(Path(self.request["out"]))
+        engine = Engine(
+            "hashidrill.gamedays.training.in_sandbox", self._starting, {"PYTHONPATH": python_path()},
+            given={
+                "done": str(self.sealed / DONE), "act_s": self.course.act_s, "sealed_for": self._key.public.hex(),
+            },
+            info={"undos": str(self.sealed / "undos")},
+        )  # fmt: skip
+        try:
+            recording = record(
+                self.course.resolved, engine, runs_dir=self.sealed / "runs", events=self.bus, found=found
+            )
+        except KeyboardInterrupt as stopped:
+            recording = Path(stopped.args[0])
+            self.desk.failed = "the game was interrupted"
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+        self._judge(recording)
+
+    @contextlib.contextmanager
+    def _starting(self, command: Any, environment: Any, log: Path, *, given: Mapping[str, Any]) -> Iterator[Sandbox]:
+        """Starts the engine's sandbox, and the door to it."""
+        self._origin_ns = int(given["origin_ns"])
+        opened: AbstractContextManager[Sandbox] = sandbox(command, environment, log, given=given)
+        recording = SealedRecording(Path(given["recording"]), self._key)
+        recording.hold()
+        try:
+            with self._served(opened) as box:
+                yield box
+        finally:
+            recording.open(self._entries())
+
+    @contextlib.contextmanager
+    def _served(self, opened: AbstractContextManager[Sandbox]) -> Iterator[Sandbox]:
+        with opened as box:
+            self._root = box.root
+            server = Server(str(box.root / DOOR), self.answer)
+            threading.Thread(target=server.serve_forever, name="door", daemon=True).start()
+            own = sc.process_state(os.getpid())
+            game = Game(
+                trainee=self.request["trainee"], scenario=self.course.name, pid=os.getpid(),
+                start_time=own[1] if own else 0, root=str(box.root), out=self.request["out"],
+            )  # fmt: skip
+            self._state_file = remember(game)
+            self.onlookers.begins(self.course)
+            _say({"game": True})
+            try:
+                yield box
+            finally:
+                server.shutdown()
+                server.server_close()
+
+    def _entries(self) -> list[Entry]:
+        """What the journal gets from here: what the trainer decided."""
+        with self._lock:
+            decided = [entry for entry in self.desk.timeline if entry.what == OVERRULED]
+        wall = time.time() - self._now_ns() / 1e9
+        return [
+            Entry(each.t_ns, wall + each.t_ns / 1e9, "attended.did",
+                  {"what": each.what, "text": each.text, "right": each.right})
+            for each in decided
+        ]  # fmt: skip
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() - self._origin_ns
+
+    # the engine's side
+
+    def _event(self, event: Event) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            before = self.desk.state
+            due_s = self.desk.event(event, now_ns)
+            state = self.desk.state
+        if state != before:
+            self.onlookers.stands(state, now_ns)
+        if due_s is not None:
+            self._later(due_s, self._page)
+
+    def _page(self) -> None:
+        now_ns = self._now_ns()
+        with self._lock:
+            self.desk.page(now_ns)
+            state, went, hosts = self.desk.state, self.desk.page_ns == now_ns, list(self.desk.hosts)
+        self._later(self.course.limit_s, self._limit)
+        if went:
+            self.onlookers.stands(state, now_ns)
+            self.onlookers.pager(self.course.pager.text, hosts)
+
+    def _limit(self) -> None:
+        with self._lock:
+            ends = self.desk.limit(self._now_ns())
+        if ends:
+            self._done()
+
+    def _later(self, in_s: float, then: Callable[[], None]) -> None:
+        timer = threading.Timer(in_s, then)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
+
+    def _done(self) -> None:
+        """The engine goes on to the time in which users are watched."""
+        write_whole(self.sealed / DONE, "")
+        self.onlookers.stands(self.desk.state, self._now_ns())
+
+    # the trainee's side
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the door answers: to `hashidrill say`, and to the shells of the game."""
+        asked = request.get("op")
+        if asked == "state":
+            self._learn_hosts()
+            with self._lock:
+                return self.desk.shown(self._now_ns())
+        if asked == "say":
+            return self._answer(str(request["what"]), str(request.get("words", "")))
+        if asked == "overrule":  # the shells of the game pass on what is said, and nothing else
+            return self._overrule(str(request["why"])[:2000], right=request["right"] is True)
+        if asked in {"typed", "acted"}:
+            at_ns = round(float(request["wall"]) * 1e9) - time.time_ns() + self._now_ns()
+            with self._lock:
+                note = self.desk.typed if asked == "typed" else self.desk.acted
+                note(at_ns, str(request["host"]), str(request["text"])[:2000])
+            self.onlookers.did(self.request["trainee"], asked, str(request["host"]), str(request["text"])[:2000])
+            return {}
+        return {"error": f"nobody here knows {asked!r}"}
+
+    def _answer(self, what: str, words: str) -> dict[str, Any]:
+        with self._lock:
+            counted = len(self.desk.timeline)
+            text, ends = self.desk.say(what, words, self._now_ns())
+            noted = len(self.desk.timeline) > counted
+            right = what == "diagnosis" and self.desk.judged(words).right
+        if noted:
+            self.onlookers.said(self.request["trainee"], what, words, text, right=right)
+        if ends:
+            self._done()
+        return {"text": text, "ends": ends}
+
+    def _overrule(self, why: str, *, right: bool) -> dict[str, Any]:
+        try:
+            with self._lock:
+                text = self.desk.overrule(self._now_ns(), why, right=right)
+        except UsageError as refused:
+            return {"error": str(refused)}
+        self.onlookers.overruled(text)
+        return {"text": text}
+
+    def _learn_hosts(self) -> None:
+        if self.desk.addresses or self._root is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            hosts = parse((self._root / HOSTS_NAME).read_bytes())["hosts"]
+            self.desk.addresses = {name: host["address"] for name, host in hosts.items()}
+
+    # the end
+
+    def _judge(self, path: Path) -> None:
+        recording = Recording(path)
+        verdict = write_verdict(recording, near_to=Path.cwd())
+        self.desk.addresses = self.desk.addresses or {
+            host["name"]: host["address"] for host in recording.run.get("hosts", [])
+        }
+        card = card_of(self.course, self.desk, recording, verdict, trainee=self.request["trainee"])
+        self.desk.state = OVER
+        self.onlookers.over(card, judged(recording, verdict, None))
+        out = Path(self.request["out"])
+        shutil.copytree(path, out / "recording", dirs_exist_ok=True)
+        write_whole(out / "timeline.json", json.dumps(self.desk.kept(), indent=2) + "\n")
+        write_pages(card, out)
+        write_whole(out / CARD_NAME, json.dumps(card.data(), indent=2) + "\n")
+        remember_result(card)
+        if self._state_file is not None:
+            self._state_file.unlink(missing_ok=True)
+        _say({"card": str(out / CARD_NAME)})

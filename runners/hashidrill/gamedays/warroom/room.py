@@ -1,0 +1,185 @@
+"""A war room: what happened so far, for everybody and for the lead, and what the lead's page may do.
+
+Whoever plays runs tells it what happens, in any thread; it never waits for a browser, and what goes wrong in a browser
+or on the way there never reaches a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from hashidrill.core.protocols.events import Audience, Bus, Event, seen_by
+from hashidrill.gamedays.warroom.picture import Picture
+from hashidrill.gamedays.warroom.told import (
+    Answered,
+    Asked,
+    Begins,
+    Happened,
+    Over,
+    Planned,
+    Predicted,
+    Ran,
+    Said,
+    SaidToAll,
+    Stopping,
+)
+from hashidrill.reports.text import one_line
+
+if TYPE_CHECKING:
+    from hashidrill.gamedays.warroom.document import Batch
+
+LONGEST_NOTE, MOST_NOTES = 2000, 200
+Choices = Sequence[tuple[str, str]]
+
+
+def interrupt() -> None:
+    """What Ctrl-C does: SIGINT in the main thread, which then sees it even while it waits for a line.
+
+    SIGTERM where SIGINT is ignored, as in a script's `&`: during a run, both revert and end it.
+    """
+    number = signal.SIGTERM if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else signal.SIGINT
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class Room:
+    """`stop`, `answer` and `note` are what pages of the lead ask for; the rest is for whoever plays runs."""
+
+    lead_url = watch_url = ""
+
+    def __init__(self, *, interrupt: Callable[[], None] = interrupt, now: Callable[[], dt.datetime] = _utc_now) -> None:
+        self._pictures = {audience: Picture(audience) for audience in Audience}
+        self._lock = threading.Lock()
+        self._interrupt = interrupt
+        self._now = now
+        self._ids = itertools.count(1)
+        self._question: tuple[int, Callable[[str], None]] | None = None
+        self._runs = 0
+        self._stoppable = False
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change, in the thread that made it; must return at once."""
+        self._notes: list[str] = []
+        self.is_over = False
+        """Everything was told, and nothing comes any more."""
+
+    # whoever plays
+
+    def listen(self, bus: Bus) -> None:
+        """From now on it shows what happens on that bus."""
+        bus.subscribe(self.tell)
+
+    def tell(self, event: Event) -> None:
+        """Show an event to those who may see it."""
+        wall = self._now().isoformat(timespec="seconds")
+        with self._lock:
+            if event.event == "end":
+                self._stoppable = False
+            for audience, picture in self._pictures.items():
+                seen = seen_by(event, audience)
+                if seen is not None:
+                    picture.take(seen, wall)
+        self.on_change()
+
+    def begins(self, title: str, number: int | None = None) -> None:
+        """A run begins, by default the next one. Only the lead reads its title."""
+        with self._lock:
+            self._runs = self._runs + 1 if number is None else number
+            self._stoppable = True
+        self.tell(Begins(title=title, number=self._runs))
+
+    def plans(self, title: str, runs: Sequence[str], *, goals: Sequence[str] = (), people: Sequence[str] = ()) -> None:
+        """A game day: its title, and its experiments in order."""
+        self.tell(Planned(title=title, runs=len(runs), titles=tuple(runs), goals=tuple(goals), people=tuple(people)))
+
+    def note(self, who: str, text: str, *, watchers: bool = False) -> None:
+        """A line in the log: for the lead alone, or for whoever watches, too."""
+        self.tell((SaidToAll if watchers else Said)(who=who, text=text))
+
+    def predicted(self, run: int, key: str, who: str, ask: str, answer: str) -> None:
+        """Somebody predicted something of a run, which are counted from 1."""
+        self.tell(Predicted(run=run, key=key, who=who, ask=ask, answer=answer))
+
+    def happened(self, run: int, measured: Mapping[str, str]) -> None:
+        """What came of what was predicted, by key."""
+        self.tell(Happened(run=run, measured=dict(measured)))
+
+    def ran(self, run: int, verdict: str) -> None:
+        """A run of the plan is over, in an earlier part of the day."""
+        self.tell(Ran(run=run, verdict=verdict))
+
+    @contextlib.contextmanager
+    def asking(
+        self, text: str, for_all: str, choices: Choices, answered: Callable[[str], None], *, hint: str = "",
+        trouble: str = "",
+    ) -> Iterator[None]:  # fmt: skip
+        """While this is open, a page of the lead can answer; `answered` gets the text, at most once, in any thread.
+
+        `for_all` is what those who only watch read of it.
+        """
+        number = next(self._ids)
+        with self._lock:
+            self._question = (number, answered)
+        self.tell(Asked(id=number, text=text, for_all=for_all, choices=tuple(choices), hint=hint, trouble=trouble))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._question = None
+            self.tell(Answered(id=number))
+
+    def over(self, text: str = "") -> None:
+        """Nothing more happens."""
+        self._stoppable = False
+        self.tell(Over(text=text))
+        self.is_over = True  # once it was told: whoever reads this has it
+        self.on_change()
+
+    def take_notes(self) -> list[str]:
+        """What was written on pages since the last time, for the notes of a run."""
+        with self._lock:
+            taken, self._notes = self._notes, []
+        return taken
+
+    # pages
+
+    def since(self, audience: Audience, number: int | None) -> Batch | None:
+        """What a page lacks that has everything up to that message."""
+        with self._lock:
+            return self._pictures[audience].document.since(number)
+
+    def stop(self) -> bool:
+        """The stop button. False where there is nothing to stop, or it was pressed before."""
+        with self._lock:
+            if not self._stoppable and self._question is None:
+                return False
+            self._stoppable = False
+            self._question = None
+        self.tell(Stopping())
+        self._interrupt()
+        return True
+
+    def answer(self, number: int, text: str) -> bool:
+        """False where that question is not open any more: somebody was faster."""
+        with self._lock:
+            if self._question is None or self._question[0] != number:
+                return False
+            answered, self._question = self._question[1], None
+        answered(one_line(text, 4000))
+        return True
+
+    def write(self, who: str, text: str, *, watchers: bool) -> None:
+        """A line of the scribe."""
+        who, text = one_line(who, 80), text.strip()[:LONGEST_NOTE]
+        line = f"{self._now():%H:%M:%S} UTC {who}: {one_line(text, LONGEST_NOTE)}"
+        with self._lock:
+            self._notes = [*self._notes[-(MOST_NOTES - 1) :], line]
+        self.note(who, text, watchers=watchers)

@@ -1,0 +1,125 @@
+"""Faults on the pod of an agent, by Chaos Mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import NoParams, P
+from hashidrill.core.protocols.abc import Observer
+from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod, PodStatus
+from hashidrill.core.units import Duration
+from hashidrill.kubernetes.chaos_mesh.fault import ChaosMeshFault
+from hashidrill.kubernetes.observing import OF_AGENT, OF_KUBELET, SHARED, Effect, Failed, Replaced, Restarted, Slow
+
+_LONGEST = Duration("2s")
+
+
+def provable(value: Duration) -> Duration:
+    if not 0.02 <= value <= _LONGEST:
+        raise ValueError(f"must be from 20ms to {_LONGEST}, because the proof waits for nine answers; not {value}")
+    return value
+
+
+class _PodFault(ChaosMeshFault[P]):
+    injector: ClassVar[type[Any]] = ChaosPod
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, PodStatus})
+    holds_down: ClassVar[bool] = True
+
+    @property
+    def object_kind(self) -> str:
+        return "PodChaos"
+
+
+class PodKillParams(Strict):
+    """How the pod is deleted."""
+
+    grace: Duration = Field(default=Duration("0s"), le=600)
+
+
+class PodKill(_PodFault[PodKillParams]):
+    """Deletes the pod of the agent; its StatefulSet starts another one of that name."""
+
+    kind: ClassVar[str] = "chaos_mesh.pod_kill"
+    observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
+    Params: ClassVar[type[Strict]] = PodKillParams
+    once: ClassVar[bool] = True
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return {"action": "pod-kill", "gracePeriod": round(self.params.grace)}
+
+    def effect(self, agent: str) -> Effect:
+        return Replaced()
+
+
+class PodFailure(_PodFault[NoParams]):
+    """Keeps the pod of the agent from running: Chaos Mesh swaps its images for one that does nothing."""
+
+    kind: ClassVar[str] = "chaos_mesh.pod_failure"
+    observer: ClassVar[Observer] = Observer(f"{OF_KUBELET}, and {OF_AGENT}", SHARED)
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, PodStatus, AgentApi})
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return {"action": "pod-failure"}
+
+    def effect(self, agent: str) -> Effect:
+        return Failed()
+
+
+class ContainerKillParams(Strict):
+    """Which container is killed."""
+
+    container: Annotated[str, Field(min_length=1)] | None = None
+
+
+class ContainerKill(_PodFault[ContainerKillParams]):
+    """Kills a container in the pod of the agent; its kubelet starts it again."""
+
+    kind: ClassVar[str] = "chaos_mesh.container_kill"
+    observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
+    Params: ClassVar[type[Strict]] = ContainerKillParams
+    once: ClassVar[bool] = True
+
+    def _container(self, agent: str) -> str:
+        """As the official charts name them: after the product."""
+        return self.params.container or agent
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return {"action": "container-kill", "containerNames": [self._container(agent)]}
+
+    def effect(self, agent: str) -> Effect:
+        return Restarted(self._container(agent))
+
+
+class DelayParams(Strict):
+    """How much later what the pod sends leaves it."""
+
+    delay: Annotated[Duration, AfterValidator(provable)]
+
+
+class NetworkDelay(_PodFault[DelayParams]):
+    """Delays everything that the pod of the agent sends, by netem."""
+
+    kind: ClassVar[str] = "chaos_mesh.network.delay"
+    observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")
+    Params: ClassVar[type[Strict]] = DelayParams
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, AgentApi})
+    holds_down: ClassVar[bool] = False
+    by_netem: ClassVar[bool] = True
+
+    @property
+    def object_kind(self) -> str:
+        return "NetworkChaos"
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        latency = f"{round(self.params.delay * 1000)}ms"
+        return {"action": "delay", "direction": "to", "delay": {"latency": latency, "jitter": "0ms"}}
+
+    def effect(self, agent: str) -> Effect:
+        return Slow(float(self.params.delay))
+
+
+KINDS = (PodKill, PodFailure, ContainerKill, NetworkDelay)

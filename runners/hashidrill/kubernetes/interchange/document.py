@@ -1,0 +1,203 @@
+"""A mapping of a foreign file that remembers which keys were looked at, so that no key is dropped without a word."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.units import shown
+
+_GO = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_S = 366 * 24 * 3600.0
+_MOST_PERCENT = 100.0
+
+
+class UnsupportedError(UsageError):
+    """Something in a foreign file that an experiment cannot say; the message names its place."""
+
+
+class Document:
+    """One mapping. A key is read by its type, said as lost, or refused; `unread` lists all others.
+
+    All getters raise UnsupportedError with the key's place for a value of another type. A missing key, null and ""
+    are the same, as they are to Kubernetes.
+    """
+
+    def __init__(self, value: Any, at: str, of: tuple[list[Document], list[str]]) -> None:
+        """`at`: its place in the file. `of`: all documents of the file, and what of them is lost."""
+        if not isinstance(value, Mapping):
+            raise UnsupportedError(f"{at or 'it'}: expected keys and values, got {shown(value)}")
+        self.at, self._value, self._of = at, value, of
+        self._seen: set[Any] = set()
+        self._parts: dict[str, Any] = {}
+        of[0].append(self)
+
+    def place(self, key: Any) -> str:
+        return f"{self.at}.{key}" if self.at else str(key)
+
+    def has(self, key: str) -> bool:
+        """Whether there is a value. The key still has to be read."""
+        value = self._value.get(key)
+        return value is not None and not (isinstance(value, (str, list, Mapping)) and not value)
+
+    def written(self) -> list[str]:
+        """All keys with a value."""
+        return [str(key) for key in self._value if self.has(key)]
+
+    def _get(self, key: str) -> Any:
+        self._seen.add(key)
+        value = self._value.get(key)
+        return None if value == "" else value
+
+    def wrong(self, key: str, why: str) -> UnsupportedError:
+        return UnsupportedError(f"{self.place(key)}: {why}")
+
+    def _type(self, key: str, expected: str) -> UnsupportedError:
+        return self.wrong(key, f"expected {expected}, got {shown(self._value.get(key))}")
+
+    def text(self, key: str, default: str = "", *, needed: bool = False) -> str:
+        value = self._get(key)
+        if value is None and needed:
+            raise self.wrong(key, "it is missing")
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise self._type(key, "text")
+        return str(value).strip()
+
+    def choice(self, key: str, known: Iterable[str], default: str = "") -> str:
+        value = self.text(key, default)
+        if value not in known:
+            raise self.wrong(key, f"{shown(value)} cannot be translated; hashidrill reads {', '.join(known)}")
+        return value
+
+    def number(self, key: str, default: float = 0.0, *, most: float = 1e12) -> float:
+        """Not negative, written as a number or as its text."""
+        text = self.text(key)
+        try:
+            value = float(text) if text else default
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= most:
+            raise UnsupportedError(
+                f"{self.place(key)}: {shown(self._value.get(key))} is not a number from 0 to {most:g}"
+            )
+        return value
+
+    def percent(self, key: str, default: float = 0.0) -> float:
+        return self.number(key, default, most=_MOST_PERCENT)
+
+    def whole(self, key: str, default: int = 0) -> int:
+        value = self._get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+            raise self._type(key, "a whole number")
+        return value
+
+    def seconds(self, key: str, *, needed: bool = False) -> float:
+        """A duration as Go writes it; 0 where there is none."""
+        text = self.text(key, needed=needed)
+        return go_seconds(text, self.place(key)) if text else 0.0
+
+    def texts(self, key: str) -> list[str]:
+        value = self._get(key) or []
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self._type(key, "a list of texts")
+        return value
+
+    def part(self, key: str) -> Document:
+        """The mapping there; an empty one where there is none."""
+        value = self._value.get(key)
+        self._seen.add(key)
+        if key not in self._parts:
+            self._parts[key] = Document({} if value is None else value, self.place(key), self._of)
+        return self._parts[key]  # type: ignore[no-any-return]
+
+    def parts(self, key: str, *, by: str = "") -> list[Document]:
+        """The mappings in the list there; in messages each is called by its `by`, or by its number."""
+        if key not in self._parts:
+            self._seen.add(key)
+            value = [] if self._value.get(key) is None else self._value[key]
+            if not isinstance(value, list):
+                raise self._type(key, "a list")
+            found = [Document(one, f"{self.place(key)}[{number}]", self._of) for number, one in enumerate(value)]
+            for one in found:
+                if by and (name := one.text(by)):
+                    one.at = self.place(f"{key}.{name}")
+            self._parts[key] = found
+        return self._parts[key]  # type: ignore[no-any-return]
+
+    def lose(self, why: str, *keys: Any) -> None:
+        """Says of those keys that are there that they are lost."""
+        self._seen.update(keys)
+        if given := [key for key in keys if self.has(key)]:
+            value = self._value[given[0]]
+            brief = f" ({str(value)[:60]})" if len(given) == 1 and isinstance(value, (str, int, float)) else ""
+            self._of[1].append(f"{self.place(', '.join(map(str, given)))}{brief}: {why}")
+
+    def lose_rest(self, why: str) -> None:
+        """Says of all keys that nothing has looked at so far that they are lost."""
+        self.lose(why, *(key for key in self._value if key not in self._seen))
+        self._seen.update(self._value)
+
+    def lose_all(self, why: str) -> None:
+        self._seen.update(self._value)
+        self._of[1].append(f"{self.at}: {why}")
+
+    def refuse(self, why: str, *keys: str) -> None:
+        """Raises UnsupportedError for the first of those keys that is there."""
+        self._seen.update(keys)
+        for key in keys:
+            if self.has(key):
+                raise UnsupportedError(f"{self.place(key)}: {shown(self._value[key])}: {why}")
+
+    def unread(self) -> list[str]:
+        """The places of the keys that nothing has looked at."""
+        return [self.place(key) for key in self._value if key not in self._seen]
+
+    def known(self) -> list[str]:
+        return sorted(map(str, self._seen))
+
+
+def check_read(documents: Iterable[Document]) -> None:
+    """Raises UnsupportedError that names every key that nothing has looked at."""
+    for one in documents:
+        if unread := one.unread():
+            raise UnsupportedError(
+                f"{', '.join(unread)}: hashidrill does not read this here; it reads {', '.join(one.known())}"
+            )
+
+
+def go_seconds(value: Any, at: str) -> float:
+    """A duration as Go writes it, like 1m30s. Raises UnsupportedError."""
+    text = str(value).strip()
+    parts = _GO.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UnsupportedError(f"{at}: {shown(value)} is not a duration like 30s or 1m30s")
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if not seconds <= _LONGEST_S:
+        raise UnsupportedError(f"{at}: {shown(value)} is longer than a year")
+    return seconds
+
+
+class Parameters:
+    """The parameters of a step that is exported; `unread` says which of those that were written nothing looked at."""
+
+    def __init__(self, model: BaseModel) -> None:
+        self._model, self._seen = model, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self._seen.add(name)
+        return getattr(self._model, name)
+
+    def unread(self) -> list[str]:
+        fields = type(self._model).model_fields
+        left = [name for name in fields if name in self._model.model_fields_set - self._seen]
+        return [f"with.{fields[name].alias or name}: {getattr(self._model, name)}: not written" for name in left]

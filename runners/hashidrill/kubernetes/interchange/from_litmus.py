@@ -1,0 +1,245 @@
+"""Reads a ChaosEngine of Litmus: its experiments, one after the other, with what their environment says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from hashidrill.core.protocols import registry
+from hashidrill.core.units import Size, shown
+from hashidrill.kubernetes.interchange.document import Document
+from hashidrill.kubernetes.interchange.from_chaos_mesh import rate_of
+from hashidrill.kubernetes.interchange.steps import (
+    ONCE_S,
+    ONE_INTERFACE,
+    RATE_ALONE,
+    Faults,
+    Reading,
+    delay_of,
+    loss_of,
+)
+from hashidrill.kubernetes.interchange.whom import (
+    SAY_FROM,
+    SAY_ON,
+    at_random,
+    by_labels,
+    everybody,
+    link_of,
+    names_none,
+    own_container,
+)
+
+_RUNS = "this is how Litmus runs it"
+_KEPT = (
+    "annotationCheck", "auxiliaryAppInfo", "chaosServiceAccount", "components", "defaultHealthCheck",
+    "jobCleanUpPolicy", "monitoring", "terminationGracePeriodSeconds",
+)  # fmt: skip
+_RUNNERS = (
+    "configMaps", "experimentAnnotations", "experimentImage", "experimentImagePullSecrets", "nodeSelector",
+    "resources", "secrets", "securityContext", "statusCheckTimeouts", "tolerations",
+)  # fmt: skip
+_OF_RUNNERS = (
+    "CONTAINER_API_TIMEOUT", "CONTAINER_PATH", "CONTAINER_RUNTIME", "DATA_BLOCK_SIZE", "DEFAULT_HEALTH_CHECK", "LIB",
+    "LIB_IMAGE", "LIB_IMAGE_PULL_POLICY", "SET_HELPER_DATA", "SOCKET_PATH", "STATUS_CHECK_DELAY",
+    "STATUS_CHECK_TIMEOUT", "TC_IMAGE", "TERMINATION_GRACE_PERIOD_SECONDS",
+)  # fmt: skip
+"""How Litmus injects, which changes nothing of the fault."""
+_DEFAULTS = {"pod-delete": (15.0, 5.0), "container-kill": (20.0, 10.0)}
+_DEFAULT_S = 60.0
+"""TOTAL_CHAOS_DURATION and CHAOS_INTERVAL as litmuschaos/chaos-charts has them, where an engine does not say them."""
+_SIGNALS = {"SIGKILL": "KILL", "SIGTERM": "TERM", "SIGINT": "INT"}
+_ALL = 100.0
+DISK_BYTES = 256_000_000
+"""The disk of an imported experiment that fills it."""
+
+
+def defaults(document: Document, reading: Reading) -> None:
+    """Reads a ChaosExperiment that stands beside its engine: Litmus takes from it what the engine leaves out."""
+    metadata, spec = document.part("metadata"), document.part("spec")
+    reading.defaults[metadata.text("name")] = _env(spec.part("definition"))
+    for part in (metadata, spec.part("definition"), spec):
+        part.lose_rest(_RUNS)
+
+
+def read(document: Document, reading: Reading) -> None:
+    """Raises UnsupportedError that names what an experiment cannot say, and what no ChaosEngine has."""
+    spec = document.part("spec")
+    spec.choice("engineState", ["active"], "active")
+    spec.lose(_RUNS, *_KEPT)
+    experiments = spec.parts("experiments")
+    if not experiments:
+        raise spec.wrong("experiments", "there are none")
+    at_s = 0.0
+    for one in experiments:
+        inner = one.part("spec")
+        components = inner.part("components")
+        components.lose(_RUNS, *_RUNNERS)
+        inner.lose("they run in the order of the file", "rank")
+        inner.lose("say in `expect` and `guardrails` what must hold", "probe")
+        if not inner.has("probe"):
+            reading.lose(f"{one.at}: it has no probe, so Litmus says Pass whatever happens; here `expect` decides")
+        name = one.text("name")
+        if name not in reading.defaults:
+            reading.lose(
+                f"{components.at}.env: it leaves the rest to a ChaosExperiment; here it is that of Litmus's own charts"
+            )
+        env = Document({**reading.defaults.get(name, {}), **_env(components)}, f"{components.at}.env", reading.all)
+        at_s = _experiment(one, env, spec, reading, at_s)
+
+
+def _env(components: Document) -> dict[str, str]:
+    """Those with a value; to Litmus an empty one is none. Raises UnsupportedError for one that comes from elsewhere."""
+    found = dict[str, str]()
+    for one in components.parts("env"):
+        name = one.text("name")
+        one.refuse(f"the value of {name} is not in the file", "valueFrom")
+        if name in found:
+            raise one.wrong("name", f"{shown(name)} is there twice")
+        found[name] = one.text("value")
+    return {name: value for name, value in found.items() if value}
+
+
+def _experiment(one: Document, env: Document, spec: Document, reading: Reading, at_s: float) -> float:
+    """Adds its steps; returns when it ends. Seconds."""
+    name = one.text("name")
+    reader = _READERS.get(name)
+    if reader is None:
+        raise one.wrong("name", _no_fault(name))
+    on = _on(env, spec, reading)
+    env.lose("this is how Litmus injects it", *_OF_RUNNERS)
+    if name == "pod-delete":
+        env.lose("pod-delete takes all containers of a pod", "TARGET_CONTAINER")
+    else:
+        own_container(env, "TARGET_CONTAINER", on)
+    whole_s, often_s = _DEFAULTS.get(name, (_DEFAULT_S, 0.0))
+    ramp_s, total_s = env.number("RAMP_TIME"), env.number("TOTAL_CHAOS_DURATION", whole_s)
+    at_s += ramp_s
+    faults = reader(env, reading, on)
+    if name in _DEFAULTS:
+        interval_s = env.number("CHAOS_INTERVAL", often_s)
+        env.choice("RANDOMNESS", ["false"], "false")
+        if interval_s < ONCE_S:
+            env.lose(f"here every {ONCE_S:g} s", "CHAOS_INTERVAL")
+        between_s = max(interval_s, ONCE_S)
+        for count in range(max(1, math.ceil(total_s / between_s))):
+            reading.add(at_s + count * between_s, ONCE_S, on, *faults)
+    else:
+        reading.add(at_s, total_s, on, *faults)
+    return at_s + total_s + ramp_s
+
+
+def _no_fault(name: str) -> str:
+    kind = f"litmus.{name.replace('-', '_')}"
+    if kind not in registry.fault_kinds():
+        if not name.startswith(("pod-", "container-", "spring-boot-")):
+            return f"hashidrill has no fault like {name or 'an experiment without a name'}"
+        kind = "litmus.experiment"
+    nearest = "cpu.throttle is the nearest; " if name.startswith("pod-cpu-hog") else ""
+    return f"no fault on hosts is like {name}; {nearest}on an existing datacenter with Litmus, {kind} runs it"
+
+
+def _on(env: Document, spec: Document, reading: Reading) -> str:
+    """The selector that the engine means. Raises UnsupportedError."""
+    application, selectors, whom = spec.part("appinfo"), spec.part("selectors"), ("TARGET_PODS", "NODE_LABEL")
+    share = env.percent("PODS_AFFECTED_PERC")
+    if reading.on:
+        for part in (application, selectors):
+            part.lose_rest(f"--on says {reading.on}")
+        env.lose(f"--on says {reading.on}", "PODS_AFFECTED_PERC", "SEQUENCE", *whom)
+        return reading.on
+    env.refuse(SAY_ON, *whom)
+    if share not in {0.0, _ALL}:
+        raise env.wrong("PODS_AFFECTED_PERC", f"no selector is {share:g} % of them; {SAY_ON}")
+    mode = "all" if share == _ALL else "one"
+    env.choice("SEQUENCE", ["parallel"] if mode == "all" else ["parallel", "serial"], "parallel")
+    source, key = application, "applabel"
+    if workloads := selectors.parts("workloads"):
+        application.lose_rest("spec.selectors decides")
+        if len(workloads) > 1:
+            raise selectors.wrong("workloads", f"there are {len(workloads)}; {SAY_ON}")
+        source, key = workloads[0], "labels"
+    selectors.refuse(SAY_ON, "pods")
+    source.refuse(SAY_ON, "names")
+    source.lose("a local datacenter has no workloads and namespaces", "appns", "appkind", "kind", "namespace")
+    labels = _labels(source, key, reading)
+    on = by_labels(labels, mode)
+    if not on:
+        raise source.wrong(key, f"{names_none(labels)}; {SAY_ON}")
+    at_random(on, env.place("PODS_AFFECTED_PERC"), reading)
+    return on
+
+
+def _labels(source: Document, key: str, reading: Reading) -> Document:
+    """`app=consul,component=server`. Raises UnsupportedError for another form."""
+    found = dict[str, str]()
+    for each in filter(None, (one.strip() for one in source.text(key).split(","))):
+        name, equals, value = each.partition("=")
+        value = value.removeprefix("=")
+        if not equals or not name or name.endswith("!") or not value or name in found:
+            raise source.wrong(key, f"{shown(each)} is not one label and its value; {SAY_ON}")
+        found[name] = value
+    return Document(found, source.place(key), reading.all)
+
+
+def _delete(env: Document, reading: Reading, on: str) -> Faults:
+    if env.choice("FORCE", ["true", "false"], "true") == "true":
+        return _restart("KILL", env, reading)
+    env.lose("the pod has its own grace period; an agent that does not stop has 15 s", "FORCE")
+    return _restart("TERM", env, reading)
+
+
+def _kill(env: Document, reading: Reading, on: str) -> Faults:
+    return _restart(_SIGNALS[env.choice("SIGNAL", _SIGNALS, "SIGKILL")], env, reading)
+
+
+def _restart(signal: str, env: Document, reading: Reading) -> Faults:
+    reading.lose(f"{env.at}: it takes a pod or a container; here the agent starts again on its own data")
+    return [("process.restart", {"signal": signal})]
+
+
+def _side(env: Document, reading: Reading) -> str:
+    """Who is on the other side. Raises UnsupportedError where it is an address."""
+    env.lose(ONE_INTERFACE, "NETWORK_INTERFACE")
+    keys = ("DESTINATION_IPS", "DESTINATION_HOSTS", "POD_SELECTOR", "NAMESPACE_SELECTOR")
+    if not reading.side:
+        env.refuse(f"it hits traffic with these alone; {SAY_FROM}", *keys)
+    env.lose(f"--from says {reading.side}", *keys)
+    return everybody(reading, env.at)
+
+
+def _latency(env: Document, reading: Reading, on: str) -> Faults:
+    link = link_of(on, _side(env, reading))
+    return delay_of(link, env.number("NETWORK_LATENCY", 2000) / 1000, env.number("JITTER") / 1000, reading, env.at)
+
+
+def _loss(env: Document, reading: Reading, on: str) -> Faults:
+    percent = env.percent("NETWORK_PACKET_LOSS_PERCENTAGE", _ALL)
+    return loss_of(percent, "out", _side(env, reading), reading, env.place("NETWORK_PACKET_LOSS_PERCENTAGE"))
+
+
+def _partition(env: Document, reading: Reading, on: str) -> Faults:
+    env.choice("POLICY_TYPES", ["all"], "all")  # another NetworkPolicy lets answers pass
+    env.refuse("network.partition cuts all ports; network.block is for one", "PORTS")
+    return [("network.partition", {"from": _side(env, reading)})]
+
+
+def _bandwidth(env: Document, reading: Reading, on: str) -> Faults:
+    link = link_of(on, _side(env, reading))
+    env.lose(RATE_ALONE, "BURST", "LIMIT", "MIN_BURST", "PEAK_RATE")
+    reading.lose(f"{env.at}: it limits all connections together; here each on port {link['port']}, both ways")
+    return [("network.bandwidth", {**link, "rate": rate_of(env, "NETWORK_BANDWIDTH", "1mbit")})]
+
+
+def _fill(env: Document, reading: Reading, on: str) -> Faults:
+    env.refuse("disk.full leaves a share of the disk free", "EPHEMERAL_STORAGE_MEBIBYTES")
+    share = env.percent("FILL_PERCENTAGE", 80.0)
+    reading.lose(f"{env.place('FILL_PERCENTAGE')}: here {share:g} % of the disk of the agent's data, not of its pod's")
+    leave = round(DISK_BYTES * (1 - share / 100))
+    return [("disk.full", {"leave": str(Size(leave))} if leave else {})]
+
+
+Reader = Callable[[Document, Reading, str], Faults]
+_READERS: dict[str, Reader] = {
+    "pod-delete": _delete, "container-kill": _kill, "pod-network-latency": _latency, "pod-network-loss": _loss,
+    "pod-network-partition": _partition, "pod-network-rate-limit": _bandwidth, "disk-fill": _fill,
+}  # fmt: skip

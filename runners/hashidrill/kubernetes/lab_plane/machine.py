@@ -1,0 +1,91 @@
+"""The machine that a local chaosd runs on, for the faults of Chaos Mesh
+(hashidrill.core.protocols.capabilities.ChaosMachine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.util.tools import tool
+from hashidrill.lab.provision.packages import CHAOSD_PACKAGES, install_command
+
+if TYPE_CHECKING:
+    from hashidrill.kubernetes.chaos_mesh.hosts import AimedAt
+    from hashidrill.kubernetes.kubernetes.client import Connect
+
+LASTS_S = 3600.0
+"""The controller reverts a fault that nobody deletes: here everything ends with the datacenter anyway."""
+CHAOSD_TOOLS = {
+    "stress-cpu": ("stress-ng",),
+    "network-partition": ("iptables", "ipset"),
+    "network-bandwidth": ("iptables", "tc"),
+}
+"""What chaosd starts for an action, which must be on this machine."""
+
+
+def lacking(*tools: str) -> str:
+    """What is missing of these, and how to get it; "" for nothing."""
+    missing = [name for name in tools if tool(name) is None]
+    if not missing:
+        return ""
+    command = install_command(*dict.fromkeys(CHAOSD_PACKAGES[name] for name in missing))
+    return f"this machine has no {' and no '.join(missing)}, which chaosd starts; get it with: {command}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One host of ours. Each request has a connection of its own: nobody tells this when the datacenter ends.
+
+    `tell` hears what takes long. `connect` is for tests.
+    """
+
+    kubeconfig: Path
+    url: str
+    netem: bool = False
+    """Nothing of ours needs it."""
+    tell: Callable[[str], None] = lambda _: None
+    connect: Connect | None = None
+    _deleted_s: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
+        from hashidrill.kubernetes.kubernetes.objects import Owned  # noqa: PLC0415 - lightkube takes long to import
+        from hashidrill.kubernetes.lab_plane.papers import NAMESPACE  # noqa: PLC0415 - as above
+
+        name = Owned("local", "local", "hashidrill", LASTS_S).named(f"{self.url}-{fault_id}")
+        return {"kind": kind, "name": name, "namespace": NAMESPACE}
+
+    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
+        """Raises FaultError also where this machine lacks what chaosd would start: it says so only when it is late."""
+        if missing := lacking(*CHAOSD_TOOLS.get(str(spec.get("action")), ())):
+            raise FaultError(missing)
+        async with self._aimed() as aimed:
+            await aimed.check(kind, spec)
+
+    async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
+        async with self._aimed() as aimed:
+            await aimed.create(made, spec, once=once)
+
+    async def said(self, made: Mapping[str, str]) -> str:
+        async with self._aimed() as aimed:
+            return await aimed.said(made)
+
+    async def remove(self, made: Mapping[str, str]) -> None:
+        async with self._aimed() as aimed:
+            await aimed.remove(made)
+
+    @asynccontextmanager
+    async def _aimed(self) -> AsyncIterator[AimedAt]:
+        from hashidrill.kubernetes.chaos_mesh.hosts import of_machine  # noqa: PLC0415 - lightkube takes long to import
+        from hashidrill.kubernetes.kubernetes.client import cluster_of, connected  # noqa: PLC0415 - as above
+        from hashidrill.kubernetes.kubernetes.objects import Owned  # noqa: PLC0415 - as above
+
+        owned = Owned("local", "local", "hashidrill", LASTS_S)
+        settings = {"kubeconfig": str(self.kubeconfig)}
+        async with connected(settings, self.connect or cluster_of) as cluster:
+            cluster.tell, cluster.deleted_s = self.tell, self._deleted_s
+            yield of_machine(cluster, owned, self.url, netem=self.netem)

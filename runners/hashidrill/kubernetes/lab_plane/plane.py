@@ -1,0 +1,170 @@
+"""What is put into a control plane before it is ready: Chaos Mesh's definitions, its webhooks, and who may do what."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import httpx
+
+from hashidrill.core.errors import DatacenterError
+from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.kubernetes.rbac import policy
+from hashidrill.kubernetes.lab_plane.papers import NAMESPACE, USER, Papers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from hashidrill.core.protocols.rights import Right
+
+_ANSWERS_WITHIN_S = 30.0
+_THERE_WITHIN_S = 1.0
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_WHERE = {"Role": f"{_RBAC}/namespaces/{NAMESPACE}/roles", "ClusterRole": f"{_RBAC}/clusterroles"}
+_BINDINGS = {"Role": f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings", "ClusterRole": f"{_RBAC}/clusterrolebindings"}
+_KINDS = ("physicalmachinechaos",)
+"""The kinds that objects are made of here: without pods, no other one can inject."""
+_GAP_S = 0.2
+_LARGE = 100_000
+_SCHEMA = re.compile(r"^    schema:\n(?:     .*\n|\n)+", re.MULTILINE)
+_OPEN = """    schema:
+      openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"""
+
+Run = Callable[[], Awaitable[None]]
+
+
+class Plane:
+    """The API server at `url`, asked as its administrator. `transport` is for tests."""
+
+    def __init__(self, url: str, papers: Papers, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self.url, self._papers, self._transport = url, papers, transport
+
+    @asynccontextmanager
+    async def _asked(self) -> AsyncIterator[httpx.AsyncClient]:
+        context = ssl.create_default_context(cadata=self._papers.trusted)
+        head = {"Authorization": f"Bearer {self._papers.admin}"}
+        async with httpx.AsyncClient(
+            base_url=self.url,
+            verify=context,
+            headers=head,
+            timeout=_ANSWERS_WITHIN_S,
+            trust_env=False,
+            transport=self._transport,
+        ) as client:
+            yield client
+
+    async def answers(self, within_s: float, agents_run: Run) -> None:
+        """Returns once the server is ready. Raises WaitTimeoutError with what it says, and what `agents_run` raises."""
+        async with self._asked() as client:
+
+            async def ready() -> tuple[bool | None, str]:
+                await agents_run()
+                try:
+                    said = await client.get("/readyz", timeout=2.0)
+                except httpx.HTTPError as error:
+                    return None, f"{type(error).__name__}: {error}".rstrip(": ")
+                return (True, "") if said.status_code == 200 else (None, said.text[-300:])
+
+            await wait_until("the Kubernetes API server to be ready", ready, within_s=within_s, gap_s=_GAP_S)
+
+    async def furnish(self, definitions: Path, rights: Iterable[Right]) -> None:
+        """The definitions, the namespace, and the role of those who run experiments. Raises DatacenterError."""
+        text = await anyio.Path(definitions).read_text()
+        documents = text.split("\n---\n")[1:]
+        async with self._asked() as client:
+            await all_at_once(
+                [
+                    *(partial(self._made, client, _DEFINITIONS, lighter(each)) for each in documents),
+                    partial(self._permit, client, list(rights)),
+                ]
+            )
+
+    async def admit(self, webhook: str) -> None:
+        """Objects go through the controller at that URL first: without it they get no uid, and chaosd forgets whose
+        they are. Raises DatacenterError.
+        """
+        async with self._asked() as client:
+            for what in ("mutat", "validat"):
+                made = self._webhook(f"{what}e", webhook)
+                await self._made(client, f"{_ADMISSION}/{what}ingwebhookconfigurations", made)
+
+    async def takes(self, kind: str, within_s: float) -> None:
+        """Returns once the server serves that kind. Raises WaitTimeoutError."""
+        async with self._asked() as client:
+
+            async def serves() -> tuple[bool | None, str]:
+                said = await client.get(f"/apis/chaos-mesh.org/v1alpha1/namespaces/{NAMESPACE}/{kind}")
+                return (True, "") if said.status_code == 200 else (None, said.text[:200])
+
+            await wait_until(f"the API server to serve {kind}", serves, within_s=within_s, gap_s=_GAP_S)
+
+    async def _permit(self, client: httpx.AsyncClient, rights: list[Right]) -> None:
+        """The manifests as `hashidrill acl kubernetes` prints them, bound to our user."""
+        await self._made(client, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        for manifest in filter(None, policy(rights, {}).split("---\n")):
+            kind = next(line for line in manifest.splitlines() if line.startswith("kind: ")).removeprefix("kind: ")
+            await self._made(client, _WHERE[kind], manifest)
+            who = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
+            role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "hashidrill"}
+            bound = {"metadata": {"name": "hashidrill"}, "subjects": [who], "roleRef": role}
+            await self._made(client, _BINDINGS[kind], bound)
+
+    async def _made(self, client: httpx.AsyncClient, path: str, what: str | Mapping[str, Any]) -> None:
+        """YAML goes as it is: the server reads it faster than we do."""
+        given: dict[str, Any] = (
+            {"content": what.encode(), "headers": {"Content-Type": "application/yaml"}}
+            if isinstance(what, str)
+            else {"json": what}
+        )
+        try:
+            said = await client.post(path, **given)
+        except httpx.HTTPError as error:
+            raise DatacenterError(f"the Kubernetes API server: POST {path}: {type(error).__name__}: {error}") from None
+        if said.status_code not in {200, 201, 409}:
+            raise DatacenterError(f"the Kubernetes API server: POST {path}: HTTP {said.status_code}: {said.text[:300]}")
+
+    def _webhook(self, what: str, url: str) -> Mapping[str, Any]:
+        return {
+            "metadata": {"name": f"chaos-mesh-{what}"},
+            "webhooks": [
+                {
+                    "name": f"{kind}.chaos-mesh.org", "sideEffects": "None", "timeoutSeconds": 5,
+                    "rules": [{
+                        "apiGroups": ["chaos-mesh.org"], "apiVersions": ["v1alpha1"],
+                        "operations": ["CREATE", "UPDATE"], "resources": [kind],
+                    }],
+                    "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+                    "clientConfig": {
+                        "url": f"{url}/{what}-chaos-mesh-org-v1alpha1-{kind}", "caBundle": self._papers.bundle,
+                    },
+                }
+                for kind in _KINDS
+            ],
+        }  # fmt: skip
+
+
+def lighter(definition: str) -> str:
+    """Without the schema of a large one: nobody here makes a Workflow or a Schedule, and the controller only wants to
+    watch them. The server takes twice the memory and time with them.
+    """
+    return definition if len(definition) < _LARGE else _SCHEMA.sub(_OPEN, definition, count=1)
+
+
+async def listens(address: str, port: int) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        with anyio.fail_after(_THERE_WITHIN_S):
+            await (await anyio.connect_tcp(address, port)).aclose()
+    except (OSError, TimeoutError):
+        return False
+    return True

@@ -1,0 +1,193 @@
+"""Chaos Mesh as a service of a datacenter: etcd, an API server, its controller, and a chaosd on every other host.
+
+Light to import: the command line finds its roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.core.protocols.abc import Host, Hosts
+from hashidrill.core.protocols.capabilities import ChaosMachine, ProcessControl
+from hashidrill.core.protocols.claims import CONTROL
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Wanted, Workspace
+from hashidrill.core.util.files import write_whole
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.lab_plane.model import ChaosMesh
+from hashidrill.lab.provision.products import CHAOS_MESH_VERSION, KUBERNETES_VERSIONS
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.protocols.rights import Right
+    from hashidrill.kubernetes.lab_plane.papers import Papers
+
+ETCD_HOST, API_HOST, CONTROLLER_HOST = "etcd-1", "kube-1", "controller-1"
+ETCD, API, CONTROLLER = (f"{CONTROL}{name}" for name in ("etcd", "api", "controller"))
+MACHINE = "machine"
+_CONSUL_PORT = 8500
+_LEAST_DISK = 200_000_000
+"""etcd keeps two segments of 64 MB for its log, and the definitions."""
+
+
+class ChaosMeshService(BaseService):
+    """Chaos Mesh of a local datacenter (hashidrill.core.protocols.service.Service)."""
+
+    name: ClassVar[str] = "chaos_mesh"
+    Spec: ClassVar[type[ChaosMesh]] = ChaosMesh
+    agent_bytes: ClassVar[int] = 110_000_000  # all of its processes together, divided by their number (2026-11)
+    everywhere: ClassVar[bool] = True
+
+    _papers: Papers
+    _workspace: Workspace
+    _addresses: Mapping[str, str]
+    _definitions: Path
+
+    def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
+        super().__init__(spec, spares=spares, guests=guests)
+        self._tell: Callable[[str], None] = lambda _: None
+
+    def places(self) -> Sequence[AgentPlace]:
+        """Its own three hosts, and every host of the others. The controller is started once the API server is ready."""
+        return [
+            AgentPlace(ETCD_HOST, ETCD), AgentPlace(API_HOST, API),
+            AgentPlace(CONTROLLER_HOST, CONTROLLER, starts=False),
+            *(AgentPlace(host, MACHINE, guest=True, armed=True) for host in self.guests),
+        ]  # fmt: skip
+
+    def check(self, draft: Draft, note: Note) -> None:
+        disk = draft.disk
+        if not self.stands and disk is not None and disk.size is not None and disk.size < _LEAST_DISK:
+            note(("datacenter", "disk", "size"), "with chaos_mesh, a disk needs at least 200MB: etcd is on one of them")
+
+    def binaries(self) -> Sequence[Wanted]:
+        versions = dict(KUBERNETES_VERSIONS)
+        return [
+            Wanted("etcd", versions["etcd"]), Wanted("kube-apiserver", self.spec.kubernetes),
+            *(Wanted(name, CHAOS_MESH_VERSION) for name in ("chaos-controller-manager", "chaos-mesh-definitions")),
+            Wanted("chaosd", self.spec.chaosd),
+        ]  # fmt: skip
+
+    def open(self, workspace: Workspace) -> None:
+        from hashidrill.kubernetes.lab_plane.papers import Papers  # noqa: PLC0415 - see above
+
+        self._workspace, self._papers = workspace, Papers(workspace.hide)
+
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:
+        if host.roles.get(self.name) != MACHINE:
+            return {}
+        from hashidrill.kubernetes.lab_plane.machine import Machine  # noqa: PLC0415 - see above
+
+        made = Machine(self._file("hashidrill.kubeconfig"), self._chaosd(host.address), tell=self.say)
+        return {ChaosMachine: made}
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Files with keys are in the agent's own folder; kubeconfigs for people are in that of the service."""
+        from hashidrill.core.util.tools import SYSTEM_FOLDERS  # noqa: PLC0415 - see above
+        from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
+
+        self._addresses, self._definitions = site.addresses, site.binaries["chaos-mesh-definitions"]
+        if site.role == ETCD:
+            return AgentPlan({}, commands.etcd(site), f"http://{site.address}:{commands.ETCD}", "/health")
+        if site.role == API:
+            command = commands.api_server(site, site.addresses[ETCD_HOST])
+            return AgentPlan({}, command, self._server, "/livez", files=self._papers.of_server(site.address))
+        if site.role == CONTROLLER:
+            files = {
+                **self._papers.certificate(site.address),
+                "kubeconfig": self._papers.kubeconfig(self._server, self._papers.admin),
+            }
+            return AgentPlan(
+                {}, [str(site.binaries["chaos-controller-manager"])], f"http://{site.address}:{commands.METRICS}",
+                "/metrics", commands.controller(site), files=files,
+            )  # fmt: skip
+        environment = commands.chaosd_environment(os.environ.get("PATH", ""), SYSTEM_FOLDERS, site.processes)
+        return AgentPlan({}, commands.chaosd(site), self._chaosd(site.address), "/api/system/health", environment)
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """The API server answers, knows Chaos Mesh's kinds and who may use them, and controller and chaosd listen.
+
+        Raises WaitTimeoutError with what was missing, DatacenterError for what the server refused.
+        """
+        from hashidrill.kubernetes.lab_plane import commands, plane  # noqa: PLC0415 - see above
+
+        there = plane.Plane(self._server, self._papers)
+        await there.answers(within_s, agents_run)
+        await there.furnish(self._definitions, _rights())
+        await hosts.host(CONTROLLER_HOST).use(ProcessControl).start_agent(self.name)
+        controller = self._addresses[CONTROLLER_HOST]
+        wanted = {CONTROLLER_HOST: (controller, commands.WEBHOOK)}
+        wanted |= {host: (self._addresses[host], commands.CHAOSD) for host in self.guests}
+
+        async def listen() -> tuple[bool | None, str]:
+            await agents_run()
+            silent = [host for host, where in wanted.items() if not await plane.listens(*where)]
+            return (None if silent else True), f"nobody listens yet on {', '.join(silent)}"
+
+        await wait_until("Chaos Mesh's controller and chaosd to listen", listen, within_s=within_s, gap_s=0.2)
+        await there.admit(f"https://{controller}:{commands.WEBHOOK}")
+        await there.takes("physicalmachinechaos", within_s)
+        self._write(hosts)
+
+    def _write(self, hosts: Hosts) -> None:
+        """For people, and for whoever runs experiments against this datacenter as against one of somebody else."""
+        write_whole(self._file("kubeconfig"), self._papers.kubeconfig(self._server, self._papers.admin))
+        own = self._papers.kubeconfig(self._server, self._papers.user)
+        write_whole(self._file("hashidrill.kubeconfig"), own)
+        known = {host.name: host for host in hosts.all_hosts() if host.roles.get("consul") in {"server", "client"}}
+        consul = [host.address for host in known.values() if host.roles["consul"] == "server"]
+        if consul:
+            chaosd = {host: self._chaosd(self._addresses[host]) for host in self.guests if host in known}
+            attach = {
+                "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "local"},
+                "datacenter": {"consul": {"address": f"http://{consul[0]}:{_CONSUL_PORT}"}},
+                "services": {"kubernetes": {"kubeconfig": str(self._file("hashidrill.kubeconfig")), "chaosd": chaosd}},
+            }  # fmt: skip
+            write_whole(self._file("attach.yaml"), json.dumps(attach, indent=1) + "\n")
+
+    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
+        """Nothing to do by hand; what is waited for is told."""
+        self._tell = tell
+
+    def say(self, text: str) -> None:
+        """In the journal of the run, once there is one."""
+        self._tell(text)
+
+    def login(self) -> Mapping[str, str]:
+        """The path of a file with the administrator's token, for kubectl."""
+        return {"KUBECONFIG": str(self._file("kubeconfig"))}
+
+    def left(self) -> Mapping[str, str]:
+        named = {"kubeconfig": self._file("kubeconfig"), "attach file": self._file("attach.yaml")}
+        return {what: str(path) for what, path in named.items() if path.exists()}
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        return {self.name: {"hosts": sorted(configs), "chaosd": self.spec.chaosd, "controller": CHAOS_MESH_VERSION}}
+
+    @property
+    def _server(self) -> str:
+        from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
+
+        return f"https://{self._addresses[API_HOST]}:{commands.API}"
+
+    @staticmethod
+    def _chaosd(address: str) -> str:
+        from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
+
+        return f"http://{address}:{commands.CHAOSD}"
+
+    def _file(self, name: str) -> Path:
+        return self._workspace.folder / name
+
+
+def _rights() -> Sequence[Right]:
+    """What each fault by chaosd needs: they all are objects of one kind."""
+    from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams  # noqa: PLC0415 - see above
+
+    return PhysicalProcess(ProcessParams(), None).rights()  # type: ignore[arg-type]
+
+
+SERVICES = (ChaosMeshService,)

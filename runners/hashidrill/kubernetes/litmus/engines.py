@@ -1,0 +1,203 @@
+"""The ChaosEngines that a run creates: what they carry, what Litmus says of them, and how they go.
+
+Each lasts as long as its experiment's own TOTAL_CHAOS_DURATION, after which Litmus reverts it, however we die.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hashidrill.core.errors import FaultError, WaitTimeoutError
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.util.wait import wait_until
+from hashidrill.kubernetes.kubernetes import objects
+from hashidrill.kubernetes.kubernetes.client import Cluster
+from hashidrill.kubernetes.kubernetes.objects import Owned
+from hashidrill.kubernetes.litmus.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one
+
+OBJECTS = [(LITMUS, ENGINE)]
+UID = "chaosUID"
+"""The label that Litmus puts on all that it starts for an engine: runner, job, helper, ChaosResult."""
+ENDED_WITHIN_S, GONE_WITHIN_S = 32.0, 10.0
+"""How long pods of Litmus may take to revert and end, which have 30 s of grace, and then the engine itself. Together,
+less than one try of a revert."""
+_STATED = {"TARGET_PODS": "", "NODE_LABEL": "", "DEFAULT_HEALTH_CHECK": "false"}
+"""A ChaosExperiment may have values of its own for these, by which it would hit others than the engine says."""
+READ_BY_ALL = {
+    *_STATED, "TOTAL_CHAOS_DURATION", "CHAOS_INTERVAL", "RAMP_TIME", "SEQUENCE", "PODS_AFFECTED_PERC",
+    "STATUS_CHECK_DELAY", "STATUS_CHECK_TIMEOUT", "CONTAINER_RUNTIME", "SOCKET_PATH", "TARGET_CONTAINER",
+    "TERMINATION_GRACE_PERIOD_SECONDS", "SET_HELPER_DATA",
+}  # fmt: skip
+"""What experiments read of their environment, whether their definition lists it or not."""
+_NOT_RUN = ("ChaosExperiment Not Found", "Skipped")
+Spec = Mapping[str, Any]
+
+
+def whole(
+    spec: Spec, aim: Spec, account: str, *, lasts_s: int, more: Mapping[str, str] | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """The spec of an engine that ends by itself after `lasts_s` seconds; of 1, it injects once. `more`: environment."""
+    env = {**_STATED, "TOTAL_CHAOS_DURATION": str(lasts_s), **(more or {})}
+    env |= {"CHAOS_INTERVAL": "1"} if lasts_s == 1 else {}
+    experiments = [one(each["name"], {**env_of(each), **env}) for each in spec["experiments"]]
+    return {
+        "engineState": "active", "chaosServiceAccount": account, "jobCleanUpPolicy": "delete", **aim,
+        "experiments": experiments,
+    }  # fmt: skip
+
+
+def env_of(experiment: Spec) -> dict[str, str]:
+    """The environment of an experiment, of an engine or of a ChaosExperiment's definition."""
+    components = experiment.get("spec", {}).get("components", {})
+    return {each["name"]: each.get("value", "") for each in components.get("env") or ()}
+
+
+async def check(cluster: Cluster, spec: Spec, asked: Spec) -> None:
+    """Raises FaultError where the cluster would refuse a part of the spec, or nobody would read it.
+
+    `asked`: what of the spec is the fault's own.
+    """
+    await objects.check(cluster, LITMUS, ENGINE, spec)
+    for each in asked["experiments"]:
+        name = each["name"]
+        found = await cluster.get(LITMUS.api, EXPERIMENT, name)
+        if found is None:
+            raise FaultError(
+                f"the namespace {cluster.namespace} has no {EXPERIMENT} {name}, which Litmus would skip; install it"
+                f" from a ChaosHub: `{cluster.kubectl('apply -f fault.yaml')}`"
+            )
+        definition = found.get("spec", {}).get("definition", {})
+        known = {str(given.get("name")) for given in definition.get("env") or ()} | READ_BY_ALL
+        if wrong := [name for name in env_of(each) if name not in known]:
+            told = "".join(f"\n  {each}: {near(each, known)}" for each in wrong)
+            raise FaultError(f"the {EXPERIMENT} {name} there does not name these, and nobody would read them:{told}")
+
+
+async def create(cluster: Cluster, owned: Owned, name: str, spec: Spec) -> None:
+    """Nothing when it is there already. Raises FaultError; then what was created is deleted again."""
+    await objects.create(cluster, LITMUS, ENGINE, owned.metadata(name), spec)
+
+
+async def remove(cluster: Cluster, name: str, *, within_s: float = ENDED_WITHIN_S) -> None:
+    """Stops it, waits for its pods, and deletes its ChaosResult and then itself. Raises FaultError with what helps.
+
+    The engine goes last: heal finds by it what is left of a run that died in between. Where it is gone already, as when
+    somebody deleted it by force, its ChaosResult still says which pods are its own.
+    """
+    engine = await cluster.get(LITMUS.api, ENGINE, name)
+    if engine is not None and engine.get("spec", {}).get("engineState") != "stop":
+        await cluster.patch(LITMUS.api, ENGINE, name, {"spec": {"engineState": "stop"}})
+    uid = _uid(engine, await _results(cluster, name))
+    helps = way_out(cluster, name, uid)
+
+    async def ended() -> tuple[bool | None, str]:
+        pods = await _pods(cluster, uid)
+        return (None, _running(pods)) if pods else (True, "")
+
+    try:
+        await wait_until(f"the pods of {ENGINE} {name} to be gone", ended, within_s=within_s, gap_s=0.5)
+    except WaitTimeoutError as error:
+        await cluster.delete(LITMUS.api, ENGINE, name)  # its operator ends it when it is back, also without us
+        raise FaultError(f"{error}; {helps}") from None
+    for each in await _results(cluster, name):
+        await cluster.delete(LITMUS.api, RESULT, each["metadata"]["name"])
+    await objects.remove(
+        cluster, LITMUS, ENGINE, name, said=lambda found: said_of(found, (), ()), way_out=helps, within_s=GONE_WITHIN_S
+    )  # fmt: skip
+
+
+def way_out(cluster: Cluster, name: str, uid: str) -> str:
+    """What helps where an engine or its pods stay: the operator is gone, or an experiment cannot revert."""
+    pods = cluster.kubectl(f"delete jobs,pods -l {UID}={uid}")
+    freed = cluster.kubectl(f"""patch chaosengine {name} --type merge -p '{{"metadata":{{"finalizers":null}}}}'""")
+    return (
+        f"see that chaos-operator runs: it ends the pods, and then lets the engine go; without it, `{pods}`, see that"
+        f" the fault is over, and let the engine go: `{freed}`"
+    )
+
+
+async def said(cluster: Cluster, name: str) -> str:
+    """What Litmus says of it, in words for people. It proves nothing. "" when neither it nor a pod of it is there."""
+    engine = await cluster.get(LITMUS.api, ENGINE, name)
+    results = await _results(cluster, name)
+    pods = await _pods(cluster, _uid(engine, results))
+    if engine is None:
+        return f"its engine is gone, and {_running(pods)}" if pods else ""
+    return said_of(engine, results, pods)
+
+
+def said_of(engine: Spec, results: Sequence[Spec], pods: Sequence[Spec]) -> str:
+    """What engine, ChaosResult and pods say, and what it means where that is known."""
+    deleted = "it is being deleted, and " if (engine.get("metadata") or {}).get("deletionTimestamp") else ""
+    if results:
+        return deleted + "; ".join(_result(each) for each in results)
+    return deleted + (_of_status(engine) or _not_begun(engine, pods))
+
+
+def _of_status(engine: Spec) -> str:
+    """What the status says of the experiment; "" where it says nothing of one, and why nobody wrote a status."""
+    status = engine.get("status") or {}
+    if not status and not (engine.get("metadata") or {}).get("finalizers"):
+        return (
+            "no operator has taken it up: is chaos-operator running, and does it look at this namespace? If it is, the"
+            " CustomResourceDefinitions may be older than it, so that it cannot write to the object: update them"
+        )
+    if not status:
+        return (
+            "its status stays empty though an operator has it: the CustomResourceDefinition is older than the operator;"
+            " update the definitions of Litmus to its version"
+        )
+    experiments = status.get("experiments") or ()
+    if skipped := [each for each in experiments if each.get("status") in _NOT_RUN]:
+        return f"Litmus did not run {skipped[0].get('name')}: {skipped[0]['status']}"
+    if experiments:
+        return f"Litmus says {experiments[0].get('status')} of {experiments[0].get('name')}, without a result"
+    return ""
+
+
+def _not_begun(engine: Spec, pods: Sequence[Spec]) -> str:
+    if pods:
+        return f"its runner has not reported yet ({_running(pods)})"
+    account = engine.get("spec", {}).get("chaosServiceAccount")
+    return (
+        f"its operator says {engine['status'].get('engineStatus')}, and has started no runner: is there a"
+        f" ServiceAccount {account}, which services.kubernetes.litmus_account of the attach file names?"
+    )
+
+
+def _result(result: Spec) -> str:
+    """Of a ChaosResult: `Pass` is its word for an experiment that came to its end."""
+    status = result.get("status") or {}
+    said = status.get("experimentStatus") or {}
+    text = f"its ChaosResult says {said.get('phase', 'nothing')}, {said.get('verdict', 'no verdict')}"
+    if why := (said.get("errorOutput") or {}).get("reason") or said.get("failStep"):
+        text += f": {why}"
+    if said.get("verdict") == "Pass" and not status.get("probeStatuses"):
+        text += f" of {said.get('probeSuccessPercentage', '?')} without a single probe, which says nothing"
+    targets = (status.get("history") or {}).get("targets") or ()
+    if marks := sorted({str(each.get("chaosStatus")) for each in targets}):
+        text += f" (history: {', '.join(marks)})"
+    return text
+
+
+def _running(pods: Sequence[Spec]) -> str:
+    names = ", ".join(sorted(each["metadata"]["name"] for each in pods))
+    return f"pods of Litmus run for it: {names}" if names else ""
+
+
+def _uid(engine: Spec | None, results: Sequence[Spec]) -> str:
+    """By which its pods are known; "" where nothing says it."""
+    if engine is not None:
+        return str(engine["metadata"].get("uid", ""))
+    return next((str(each["metadata"].get("labels", {}).get(UID, "")) for each in results), "")
+
+
+async def _results(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+    """Litmus names them ENGINE-EXPERIMENT, and the name of an engine of ours is nobody else's."""
+    found = await cluster.listed(LITMUS.api, RESULT)
+    return [each for each in found if each["metadata"]["name"].startswith(f"{name}-")]
+
+
+async def _pods(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
+    return await cluster.listed("v1", "Pod", {UID: uid}) if uid else []

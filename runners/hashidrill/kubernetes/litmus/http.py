@@ -1,0 +1,162 @@
+"""Faults by Litmus on the HTTP API of an agent, by a proxy that its helper puts in front of a port of the pod."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import P
+from hashidrill.core.protocols.abc import Observer
+from hashidrill.core.protocols.capabilities import AgentApi, LitmusPod
+from hashidrill.core.units import Duration
+from hashidrill.kubernetes.answers import OF_ANSWERS, Changed
+from hashidrill.kubernetes.litmus.fault import LitmusFault, milliseconds
+from hashidrill.kubernetes.litmus.seen import Container, Delay
+from hashidrill.kubernetes.observing import OF_AGENT, Effect, Silent, Slow
+from hashidrill.staging.attach.product import attachables
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Code = Literal[200, 201, 202, 204, 300, 301, 302, 304, 307, 400, 401, 403, 404, 500, 501, 502, 503, 504]
+"""Those that Litmus knows."""
+_PLAIN = r"^[A-Za-z0-9 _.,:;/+=-]{1,200}$"
+"""Litmus puts it into a command line without quoting it."""
+
+
+class HttpParams(Strict):
+    """Which port of the pod, and where Litmus's proxy listens in it."""
+
+    port: Port | None = None
+    proxy: Port = 20000
+    container: Container | None = None
+
+
+class _Http(LitmusFault[P]):
+    """Its parameters have what HttpParams has."""
+
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({LitmusPod, AgentApi})
+
+    def env(self, agent: str) -> Mapping[str, str]:
+        params: HttpParams = self.params  # type: ignore[assignment]
+        return {
+            "TARGET_SERVICE_PORT": str(params.port or attachables([agent])[agent].port),
+            "PROXY_PORT": str(params.proxy), "TOXICITY": "100", "TARGET_CONTAINER": params.container or agent,
+            **self.toxic(),
+        }  # fmt: skip
+
+    def toxic(self) -> Mapping[str, str]:
+        raise NotImplementedError
+
+
+class HttpLatencyParams(HttpParams):
+    """How much later answers leave the pod."""
+
+    delay: Delay
+
+
+class PodHttpLatency(_Http[HttpLatencyParams]):
+    """Delays every answer from a port of the agent's pod."""
+
+    kind: ClassVar[str] = "litmus.pod_http_latency"
+    Params: ClassVar[type[Strict]] = HttpLatencyParams
+    observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")
+    experiment: ClassVar[str] = "pod-http-latency"
+
+    def toxic(self) -> Mapping[str, str]:
+        return {"LATENCY": milliseconds(self.params.delay)}
+
+    def effect(self, agent: str) -> Effect:
+        return Slow(float(self.params.delay))
+
+
+class HttpResetParams(HttpParams):
+    """When a connection is reset."""
+
+    after: Annotated[Duration, Field(le=1.0)] = Duration("0s")
+
+
+class PodHttpResetPeer(_Http[HttpResetParams]):
+    """Resets every connection to a port of the agent's pod."""
+
+    kind: ClassVar[str] = "litmus.pod_http_reset_peer"
+    Params: ClassVar[type[Strict]] = HttpResetParams
+    observer: ClassVar[Observer] = Observer(OF_AGENT)
+    experiment: ClassVar[str] = "pod-http-reset-peer"
+
+    def toxic(self) -> Mapping[str, str]:
+        return {"RESET_TIMEOUT": milliseconds(self.params.after)}
+
+    def effect(self, agent: str) -> Effect:
+        return Silent()
+
+
+class HttpStatusParams(HttpParams):
+    """Which status each answer has."""
+
+    code: Code
+
+
+class PodHttpStatusCode(_Http[HttpStatusParams]):
+    """Gives every answer from a port of the agent's pod another status."""
+
+    kind: ClassVar[str] = "litmus.pod_http_status_code"
+    Params: ClassVar[type[Strict]] = HttpStatusParams
+    observer: ClassVar[Observer] = Observer(OF_ANSWERS)
+    experiment: ClassVar[str] = "pod-http-status-code"
+
+    def toxic(self) -> Mapping[str, str]:
+        return {"STATUS_CODE": str(self.params.code), "MODIFY_RESPONSE_BODY": "true"}
+
+    def effect(self, agent: str) -> Effect:
+        return Changed(f"the status {self.params.code}", lambda answer: answer.status == self.params.code)
+
+
+class HttpHeaderParams(HttpParams):
+    """Which header each answer has."""
+
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,60}$")]
+    value: Annotated[str, Field(pattern=_PLAIN)]
+
+
+class PodHttpModifyHeader(_Http[HttpHeaderParams]):
+    """Sets a header of every answer from a port of the agent's pod."""
+
+    kind: ClassVar[str] = "litmus.pod_http_modify_header"
+    Params: ClassVar[type[Strict]] = HttpHeaderParams
+    observer: ClassVar[Observer] = Observer(OF_ANSWERS)
+    experiment: ClassVar[str] = "pod-http-modify-header"
+
+    def toxic(self) -> Mapping[str, str]:
+        return {"HEADERS_MAP": json.dumps({self.params.header: self.params.value}), "HEADER_MODE": "response"}
+
+    def effect(self, agent: str) -> Effect:
+        name, value = self.params.header.lower(), self.params.value
+        return Changed(f"{self.params.header}: {value}", lambda answer: answer.headers.get(name) == value)
+
+
+class HttpBodyParams(HttpParams):
+    """What each answer says."""
+
+    body: Annotated[str, Field(pattern=_PLAIN)]
+
+
+class PodHttpModifyBody(_Http[HttpBodyParams]):
+    """Replaces the body of every answer from a port of the agent's pod."""
+
+    kind: ClassVar[str] = "litmus.pod_http_modify_body"
+    Params: ClassVar[type[Strict]] = HttpBodyParams
+    observer: ClassVar[Observer] = Observer(OF_ANSWERS)
+    experiment: ClassVar[str] = "pod-http-modify-body"
+
+    def toxic(self) -> Mapping[str, str]:
+        return {"RESPONSE_BODY": self.params.body, "CONTENT_TYPE": "text/plain"}
+
+    def effect(self, agent: str) -> Effect:
+        body = self.params.body
+        return Changed(f"the body {body!r}", lambda answer: answer.body.decode(errors="replace").strip() == body)
+
+
+KINDS = (PodHttpLatency, PodHttpResetPeer, PodHttpStatusCode, PodHttpModifyHeader, PodHttpModifyBody)

@@ -1,0 +1,113 @@
+"""Faults by Litmus that take CPU, memory or disk from the pod of an agent: `effect` says what is seen of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.protocols.abc import Observer
+from hashidrill.core.units import Percent, Size
+from hashidrill.kubernetes.litmus.fault import percentage
+from hashidrill.kubernetes.litmus.seen import BY_EFFECT, SeenFault, SeenParams
+
+_MEBIBYTE = 1024 * 1024
+Workers = Annotated[int, Field(ge=1, le=64)]
+Some = Annotated[Size, Field(ge=_MEBIBYTE)]
+
+
+def _mebibytes(size: float) -> str:
+    return str(max(1, round(size / _MEBIBYTE)))
+
+
+class CpuParams(SeenParams):
+    """How much CPU is taken."""
+
+    cores: Annotated[int, Field(ge=1, le=256)] = 1
+    load: Annotated[Percent, Field(ge=0.01)] = Percent("100%")
+
+
+class PodCpuHog(SeenFault[CpuParams]):
+    """Takes CPU in the cgroup of the agent's container."""
+
+    kind: ClassVar[str] = "litmus.pod_cpu_hog"
+    observer: ClassVar[Observer] = BY_EFFECT
+    Params: ClassVar[type[Strict]] = CpuParams
+    experiment: ClassVar[str] = "pod-cpu-hog"
+
+    def env(self, agent: str) -> Mapping[str, str]:
+        return {
+            "CPU_CORES": str(self.params.cores), "CPU_LOAD": percentage(self.params.load),
+            "TARGET_CONTAINER": self.container(agent),
+        }  # fmt: skip
+
+
+class MemoryParams(SeenParams):
+    """How much memory is taken."""
+
+    size: Some
+    workers: Workers = 1
+
+
+class PodMemoryHog(SeenFault[MemoryParams]):
+    """Takes memory in the cgroup of the agent's container."""
+
+    kind: ClassVar[str] = "litmus.pod_memory_hog"
+    observer: ClassVar[Observer] = BY_EFFECT
+    Params: ClassVar[type[Strict]] = MemoryParams
+    experiment: ClassVar[str] = "pod-memory-hog"
+
+    def env(self, agent: str) -> Mapping[str, str]:
+        return {
+            "MEMORY_CONSUMPTION": _mebibytes(self.params.size), "NUMBER_OF_WORKERS": str(self.params.workers),
+            "TARGET_CONTAINER": self.container(agent),
+        }  # fmt: skip
+
+
+class IoParams(SeenParams):
+    """How much is written, and where."""
+
+    percent: Annotated[Percent, Field(ge=0.01)] = Percent("10%")
+    workers: Workers = 4
+    path: Annotated[str, Field(pattern=r"^/[\w./-]*$")] | None = None
+
+
+class PodIoStress(SeenFault[IoParams]):
+    """Writes and reads files in the agent's container, as fast as its disk allows."""
+
+    kind: ClassVar[str] = "litmus.pod_io_stress"
+    observer: ClassVar[Observer] = BY_EFFECT
+    Params: ClassVar[type[Strict]] = IoParams
+    experiment: ClassVar[str] = "pod-io-stress"
+
+    def env(self, agent: str) -> Mapping[str, str]:
+        path = {} if self.params.path is None else {"VOLUME_MOUNT_PATH": self.params.path}
+        return {
+            "FILESYSTEM_UTILIZATION_PERCENTAGE": percentage(self.params.percent),
+            "NUMBER_OF_WORKERS": str(self.params.workers), "TARGET_CONTAINER": self.container(agent), **path,
+        }  # fmt: skip
+
+
+class FillParams(SeenParams):
+    """How full the container's ephemeral storage becomes."""
+
+    percent: Annotated[Percent, Field(ge=0.01)] = Percent("80%")
+    of: Some | None = None
+
+
+class DiskFill(SeenFault[FillParams]):
+    """Fills the ephemeral storage of the agent's container."""
+
+    kind: ClassVar[str] = "litmus.disk_fill"
+    observer: ClassVar[Observer] = BY_EFFECT
+    Params: ClassVar[type[Strict]] = FillParams
+    experiment: ClassVar[str] = "disk-fill"
+
+    def env(self, agent: str) -> Mapping[str, str]:
+        of = {} if self.params.of is None else {"EPHEMERAL_STORAGE_MEBIBYTES": _mebibytes(self.params.of)}
+        return {"FILL_PERCENTAGE": percentage(self.params.percent), "TARGET_CONTAINER": self.container(agent), **of}
+
+
+KINDS = (PodCpuHog, PodMemoryHog, PodIoStress, DiskFill)

@@ -1,0 +1,396 @@
+"""The local datacenter: real agents on hosts that are network namespaces of one sandbox.
+
+What runs on the hosts is the business of its services (hashidrill.core.protocols.service.Service): this module knows
+no product.
+
+Everything here runs inside the sandbox (see hashidrill.lab.runs.launch for how one is entered), and ends with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+
+from hashidrill.core.errors import DatacenterError, FaultError, SelectorError
+from hashidrill.core.experiment.model import DatacenterSpec, services_of
+from hashidrill.core.experiment.selectors import CLIENT_PREFIX
+from hashidrill.core.probes.disk import DiskProbe
+from hashidrill.core.probes.machine import MachineProbe
+from hashidrill.core.probes.process import ProcessProbe
+from hashidrill.core.protocols.abc import Host, Probe, Target
+from hashidrill.core.protocols.agent_reports import reports
+from hashidrill.core.protocols.capabilities import Processes
+from hashidrill.core.protocols.service import AgentPlace, Service, Site, Workspace
+from hashidrill.core.util.booting import boot_command
+from hashidrill.core.util.cores import quotas
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.redaction import Redactor, without_secrets
+from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local import network
+from hashidrill.lab.local.hosts import LocalHost
+from hashidrill.lab.local.taps import LocalTap
+from hashidrill.lab.local.unprivileged import AgentUser, agent_user
+
+_STARTED_WITHIN_S = 20.0
+_LOG_TAIL_LINES = 5
+
+
+@dataclass
+class LocalDatacenter:
+    """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later.
+
+    `binaries` holds those of the services and the tools that faults need. `spare_servers` hosts have no agent yet.
+    """
+
+    spec: DatacenterSpec
+    root: Path
+    binaries: Mapping[str, Path]
+    disk_operations: frozenset[str] = frozenset({"fsync"})
+    spare_servers: int = 0
+    artifacts: Path = Path("artifacts")
+    redactor: Redactor = field(default_factory=Redactor)
+    check_machine: Callable[[], None] = lambda: None
+    """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
+    hosts: dict[str, LocalHost] = field(default_factory=dict)
+    configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """By service and host; and what agents said of themselves when all was ready."""
+    reported: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    _addresses: dict[str, str] = field(default_factory=dict)
+    host_kind: ClassVar[type[LocalHost]] = LocalHost
+    agent_user: AgentUser | None = field(init=False)
+    """Whom agents run as; None: the user of the sandbox."""
+    _placed_agents: list[tuple[str, AgentPlace]] = field(default_factory=list)
+    """Those that were configured so far, and the service of each."""
+    _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _turns: dict[str, anyio.Lock] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.agent_user = agent_user(self.root)
+        self.services: list[Service] = services_of(self.spec, spares=self.spare_servers)
+
+    async def start(self) -> None:
+        """Network, disks, hosts, and the agents that wait for no other service. Raises DatacenterError."""
+        await anyio.to_thread.run_sync(self.check_machine)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(anyio.to_thread.run_sync, network.preload)
+            pids = await self._start_hosts()
+        placed = self._placed()
+        self._addresses = network.addresses({host: next(iter(roles.values())) for host, roles in placed.items()})
+        await anyio.to_thread.run_sync(self._build_network, pids)
+        for name, roles in placed.items():
+            host = self.host_kind(
+                name,
+                self._addresses[name],
+                roles,
+                self.root,
+                pids[name],
+                toxiproxy=self.binaries.get("toxiproxy-server"),
+                agent_user=self.agent_user,
+            )
+            self.hosts[name] = host
+        await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
+        self._remember()
+        here = {service.name for service in self.services}
+        for service in self.services:
+            folder = self.root / "services" / service.name
+            folder.mkdir(mode=0o700, parents=True)
+            service.open(Workspace(folder, self.redactor.know))
+            if not here & {*service.after}:
+                await self._start_agents(service)
+
+    def _build_network(self, pids: Mapping[str, int]) -> None:
+        """Connects the hosts (name -> pid of its hostd), which send nothing yet. Raises DatacenterError."""
+        network.build(pids)
+
+    async def _start_agents(self, service: Service) -> None:
+        """Those of one role together, and those of another after them."""
+        for _, places in itertools.groupby(service.places(), key=attrgetter("role")):
+            await all_at_once([partial(self._place, service, place) for place in places])
+
+    async def _start_hosts(self) -> dict[str, int]:
+        """diskd, then a hostd and a canary for each host; the pid of each host's hostd."""
+        (self.root / "s").mkdir(mode=0o700, exist_ok=True)
+        placed = self._placed()
+        diskd = {"parent": os.getpid(), "socket": str(self.root / "s/diskd"), "registrations": str(self.root / "s/reg")}
+        self._spawn("diskd", diskd)
+        await self._wait_for_sockets(["reg", "diskd"])
+        pids = {name: self._spawn_host(name) for name in placed}
+        await self._wait_for_sockets([f"{name}.{kind}" for name in placed for kind in ("host", "canary")])
+        return pids
+
+    def _placed(self) -> dict[str, dict[str, str]]:
+        """The roles of every host, by service: services that name the same host share it. Guests come last."""
+        placed: dict[str, dict[str, str]] = {}
+        every = [(service.name, place) for service in self.services for place in service.places()]
+        for service, place in sorted(every, key=lambda one: one[1].guest):
+            placed.setdefault(place.host, {})[service] = place.role
+        return placed
+
+    def _shows_processes(self, host: str) -> Path | None:
+        """Where its armed agents see its processes; None where it has none of these."""
+        places = [place for service in self.services for place in service.places() if place.host == host]
+        return self.root / "hosts" / host / "proc" if any(place.armed for place in places) else None
+
+    def _spawn_host(self, name: str) -> int:
+        base = self.root / "hosts" / name
+        (base / "logs").mkdir(parents=True, exist_ok=True)
+        (base / "data").mkdir(exist_ok=True)
+        if self.agent_user is not None:
+            self.agent_user.reaches(self.root, base)
+        size, processes = self.spec.disk.size, self._shows_processes(name)
+        spec = {
+            "parent": os.getpid(), "name": name, "data": str(base / "data"),
+            "size_bytes": None if size is None else int(size), "operations": sorted(self.disk_operations),
+            "diskd": str(self.root / "s/reg"), "socket": str(self.root / f"s/{name}.host"),
+            "canary_socket": str(self.root / f"s/{name}.canary"), "agent_user": _numbers(self.agent_user),
+            **({"processes": str(processes)} if processes else {}),
+        }  # fmt: skip
+        return self._spawn("hostd", spec)
+
+    def _spawn(self, module: str, spec: Mapping[str, Any]) -> int:
+        log = (self.root / f"{module}.log").open("ab")
+        with log:
+            child = subprocess.Popen(
+                boot_command(f"hashidrill.lab.local.inside.{module}", spec),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=without_secrets(os.environ),
+            )  # fmt: skip
+        self._children.append(child)
+        return child.pid
+
+    async def _wait_for_sockets(self, names: Iterable[str]) -> None:
+        missing = [self.root / "s" / name for name in names]
+
+        async def all_there() -> tuple[bool | None, str]:
+            gone = [child for child in self._children if child.poll() is not None]
+            if gone:
+                logs = " ".join(_tail(self.root / f"{name}.log") for name in ("diskd", "hostd"))
+                raise DatacenterError(f"a host of the sandbox did not start: {logs}")
+            absent = [path.name for path in missing if not path.exists()]
+            return (None, f"not yet there: {', '.join(absent)}") if absent else (True, "")
+
+        await wait_until("the sandbox's hosts to start", all_there, within_s=_STARTED_WITHIN_S, gap_s=0.005)
+
+    async def _place(self, service: Service, place: AgentPlace) -> None:
+        """The agent's first configuration and start; a spare host's agent is started by a fault, or never."""
+        host = self.hosts[place.host]
+        site = Site(
+            host.name, place.role, host.address, host.data / service.name, host.config_file(service.name),
+            self.binaries, self._addresses, dict(host.roles), self._shows_processes(host.name) or Path("/proc"),
+        )  # fmt: skip
+        if place.armed:
+            host.armed.add(service.name)
+        host.parts |= service.parts(host)
+        plan = service.agent(site)
+        self.configs.setdefault(service.name, {})[host.name] = plan.config
+        host.plans[service.name] = plan
+        host.make_folder(service.name)
+        await anyio.to_thread.run_sync(self._write_files, host.data / service.name, plan.files)
+        await host.set_agent_config(service.name, plan.config)
+        if place.starts:
+            await host.start_agent(service.name)
+        self._placed_agents.append((service.name, place))
+
+    def _write_files(self, folder: Path, files: Mapping[str, str]) -> None:
+        """For the user of agents alone. Raises OSError."""
+        for name, text in files.items():
+            write_whole(folder / name, text)
+            if self.agent_user is not None:
+                self.agent_user.owns(folder / name)
+
+    def _remember(self) -> None:
+        """What a later process in this sandbox needs to find the hosts again."""
+        rows = [
+            {"name": host.name, "address": host.address, "role": host.role, "pid": host.pid}
+            for host in self.hosts.values()
+        ]
+        (self.root / "hosts.json").write_text(json.dumps(rows))
+
+    # what engine and faults ask for
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.hosts[name]
+        except KeyError:
+            raise SelectorError(f"there is no host {name!r}; there are: {', '.join(self.hosts)}") from None
+
+    def all_hosts(self) -> Sequence[Host]:
+        return list(self.hosts.values())
+
+    def tap(self, client: str) -> LocalTap:
+        return LocalTap(client, self._tap_socket(client))
+
+    def _tap_socket(self, client: str) -> Path:
+        return self.root / f"s/tap-{client}"
+
+    def load_addresses(self) -> Sequence[str]:
+        return [network.LOAD_ADDRESS]
+
+    def turn(self, what: str) -> anyio.Lock:
+        return self._turns.setdefault(what, anyio.Lock())
+
+    def tool(self, name: str) -> Path:
+        try:
+            return self.binaries[name]
+        except KeyError:
+            raise FaultError(f"the datacenter was started without {name}") from None
+
+    async def select(self, selector: str) -> Sequence[Target]:
+        """The hosts a selector means now, with their agents' processes. Raises SelectorError when that is none.
+
+        `client:NAME` means that client's tap; `host:NAME` the host's own agent.
+        """
+        if selector.startswith(CLIENT_PREFIX):
+            return [Target(selector.removeprefix(CLIENT_PREFIX), network.LOAD_ADDRESS, "client")]
+        chosen, _, agent = selector.partition("/")
+        kind, _, name = chosen.partition(":")
+        hosts = [self.host(name)] if kind == "host" else await self._service(kind).select(name, self)
+        able = [host for host in hosts if not agent or agent in host.roles]
+        if not able:
+            raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
+        own = agent or ("" if kind == "host" else kind)
+        return [await self._target(host, own or next(iter(host.roles))) for host in able]
+
+    @staticmethod
+    async def _target(host: Host, agent: str) -> Target:
+        process = await host.use(Processes).agent_process(agent)
+        return Target(host.name, host.address, agent, process.reference if process else "")
+
+    def _service(self, name: str) -> Service:
+        """Raises SelectorError."""
+        try:
+            return next(service for service in self.services if service.name == name)
+        except StopIteration:
+            raise SelectorError(f"this datacenter has no {name}") from None
+
+    async def endpoints(self, via: str | None) -> Sequence[str]:
+        """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
+        if via is None:
+            return []
+        chosen, _, agent = via.partition("/")
+        kind, _, name = chosen.partition(":")
+        hosts = [self.host(name)] if kind == "host" else await self._service(kind).serving(name, self)
+        own = "" if kind == "host" else kind
+        return [self._url(self.hosts[host.name], agent or own or next(iter(host.roles))) for host in hosts]
+
+    @staticmethod
+    def _url(host: LocalHost, agent: str) -> str:
+        """Raises SelectorError for a host without that agent."""
+        if agent not in host.plans:
+            raise SelectorError(f"{host.name}: there is no {agent}")
+        return host.plans[agent].url
+
+    def access(self, via: str | None) -> Mapping[str, str]:
+        """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
+        if via is None:
+            return {}
+        chosen, _, agent = via.partition("/")
+        kind, _, name = chosen.partition(":")
+        own = next(iter(self.host(name).roles)) if kind == "host" else kind
+        return self._service(agent or own).access()
+
+    def environment(self, host: str) -> dict[str, str]:
+        """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens.
+
+        These are an operator's: for a person, and for no load or agent.
+        """
+        told: dict[str, str] = {}
+        for service in self.services:
+            urls = {name: one.plans[service.name].url for name, one in self.hosts.items() if service.name in one.plans}
+            if service.address_variable and urls:
+                told[service.address_variable] = urls.get(host, next(iter(urls.values())))
+            told |= service.login()
+        return told
+
+    def pages(self) -> dict[str, tuple[str, str]]:
+        """By service: the URL of an agent that shows a page for people, and the page's path."""
+        first = {service: next(p.host for p in service.places() if p.starts) for service in self.services if service.ui}
+        return {s.name: (self.hosts[host].plans[s.name].url, s.ui) for s, host in first.items()}
+
+    def left(self) -> dict[str, str]:
+        """What the services have written for people, by what it is."""
+        return {what: path for service in self.services for what, path in service.left().items()}
+
+    async def keep(self, tell: Callable[[str], None]) -> None:
+        """What each service has somebody do for as long as it runs, until cancelled; `tell` notes what was done."""
+        await all_at_once(partial(service.keep, self, tell) for service in self.services)
+
+    def tap_control(self, client: str) -> str:
+        """Path of the Unix socket on which a client's tap is spoken to."""
+        return str(self._tap_socket(client))
+
+    def namespace(self, host: str) -> str:
+        """Path of the network namespace of a host."""
+        return self.hosts[host].namespace
+
+    async def wait_ready(self) -> None:
+        """Every service; one that waits for others is started once these are ready, and beside all that do not matter.
+
+        Raises WaitTimeoutError with what was missing.
+        """
+        done = {service.name: anyio.Event() for service in self.services}
+
+        async def make_ready(service: Service) -> None:
+            for name in done.keys() & {*service.after}:
+                await done[name].wait()
+            if not any(name == service.name for name, _ in self._placed_agents):
+                await self._start_agents(service)
+            await service.wait_ready(self, within_s=self.spec.ready_within, agents_run=self._all_agents_run)
+            self.redactor.learn_environment(service.access())
+            done[service.name].set()
+
+        await all_at_once(partial(make_ready, service) for service in self.services)
+        self.reported = await reports(self)
+
+    async def _all_agents_run(self) -> None:
+        for service, place in self._placed_agents:
+            host = self.hosts[place.host]
+            if place.starts and await host.agent_process(service) is None:
+                raise DatacenterError(f"{host.name}: {service} ended: {_tail(host.logs / f'{service}.log')}")
+
+    def probes(self) -> Sequence[Probe]:
+        """Everything that is watched during a run, from the control address."""
+        probes = [probe for service in self.services for probe in service.probes(self)]
+        for host in self.hosts.values():
+            own, *others = host.roles
+            probes += [DiskProbe(host), ProcessProbe(host, agent=own)]
+            probes += [ProcessProbe(host, agent=agent, label=f"{host.name}/{agent}") for agent in others]
+        return [*probes, MachineProbe(quotas())]
+
+    def describe(self) -> Mapping[str, Any]:
+        """`hosts`, and what the services say, for run.json."""
+        hosts = [
+            {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
+            for host in self.hosts.values()
+        ]
+        told: dict[str, Any] = {"hosts": hosts, "reported": self.reported}
+        for service in self.services:
+            told |= service.describe(self.configs.get(service.name, {}))
+        return told
+
+    async def collect_logs(self, into: Path) -> None:
+        for host in self.hosts.values():
+            private_folder(into / host.name)
+            for log in host.logs.glob("*.log"):
+                self.redactor.file(log, into / host.name / log.name)
+
+
+def _numbers(user: AgentUser | None) -> list[int] | None:
+    return None if user is None else [user.uid, user.gid]
+
+
+def _tail(log: Path) -> str:
+    if not log.is_file():
+        return f"({log.name}: nothing logged)"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return " | ".join(lines[-_LOG_TAIL_LINES:])

@@ -1,0 +1,56 @@
+"""What a person finds on a host of the local datacenter, and its own machine would have: systemctl, journalctl, sudo.
+
+Agents here are no units of systemd: the host's init starts them. `furnish` puts small stand-ins into a folder of the
+host's own, to be first on the PATH of whoever works on that host; `environment` says where its agents keep their data.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hashidrill
+
+if TYPE_CHECKING:
+    from hashidrill.lab.local.hosts import LocalHost
+
+FOLDER = "bin"
+"""In the host's own folder, beside its data and its logs."""
+COMMANDS = ("systemctl", "journalctl")
+_SUDO = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n'
+"""Whoever works here may do everything already."""
+
+
+def furnish(host: LocalHost, socket: Path) -> Path:
+    """Writes the stand-ins of one host. Returns the folder that belongs on the PATH. Raises OSError."""
+    folder = host.logs.parent / FOLDER
+    folder.mkdir(mode=0o755, exist_ok=True)
+    source = str(Path(hashidrill.__file__).parents[1])
+    for name in COMMANDS:
+        _program(
+            folder / name,
+            f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {source!r})\n"
+            f"from hashidrill.lab.local.inside.{name} import main\n"
+            f"sys.exit(main(sys.argv[1:], socket={str(socket)!r}, logs={str(host.logs)!r}))\n",
+        )
+    _program(folder / "sudo", _SUDO)
+    return folder
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def environment(host: LocalHost) -> Mapping[str, str]:
+    """`CONSUL_DATA`, `CONSUL_CONFIG` and `CONSUL_LOG`, and the same of each agent of the host."""
+    told: dict[str, str] = {}
+    for agent in host.roles:
+        name = agent.upper()
+        told |= {
+            f"{name}_DATA": str(host.data / agent), f"{name}_CONFIG": str(host.config_file(agent)),
+            f"{name}_LOG": str(host.logs / f"{agent}.log"),
+        }  # fmt: skip
+    return told

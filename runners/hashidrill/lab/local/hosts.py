@@ -1,0 +1,379 @@
+"""One host of the local datacenter, as faults and observers see it (hashidrill.core.protocols.abc.Host).
+
+All of it goes through the Unix sockets in the sandbox's run directory, through /proc, or by netlink in the host's
+network namespace: so a fresh process inside the sandbox can do it as well as the one that started the host.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal as signals
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import httpx
+
+from hashidrill.core.errors import FaultError, WaitTimeoutError
+from hashidrill.core.faults import toxiproxy
+from hashidrill.core.protocols import packets
+from hashidrill.core.protocols.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable, Proxies
+from hashidrill.core.protocols.packets import Chain, PacketRule, Statement
+from hashidrill.core.protocols.service import AgentPlan
+from hashidrill.core.util import syscalls as sc
+from hashidrill.core.util.files import private
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.local.unprivileged import AgentUser
+from hashidrill.lab.sandbox import cgroups, nf_tables
+from hashidrill.lab.sandbox.asking import ANSWER_WITHIN_S, ask
+
+T = TypeVar("T")
+_TOXIPROXY_WITHIN_S = 10.0
+_KILLED_WITHIN_S = 10.0
+
+
+class LocalHost(Capable):
+    """A host in the sandbox. `root` is the sandbox's run directory."""
+
+    def __init__(
+        self, name: str, address: str, roles: Mapping[str, str], root: Path, pid: int, *,
+        toxiproxy: Path | None = None, agent_user: AgentUser | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.parts |= dict.fromkeys(CAPABILITIES, self)
+        if toxiproxy is None:
+            del self.parts[Proxies]
+        self.name = name
+        self.address = address
+        self.roles |= roles
+        self.pid = pid
+        self.data = root / "hosts" / name / "data"
+        self.logs = root / "hosts" / name / "logs"
+        self.plans: dict[str, AgentPlan] = {}
+        self.armed: set[str] = set()  # those that keep root's rights over it
+        self.ballast_name: Callable[[str], str] = ".ballast-{}".format
+        """The name of the file that fills the disk, by that of the fault."""
+        self._root = root
+        self._toxiproxy = toxiproxy
+        self._agent_user = agent_user
+        self._hostd = root / "s" / f"{name}.host"
+        self._canary = root / "s" / f"{name}.canary"
+        self._diskd = root / "s" / "diskd"
+
+    @property
+    def namespace(self) -> str:
+        """Path of the host's network namespace."""
+        return f"/proc/{self.pid}/ns/net"
+
+    @property
+    def cpus(self) -> int:
+        return len(os.sched_getaffinity(0))
+
+    # injectors
+
+    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None:
+        await ask(self._diskd, {"op": "set", "host": self.name, "rule_id": rule_id, "rule": dict(rule)})
+
+    async def clear_disk_rule(self, rule_id: str) -> None:
+        await ask(self._diskd, {"op": "clear", "host": self.name, "rule_id": rule_id})
+
+    async def fill_disk(self, name: str, leave_bytes: int) -> None:
+        """A file that takes all but `leave_bytes` of the host's file system."""
+        await anyio.to_thread.run_sync(self._fill, self._ballast(name), leave_bytes)
+
+    async def unfill_disk(self, name: str) -> None:
+        self._ballast(name).unlink(missing_ok=True)
+
+    def _ballast(self, name: str) -> Path:
+        return self.data / self.ballast_name(name)
+
+    def _fill(self, ballast: Path, leave_bytes: int) -> None:
+        """The agent writes meanwhile: what was free a moment ago may not be, and then a little less is tried."""
+        with ballast.open("wb", buffering=0) as file:
+            size, shy = 0, 0
+            while (room := self._free(file.fileno()) - leave_bytes - shy) > 0:
+                try:
+                    os.posix_fallocate(file.fileno(), size, room)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    shy = shy * 2 or os.fstatvfs(file.fileno()).f_frsize
+                else:
+                    size, shy = size + room, 0
+
+    @staticmethod
+    def _free(fd: int) -> int:
+        stat = os.fstatvfs(fd)
+        return stat.f_bavail * stat.f_frsize
+
+    async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
+        await self._put(table, packets.chains_of(rules), packets.statements_of(rules))
+
+    async def suspend_packet_rules(self, table: str) -> None:
+        await self._suspend(table, packets.REDIRECTING, packets.BLOCKING)
+
+    async def clear_packet_rules(self, table: str) -> None:
+        await self._in_namespace(partial(nf_tables.remove, table))
+
+    async def _put(self, table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> None:
+        await self._in_namespace(partial(nf_tables.replace, table, chains, statements))
+
+    async def _suspend(self, table: str, redirecting: Chain, blocking: Chain) -> None:
+        await self._in_namespace(partial(nf_tables.suspend, table, redirecting, blocking))
+
+    async def _in_namespace(self, work: Callable[[], T]) -> T:
+        """Talks to the kernel about the packet rules of this host. Raises FaultError."""
+        try:
+            return await anyio.to_thread.run_sync(sc.in_network, self.namespace, work)
+        except OSError as error:
+            raise FaultError(f"{self.name}: the kernel refuses packet rules: {error.strerror or error}") from None
+
+    async def packet_tables(self) -> Sequence[str]:
+        return await self._in_namespace(nf_tables.tables)
+
+    async def packet_barriers(self) -> Sequence[Barrier]:
+        seen = [rule for rule in await self._in_namespace(nf_tables.rules) if rule.drops and rule.addresses]
+        return [Barrier(rule.table, rule.chain, rule.addresses, port) for rule in seen for port in rule.ports or [None]]
+
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
+        counted = Counter[str]()
+        for rule in await self._in_namespace(nf_tables.rules):
+            if rule.table == table and rule.comment and rule.packets is not None:
+                counted[rule.comment] += rule.packets
+        return counted
+
+    async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
+        await self._start_toxiproxy()
+        try:
+            ends = f"{self.address}:{listen}", f"{self.address}:{port}"
+            await toxiproxy.create(self.address, name, *ends, toxics)
+        except httpx.HTTPError as error:
+            raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
+
+    async def remove_proxy(self, name: str) -> None:
+        """A toxiproxy that does not answer is killed: its connections end with it."""
+        process = await self.agent_process(toxiproxy.AGENT)
+        if process is None:
+            return
+        try:
+            await toxiproxy.delete(self.address, name)
+        except httpx.HTTPError:
+            await self.signal(process.reference, signals.SIGKILL)
+            await self._toxiproxy_ends()
+
+    async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
+        if await self.agent_process(toxiproxy.AGENT) is None:
+            return None
+        try:
+            return await toxiproxy.toxics(self.address, name)
+        except httpx.HTTPError:
+            return None
+
+    async def _start_toxiproxy(self) -> None:
+        """Unless it runs. Returns when its API answers."""
+        if self._toxiproxy is None:
+            raise FaultError(f"{self.name}: the datacenter was started without a toxiproxy-server")
+        command = toxiproxy.command(self._toxiproxy, self.name, self.address)
+        await self.spawn_agent(toxiproxy.AGENT, command, toxiproxy.ENVIRONMENT)
+
+        async def answers() -> tuple[bool | None, str]:
+            if await self.agent_process(toxiproxy.AGENT) is None:
+                raise FaultError(f"{self.name}: toxiproxy-server ended; its log is {self.logs / 'toxiproxy.log'}")
+            return (True if await toxiproxy.answers(self.address) else None), "its API does not answer"
+
+        await wait_until(f"toxiproxy on {self.name} to start", answers, within_s=_TOXIPROXY_WITHIN_S, gap_s=0.02)
+
+    async def _toxiproxy_ends(self) -> None:
+        async def ended() -> tuple[bool | None, str]:
+            return (None if await self.agent_process(toxiproxy.AGENT) else True), "it still runs"
+
+        await wait_until(f"toxiproxy on {self.name} to end", ended, within_s=_TOXIPROXY_WITHIN_S, gap_s=0.02)
+
+    async def signal(self, reference: str, signal: int) -> bool:
+        pid, _, start_time = reference.partition("@")
+        return bool(pid) and sc.signal_process(int(pid), int(start_time), signals.Signals(signal))
+
+    async def start_agent(self, agent: str) -> None:
+        """By the command that is known here, or, in a later process, by that of its last start."""
+        if agent in self.plans:
+            plan = self.plans[agent]
+            await self.spawn_agent(agent, plan.command, plan.environment, as_root=plan.as_root)
+        else:
+            await ask(self._hostd, {"op": "start", "agent": agent})
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
+        process = await self.agent_process(agent)
+        if process is None:
+            return
+        await self.signal(process.reference, signals.SIGCONT)  # a stopped one could not end
+        await self.signal(process.reference, signals.SIGTERM)
+
+        async def ended() -> tuple[bool | None, str]:
+            now = await self.agent_process(agent)
+            same = now is not None and now.reference == process.reference
+            return (None, f"process {process.pid} still runs") if same else (True, "")
+
+        try:
+            await wait_until(f"{agent} on {self.name} to end", ended, within_s=within_s, gap_s=0.02)
+        except WaitTimeoutError:
+            await self.signal(process.reference, signals.SIGKILL)
+            await wait_until(f"{agent} on {self.name} to be killed", ended, within_s=_KILLED_WITHIN_S, gap_s=0.02)
+
+    def config_file(self, agent: str) -> Path:
+        return self.data.parent / f"{agent}.json"
+
+    def make_folder(self, agent: str) -> None:
+        """The agent's own folder on the host's disk. Raises OSError."""
+        folder = self.data / agent
+        folder.mkdir(mode=0o750, exist_ok=True)
+        if self._agent_user is not None:
+            self._agent_user.owns(folder)
+
+    async def agent_config(self, agent: str) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self.config_file(agent).read_text())
+        return config
+
+    async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
+        file = self.config_file(agent)
+        new = file.with_suffix(".new")
+        with private(new, "wb") as opened:
+            opened.write(json.dumps(config, indent=2).encode() + b"\n")
+        if self._agent_user is not None:
+            self._agent_user.owns(new)
+        new.replace(file)
+
+    async def api(
+        self,
+        method: str,
+        path: str,
+        *,
+        agent: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
+        if agent not in self.plans:
+            raise FaultError(f"{self.name}: there is no {agent} to ask for {path}")
+        url = self.plans[agent].url + path
+        try:
+            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+                answer = await client.request(
+                    method, url, params=dict(params or {}), content=body, headers=dict(headers or {})
+                )
+        except httpx.HTTPError as error:
+            raise FaultError(f"{self.name}: {method} {path}: {type(error).__name__} {error}".rstrip()) from None
+        return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
+
+    async def spawn_agent(
+        self, agent: str, argv: Sequence[str], environment: Mapping[str, str], *, as_root: bool = True
+    ) -> None:
+        """The first start of an agent: `start_agent` repeats it later. Its log is LOGS/AGENT.log."""
+        request = {
+            "op": "start", "agent": agent, "argv": list(argv), "log": str(self.logs / f"{agent}.log"),
+            "environment": dict(environment), "as_root": as_root,
+            **({"armed": True} if agent in self.armed else {}),
+        }  # fmt: skip
+        await ask(self._hostd, request)
+
+    async def configure_network(self, prefix: int) -> None:
+        await ask(self._hostd, {"op": "net", "address": self.address, "prefix": prefix})
+
+    async def limit_cpu(self, name: str, cores: float) -> None:
+        """By cgroup where that can be had, else by stopping and continuing the host's processes in turn."""
+        group = cgroups.make(f"{self._root.name}/{self.name}")
+        if group is not None:
+            group.limit(cores)
+            await ask(self._hostd, {"op": "join", "files": group.procs_files()})
+        else:
+            await ask(self._hostd, {"op": "throttle", "name": name, "cores": cores})
+
+    async def unlimit_cpu(self, name: str) -> None:
+        group = cgroups.find(f"{self._root.name}/{self.name}")
+        if group is not None:
+            group.limit(None)
+        await ask(self._hostd, {"op": "unthrottle", "name": name})
+
+    # observers
+
+    async def agent_process(self, agent: str) -> AgentProcess | None:
+        answer = await ask(self._hostd, {"op": "agent", "agent": agent})
+        if answer["pid"] is None:
+            return None
+        return AgentProcess(answer["pid"], answer["start_time"], answer["state"])
+
+    async def written_bytes(self, agent: str) -> int:
+        process = await self.agent_process(agent)
+        if process is None:
+            raise FaultError(f"{self.name}: {agent} does not run")
+        try:
+            counters = (Path("/proc") / str(process.pid) / "io").read_text()
+        except OSError as error:
+            raise FaultError(f"{self.name}: what {agent} has written cannot be read: {error.strerror}") from None
+        return int(dict(line.split(": ") for line in counters.splitlines())["wchar"])
+
+    async def canary_fsync(self) -> Timing:
+        return await self._timing({"op": "fsync"})
+
+    async def canary_write(self, size_bytes: int) -> Timing:
+        return await self._timing({"op": "write", "size": size_bytes})
+
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return await self._timing({"op": "read", "size": size_bytes})
+
+    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
+        request = {"op": "disk", "operation": operation, "size": size_bytes, "count": trials, "within": within_s}
+        answer = await ask(self._canary, request, within_s=within_s + ANSWER_WITHIN_S)
+        return [Timing(seconds, number) for seconds, number in answer["timings"]]
+
+    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
+        request = {"op": "burn", "threads": threads, "windows": windows, "window": window_s}
+        return [float(cores) for cores in (await ask(self._canary, request))["cores"]]
+
+    async def cpu_seconds(self, agent: str) -> float:
+        process = await self.agent_process(agent)
+        return 0.0 if process is None else sc.cpu_seconds(process.pid)
+
+    async def free_bytes(self) -> int:
+        return int((await ask(self._canary, {"op": "space"}))["free"])
+
+    async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
+        request = {"op": "connect", "address": address, "port": port, "timeout": timeout_s}
+        return await self._timing(request)
+
+    async def canary_listen(self, port: int) -> None:
+        await ask(self._canary, {"op": "listen", "port": port})
+
+    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
+        asked = {
+            "op": "exchange", "address": address, "port": port, "upload": request.upload_bytes,
+            "download": request.download_bytes, "timeout": request.timeout_s, "connections": request.connections,
+            "until_closed": request.until_closed, "at_once": request.at_once,
+        }  # fmt: skip
+        rounds = -(-request.connections // request.at_once)
+        within_s = ANSWER_WITHIN_S + rounds * request.timeout_s
+        return [Exchange(**one) for one in (await ask(self._canary, asked, within_s=within_s))["exchanges"]]
+
+    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
+        request = {"op": "echo", "address": address, "count": datagrams, "timeout": timeout_s}
+        return float((await ask(self._canary, request))["lost"])
+
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool:
+        """Whether the agent's HTTP API answers anything at all within `timeout_s`."""
+        url = self.plans[agent].url + self.plans[agent].health
+        try:
+            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+                await client.get(url)
+        except httpx.HTTPError:
+            return False
+        return True
+
+    async def _timing(self, request: Mapping[str, Any]) -> Timing:
+        answer = await ask(self._canary, request)
+        return Timing(answer["seconds"], answer["errno"])

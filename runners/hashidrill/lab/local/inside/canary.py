@@ -1,0 +1,242 @@
+"""The observer on one host: makes ordinary system calls there and reports how long each took and how it ended.
+
+It shares nothing with what injects faults: plain file and socket calls, its own clock. Requests come over a Unix socket
+(see rpc.py); times are seconds.
+
+    {"op": "fsync"} {"op": "write", "size": N} {"op": "read", "size": N}     -> {"seconds", "errno"}
+    {"op": "disk", "operation", "size", "count", "within"}                   -> {"timings": [[seconds, errno]]}
+    {"op": "space"}                                                          -> {"free": bytes}
+    {"op": "connect", "address", "port", "timeout"}                          -> {"seconds", "errno"}
+    {"op": "echo", "address", "count", "timeout"}                            -> {"lost": share}
+    {"op": "listen", "port"}                                                 -> {}
+    {"op": "exchange", "address", "port", "upload", "download", "timeout", "connections", "until_closed",
+     "at_once"}
+                                                    -> {"exchanges": [{"seconds", "errno", "received"}]}
+    {"op": "burn", "threads", "windows", "window"}                           -> {"cores": [CPU seconds a second]}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hashidrill.lab.local.inside.exchange import exchange_all, serve_exchanges
+from hashidrill.lab.sandbox.rpc import Server
+
+ECHO_PORT = 7007
+_FILE = ".canary"
+_GREETINGS, _GREETING_S = 5, 0.02
+_BURST, _BURST_GAP_S = 8, 0.001
+_MAX_BYTES = 4 << 20
+_DISK_THREADS = 256
+SWITCH_S = 0.0005
+"""Threads that time something wait for each other no longer than this (Python's default is 5 ms)."""
+_HASHED = bytes(1 << 15)
+
+
+class Canary:
+    """`data` is the directory beside whose files the disk is tried."""
+
+    def __init__(self, data: str) -> None:
+        self._path = os.path.join(data, _FILE)  # noqa: PTH118 - no pathlib here
+        self._lock = threading.Lock()
+        self._listening: set[int] = set()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return dict(getattr(self, f"do_{request.pop('op')}")(**request))
+
+    def do_fsync(self) -> dict[str, Any]:
+        """Time of the fsync alone; something was written beforehand, so that there is something to sync."""
+        with self._open() as fd:
+            with contextlib.suppress(OSError):
+                os.pwrite(fd, b"%-16d" % time.monotonic_ns(), 0)  # few: a bandwidth makes them wait
+            return _timed(lambda: os.fsync(fd))
+
+    def do_write(self, size: int) -> dict[str, Any]:
+        """Into a new file: writing over old blocks says nothing about a full disk. A short write is ENOSPC."""
+        block = os.urandom(min(size, _MAX_BYTES))
+
+        def write() -> None:
+            for offset in range(0, size, _MAX_BYTES):
+                part = block[: size - offset]
+                if os.pwrite(fd, part, offset) < len(part):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with self._new() as fd:
+            return _timed(write)
+
+    def do_read(self, size: int) -> dict[str, Any]:
+        with self._open() as fd:
+            return _timed(lambda: os.pread(fd, min(size, _MAX_BYTES), 0))
+
+    def do_space(self) -> dict[str, Any]:
+        stat = os.statvfs(os.path.dirname(self._path))  # noqa: PTH120 - no pathlib here
+        return {"free": stat.f_bavail * stat.f_frsize}
+
+    def do_connect(self, address: str, port: int, timeout: float) -> dict[str, Any]:
+        def connect() -> None:
+            with socket.create_connection((address, port), timeout=timeout):
+                pass
+
+        return _timed(connect)
+
+    def do_echo(self, address: str, count: int, timeout: float) -> dict[str, Any]:
+        """Share of `count` datagrams that did not come back within `timeout` seconds of the last one."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
+            sock.connect((address, ECHO_PORT))
+            ready.register(sock, selectors.EVENT_READ)
+            back: set[bytes] = set()
+            for _ in range(_GREETINGS):  # the first packets of a pair of hosts may be lost to address resolution
+                with contextlib.suppress(OSError):
+                    sock.send(b"hello")
+                if ready.select(_GREETING_S):
+                    break
+            for i in range(count):
+                with contextlib.suppress(OSError):
+                    sock.send(b"%d" % i)
+                if i % _BURST == _BURST - 1:  # paced, so that no queue overflows and is taken for loss
+                    ready.select(_BURST_GAP_S)
+                _receive(sock, back)
+            deadline = time.monotonic() + timeout
+            while len(back) < count and (left := deadline - time.monotonic()) > 0:
+                ready.select(left)
+                _receive(sock, back)
+        return {"lost": 1 - len(back) / count}
+
+    def do_listen(self, port: int) -> dict[str, Any]:
+        with self._lock:
+            if port not in self._listening:
+                serve_exchanges(port)
+                self._listening.add(port)
+        return {}
+
+    def do_exchange(self, connections: int, at_once: int, **request: Any) -> dict[str, Any]:
+        return {"exchanges": exchange_all(connections, at_once, **request)}
+
+    def do_disk(self, operation: str, size: int, count: int, within: float) -> dict[str, Any]:
+        """`count` operations of one kind, by up to 256 threads; none starts after `within` seconds."""
+        calls: dict[str, Callable[[], dict[str, Any]]] = {
+            "fsync": self.do_fsync,
+            "write": lambda: self.do_write(size),
+            "read": lambda: self.do_read(size),
+        }
+        call, left, deadline = calls[operation], iter(range(count)), time.monotonic() + within
+        timings: list[tuple[float, int]] = []
+
+        def work() -> None:
+            while time.monotonic() < deadline and next(left, None) is not None:
+                timing = call()
+                timings.append((timing["seconds"], timing["errno"]))
+
+        _in_threads(min(count, _DISK_THREADS), work)
+        return {"timings": timings}
+
+    def do_burn(self, threads: int, windows: int, window: float) -> dict[str, Any]:
+        """How many cores busy threads get here together, in each of the windows, one after the other.
+
+        They hash: that is done without the interpreter's lock, so that they run at the same time.
+        """
+        began = time.monotonic()
+        each: list[list[float]] = []
+
+        def work() -> None:
+            used = [0.0] * windows
+            each.append(used)
+            before = time.thread_time()
+            while (number := int((time.monotonic() - began) / window)) < windows:
+                hashlib.sha256(_HASHED)
+                now = time.thread_time()
+                used[number] += now - before
+                before = now
+
+        _in_threads(threads, work)
+        return {"cores": [sum(used) / window for used in zip(*each)]}  # noqa: B905 - of one length; Python 3.8
+
+    @contextlib.contextmanager
+    def _open(self) -> Any:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _new(self) -> Any:
+        path = os.path.join(os.path.dirname(self._path), self._new_name())  # noqa: PTH118, PTH120 - no pathlib here
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+            os.unlink(path)  # noqa: PTH108 - no pathlib here
+
+    @staticmethod
+    def _new_name() -> str:
+        """One that is not taken, and that no other user can foresee."""
+        return f"{_FILE}-{os.urandom(8).hex()}"
+
+
+def _in_threads(count: int, work: Any) -> None:
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _timed(call: Any) -> dict[str, Any]:
+    began = time.monotonic()
+    number = 0
+    try:
+        call()
+    except TimeoutError:
+        number = errno.ETIMEDOUT
+    except OSError as error:
+        number = error.errno or errno.EIO
+    return {"seconds": time.monotonic() - began, "errno": number}
+
+
+def _receive(sock: socket.socket, into: set[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            data = sock.recv(64, socket.MSG_DONTWAIT)
+            if data != b"hello":
+                into.add(data)
+
+
+def _echo_datagrams(sock: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            data, sender = sock.recvfrom(64)
+            sock.sendto(data, sender)
+
+
+def _accept(listener: socket.socket) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            listener.accept()[0].close()
+
+
+def listen() -> None:
+    """Answers datagrams and connections on ECHO_PORT, from threads, for ever. Raises OSError when it cannot be had."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("", ECHO_PORT))
+    listener = socket.create_server(("", ECHO_PORT), backlog=64)
+    threading.Thread(target=_echo_datagrams, args=(datagrams,), daemon=True).start()
+    threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+
+
+def main(data: str, path: str) -> None:
+    """Serve for ever."""
+    sys.setswitchinterval(SWITCH_S)
+    listen()
+    Server(path, Canary(data).answer).serve_forever()

@@ -1,0 +1,248 @@
+"""Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
+
+The SHA-256 of the versions that hashidrill asks for by itself is in this package (hashidrill.lab.provision.pinned).
+Another version is checked against the list that its vendor publishes with it, and the user is told so: who can
+change the one file on that server can change the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import platform
+import shutil
+import time
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import httpx
+
+from hashidrill.lab.provision import pinned
+from hashidrill.lab.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONNECT_TIMEOUT_S = 3.0
+"""Short, so that a machine without network goes on to the next way at once."""
+SILENCE_TIMEOUT_S = 10.0
+"""How long a server may send nothing."""
+DOWNLOAD_TIMEOUT_S = 900.0
+"""For one file as a whole: 200 MB at 250 kB/s. A server that drips is given up after this."""
+PROGRESS_GAP_S = 5.0
+LARGEST_BYTES = 1_500_000_000
+"""No release is near this (vault, the largest, is 0.5 GB unpacked); it bounds what a wrong server can write here."""
+LARGEST_CHECKSUMS_BYTES = 1_000_000
+_PINNED = "this package"
+
+_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+def download(product: Product, version: str, work: Path, say: Callable[[str], None]) -> tuple[Path, str]:
+    """The binary, in `work`, and where it came from. Raises WayError; what fails its checksum is never opened."""
+    release = _release(product)
+    path = _archive(product, version)
+    archive_url = f"{release.base}/{path}"
+    with _client(release.base) as client:
+        wanted, by = _wanted(client, product, version, path)
+        if by != _PINNED:
+            say(f"the SHA-256 of {product.name} {version} is not in this package: trusting the list at {by}")
+        archive = work / "archive"
+        found = _fetch(client, archive_url, archive, say)
+    if not hmac.compare_digest(found, wanted):
+        raise WayError(
+            f"{archive_url} has SHA-256 {found}, and {by} says {wanted}: it was not used "
+            "(a broken download, or somebody between here and there)"
+        )
+    source = f"release archive {archive_url}"
+    if not archive_url.endswith(".zip"):
+        archive.chmod(0o755)
+        return archive, source
+    return _unpack(archive, product.name, work / product.name, archive_url), source
+
+
+def why_not(product: Product, version: str) -> str | None:
+    """Why `download` could not work, as far as can be told without downloading; None when it should."""
+    try:
+        release = _release(product)
+        path = _archive(product, version)
+        with _client(release.base) as client:
+            _, by = _wanted(client, product, version, path)
+            if by == _PINNED:  # no list was asked for: is there anything at all?
+                _require_there(client, f"{release.base}/{path}")
+    except WayError as error:
+        return str(error)
+    return None
+
+
+def measured(product: Product, version: str, arch: str, work: Path, say: Callable[[str], None]) -> tuple[str, str]:
+    """(path below the base URL, SHA-256) of one archive that its vendor's list agrees with. Raises WayError."""
+    release = _release(product)
+    names = {"name": product.name, "version": version, "arch": arch}
+    path = release.archive.format(**names)
+    with _client(release.base) as client:
+        listed = _checksum(client, f"{release.base}/{release.checksums.format(**names)}", path.rpartition("/")[2])
+        found = _fetch(client, f"{release.base}/{path}", work / f"archive-{arch}", say)
+    if found != listed:
+        raise WayError(f"{path} has SHA-256 {found}, and its vendor's list says {listed}")
+    return path, found
+
+
+def _release(product: Product) -> Release:
+    """Raises WayError for a product without releases, or a base URL over plain HTTP."""
+    if product.release is None:
+        raise WayError(f"its vendor publishes no binaries of {product.name}")
+    _require_https(product.release.base, f"{product.release.variable} is")
+    return product.release
+
+
+def _archive(product: Product, version: str) -> str:
+    """Path of the archive for this machine, below the base URL."""
+    return _release(product).archive.format(name=product.name, version=version, arch=architecture())
+
+
+def _wanted(client: httpx.Client, product: Product, version: str, path: str) -> tuple[str, str]:
+    """(SHA-256 that the archive must have, who says so). Raises WayError."""
+    if (pin := pinned.pinned(path)) is not None:
+        return pin, _PINNED
+    if (product.name, version) in DEFAULT_VERSIONS:
+        raise WayError(f"this package does not know the SHA-256 of {path}, and does without downloads it cannot check")
+    release = _release(product)
+    url = f"{release.base}/{release.checksums.format(name=product.name, version=version, arch=architecture())}"
+    return _checksum(client, url, path.rpartition("/")[2]), url
+
+
+def architecture() -> str:
+    """What this machine is called in vendors' file names. Raises WayError for one that is not published for."""
+    machine = platform.machine().lower()
+    if machine not in _ARCHITECTURES:
+        raise WayError(f"vendors' archives are used for {' and '.join(sorted(set(_ARCHITECTURES.values())))} only; "
+                       f"this machine is {machine}")  # fmt: skip
+    return _ARCHITECTURES[machine]
+
+
+def _client(base: str) -> httpx.Client:
+    """Follows redirects, and asks nobody over plain HTTP: neither the first server nor where that sends it."""
+
+    def check(request: httpx.Request) -> None:
+        _require_https(str(request.url), f"{base} leads to")
+
+    timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    return httpx.Client(follow_redirects=True, timeout=timeout, event_hooks={"request": [check]})
+
+
+def _require_https(url: str, who: str) -> None:
+    """Raises WayError. Loopback is this machine itself: a mirror or a test may speak plain HTTP there."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise WayError(f"{who} {url!r}, which is no URL: {error}") from None
+    if parsed.scheme != "https" and not (parsed.scheme == "http" and _is_loopback(parsed.host)):
+        raise WayError(f"{who} {url!r}: binaries are fetched over https:// alone")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
+    """The SHA-256 that `url` gives for `file_name`, in lower-case hex."""
+    text = bytearray()
+    try:
+        with client.stream("GET", url) as answer:
+            _require_ok(answer, url)
+            for chunk in answer.iter_bytes():
+                text += chunk
+                if len(text) > LARGEST_CHECKSUMS_BYTES:
+                    raise WayError(f"{url} is not a list of checksums: it is over {LARGEST_CHECKSUMS_BYTES} bytes")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise WayError(_reason(url, error)) from None
+    for line in text.decode(errors="replace").splitlines():
+        fields = line.split()
+        # sha256sum puts a * before the name of a file read in binary mode
+        if len(fields) == 2 and fields[1].removeprefix("*") == file_name and len(fields[0]) == 64:
+            return fields[0].lower()
+    raise WayError(f"{url} has no SHA-256 for {file_name}")
+
+
+def _require_there(client: httpx.Client, url: str) -> None:
+    """Asks for it, and hangs up before its body comes. Raises WayError."""
+    try:
+        with client.stream("GET", url) as answer:
+            _require_ok(answer, url)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise WayError(_reason(url, error)) from None
+
+
+def _fetch(client: httpx.Client, url: str, into: Path, say: Callable[[str], None]) -> str:
+    """Writes what `url` holds to `into`, and returns its SHA-256."""
+    began = said = time.monotonic()
+    digest, received = hashlib.sha256(), 0
+    say(f"downloading {url}")
+    try:
+        with client.stream("GET", url) as answer, into.open("wb") as file:
+            _require_ok(answer, url)
+            total = int(answer.headers.get("content-length", 0))
+            for chunk in answer.iter_bytes(chunk_size=65536):
+                received += len(chunk)
+                digest.update(chunk)
+                file.write(chunk)
+                now = time.monotonic()
+                if received > LARGEST_BYTES:
+                    raise WayError(f"{url} is larger than {LARGEST_BYTES / 1e9:g} GB: that is no release")
+                if now - began > DOWNLOAD_TIMEOUT_S:
+                    raise WayError(f"{url}: gave up after {now - began:.0f} s and {received / 1e6:.1f} MB")
+                if now - said > PROGRESS_GAP_S:
+                    said = now
+                    say(f"downloading {url}: {_amount(received, total)} in {now - began:.0f} s")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise WayError(_reason(url, error, received)) from None
+    return digest.hexdigest()
+
+
+def _require_ok(answer: httpx.Response, url: str) -> None:
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        raise WayError(f"{url} does not exist (404): is that version published?")
+    if answer.status_code != httpx.codes.OK:
+        raise WayError(f"{url} answered {answer.status_code} {answer.reason_phrase}".rstrip())
+
+
+def _amount(received: int, total: int) -> str:
+    return f"{received / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{received / 1e6:.0f} MB"
+
+
+def _reason(url: str, error: Exception, received: int = 0) -> str:
+    if isinstance(error, httpx.ConnectTimeout):
+        return f"{url}: no connection within {CONNECT_TIMEOUT_S:g} s"
+    if isinstance(error, httpx.TimeoutException):
+        after = f" after {received / 1e6:.1f} MB" if received else ""
+        return f"{url}: the server sent nothing for {SILENCE_TIMEOUT_S:g} s{after}"
+    if isinstance(error, httpx.RemoteProtocolError) and received:
+        return f"{url}: the connection ended early, after {received / 1e6:.1f} MB"
+    return f"{url}: {error or type(error).__name__}"
+
+
+def _unpack(archive: Path, member: str, into: Path, url: str) -> Path:
+    """The one file `member` of a ZIP archive. No path of the archive is ever used as a path here."""
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            for name in zipped.namelist():
+                if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                    raise WayError(f"{url} holds the path {name!r}, which leads out of the archive: it was not used")
+            size = zipped.getinfo(member).file_size
+            if size > LARGEST_BYTES:
+                raise WayError(f"{url}: {member} in it would be {size / 1e9:.1f} GB: that is no release")
+            # zipfile stops at the size that it has just been asked about, and checks the CRC
+            with zipped.open(member) as source, into.open("wb") as file:
+                shutil.copyfileobj(source, file)
+    except KeyError:
+        raise WayError(f"{url} holds no file {member!r}") from None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise WayError(f"{url} is not a ZIP archive that can be read: {error}") from None
+    into.chmod(0o755)
+    return into

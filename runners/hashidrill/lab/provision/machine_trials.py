@@ -1,0 +1,127 @@
+"""Tries, in a process of its own, what a sandbox will do; whatever it makes ends with it.
+
+    python -m hashidrill.lab.provision.machine_trials own|user|packets|seccomp
+
+Prints one JSON object: the name of each trial, and why it failed ("" when it did not).
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.protocols.packets import Block, Cut, PacketRule, Redirect, chains_of, statements_of
+from hashidrill.core.util import syscalls as sc
+from hashidrill.lab.sandbox import nf_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_ADDRESSES = ("10.73.0.12", "10.73.0.13")
+PACKET_RULES: dict[str, list[PacketRule]] = {
+    "drop": [Block("input", _ADDRESSES), Block("output", _ADDRESSES, 8500)],
+    "drop by chance": [Block("input", _ADDRESSES, share=0.3)],
+    "refuse": [Block("input", _ADDRESSES, 8500, refuse=True, resets_pass=True)],
+    "redirect": [Redirect(_ADDRESSES, 8500, 22_000, "link")],
+    "mark connections": [Cut("votes", _ADDRESSES, (8300,), (1,))],
+}
+"""The kinds of packet rule that network faults are made of. A kernel may have some of them."""
+
+
+def main(what: str) -> None:
+    """Run the trials named by `what` and print what came of them."""
+    if what == "seccomp":
+        _say({"seccomp": _failure(lambda: sc.notify_on(["fsync"]))})
+        # without Python's own ending: the filter is in force here, and nobody answers it
+        os._exit(0)
+    trials: Mapping[str, Callable[[], object]] = PACKETS
+    if what != "packets":
+        trials = {"links": _links, **PACKETS, "netem": _netem}
+    _say(_in_namespaces(trials, as_user=what == "user" or os.geteuid() != 0))
+
+
+def _say(results: dict[str, str]) -> None:
+    sys.stdout.write(json.dumps(results) + "\n")
+    sys.stdout.flush()
+
+
+def _failure(trial: Callable[[], object]) -> str:
+    """Why a trial failed, or "". Any exception at all is an answer here."""
+    try:
+        trial()
+    except Exception as error:  # noqa: BLE001 - the answer to "does it work?" is the error
+        # netlink errors are (errno, text), and are no OSError
+        return str(error.args[-1] if len(error.args) == 2 and not isinstance(error, OSError) else error) or repr(error)
+    return ""
+
+
+def _in_namespaces(trials: Mapping[str, Callable[[], object]], *, as_user: bool) -> dict[str, str]:
+    if reason := _failure(lambda: _enter(as_user=as_user)):
+        return {"namespaces": reason}
+    # the PID namespace begins with the next child
+    results, ours = os.pipe()
+    child = os.fork()
+    if child == 0:
+        found = {"namespaces": _failure(_mount)}
+        if not found["namespaces"]:
+            found |= {name: _failure(trial) for name, trial in trials.items()}
+        os.write(ours, json.dumps(found).encode())
+        os._exit(0)
+    os.close(ours)
+    with open(results, "rb") as pipe:  # noqa: PTH123 - a file descriptor
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return dict(json.loads(answer)) if answer else {"namespaces": "the first process of the PID namespace died"}
+
+
+def _enter(*, as_user: bool) -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    flags = sc.CLONE_NEWNS | sc.CLONE_NEWNET | sc.CLONE_NEWPID | sc.CLONE_NEWIPC
+    if not as_user:
+        sc.unshare(flags)
+        return
+    sc.unshare(flags | sc.CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - written at once, by one write
+            file.write(text)
+
+
+def _mount() -> None:
+    sc.mount("none", "/", "", sc.MS_REC | sc.MS_PRIVATE)
+    sc.mount("proc", "/proc", "proc", sc.MS_NOSUID | sc.MS_NODEV | sc.MS_NOEXEC)
+    sc.mount("hashidrill", "/run", "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, "mode=755,size=1m")
+
+
+def _links() -> None:
+    with _netlink() as ip:
+        ip.link("add", ifname="trial-bridge", kind="bridge")
+        ip.link("add", ifname="trial-a", kind="veth", peer="trial-b")
+
+
+def _netlink() -> Any:
+    # late, because it is slow to import and not wanted where namespaces fail
+    return importlib.import_module("pyroute2").IPRoute()
+
+
+def _packets(rules: Sequence[PacketRule]) -> None:
+    """Puts them in force and reads them back."""
+    nf_tables.replace("trial", chains_of(rules), statements_of(rules))
+    if not any(rule.table == "trial" and rule.addresses == {*_ADDRESSES} for rule in nf_tables.rules()):
+        raise OSError(errno.ENOENT, "the kernel does not list the rules that it took")
+
+
+PACKETS = {kind: partial(_packets, rules) for kind, rules in PACKET_RULES.items()}
+
+
+def _netem() -> None:
+    with _netlink() as ip:
+        ip.tc("add", "netem", ip.link_lookup(ifname="lo")[0], handle=0x10000, delay=1000)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

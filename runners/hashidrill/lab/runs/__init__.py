@@ -1,0 +1,1 @@
+"""How a run is launched and healed in a local datacenter."""

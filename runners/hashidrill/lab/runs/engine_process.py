@@ -1,0 +1,75 @@
+"""What every engine's process does: it ends when it is told to, reports its events, and exits with a code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import anyio
+
+from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.errors import HashidrillError, InterlockError
+from hashidrill.core.protocols.events import Event, encode
+
+REFUSED = "refused: "
+"""What an engine's last words begin with that touched nothing, because somebody had a say in it and said no."""
+
+
+def exit_of(run: Callable[[], Awaitable[str]]) -> int | str:
+    """Carries out a run. Returns what `sys.exit` takes: an exit code, or the error for the log."""
+    try:
+        return EXIT_CODES[anyio.run(run)]
+    except InterlockError as error:
+        return f"{REFUSED}{error}"
+    except HashidrillError as error:  # for a bug of ours, the log gets the traceback instead
+        return f"hashidrill: {error}"
+
+
+@contextlib.asynccontextmanager
+async def cancelled_when_told(lifeline: int | None = None) -> AsyncIterator[None]:
+    """SIGINT or SIGTERM cancels the body, and so does the end of `lifeline`, a pipe that the runner holds open.
+
+    Whatever comes later does nothing: the run is already reverting.
+    """
+
+    async def on_signal(scope: anyio.CancelScope, signals: AsyncIterator[signal.Signals]) -> None:
+        async for _ in signals:
+            scope.cancel()
+
+    async def on_end(scope: anyio.CancelScope, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        while True:
+            await anyio.wait_readable(pipe)
+            with contextlib.suppress(BlockingIOError):
+                if not os.read(pipe, 1):
+                    scope.cancel()
+                    return
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals, _alone():
+        async with anyio.create_task_group() as group:
+            with anyio.CancelScope() as run:  # not the group's own scope: the receiver must outlive the run
+                group.start_soon(on_signal, run, signals)
+                if lifeline is not None:
+                    group.start_soon(on_end, run, lifeline)
+                yield
+            group.cancel_scope.cancel()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """The body's own error goes on as it was, and not as a group of one."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
+
+
+def to_runner(event: Event) -> None:
+    """One line of JSON on standard output."""
+    sys.stdout.write(encode(event) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,216 @@
+"""Plays two sides of an experiment in turn: A B B A, until it is sure, or the rounds or the time are used up.
+
+Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. Who
+goes first alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils
+its round, which is left out and counted: a run says nothing about a side when its generator was the slow one. So does
+other work on the machine that disturbed one of its runs and not the other: such a round is repeated. Where it
+disturbed both alike, as on a CI machine that others use too, what it takes from one it takes from the other.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hashidrill.core.compare.disturbed import use_of
+from hashidrill.core.compare.figures import figures
+from hashidrill.core.compare.measured import Figure
+from hashidrill.core.compare.played import Played, Round
+from hashidrill.core.errors import UsageError
+from hashidrill.core.judging.validity import Validity
+from hashidrill.core.protocols.events import Bus, Note
+from hashidrill.core.recording.reader import Recording
+from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+AT_MOST = 8
+SPOILT_AT_MOST = 3
+"""More rounds than this that the runs spoilt themselves, and no fewer than those that count, end it."""
+PLAYED_AT_MOST = 3
+"""Rounds that other work spoilt are repeated while there is time, up to this many times those that were wanted."""
+STARTS_S = 12.0
+"""What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
+UNSTEADY = "steady-state"
+
+REVERT = "revert"
+"""The outcome of a run that left a fault in force: nothing more is injected after it."""
+
+Stopped = Literal["enough", "rounds", "budget", "spoilt", "interrupted", "stuck"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: its name, and the experiment as it runs there."""
+
+    name: str
+    resolved: ResolvedExperiment
+
+
+@dataclass
+class Series:
+    """All that was played, and why it ended: `enough`, or out of `rounds`, `budget`, valid runs, or interrupted."""
+
+    figures: Sequence[Figure]
+    played: list[Round] = field(default_factory=list)
+    stopped: Stopped = "rounds"
+    took_s: float = 0.0
+
+    @property
+    def rounds(self) -> list[Round]:
+        """Those that count."""
+        return [each for each in self.played if each.counts]
+
+    @property
+    def spoilt(self) -> list[Played]:
+        """The runs that were INVALID."""
+        return [run for each in self.played for run in each.runs if run.invalid]
+
+    @property
+    def stuck(self) -> Path | None:
+        """The last run, if it left a fault in force."""
+        last = self.played[-1].runs[-1] if self.played else None
+        return last.recording if last and last.invalid and Recording(last.recording).outcome == REVERT else None
+
+    def why(self) -> str:
+        """For a person: how it ended, and what was left out."""
+        count, total = len(self.rounds), len(self.played)
+        text = {
+            "enough": f"sure after {count} rounds",
+            "rounds": f"all {total} rounds were played",
+            "budget": f"the time was used up after {count} rounds",
+            "spoilt": f"too many rounds were INVALID: {total - count} of {total}",
+            "interrupted": f"interrupted after {count} rounds",
+            "stuck": "a fault could not be reverted",
+        }[self.stopped]
+        if not self.spoilt:
+            return text
+        reasons = "; ".join(dict.fromkeys(f"{run.side}: {run.invalid}" for run in self.spoilt))
+        return f"{text}; {len(self.spoilt)} INVALID runs were left out ({reasons})"
+
+
+def play(
+    baseline: Side,
+    candidate: Side,
+    *,
+    runs_dir: Path = RUNS_DIR,
+    at_most: int = AT_MOST,
+    budget_s: float | None = None,
+    enough: Callable[[Series], bool] | None = None,
+    events: Bus | None = None,
+    seed: int = 0,
+    run: Callable[..., Path] = run_experiment,
+    now_s: Callable[[], float] = time.monotonic,
+    into: Series | None = None,
+) -> Series:
+    """Play rounds until `enough`, asked after each, or until rounds or time are used up.
+
+    No round is begun that would not end within `budget_s`, by the longest so far, or by what the experiment takes. Of a
+    round whose first run is INVALID the second is not played. Ctrl-C reverts what is in force, closes that recording,
+    and ends the series as `interrupted`: what was recorded stays. A run that leaves a fault in force ends it as
+    `stuck`. `into` goes on with an earlier series.
+
+    Raises UsageError for two sides of one name; what `run` raises passes through.
+    """
+    if baseline.name == candidate.name:
+        raise UsageError(f"both sides are called {baseline.name}: name them differently")
+    series = into if into is not None else Series(shared_figures(baseline, candidate))
+    game = _Game(baseline, candidate, runs_dir, events, run, at_most, math.inf if budget_s is None else budget_s)
+    began_s = now_s()
+    longest_s = 0.0
+    first = random.Random(seed).random() < 0.5
+    try:
+        while (stopped := game.over(series, now_s() - began_s, longest_s)) is None:
+            started_s = now_s()
+            series.played.append(game.round(len(series.played) + 1, first, series))
+            if series.stuck is not None:
+                stopped = "stuck"
+                break
+            if series.played[-1].counts:
+                longest_s = max(longest_s, now_s() - started_s)
+            if enough is not None and enough(series):
+                stopped = "enough"
+                break
+        series.stopped = stopped
+    except KeyboardInterrupt:
+        series.stopped = "interrupted"
+    series.took_s += now_s() - began_s
+    return series
+
+
+@dataclass(frozen=True)
+class _Game:
+    """How rounds are played, and when they are over."""
+
+    baseline: Side
+    candidate: Side
+    runs_dir: Path
+    events: Bus | None
+    run: Callable[..., Path]
+    at_most: int
+    budget_s: float
+
+    def over(self, series: Series, took_s: float, longest_s: float) -> Stopped | None:
+        count = len(series.rounds)
+        if count >= self.at_most:
+            return "rounds"
+        spoilt = sum(any(run.invalid and not run.disturbed for run in each.runs) for each in series.played)
+        if (spoilt > SPOILT_AT_MOST and spoilt >= count) or len(series.played) >= PLAYED_AT_MOST * self.at_most:
+            return "spoilt"
+        both_s = sum(expected_s(side.resolved.experiment) for side in (self.baseline, self.candidate))
+        return "budget" if took_s + (longest_s or both_s) > self.budget_s else None
+
+    def round(self, number: int, first: bool, series: Series) -> Round:
+        """One run of each side; of one whose first is INVALID, that run alone."""
+        sides = (self.baseline, self.candidate) if first == (number % 2 == 1) else (self.candidate, self.baseline)
+        runs: list[Played] = []
+        for side in sides:
+            if self.events is not None:
+                self.events.publish(Note(text=f"round {number}: {side.name}"))
+            path = self.run(side.resolved, runs_dir=self.runs_dir, events=self.events)
+            before = [run for each in series.played for run in each.runs] + runs
+            runs.append(played(side.name, path, series.figures, before))
+            if runs[-1].invalid:
+                break
+        return Round(number, told_apart(runs), (self.baseline.name, self.candidate.name))
+
+
+def told_apart(runs: Sequence[Played]) -> list[Played]:
+    """The runs of a round; where other work disturbed one of them alone, that one is INVALID."""
+    uses = [run.use for run in runs if run.use is not None]
+    if len(uses) < 2 or uses[0].alike(uses[1]):
+        return list(runs)
+    return [replace(run, invalid=run.invalid or (run.use.why if run.use else "")) for run in runs]
+
+
+def shared_figures(baseline: Side, candidate: Side) -> list[Figure]:
+    """The figures that both sides have. Raises UsageError for none."""
+    theirs = {each.name for each in figures(candidate.resolved.experiment)}
+    return [each for each in figures(baseline.resolved.experiment) if each.name in theirs]
+
+
+def expected_s(experiment: Experiment) -> float:
+    """What a run takes, if its steady state holds at once."""
+    method = max((step.at + step.for_ for step in experiment.method), default=0.0)
+    return float(STARTS_S + experiment.steady_state.for_ + method + experiment.recovery.for_)
+
+
+def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Played] = ()) -> Played:
+    """A run that was recorded, with its figures. Reads the recording once, and keeps none of it.
+
+    `before`: earlier runs of both sides, which show what a run takes of the machine.
+    """
+    recording = Recording(path)
+    use = use_of(recording, [run.use for run in before if run.use is not None])
+    invalid = next(iter(Validity.of(recording).invalid), "")
+    invalid = use.why or invalid if invalid else ""
+    # a side that starved itself is measured as it was, and so is one that was starved, beside one that was so too
+    measured = {each.name: each.of(recording, though_busy=use.starved) for each in wanted}
+    return Played(side, path, measured, invalid, recording.outcome == UNSTEADY, use)

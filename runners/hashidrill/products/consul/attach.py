@@ -1,0 +1,168 @@
+"""Consul in an attached datacenter: how its command line logs in, and what its catalog and Raft say is there.
+
+Variables as of https://developer.hashicorp.com/consul/commands#environment-variables (1.22).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.errors import AttachError
+from hashidrill.products.consul import instances, keys
+from hashidrill.products.consul.model import Consul
+from hashidrill.staging.attach import product
+from hashidrill.staging.attach.login import Secret
+from hashidrill.staging.attach.reading import WeakTokenError, parsed, read, read_json
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.abc import ApiAnswer, Host
+    from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.login import Login
+    from hashidrill.staging.attach.wire import Wire
+
+_ALIVE, _LEFT = 1, 3
+_RPC_PORT = 8300
+_STATES = {2: "leaving", 4: "failed"}
+_FILTERED = "x-consul-results-filtered-by-acls"
+_NODES = 'node_prefix "" { policy = "read" }'
+_OPERATOR = 'operator = "read"'
+
+
+class Part(product.Part):
+    """Consul of an attached datacenter."""
+
+    namespace: str | None = Field(default=None, description="Namespace (Enterprise)")
+    partition: str | None = Field(default=None, description="Admin partition (Enterprise)")
+
+
+class ConsulAttach(product.Product):
+    """Consul as a product that can be attached (hashidrill.staging.attach.product.Attachable)."""
+
+    name: ClassVar[str] = "consul"
+    Part: ClassVar[type[product.Part]] = Part
+    default_address: ClassVar[str] = "127.0.0.1:8500"
+    port: ClassVar[int] = 8500
+    token_header: ClassVar[str] = "X-Consul-Token"  # noqa: S105 - the header's name
+    health: ClassVar[str] = "/v1/status/leader"
+    writes_nothing: ClassVar[str] = "/v1/kv/hashidrill/nothing/canary"
+    process: ClassVar[Sequence[str]] = ("consul", "agent")
+    pods: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        role: {"app": "consul", "component": role} for role in ("server", "client")
+    }
+    variables: ClassVar[Mapping[str, str]] = {
+        "address": "CONSUL_HTTP_ADDR", "ssl": "CONSUL_HTTP_SSL", "verify": "CONSUL_HTTP_SSL_VERIFY",
+        "ca_file": "CONSUL_CACERT", "ca_path": "CONSUL_CAPATH", "cert_file": "CONSUL_CLIENT_CERT",
+        "key_file": "CONSUL_CLIENT_KEY", "server_name": "CONSUL_TLS_SERVER_NAME", "token": "CONSUL_HTTP_TOKEN",
+        "token_file": "CONSUL_HTTP_TOKEN_FILE", "http_auth": "CONSUL_HTTP_AUTH", "namespace": "CONSUL_NAMESPACE",
+        "partition": "CONSUL_PARTITION",
+    }  # fmt: skip
+
+    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
+        """Namespace and partition; and the name and password of a proxy in front of Consul, as CONSUL_HTTP_AUTH."""
+        found = {"X-Consul-Namespace": said.get("namespace"), "X-Consul-Partition": said.get("partition")}
+        if "http_auth" in said:
+            found["Authorization"] = f"Basic {base64.b64encode(said['http_auth'].encode()).decode()}"
+        return {name: value for name, value in found.items() if value}
+
+    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:  # noqa: ARG002 - the protocol's
+        return Secret(), ""
+
+    async def discover(self, wire: Wire) -> product.Found:
+        """Hosts from the members, their meta from the catalog, servers and voters from Raft's configuration."""
+        answer = await read(wire, "/v1/agent/members", needs=_NODES)
+        members: list[dict[str, Any]] = _listed(answer, wire, "/v1/agent/members")
+        catalog = await read(wire, "/v1/catalog/nodes", needs=_NODES, params={"stale": ""})
+        meta = {node["Node"]: node.get("Meta") or {} for node in _listed(catalog, wire, "/v1/catalog/nodes")}
+        if any(one.headers.get(_FILTERED) == "true" for one in (answer, catalog)) or not members:
+            raise WeakTokenError(
+                f"{wire.login.address}: the token sees only {len(members)} of Consul's nodes, so hosts would be missed;"
+                f" it needs {_NODES}"
+            )
+        there = [one for one in members if one["Status"] != _LEFT]
+        nodes = [self._node(one, meta.get(one["Name"], {})) for one in there]
+        leader, voters, notes = await self._raft(wire, {one["Addr"]: one["Name"] for one in there})
+        notes += [f"{one['Name']} is {_state(one)}" for one in there if one["Status"] != _ALIVE]
+        of_servers = [one for one in there if one["Tags"].get("role") == "consul"]
+        if not of_servers:
+            raise AttachError(f"{wire.login.address}: Consul lists no server among its members")
+        version = min((_version(one) for one in of_servers), key=_numbers)
+        return product.Found(nodes, version, leader, voters, of_servers[0]["Tags"].get("dc", ""), notes)
+
+    def _node(self, member: Mapping[str, Any], meta: Mapping[str, str]) -> product.Node:
+        tags = member["Tags"]
+        said = {**meta, "datacenter": tags.get("dc", "")}
+        if member["Status"] != _ALIVE:
+            said["status"] = _state(member)
+        return product.Node(
+            member["Name"], member["Addr"], "server" if tags.get("role") == "consul" else "client", said
+        )
+
+    async def _raft(self, wire: Wire, names: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
+        """(leader, voters, notes). Everybody may ask who the peers are; only `operator:read` sees who votes."""
+        try:
+            answer = await read_json(wire, "/v1/operator/raft/configuration", needs=_OPERATOR, params={"stale": ""})
+            servers = answer["Servers"]
+            leader = next((one["Node"] for one in servers if one["Leader"]), "")
+            return leader, [one["Node"] for one in servers if one["Voter"]], []
+        except WeakTokenError as weak:
+            peers = await read_json(wire, "/v1/status/peers", needs="nothing")
+            leader = await read_json(wire, "/v1/status/leader", needs="nothing")
+            voters = [names[address] for address in map(_host, peers) if address in names]
+            return names.get(_host(leader), ""), voters, [f"who votes is taken from the peers: {weak}"]
+
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def hello(self, port: int) -> bytes:
+        """On the port for RPC: a multiplexed connection (0x04), and a ping of yamux on it. Not where it wants TLS."""
+        return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""
+
+    def ports(self, role: str) -> Sequence[int]:
+        return (_RPC_PORT,) if role == "server" else ()
+
+    async def remove(self, wire: Wire, left: Left) -> int:
+        if left.what in {keys.BELOW, keys.KEY}:
+            return await keys.remove(wire, left)
+        return await instances.remove(wire, left)
+
+    def spec(self, found: product.Found) -> Mapping[str, Any]:
+        roles = [node.role for node in found.nodes]
+        most = {name: product.most(Consul.model_fields[name]) for name in ("servers", "clients")}
+        counts = {f"{role}s": min(roles.count(role), most[f"{role}s"]) for role in ("server", "client")}
+        return {**({"version": found.version} if found.version else {}), **counts}
+
+
+def _listed(answer: ApiAnswer, wire: Wire, path: str) -> list[dict[str, Any]]:
+    value = parsed(wire, answer, path)
+    if not isinstance(value, list):
+        raise AttachError(f"{wire.login.address}: GET {path}: expected a list; is this consul?")
+    return value
+
+
+def _state(member: Mapping[str, Any]) -> str:
+    return _STATES.get(member["Status"], "not alive")
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _version(member: Mapping[str, Any]) -> str:
+    found = re.match(r"\d+\.\d+\.\d+", member["Tags"].get("build", ""))
+    return found[0] if found else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part)
+
+
+ATTACH = ConsulAttach()

@@ -1,0 +1,226 @@
+"""Changes an agent's configuration keys and restores them: by a reload where Consul can, otherwise by a restart.
+
+This is also how streaming is switched on and off: `{use_streaming_backend: false, rpc: {enable_streaming: false}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Undo
+from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, AgentSettings, ProcessControl, Processes
+from hashidrill.core.protocols.claims import AGENT, takes
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.util import nested
+from hashidrill.core.util.merged import merge
+from hashidrill.products.consul import api, rights, settings
+from hashidrill.products.consul.faults import change as changes
+from hashidrill.products.consul.faults.declared import AGENT_CONFIG, ONE_AGENT, needs_majority, no_majority, servers_in
+
+_BACKEND_KEY = "use_streaming_backend"
+_BACKEND_HEADER = "x-consul-query-backend"
+_PATIENT_S = 20.0
+"""How long an overloaded agent may take to answer."""
+_MARKER = "hashidrill-config"
+"""A key of `node_meta`, which agents always show: it proves that an agent has read keys which it does not show."""
+
+
+class ConfigParams(Strict):
+    """What to set, as in Consul's configuration file, and whether to reload or restart."""
+
+    set_: dict[str, Any] = Field(alias="set", min_length=1)
+    by: Literal["auto", "reload", "restart"] = "auto"
+
+    @field_validator("set_")
+    @classmethod
+    def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if fixed := sorted(value.keys() & settings.FIXED):
+            raise ValueError(f"{fixed[0]} cannot be changed, because the datacenter depends on it")
+        for path, leaf in nested.leaves(value):
+            if leaf is None or leaf == {}:
+                raise ValueError(f"{nested.dotted(path)} has no value; write one")
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_reloaded(self) -> ConfigParams:
+        if self.by == "reload" and (keys := settings.needs_restart(self.set_)):
+            raise ValueError(f"Consul cannot reload {keys[0]}; write by: restart, or leave out `by`")
+        return self
+
+
+class ConsulConfig(BaseFault[ConfigParams]):
+    """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other."""
+
+    kind: ClassVar[str] = "consul.config"
+    at_a_time: ClassVar[int | None] = 1
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
+    instead: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentSettings, Processes})
+    observer: ClassVar[Observer] = Observer(
+        "the configuration that the agent shows, its process, and which backend answers its queries",
+        "the injector reads the file back; keys that agents do not show rely on the fault's own marker in `node_meta`",
+    )
+    Params: ClassVar[type[Strict]] = ConfigParams
+    observed_within_s = 90.0
+    """After its restart, a client agent that reopened 4,000 views took over 40 s to show its settings."""
+
+    def requires(self) -> Requires:
+        return replace(super().requires(), instead=self.instead)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        claims = [*super().uses(place), takes(AGENT, ONE_AGENT), takes(AGENT_CONFIG)]
+        restarts = self.params.by == "restart" or bool(settings.needs_restart(self.params.set_))
+        if restarts and place.hosts & {*servers_in(place)}:
+            claims += needs_majority(place, no_majority(place))
+        return claims
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.right("agent_prefix", "", "write"), rights.right("service", "consul"))
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        host = self.hosts.host(target.host)
+        config = await changes.configured(host)
+        new = merge(config, self.params.set_)
+        if new == config:
+            raise FaultError(
+                f"{host.name}: its configuration file already sets this, so the fault would change nothing"
+            )
+        if host.can(AgentFiles):  # else its own host looks at it together with the files that are there
+            await changes.validate(self.hosts, new)
+        by = await self._by(host)
+        if by == "restart":
+            await api.check_quorum_without(self.hosts, host)
+        return {
+            "config": config, "by": by, "shown": await self._shown(host),
+            "backend": await _backend(host) if _BACKEND_KEY in self.params.set_ else None,
+        }  # fmt: skip
+
+    async def _by(self, host: Host) -> changes.By:
+        """Raises FaultError if the step asks for a reload and this version of Consul needs a restart."""
+        version = await api.version_of(host)
+        keys = settings.needs_restart(self.params.set_, version)
+        if self.params.by == "reload" and keys:
+            shown = ".".join(map(str, version))
+            raise FaultError(f"{host.name}: Consul {shown} cannot reload {keys[0]}; write by: restart")
+        return "restart" if keys or self.params.by == "restart" else "reload"
+
+    async def _shown(self, host: Host) -> dict[str, Any]:
+        """What the agent shows for each key."""
+        return self._shown_by(await api.agent_self(host, timeout_s=_PATIENT_S))
+
+    def _shown_by(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        debug = about["DebugConfig"]
+        return {nested.dotted(path): settings.shown(debug, path) for path, _ in nested.leaves(self.params.set_)}
+
+    async def apply(self, undo: Undo) -> None:
+        host, prior = self._host(undo), undo["prior"]
+        new = merge(prior["config"], self.params.set_)
+        unseen = [key for key, (asked, shown) in self._keys(prior["shown"]).items()
+                  if settings.agrees(key, asked, shown) is None]  # fmt: skip
+        await changes.change(self.hosts, host, self._marked(new, undo) if unseen else new, prior["by"])
+        if not unseen and prior["by"] == "reload" and self._differing(await self._shown(host)):
+            # before 1.16.2, agents show the values that they started with
+            await changes.change(self.hosts, host, self._marked(new, undo), prior["by"])
+
+    @staticmethod
+    def _marked(config: Mapping[str, Any], undo: Undo) -> dict[str, Any]:
+        return merge(config, {"node_meta": {_MARKER: undo["fault_id"]}})
+
+    def _keys(self, shown: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Key -> (requested value, shown value)."""
+        asked = {nested.dotted(path): value for path, value in nested.leaves(self.params.set_)}
+        return {key: (value, shown[key]) for key, value in asked.items()}
+
+    def _differing(self, shown: Mapping[str, Any]) -> list[str]:
+        """The keys that the agent does not show as requested."""
+        return [key for key, (asked, seen) in self._keys(shown).items() if not settings.agrees(key, asked, seen)]
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        return await (self._in_force(undo) if present else self._gone(undo))
+
+    async def _in_force(self, undo: Undo) -> Evidence:
+        """The file has the values, and the agent shows them; after a restart it is a different process."""
+        host, prior = self._host(undo), undo["prior"]
+        asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
+        in_file = nested.holds(await changes.configured(host), self.params.set_)
+        process = await host.use(Processes).agent_process(api.AGENT)
+        new = process is not None and process.reference != undo["reference"]
+        about = await api.agent_self(host, timeout_s=_PATIENT_S)
+        shown = self._shown_by(about)
+        differing = self._differing(shown)
+        marked = about["Meta"].get(_MARKER) == undo["fault_id"]
+        restarted = prior["by"] == "reload" or new
+        if prior["by"] == "restart":  # a new process has read the file; only keys that are not shown need the marker
+            lying = [key for key in differing if settings.agrees(key, *self._keys(shown)[key]) is False]
+            marked = marked and not lying
+        backend, right = await self._backend_evidence(host)
+        words = [
+            f"{'in' if in_file else 'not in'} its file",
+            "a new process" if new else "the same process",
+            *(f"{key} {_seen(value)}" for key, value in shown.items()),
+            *(["the marker in its node_meta"] if marked else []),
+            *([f"queries are answered by {backend}"] if backend else []),
+        ]
+        return Evidence(
+            in_file and restarted and (not differing or marked) and right,
+            f"{asked} (by {prior['by']})",
+            ", ".join(words),
+            {"by": prior["by"], **{key: str(value) for key, value in shown.items()}},
+        )
+
+    async def _backend_evidence(self, host: Host) -> tuple[str, bool]:
+        """(which backend answers queries, whether it is the requested one); empty if the key is not set."""
+        asked = self.params.set_.get(_BACKEND_KEY)
+        if not isinstance(asked, bool):
+            return "", True
+        backend = await _backend(host)
+        return backend, backend == ("streaming" if asked else "blocking-query")
+
+    async def _gone(self, undo: Undo) -> Evidence:
+        host, prior = self._host(undo), undo["prior"]
+        restored = await changes.configured(host) == prior["config"]
+        about = await api.agent_self(host, timeout_s=_PATIENT_S)
+        shown = self._shown_by(about)
+        unmarked = about["Meta"].get(_MARKER) != undo["fault_id"]
+        backend = None if prior["backend"] is None else await _backend(host)
+        words = [
+            f"its file {'as before' if restored else 'differs'}",
+            *(f"{key} {_seen(value)}" for key, value in shown.items()),
+            *([] if unmarked else ["the marker still in its node_meta"]),
+            *([f"queries are answered by {backend}"] if backend else []),
+        ]
+        before = ", ".join(f"{key} {_seen(value)}" for key, value in prior["shown"].items())
+        return Evidence(
+            restored and shown == prior["shown"] and unmarked and backend == prior["backend"],
+            f"as before: {before}",
+            ", ".join(words),
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        prior = undo["prior"]
+        await changes.put_back(self.hosts, self._host(undo), prior["config"], prior["by"])
+
+
+def _seen(value: Any) -> str:
+    return "not shown" if value is None else str(value)
+
+
+async def _backend(host: Host) -> str:
+    """`streaming` or `blocking-query`, whichever answers a blocking query of this agent. Raises FaultError.
+
+    A stale query, which needs no leader: another server may be restarting right now, even the leader.
+    """
+    path, params = "/v1/health/service/consul", {"index": "1", "wait": "1s", "stale": ""}
+    answer = await host.use(AgentApi).api("GET", path, params=params, timeout_s=_PATIENT_S, agent=api.AGENT)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")
+    return answer.headers.get(_BACKEND_HEADER, "")
+
+
+KINDS = (ConsulConfig,)

@@ -1,0 +1,69 @@
+"""Declarations that faults of Consul share: they are about servers, or about one host, or need a majority."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.protocols.abc import Claim, Place, Trouble
+from hashidrill.core.protocols.claims import ANSWERS, needs
+
+if TYPE_CHECKING:
+    from hashidrill.products.consul.model import Consul
+
+LEADERSHIP = "Consul's leadership"
+ELECTIONS = "who can be elected"
+"""Needed by faults that decide who can be elected; spoiled by a new server."""
+AGENT_CONFIG = "the agent's configuration file"
+ONE_AGENT = "they may target the same host, and one would stop the agent that the other needs, or undo its change"
+SELECTED = "what a selector names"
+"""As a place: the selector as it is written."""
+
+
+def servers_in(place: Place) -> tuple[str, ...]:
+    """The hosts of Consul's servers."""
+    return place.having("consul", "server")
+
+
+def consul_of(place: Place) -> Consul | None:
+    """`datacenter.consul`; None if it could not be read."""
+    consul: Consul | None = place.parts.get("consul")
+    return consul
+
+
+def is_before(version: tuple[int, ...], consul: Consul) -> bool:
+    """Whether the datacenter's Consul is older than that, by major and minor version."""
+    return tuple(map(int, consul.version.split(".")[:2])) < version
+
+
+def on_one_host(kind: str, place: Place) -> Iterator[Trouble]:
+    """For a fault that would interfere with itself on several hosts."""
+    if place.many and len(place.hosts) > 1:
+        text = f"{kind} takes one host, and {place.on} may be several; write consul:leader or host:NAME"
+        yield ("on",), text
+
+
+class OfServers(BaseFault[P]):
+    """Base of faults that are about servers."""
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        if place.hosts and not place.hosts & {*servers_in(place)}:
+            text = f"{self.kind} targets servers, and {place.on} is none; write consul:leader or host:consul-1"
+            yield ("on",), text
+
+
+def no_majority(place: Place) -> str:
+    """Why a server cannot stop or restart while another one does not answer."""
+    return f"with one of {len(servers_in(place))} servers away and another one stopping, no majority would be left"
+
+
+def needs_majority(place: Place, why: str, *, others: bool = False, longer_s: float = 0.0) -> Iterator[Claim]:
+    """All servers must answer, if two that do not would leave no majority.
+
+    `others`: if the step is certain to be on one server, that one may be silent.
+    """
+    servers = len(servers_in(place))
+    if servers >= 3 and (servers - 2) * 2 <= servers:
+        own = place.hosts if others and len(place.hosts) == 1 else frozenset()
+        yield needs(ANSWERS, why, where=frozenset(servers_in(place)) - own, longer_s=longer_s, local=False)

@@ -1,0 +1,224 @@
+"""Saves a snapshot of Consul's state during the run, and restores it later.
+
+Both happen once, and reverting does not undo them: what was rolled back stays rolled back, and hypotheses say what that
+was. The observer reads the snapshot's own file, and markers: keys that must be there, or must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
+from hashidrill.core.protocols.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.products.consul import markers, rights
+from hashidrill.products.consul.api import AGENT, said, when_led
+from hashidrill.products.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
+
+_SNAPSHOT_WITHIN_S = 30.0
+"""For the request: some 30 kB take 0.1 s; Consul itself waits up to a minute for its leader's part of a restore."""
+
+
+class _OfTheState(BaseFault[P]):
+    at_a_time: ClassVar[int | None] = 0
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        if place.many:
+            text = f"{self.kind} affects the state that all servers share, so one host is enough; use on: consul:leader"
+            yield ("on",), text
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, rights.STATE, rights.keys(f"{markers.PREFIX}/"))
+
+
+class SnapshotSave(_OfTheState[SaveParams]):
+    """Saves a snapshot of Consul's state in the recording, for a later restore."""
+
+    kind: ClassVar[str] = "consul.snapshot.save"
+    observer: ClassVar[Observer] = Observer(
+        "our own reader of the file: its checksums, and the marker in it",
+        "the file is the one that was saved, and the marker is the fault's own",
+    )
+    once: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = SaveParams
+
+    @property
+    def _file(self) -> Path:
+        return self.hosts.artifacts / saved_name(self.params.name)
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        await markers.put(host, _marker_of(self.params.name), undo["fault_id"])
+        snapshot = await _take(host)
+        await markers.remove(host, _marker_of(self.params.name))
+        await anyio.to_thread.run_sync(_keep, self._file, snapshot)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        return await (self._saved(undo) if present else self._over(undo))
+
+    async def _saved(self, undo: Undo) -> Evidence:
+        asked = "a whole snapshot file with the marker that was there while it was taken"
+        try:
+            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
+        except SnapshotError as error:
+            return Evidence(False, asked, str(error))
+        figures: dict[str, float | str] = {
+            "index": snapshot.index, "keys": len(snapshot.kv), "sessions": len(snapshot.sessions),
+            "bytes": self._file.stat().st_size,
+        }  # fmt: skip
+        ours = _holds_marker_of(snapshot, self.params.name, undo["fault_id"])
+        measured = f"checksums right, Raft index {snapshot.index}, {len(snapshot.kv)} keys, "
+        return Evidence(ours, asked, f"{measured}{'with the marker' if ours else 'another marker, or none'}", figures)
+
+    async def _over(self, undo: Undo) -> Evidence:
+        host, asked = self._host(undo), "the datacenter takes a write, and the marker is gone"
+        if trouble := await markers.takes_a_write(host, undo["fault_id"]):
+            return Evidence(False, asked, trouble)
+        left = await markers.look(host, _marker_of(self.params.name))
+        # once the file is there the marker was removed: if it is there again, a restore brought it and will remove it
+        gone = left is None or await anyio.to_thread.run_sync(self._is_saved, undo)
+        return Evidence(gone, asked, f"it takes a write; the marker is {'gone' if gone else 'still there'}")
+
+    async def revert(self, undo: Undo) -> None:
+        """Only a marker that a save left which did not end: the snapshot itself changes nothing."""
+        if not await anyio.to_thread.run_sync(self._is_saved, undo):
+            await markers.remove(self._host(undo), _marker_of(self.params.name))
+
+    def _is_saved(self, undo: Undo) -> bool:
+        try:
+            return _holds_marker_of(read_snapshot(self._file), self.params.name, undo["fault_id"])
+        except SnapshotError:
+            return False
+
+
+class SnapshotRestore(_OfTheState[RestoreParams]):
+    """Restores a snapshot saved earlier in the run. Reverting does not undo the restore."""
+
+    kind: ClassVar[str] = "consul.snapshot.restore"
+    sets_back: ClassVar[bool] = True
+    observer: ClassVar[Observer] = Observer(
+        "consistent reads and another server's own copy of the markers",
+        "the markers are the fault's own; the second snapshot is evidence for the verdicts and not for this proof",
+    )
+    once: ClassVar[bool] = True
+    observed_within_s = 90.0
+    """Followers get the whole state from the leader after it has taken it, and a sick one took 12 s for a write."""
+    Params: ClassVar[type[Strict]] = RestoreParams
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Whether there is a snapshot to restore. Raises FaultError."""
+        try:
+            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
+        except SnapshotError as error:
+            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
+        saved = snapshot.kv.get(_key_of(self.params.snapshot))
+        if saved is None:
+            raise FaultError(f"{self._file} holds no marker, so consul.snapshot.save did not write it")
+        return {"index": snapshot.index, "keys": len(snapshot.kv), "marker_index": saved.modify_index}
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        self._restored_file.unlink(missing_ok=True)
+        await markers.put(host, _restored_marker(undo), undo["fault_id"])
+        await markers.remove(host, _marker_of(self.params.snapshot))
+        body = await anyio.to_thread.run_sync(self._file.read_bytes)
+        answer = await host.use(AgentApi).api(
+            "PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=AGENT
+        )
+        if answer.status != 200:
+            raise FaultError(f"{host.name}: Consul did not restore the snapshot: {said(answer)}")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host = self._host(undo)
+        if not present:
+            return await self._over(host, undo)
+        asked = "the marker of the save at its old index, and none of what was written just before the restore"
+        saved = await markers.look(host, _marker_of(self.params.snapshot))
+        later = await markers.look(host, _restored_marker(undo))
+        back = saved is not None and saved.modify_index == undo["prior"]["marker_index"]
+        measured = (
+            f"the save's marker {f'at {saved.modify_index}' if saved else 'absent'} "
+            f"(saved at {undo['prior']['marker_index']}); what was written before the restore is "
+            f"{'gone' if later is None else 'there'}"
+        )
+        if back and later is None and not self._restored_file.is_file():
+            await anyio.to_thread.run_sync(_keep, self._restored_file, await _take(host))
+        figures: dict[str, float | str] = {"index": undo["prior"]["index"], "keys": undo["prior"]["keys"]}
+        copied = await self._copied(undo)
+        return Evidence(back and later is None and copied, asked, measured + _elsewhere(copied), figures)
+
+    async def _copied(self, undo: Undo) -> bool:
+        """Whether another server's own copy of the state was set back as well."""
+        host = self._host(undo)
+        saved = await markers.look_elsewhere(self.hosts, host, _marker_of(self.params.snapshot))
+        later = await markers.look_elsewhere(self.hosts, host, _restored_marker(undo))
+        return saved is not None and saved.modify_index == undo["prior"]["marker_index"] and later is None
+
+    async def _over(self, host: Host, undo: Undo) -> Evidence:
+        asked = "the datacenter takes a write, and the markers are gone"
+        if trouble := await markers.takes_a_write(host, undo["fault_id"]):
+            return Evidence(False, asked, trouble)
+        keys = [_marker_of(self.params.snapshot), _restored_marker(undo)]
+        left = [key for key in keys if await markers.look(host, key) is not None]
+        return Evidence(not left, asked, f"it takes a write; left: {', '.join(left) or 'nothing'}")
+
+    async def revert(self, undo: Undo) -> None:
+        """Removes only the markers: the state stays that of the snapshot."""
+        host = self._host(undo)
+        await markers.remove(host, _restored_marker(undo))
+        await markers.remove(host, _marker_of(self.params.snapshot))
+
+    @property
+    def _file(self) -> Path:
+        return self.hosts.artifacts / saved_name(self.params.snapshot)
+
+    @property
+    def _restored_file(self) -> Path:
+        return self.hosts.artifacts / restored_name(self.params.snapshot)
+
+
+def _elsewhere(copied: bool) -> str:
+    return f"; another server's own copy {'says the same' if copied else 'is not set back'}"
+
+
+def _marker_of(name: str) -> str:
+    return f"saved/{name}"
+
+
+def _key_of(name: str) -> str:
+    return f"{markers.PREFIX}/{_marker_of(name)}"
+
+
+def _restored_marker(undo: Undo) -> str:
+    return f"restored/{undo['fault_id']}"
+
+
+def _holds_marker_of(snapshot: Snapshot, name: str, fault_id: str) -> bool:
+    entry = snapshot.kv.get(_key_of(name))
+    return entry is not None and entry.value == fault_id.encode()
+
+
+async def _take(host: Host) -> bytes:
+    """A snapshot of the leader's state, through this agent. Raises FaultError."""
+    answer = await when_led(host, "GET", "/v1/snapshot", timeout_s=_SNAPSHOT_WITHIN_S)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: Consul did not take a snapshot: {said(answer)}")
+    return answer.body
+
+
+def _keep(file: Path, snapshot: bytes) -> None:
+    private_folder(file.parent)
+    write_whole(file, snapshot)
+
+
+KINDS = (SnapshotSave, SnapshotRestore)

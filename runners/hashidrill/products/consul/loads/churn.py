@@ -1,0 +1,190 @@
+"""`consul.service.churn`: services that come, fail, get well and go, as deployments and flapping checks make them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.params import LoadRate, Timeout
+from hashidrill.core.loads.patient import for_each
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.protocols.abc import LoadCost, Reason
+from hashidrill.core.protocols.rights import Left, Right
+from hashidrill.core.units import Duration
+from hashidrill.products.consul import instances, rights
+from hashidrill.products.consul.loads.base import ConsulLoad
+from hashidrill.products.consul.loads.changes import mark
+from hashidrill.products.consul.loads.kv import Via
+from hashidrill.products.consul.loads.views import Service
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.abc import EmitOperation
+
+_LEAVE_WITHIN_S = 4.0
+_CHECK_TTL = "1h"
+_NOWHERE = "192.0.2.1"
+"""An address for documentation (RFC 5737): nothing is there."""
+_GONE = (200, 404)
+_FLIPS = ("critical", "passing")
+
+
+class ServiceChurn(ConsulLoad):
+    """Re-registers `services` instances of one service round robin, `rate` changes a second, over all agents."""
+
+    kind: ClassVar[str] = "consul.service.churn"
+
+    class Params(Strict):
+        """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on.
+
+        An agent carries out one change after the other, each up to its commit by Raft. A queue without an end would
+        outlast the load that made it, so that a change that is due when `at_once` are under way counts as failed.
+        """
+
+        rate: LoadRate
+        services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
+        service: Service = "hashidrill"
+        at_once: Annotated[
+            int, Field(ge=1, le=10_000, description="Changes under way at most; one that is due then is not made")
+        ] = 50
+        through: Annotated[
+            str,
+            Field(
+                pattern="^(agents|catalog)$",
+                description="`catalog`: registered with the servers, as an external service is: nothing takes turns",
+            ),
+        ] = "agents"
+        only: Annotated[
+            str, Field(pattern="^(flips|all)$", description="`flips`: registered once, then checks alone change")
+        ] = "all"
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        return rights.registering(params.service, f"hashidrill-{name}" if params.through == "catalog" else "")
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        left = instances.numbered(params.service, f"{params.service}-{name}-")
+        return (
+            left,
+            *([Left(instances.SERVICE, instances.NODE, f"hashidrill-{name}")] if params.through == "catalog" else []),
+        )
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._turns = [asyncio.Lock() for _ in range(params.services)]
+        self._registered: set[int] = set()
+        self._under_way = 0
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled."""
+        context = self.context
+        async with context.http() as self._http:
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
+                waiting=context.waiting, course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    async def clean_up(self) -> None:
+        """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
+
+        async def leave(instance: int) -> None:
+            await self._send(instance, self._id(instance), "deregister")
+
+        try:
+            async with (
+                asyncio.timeout(_LEAVE_WITHIN_S),
+                self.context.http() as self._http,
+            ):
+                await for_each(sorted(self._registered), leave)
+        except TimeoutError:
+            left = len(self._registered)
+            self.context.sample("left", float(left), f"{left} instances were not deregistered: agents did not answer")
+
+    def _id(self, instance: int) -> str:
+        return f"{self.params.service}-{self.name}-{instance}"
+
+    def _agent(self, instance: int) -> str:
+        """An instance stays with the agent that it was registered at."""
+        agents = self.context.endpoints
+        return agents[instance % len(agents)].rstrip("/")
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        turn, instance = divmod(n, self.params.services)
+        steps = _FLIPS if self.params.only == "flips" else (*_FLIPS, "deregister", "register")
+        return self._id(instance), "register" if turn == 0 else steps[(turn - 1) % len(steps)]
+
+    async def _change(self, n: int, key: str, step: str) -> Reply:
+        instance = n % self.params.services
+        if self._under_way >= self.params.at_once:
+            return Reply("fail", error=f"not made: {self._under_way} changes are under way", reason=Reason.OVERLOADED)
+        self._under_way += 1
+        try:
+            async with self._turns[instance]:  # what happens to one instance happens in order
+                return _reply(await self._send(instance, key, step), step)
+        finally:
+            self._under_way -= 1
+
+    async def _send(self, instance: int, key: str, step: str) -> Answer:
+        agent, timeout_s = self._agent(instance), float(self.params.timeout)
+        path, body = (self._at_agent if self.params.through == "agents" else self._in_catalog)(key, step)
+        if step == "register":
+            self._registered.add(instance)
+        content = json.dumps(body).encode() if body else b""
+        answer = await self._http.request("PUT", agent + path, body=content, timeout_s=timeout_s)
+        if step == "deregister" and answer.status in _GONE:
+            self._registered.discard(instance)
+        return answer
+
+    def _at_agent(self, key: str, step: str) -> tuple[str, dict[str, Any]]:
+        """Path and body of a change that the agent makes, and brings to the servers."""
+        sent = mark(self.context.clock.now_ns())
+        if step == "register":
+            check = {"CheckID": f"service:{key}", "TTL": _CHECK_TTL, "Status": "passing"}
+            meta = {"hashidrill": sent}
+            return "/v1/agent/service/register", {"ID": key, "Name": self.params.service, "Meta": meta, "Check": check}
+        if step == "deregister":
+            return f"/v1/agent/service/deregister/{key}", {}
+        return f"/v1/agent/check/update/service:{key}", {"Status": step, "Output": sent}
+
+    def _in_catalog(self, key: str, step: str) -> tuple[str, dict[str, Any]]:
+        """Path and body of a change that the servers make, to a service on a node that has no agent."""
+        node = f"hashidrill-{self.name}"
+        if step == "deregister":
+            return "/v1/catalog/deregister", {"Node": node, "ServiceID": key}
+        sent = mark(self.context.clock.now_ns())
+        status = "passing" if step == "register" else step
+        check = {"CheckID": f"service:{key}", "Name": key, "ServiceID": key, "Status": status, "Output": sent}
+        service = {"ID": key, "Service": self.params.service}
+        return "/v1/catalog/register", {"Node": node, "Address": _NOWHERE, "Service": service, "Check": check}
+
+
+def _reply(answer: Answer, step: str) -> Reply:
+    """`ok` is 200, or word that what should go is not there; `fail` what the agent refused; all else is `unknown`."""
+    said = answer.error or answer.body[:200].decode(errors="replace").strip()
+    if answer.status == 200:
+        return Reply("ok", status=200)
+    if step == "deregister" and answer.status in _GONE:
+        return Reply("ok", status=404, error=said)
+    refused = not answer.sent or (400 <= answer.status < 500 and answer.status != 408)
+    return Reply(
+        "fail" if refused else "unknown", status=answer.status, error=said or "(empty body)", reason=answer.why
+    )
+
+
+KINDS = (ServiceChurn,)

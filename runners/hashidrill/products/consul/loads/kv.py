@@ -1,0 +1,319 @@
+"""Loads on Consul's KV store: `consul.kv.write` and `consul.kv.read`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
+from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.loads.params import Keys, LoadRate, Timeout
+from hashidrill.core.loads.patient import for_each, insist
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.loads.turns import Turns, stamp
+from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.protocols.rights import Left, Right
+from hashidrill.core.units import Duration, Percent, Size
+from hashidrill.core.util.foreign import parse
+from hashidrill.products.consul import rights
+from hashidrill.products.consul.loads.base import ConsulLoad, left
+from hashidrill.products.consul.loads.changes import mark
+from hashidrill.products.consul.loads.replies import write_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from hashidrill.core.protocols.abc import EmitOperation
+
+PREFIX = "hashidrill"
+ONCE_PREFIX = "hashidrill-once"
+"""Where the keys are that are written once: apart, so that a watch or a read of the others does not meet them."""
+MAX_VALUE_BYTES = 512 * 1024
+"""Consul's own default limit on a value, `limits.kv_max_value_size`."""
+ONCE_KEYS = 20_000
+ONCE_BYTES = 32_000_000
+"""After this many keys that are written once, or bytes in them, the share of such writes shrinks (`Turns`)."""
+FINAL_READS_WITHIN_S = 60.0
+PREPARE_WITHIN_S = 60.0
+
+_SEPARATOR = ";"
+_RECURSE_LIMIT_BYTES = 16_000_000
+_FOLDER_BYTES = 1_000_000
+"""Of values in one folder of keys that are written once: one recursive read, and so one answer, is of a folder."""
+_LEAVE_WITHIN_S = 5.0
+_SEED_BYTES = 64
+
+
+def _sane_value(size: Size) -> Size:
+    if not 64 <= size <= MAX_VALUE_BYTES:
+        raise ValueError(f"a value is 64B (it must identify its write) to 512KiB (Consul's limit), not {size}")
+    return size
+
+
+Via = Annotated[
+    str, Field(description="Selector of the agents asked, in turn; servers when there are no client agents")
+]
+
+
+def padded(identity: str, size_bytes: int, sent: str = "") -> bytes:
+    """The value that is written: the identity, a separator, when it was sent (`changes.mark`), and filler."""
+    return f"{identity}{_SEPARATOR}{sent}".ljust(size_bytes, "x").encode()
+
+
+def identify(value: bytes) -> str:
+    """The identity in a value: the same that the write was recorded with."""
+    return value.partition(_SEPARATOR.encode())[0].decode(errors="replace")
+
+
+def _path(key: str) -> str:
+    return f"/v1/kv/{key}"
+
+
+class _KvLoad(ConsulLoad):
+    """What both loads share: keys in turn, endpoints in turn, one HTTP client."""
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        once = bool(getattr(params, "once", 0))
+        return (rights.keys(f"{PREFIX}/{name}/"), *([rights.keys(f"{ONCE_PREFIX}/{name}/")] if once else []))
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
+        """Keys in turn stay for the next run in a datacenter of ours."""
+        once = bool(getattr(params, "once", 0))
+        return (left(f"{PREFIX}/{name}/"), *([left(f"{ONCE_PREFIX}/{name}/{run_id}/")] if once else []))
+
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._keys: int = params.keys
+        self._timeout_s = float(params.timeout)
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    def _key(self, n: int) -> str:
+        return f"{PREFIX}/{self.name}/{n % self._keys}"
+
+    def _endpoint(self, n: int) -> str:
+        endpoints = self.context.endpoints
+        return endpoints[n % len(endpoints)].rstrip("/")
+
+    def _open_loop(self, rate_per_s: float, perform: Callable[[int, str, str], Awaitable[Reply]]) -> OpenLoop:
+        context = self.context
+        return OpenLoop(
+            self.name,
+            rate_per_s,
+            self._plan,
+            perform,
+            context.clock,
+            lag=context.lag,
+            waiting=context.waiting,
+            course=context.course,
+        )
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        return self._key(n), ""
+
+    def _http(self) -> HttpClient:
+        return self.context.http()
+
+
+class KvWrite(_KvLoad):
+    """Writes unique values and reads back at the end what the datacenter kept."""
+
+    kind: ClassVar[str] = "consul.kv.write"
+    divides: ClassVar[bool] = True
+
+    class Params(Strict):
+        """`rate` writes a second, each with a value of `value` bytes that is unique in the run.
+
+        `once` is the share that goes to keys which nothing overwrites; the others go to `keys` keys in turn.
+        """
+
+        rate: LoadRate
+        keys: Keys = 500
+        value: Annotated[Size, AfterValidator(_sane_value)] = Size("512B")
+        once: Annotated[
+            Percent,
+            Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
+        ] = Percent("90%")
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._turns = Turns(params.once, params.keys, max(1, min(ONCE_KEYS, int(ONCE_BYTES / params.value))))
+        self._folder_keys = max(1, int(_FOLDER_BYTES / params.value))
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every write is emitted exactly once."""
+        size_bytes = int(self.params.value)
+        async with self._http() as http:
+
+            async def put(n: int, key: str, value: str) -> Reply:
+                url = self._endpoint(n) + _path(key)
+                body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
+                return write_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s))
+
+            await self._open_loop(self.params.rate, put).run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        self._turns.skip_to(n)
+        once, number = self._turns.next()
+        return self._once_key(number) if once else self._key(number), stamp(self.context.run_id, n)
+
+    def _once_folder(self, folder: int | None = None) -> str:
+        """With the run's id: nobody wrote there before."""
+        place = f"{ONCE_PREFIX}/{self.name}/{self.context.run_id}/"
+        return place if folder is None else f"{place}{folder}/"
+
+    def _once_key(self, number: int) -> str:
+        return f"{self._once_folder(number // self._folder_keys)}{number}"
+
+    def reached(self, n: int) -> None:
+        self._turns.skip_to(n)
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """The identity of the value that each key tried holds now (None: there is no such key); consistent reads.
+
+        Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
+        """
+        in_turn = [self._key(n) for n in range(min(self._turns.in_turn, self._keys))]
+        found: dict[str, str | None] = {}
+        async with self._http() as http:
+            if len(in_turn) * self.params.value > _RECURSE_LIMIT_BYTES:
+                found.update(await self._read_each(http, in_turn, within_s))
+            elif in_turn:
+                found.update(await self._read_below(http, f"{PREFIX}/{self.name}/", in_turn, within_s))
+
+            async def read(folder: int) -> None:
+                first = folder * self._folder_keys
+                numbers = range(first, min(first + self._folder_keys, self._turns.once))
+                keys = [self._once_key(number) for number in numbers]
+                found.update(await self._read_below(http, self._once_folder(folder), keys, within_s))
+
+            await for_each(range(-(-self._turns.once // self._folder_keys)), read)
+        return found
+
+    async def _read_below(
+        self, http: HttpClient, prefix: str, keys: list[str], within_s: float
+    ) -> Mapping[str, str | None]:
+        params = {"recurse": "", "consistent": ""}
+        found = await insist(
+            http, self.context.endpoints, "GET", _path(prefix), _entries, within_s=within_s, params=params
+        )
+        return {key: found.get(key) for key in keys}
+
+    async def _read_each(self, http: HttpClient, keys: list[str], within_s: float) -> Mapping[str, str | None]:
+        found: dict[str, str | None] = {}
+        params = {"raw": "", "consistent": ""}
+
+        async def read(key: str) -> None:
+            values = await insist(
+                http, self.context.endpoints, "GET", _path(key), _entry, within_s=within_s, params=params
+            )
+            found[key] = values[0] if values else None
+
+        await for_each(keys, read)
+        return found
+
+    async def clean_up(self) -> None:
+        """Delete the keys that were written once, for a few seconds: an agent that is sick is not waited for.
+
+        A datacenter that stays would have more of them after each run. Those written in turn are the same in the next.
+        """
+        if not self._turns.once:
+            return
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self._http() as http:
+                for endpoint in self.context.endpoints:
+                    url = endpoint.rstrip("/") + _path(self._once_folder())
+                    answer = await http.request("DELETE", url, params={"recurse": ""}, timeout_s=_LEAVE_WITHIN_S)
+                    if _accepted(answer):
+                        return
+        except TimeoutError:
+            pass
+        many = self._turns.once
+        self.context.sample("left", float(many), f"{many} keys below {self._once_folder()} were not deleted")
+
+
+class KvRead(_KvLoad):
+    """Reads `keys` keys round robin. They exist before the load starts, so a missing key is an error."""
+
+    kind: ClassVar[str] = "consul.kv.read"
+    divides: ClassVar[bool] = True
+
+    class Params(Strict):
+        """`rate` reads a second over `keys` keys; `mode` is Consul's consistency mode."""
+
+        rate: LoadRate
+        keys: Keys = 500
+        mode: Literal["default", "stale", "consistent"] = "default"
+        via: Via = "consul:clients"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
+        """Write all keys. Raises WaitTimeoutError when the datacenter does not take them within `within_s` seconds."""
+        async with self._http() as http:
+
+            async def seed(n: int) -> None:
+                body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
+                path = _path(self._key(n))
+                await insist(http, self.context.endpoints, "PUT", path, _accepted, within_s=within_s, body=body)
+
+            await for_each(range(self._keys), seed)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every read is emitted exactly once, with the identity of the value that it saw."""
+        query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
+        async with self._http() as http:
+
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
+                url = self._endpoint(n) + _path(key) + query
+                return _read_reply(await http.request("GET", url, timeout_s=self._timeout_s))
+
+            await self._open_loop(self.params.rate, get).run(emit)
+
+
+def _read_reply(answer: Answer) -> Reply:
+    """`ok` is 200; a read that was not answered so is `fail`, as it can have changed nothing."""
+    if answer.status == 200:
+        return Reply("ok", status=200, value=identify(answer.body))
+    return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
+
+
+def _accepted(answer: Answer) -> bool | None:
+    return True if answer.status == 200 and answer.body.strip() == b"true" else None
+
+
+def _entry(answer: Answer) -> list[str] | None:
+    """The identity under one key, in a list that is empty when there is no such key."""
+    if answer.status == 404:
+        return []
+    return [identify(answer.body)] if answer.status == 200 else None
+
+
+def _entries(answer: Answer) -> dict[str, str] | None:
+    """Key to identity, from a recursive read; None when there was no answer, or a torn one."""
+    if answer.status == 404:
+        return {}
+    if answer.status != 200:
+        return None
+    try:
+        return {entry["Key"]: identify(base64.b64decode(entry["Value"] or "")) for entry in parse(answer.body)}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+KINDS = (KvWrite, KvRead)

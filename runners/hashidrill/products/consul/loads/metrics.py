@@ -1,0 +1,223 @@
+"""`consul.metrics.read`: reads the metrics of Consul's servers, whose addresses it knows or has to ask Consul for.
+
+Monitoring that finds its targets through Consul depends on what it watches. In the outage of October 2021 it was blind
+for that reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.loads.params import LoadRate, Timeout
+from hashidrill.core.loads.patient import insist
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.protocols.abc import LoadCost, Reason
+from hashidrill.core.protocols.rights import Left, Right
+from hashidrill.core.units import Duration, Rate
+from hashidrill.core.util.foreign import parse
+from hashidrill.products.consul import rights
+from hashidrill.products.consul.loads.base import ConsulLoad, left
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.protocols.abc import EmitOperation
+
+HTTP_PORT = 8500
+PREFIX = "hashidrill-targets"
+PREPARE_WITHIN_S = 60.0
+_EMPTY = "an empty answer; in Prometheus' form Consul has metrics only with telemetry.prometheus_retention_time"
+_OF_CONSUL = b"# TYPE consul_"
+"""In each answer in Prometheus' form."""
+_LEAVE_WITHIN_S = 4.0
+
+
+class MetricsRead(ConsulLoad):
+    """Reads the metrics of one server after the other, `rate` times a second, as a monitoring system does.
+
+    An operation is one look: where it has to, it first asks Consul for the servers' addresses. Its value is the address
+    that was read. `telemetry_survives` judges how long it saw nothing.
+    """
+
+    kind: ClassVar[str] = "consul.metrics.read"
+    not_by_address: ClassVar[str] = "it asks the servers at the addresses that Consul names, in plain HTTP"
+
+    class Params(Strict):
+        """Nothing is remembered from one look to the next, unless `remember` says so."""
+
+        rate: LoadRate = Rate("3/s")
+        find: Annotated[
+            Literal["fixed", "health", "kv"],
+            Field(
+                description="How it finds the servers. `fixed`: it reads the agents of `via`, which it knows. "
+                "`health`: it asks an agent of `via` for the service `consul`; `kv`: for a key that lists them"
+            ),
+        ] = "fixed"
+        stale: Annotated[
+            bool, Field(description="Whether any server may answer where the servers are, or the leader alone")
+        ] = False
+        remember: Annotated[
+            bool, Field(description="Whether it reads the servers last found while it cannot ask for them")
+        ] = False
+        format: Annotated[
+            Literal["prometheus", "json"],
+            Field(
+                description="In which form it reads them. Consul has the one of Prometheus only with "
+                "`telemetry.prometheus_retention_time`, and fails to write JSON for a while after a leader is lost"
+            ),
+        ] = "json"
+        via: Annotated[str, Field(description="Selector of the agents that are read, or asked, in turn")] = (
+            "consul:servers"
+        )
+        timeout: Timeout = Duration("2s")
+
+    params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        asked = {
+            "fixed": (), "health": (rights.right("node_prefix"), rights.right("service", "consul")),
+            "kv": (rights.right("key", f"{PREFIX}/{name}", "write"),),
+        }  # fmt: skip
+        return (rights.right("agent_prefix"), *asked[params.find])
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left(f"{PREFIX}/{name}"),) if params.find == "kv" else ()
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._known: list[str] = []
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    @property
+    def _key(self) -> str:
+        return f"{PREFIX}/{self.name}"
+
+    def client(self) -> HttpClient:
+        return self.context.http()
+
+    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
+        """With `find: kv`, write the list of servers. Raises WaitTimeoutError when Consul does not take it."""
+        if self.params.find != "kv":
+            return
+        agents = self.context.endpoints
+        async with self.client() as http:
+            peers = await insist(http, agents, "GET", "/v1/status/peers", _peers, within_s=within_s)
+            body = json.dumps(peers).encode()
+            await insist(http, agents, "PUT", f"/v1/kv/{self._key}", _accepted, within_s=within_s, body=body)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every look is emitted exactly once."""
+        context = self.context
+        async with self.client() as http:
+
+            async def look(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - what it reads shows when it looks
+                return await self._look(http, n)
+
+            loop = OpenLoop(
+                self.name, self.params.rate, lambda n: (f"{self.name}/{n}", ""), look, context.clock, lag=context.lag,
+                waiting=context.waiting, course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    async def _look(self, http: HttpClient, n: int) -> Reply:
+        agent = self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
+        if self.params.find == "fixed":
+            targets = [agent.removeprefix("http://").rpartition(":")[0]]
+        else:
+            answer = await http.request("GET", agent + self._path(), timeout_s=float(self.params.timeout))
+            found = _listed(answer) if self.params.find == "kv" else _instances(answer)
+            if found:
+                self._known = found
+            elif not self.params.remember or not self._known:
+                return Reply("fail", status=answer.status, error=f"no server found: {_said(answer)}", reason=answer.why)
+            targets = self._known
+        target = targets[n % len(targets)]
+        in_json = self.params.format == "json"
+        url = f"http://{target}:{HTTP_PORT}/v1/agent/metrics{'' if in_json else '?format=prometheus'}"
+        answer = await http.request("GET", url, timeout_s=float(self.params.timeout))
+        if answer.status == 200 and (_is_metrics(answer) if in_json else _OF_CONSUL in answer.body):
+            return Reply("ok", status=200, value=target)
+        reason = Reason.UNEXPECTED if answer.status == 200 else answer.why
+        return Reply("fail", status=answer.status, error=_said(answer), value=target, reason=reason)
+
+    def _path(self) -> str:
+        mode = "?stale" if self.params.stale else ""
+        return f"/v1/kv/{self._key}{mode}" if self.params.find == "kv" else f"/v1/health/service/consul{mode}"
+
+    async def clean_up(self) -> None:
+        """Delete the list, for a few seconds: an agent that is sick is not waited for."""
+        if self.params.find != "kv":
+            return
+        async with self.client() as http:
+            url = f"{self.context.endpoints[0].rstrip('/')}/v1/kv/{self._key}"
+            answer = await http.request("DELETE", url, timeout_s=_LEAVE_WITHIN_S)
+        if answer.status != 200:
+            self.context.sample("left", 1.0, f"the key {self._key} was not deleted: {_said(answer)}")
+
+
+def _said(answer: Answer) -> str:
+    if answer.status != 200:
+        return read_error(answer)
+    return "an answer without what was asked for" if answer.body else _EMPTY
+
+
+def _document(answer: Answer) -> object:
+    """The JSON of a good answer; None for any other, or a torn one."""
+    if answer.status != 200:
+        return None
+    try:
+        return parse(answer.body)
+    except ValueError:
+        return None
+
+
+def _is_metrics(answer: Answer) -> bool:
+    found = _document(answer)
+    return isinstance(found, dict) and "Timestamp" in found and "Gauges" in found
+
+
+def _instances(answer: Answer) -> list[str]:
+    """The addresses of the service `consul`: those of its servers. Empty where it was not answered."""
+    found = _document(answer)
+    if not isinstance(found, list):
+        return []
+    try:
+        return sorted(entry["Service"]["Address"] or entry["Node"]["Address"] for entry in found)
+    except (KeyError, TypeError):
+        return []
+
+
+def _listed(answer: Answer) -> list[str]:
+    """The addresses in the key. Empty where it was not answered."""
+    found = _document(answer)
+    try:
+        listed = parse(base64.b64decode(found[0]["Value"])) if isinstance(found, list) else []
+    except (ValueError, KeyError, TypeError, IndexError):
+        return []
+    return [str(each) for each in listed] if isinstance(listed, list) else []
+
+
+def _peers(answer: Answer) -> Sequence[str] | None:
+    """The servers' addresses, without the port of their RPC."""
+    found = _document(answer)
+    return sorted(str(peer).rpartition(":")[0] for peer in found) if isinstance(found, list) and found else None
+
+
+def _accepted(answer: Answer) -> bool | None:
+    return True if answer.status == 200 and answer.body.strip() == b"true" else None
+
+
+KINDS = (MetricsRead,)

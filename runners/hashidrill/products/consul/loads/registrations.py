@@ -1,0 +1,306 @@
+"""`consul.service.registrations`: instances that come and go, and whether Consul's catalog says of each what is so.
+
+Consul keeps two books. An agent knows the services that were registered with it, and brings the catalog in line with
+them now and then (anti-entropy): at 60 s to 120 s, and soon after a server has come up. What was registered straight
+in the catalog, as external services are, is in no other book.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.loads.params import LoadRate
+from hashidrill.core.loads.patient import for_each, insist
+from hashidrill.core.loads.schedule import UNDER_WAY, OpenLoop, Reply
+from hashidrill.core.protocols.abc import LoadCost, Operation
+from hashidrill.core.protocols.rights import Left, Right
+from hashidrill.core.units import Rate
+from hashidrill.core.util.foreign import parse
+from hashidrill.products.consul import instances, rights
+from hashidrill.products.consul.loads.base import ConsulLoad
+from hashidrill.products.consul.loads.kv import Via
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable, Mapping
+
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.protocols.abc import EmitOperation
+
+REGISTER, DEREGISTER = "register", "deregister"
+MISSING, GHOST = "missing", "ghost"
+PREPARE_WITHIN_S = 60.0
+FINAL_READS_WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.5
+ASK_WITHIN_S = 5.0
+_LEAVE_WITHIN_S = 4.0
+_NOWHERE = "192.0.2.1"
+"""An address for documentation (RFC 5737): nothing is there."""
+
+
+class Registrations(ConsulLoad):
+    """Replaces the instances of a service one after the other, and holds Consul's catalog against what it did.
+
+    An operation is something that the catalog says wrongly until it says it rightly. First each change (`register`,
+    `deregister`), from when it was due; later an instance that is `missing`, or a `ghost`: one that was deregistered
+    and is there again. The final reads say of each instance which of its changes the catalog shows.
+    """
+
+    kind: ClassVar[str] = "consul.service.registrations"
+    signals: ClassVar = {"present": None, MISSING: None, "ghosts": None}
+
+    class Params(Strict):
+        """`services` instances at a time; `rate` changes a second register a new one and deregister the oldest."""
+
+        rate: LoadRate = Rate("1/s")
+        services: Annotated[int, Field(ge=1, le=500, description="Instances that are registered at a time")] = 10
+        through: Annotated[
+            Literal["agents", "catalog"],
+            Field(description="`catalog`: with the servers, on a node without an agent, as an external service is"),
+        ] = "agents"
+        via: Via = "consul:clients"
+
+    params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        return rights.registering(name, f"hashidrill-{name}" if params.through == "catalog" else "")
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
+        left = Left(instances.SERVICE, instances.ALL, _service(name, run_id))
+        node = Left(instances.SERVICE, instances.NODE, f"hashidrill-{name}")
+        return (left, *([node] if params.through == "catalog" else []))
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._book = Book()
+        self._oldest, self._next = 0, 0
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate + 1 / _LOOK_EVERY_S)
+
+    @property
+    def service(self) -> str:
+        """With the run's id: nobody else has it."""
+        return _service(self.name, self.context.run_id)
+
+    def client(self) -> HttpClient:
+        return self.context.http()
+
+    def _agent(self, n: int) -> str:
+        """An instance stays with the agent that it was registered at."""
+        return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
+
+    async def prepare(self) -> None:
+        """Register the first instances. Raises WaitTimeoutError where Consul does not take them."""
+        async with self.client() as http:
+
+            async def register(n: int) -> None:
+                path, body = self._request(n, REGISTER)
+                await insist(
+                    http, [self._agent(n)], "PUT", path, _taken, within_s=PREPARE_WITHIN_S, body=body
+                )  # fmt: skip
+                self._book.changed(self._id(n), REGISTER, self.context.clock.now_ns())
+
+            await for_each(range(self.params.services), register)
+        self._next = self.params.services
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; what is wrong then is emitted as `unknown`."""
+        context = self.context
+        wrong = _Wrong(self, emit)
+        try:
+            async with self.client() as http, asyncio.TaskGroup() as tasks:
+
+                async def change(n: int, key: str, step: str) -> Reply:  # noqa: ARG001 - its key says which it is
+                    return await self._change(http, key, step)
+
+                loop = OpenLoop(
+                    self.name, self.params.rate, self._plan, change, context.clock, lag=context.lag,
+                    waiting=context.waiting, course=context.course,
+                )  # fmt: skip
+                tasks.create_task(loop.run(emit))
+                turn = 0
+                while True:
+                    turn += 1
+                    await self._look(http, turn, wrong)
+                    await asyncio.sleep(_LOOK_EVERY_S)
+        finally:
+            wrong.close()
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        if n % 2 == 0:
+            self._next += 1
+            return self._id(self._next - 1), REGISTER
+        self._oldest += 1
+        return self._id(self._oldest - 1), DEREGISTER
+
+    def _id(self, n: int) -> str:
+        return f"{self.service}-{n}"
+
+    async def _change(self, http: HttpClient, key: str, step: str) -> Reply:
+        """Sends it, and waits until the catalog shows it."""
+        number = int(key.rpartition("-")[2])
+        path, body = self._request(number, step)
+        self._book.forget(key)
+        answer = await http.request("PUT", self._agent(number) + path, body=body, timeout_s=ASK_WITHIN_S)
+        if answer.status != 200:
+            said = answer.error or answer.body[:200].decode(errors="replace").strip()
+            refused = not answer.sent or 400 <= answer.status < 500
+            return Reply("fail" if refused else "unknown", status=answer.status, error=said, reason=answer.why)
+        await self._book.changed(key, step, self.context.clock.now_ns()).wait()
+        return Reply("ok", status=200)
+
+    def _request(self, n: int, step: str) -> tuple[str, bytes]:
+        key, node = self._id(n), f"hashidrill-{self.name}"
+        body: dict[str, Any]
+        if self.params.through == "catalog":
+            service = {"ID": key, "Service": self.service}
+            body = {"Node": node, "Address": _NOWHERE, "Service": service}
+            if step == DEREGISTER:
+                body = {"Node": node, "ServiceID": key}
+            return f"/v1/catalog/{step}", json.dumps(body).encode()
+        if step == DEREGISTER:
+            return f"/v1/agent/service/deregister/{key}", b""
+        return "/v1/agent/service/register", json.dumps({"ID": key, "Name": self.service}).encode()
+
+    async def _look(self, http: HttpClient, turn: int, wrong: _Wrong) -> None:
+        asked_ns = self.context.clock.now_ns()
+        url = f"{self._agent(turn)}/v1/catalog/service/{self.service}"
+        answer = await http.request("GET", url, timeout_s=ASK_WITHIN_S)
+        present = _present(answer)
+        if present is None:
+            self.context.sample("present", None, answer.error or f"HTTP {answer.status}")
+            return
+        found = self._book.look(present, asked_ns)
+        wrong.look(found, asked_ns, self._book.known)
+        ghosts = sum(what == GHOST for what in found.values())
+        self.context.sample("present", float(len(present)))
+        self.context.sample(MISSING, float(len(found) - ghosts))
+        self.context.sample("ghosts", float(ghosts))
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """Which of its changes the catalog shows of each instance; a consistent read. Raises WaitTimeoutError."""
+        async with self.client() as http:
+            path = f"/v1/catalog/service/{self.service}"
+            present = await insist(
+                http, self.context.endpoints, "GET", path, _present, within_s=within_s, params={"consistent": ""}
+            )  # fmt: skip
+        return {key: REGISTER if key in present else DEREGISTER for key in self._book.known}
+
+    async def clean_up(self) -> None:
+        """Deregister what may be there, for a few seconds: an agent that is sick is not waited for."""
+        left = set(range(self._oldest, self._next))
+
+        async def leave(n: int) -> None:
+            path, body = self._request(n, DEREGISTER)
+            answer = await http.request("PUT", self._agent(n) + path, body=body, timeout_s=_LEAVE_WITHIN_S)
+            if answer.status in (200, 404):
+                left.discard(n)
+
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as http:
+                await for_each(sorted(left), leave)
+        except TimeoutError:
+            pass
+        if left:
+            self.context.sample("left", float(len(left)), f"{len(left)} instances were not deregistered")
+
+
+def _service(name: str, run_id: str) -> str:
+    """With the run's id: nobody else has it."""
+    return f"{name}-{run_id}"[:60]
+
+
+class Book:
+    """What was changed and acknowledged, and which of it the catalog has shown since."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, tuple[str, int]] = {}
+        self._shown: dict[str, asyncio.Event] = {}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The instances of which it is known whether they should be there."""
+        return self._changes
+
+    def changed(self, key: str, step: str, now_ns: int) -> asyncio.Event:
+        """It was acknowledged. What is returned is set once the catalog shows it."""
+        self._changes[key] = (step, now_ns)
+        self._shown[key] = asyncio.Event()
+        return self._shown[key]
+
+    def forget(self, key: str) -> None:
+        """It is being changed: nobody knows what should be there."""
+        self._changes.pop(key, None)
+        self._shown.pop(key, None)
+
+    def look(self, present: Iterable[str], asked_ns: int) -> dict[str, str]:
+        """What is wrong, of what was shown rightly before. What changed since the question is left out."""
+        there, found = set(present), {}
+        for key, (step, at_ns) in self._changes.items():
+            if at_ns >= asked_ns:
+                continue
+            if (key in there) == (step == REGISTER):
+                self._shown[key].set()
+            elif self._shown[key].is_set():
+                found[key] = MISSING if step == REGISTER else GHOST
+        return found
+
+
+class _Wrong:
+    """What is wrong now, and since when."""
+
+    def __init__(self, load: Registrations, emit: EmitOperation) -> None:
+        self._load, self._emit = load, emit
+        self._open: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def look(self, found: Mapping[str, str], asked_ns: int, known: Container[str]) -> None:
+        """`known`: of all others it is unknown what should be there, as the load is changing them."""
+        now = set(found.items())
+        for each in now - self._open.keys():
+            self._open[each] = (asked_ns, self._load.context.waiting.begin(asked_ns))
+        for each in self._open.keys() - now:
+            right = Reply("ok", status=200)
+            self._end(each, right if each[0] in known else Reply("unknown", error="changed by the load meanwhile"))
+
+    def close(self) -> None:
+        for each in list(self._open):
+            self._end(each, UNDER_WAY)
+
+    def _end(self, each: tuple[str, str], reply: Reply) -> None:
+        since_ns, token = self._open.pop(each)
+        self._load.context.waiting.end(token)
+        key, what = each
+        self._emit(
+            Operation(
+                load=self._load.name, intended_ns=since_ns, start_ns=since_ns, end_ns=self._load.context.clock.now_ns(),
+                key=key, value=what, outcome=reply.outcome, status=reply.status, error=reply.error, reason=reply.reason,
+            )
+        )  # fmt: skip
+
+
+def _present(answer: Answer) -> set[str] | None:
+    """The instances in the catalog; None where it was not answered."""
+    if answer.status != 200:
+        return None
+    try:
+        return {str(entry["ServiceID"]) for entry in parse(answer.body)}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _taken(answer: Answer) -> bool | None:
+    return True if answer.status == 200 else None
+
+
+KINDS = (Registrations,)

@@ -1,0 +1,23 @@
+"""Consul's part of `datacenter:`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import VERSION_PATTERN, Strict
+
+
+class Consul(Strict):
+    """The Consul agents of a local datacenter."""
+
+    version: str = Field(default="1.22.2", pattern=VERSION_PATTERN, description="Consul version, like 1.22.2")
+    binary: str | None = Field(default=None, description="Path of a consul binary to use instead of PATH and cache")
+    servers: int = Field(default=3, ge=1, le=9, description="Number of servers")
+    clients: int = Field(default=1, ge=0, le=20, description="Number of client agents")
+    config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for all agents")
+    server_config: dict[str, Any] = Field(default={}, description="Consul's own configuration keys, for servers only")
+    client_config: dict[str, Any] = Field(
+        default={}, description="Consul's own configuration keys, for client agents only"
+    )

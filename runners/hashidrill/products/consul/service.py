@@ -1,0 +1,255 @@
+"""Consul as a service of a datacenter: its hosts, agents, roles, readiness, endpoints and probes.
+
+Light to import: the command line finds Consul's kinds and roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.core.errors import SelectorError
+from hashidrill.core.protocols.abc import Host, Hosts, Probe
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
+from hashidrill.core.units import Duration
+from hashidrill.core.util.addresses import Addresses
+from hashidrill.products.consul import faults, loads
+from hashidrill.products.consul.model import Consul
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx
+
+    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.protocols.rights import Right
+    from hashidrill.core.protocols.service import Calls
+    from hashidrill.core.units import Quantity
+
+_HTTP_TIMEOUT_S = 2.0
+_READY_PATIENCE = 3
+"""Times `ready_within` is the end of all patience, whatever still moves."""
+HTTP_PORT = 8500
+_TIMES_SILENT_S = 30.0
+"""Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
+
+
+def _kinds(room: ModuleType) -> dict[str, str]:
+    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+
+
+class ConsulService(BaseService):
+    """The Consul agents of a datacenter (hashidrill.core.protocols.service.Service)."""
+
+    name: ClassVar[str] = "consul"
+    acls: ClassVar[bool] = True
+    alive: ClassVar[str] = "/v1/status/leader"
+    Spec: ClassVar[type[Consul]] = Consul
+    runs_by_default: ClassVar[bool] = True
+    agent_bytes: ClassVar[int] = 70_000_000  # 27 MB of its own at the start, up to 90 MB resident (2026-11)
+    roles: ClassVar[tuple[str, ...]] = ("leader", "followers", "one-follower", "servers", "clients", "all")
+
+    many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
+    served: ClassVar[tuple[str, ...]] = ("clients",)
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "raft.leader": None,  # 1 while there is one, else 0
+        "raft.term": None, "raft.commit_index": None,
+        "raft.commit_time": Duration, "raft.dispatch_log": Duration, "raft.last_contact": Duration,
+        "raft.append_entries": Duration,
+        "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
+    }  # fmt: skip
+    probed: ClassVar[Sequence[Sampled]] = (
+        Sampled(frozenset({"raft.leader"}), "raft.leader"),
+        Sampled(frozenset({"raft.state", "raft.term", "raft.commit_index"}), "raft.state"),
+        Sampled(frozenset({"consul.members_alive", "consul.members_failed"}), "consul.members_alive"),
+        Sampled(frozenset({"consul.autopilot_healthy"}), "consul.autopilot_healthy"),
+        Sampled(
+            frozenset({"raft.commit_time", "raft.dispatch_log", "raft.last_contact", "raft.append_entries"}),
+            silent_s=_TIMES_SILENT_S,
+        ),
+    )
+    periods: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s"),
+    }  # fmt: skip
+    panels: ClassVar[Sequence[Panel]] = (
+        Panel("raft.commit_time", "Raft commit time", "s"),
+        Panel("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),
+        Panel("raft.last_contact", "Time since the leader was last in contact", "s"),
+        Panel("raft.append_entries", "Raft append entries", "s"),
+        Panel("consul.members_failed", "Members that Consul calls failed"),
+    )
+    lanes: ClassVar[Sequence[Lane]] = (
+        Lane("raft.leader", "leader", bad="no leader", names=True, term="raft.term"),
+        Lane("consul.autopilot_healthy", "Consul says", good="healthy", bad="unhealthy"),
+    )
+    undrawn: ClassVar[frozenset[str]] = frozenset(
+        {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive"}
+    )
+    attach: ClassVar[str] = "hashidrill.products.consul.attach"
+    address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
+    ui: ClassVar[str] = "/ui/"
+    look: ClassVar[str] = "consul members"
+    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
+    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+
+    def places(self) -> Sequence[AgentPlace]:
+        """`consul-1`, ... for servers; spare servers after them; `client-1`, ... and the guests for clients."""
+        spec, first = self.spec, self.spec.servers + 1
+        servers = [AgentPlace(f"consul-{n}", "server") for n in range(1, first)]
+        spares = [AgentPlace(f"consul-{n}", "spare", starts=False) for n in range(first, first + self.spares)]
+        clients = [AgentPlace(f"client-{n}", "client") for n in range(1, spec.clients + 1)]
+        return [*servers, *spares, *clients, *(AgentPlace(host, "client", guest=True) for host in self.guests)]
+
+    def candidates(self, role: str) -> frozenset[str]:
+        """Leadership moves: each server may lead, and may follow."""
+        wanted = {"clients": ("client",), "all": ("server", "client")}.get(role, ("server",))
+        if role in {"followers", "one-follower"} and self.spec.servers < 2:
+            return frozenset()
+        return frozenset(place.host for place in self.places() if place.role in wanted)
+
+    def most(self, role: str) -> int:
+        return len(self.candidates(role)) - (role == "followers")
+
+    def impossible(self, role: str) -> str:
+        if role == "clients":
+            return "the datacenter has no client agents (datacenter.consul.clients is 0)"
+        return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
+
+    def check(self, draft: Draft, note: Note) -> None:
+        snapshots = faults.MODULES["snapshot"]
+        if any(step is not None and step.kind in snapshots for step in draft.steps):
+            from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
+
+            check_snapshots(draft, note, save="consul.snapshot.save", restore="consul.snapshot.restore")
+
+    def binaries(self) -> Sequence[Wanted]:
+        return [Wanted("consul", self.spec.version, self.spec.binary)]
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Its configuration. With all servers replaced, the spare hosts are the only ones to join."""
+        from hashidrill.products.consul import agents  # noqa: PLC0415 - see above
+
+        placed = {
+            role: [site.addresses[p.host] for p in self.places() if p.role == role] for role in ("server", "spare")
+        }
+        config = agents.consul_config(
+            self.spec, name=site.host, role=site.role, address=site.address, servers=placed["server"], data=site.data
+        )
+        if config["retry_join"] == placed["server"]:
+            config["retry_join"] = [*placed["server"], *placed["spare"]]
+        command = agents.consul_command(site.binaries["consul"], site.config_file)
+        return AgentPlan(config, command, f"http://{site.address}:{HTTP_PORT}", "/v1/status/leader")
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """Raises SelectorError where no host has the role now."""
+        if role in {"leader", "followers", "one-follower"}:
+            from hashidrill.products.consul.api import leader_of  # noqa: PLC0415 - see above
+
+            leader = await leader_of(hosts)
+            if leader is None:
+                raise SelectorError(f"{self.name}:{role}: no server is known to a majority as the leader just now")
+            chosen = [host for host in self._hosts(hosts, "server") if (host.name == leader) == (role == "leader")]
+            chosen = chosen[:1] if role == "one-follower" else chosen
+        else:
+            wanted = {"servers": ("server",), "clients": ("client",), "all": ("server", "client")}[role]
+            chosen = self._hosts(hosts, *wanted)
+        if not chosen:
+            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
+        return chosen
+
+    def _hosts(self, hosts: Hosts, *roles: str) -> list[Host]:
+        return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
+
+    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """As `select`; where there are no client agents, the servers stand in for them."""
+        fallback = role == "clients" and not self._hosts(hosts, "client")
+        return await self.select("servers" if fallback else role, hosts)
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
+
+        Given up after `within_s` without any progress: many agents on few cores come up one after the other.
+        """
+        import httpx  # noqa: PLC0415 - see above
+
+        from hashidrill.core.util.wait import wait_while_it_moves  # noqa: PLC0415
+
+        base = f"http://{self._hosts(hosts, 'server')[0].address}:{HTTP_PORT}"
+        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
+
+            async def ready() -> tuple[bool | None, str, int | None]:
+                await agents_run()
+                return await self._ready(hosts, client)
+
+            await wait_while_it_moves(
+                "the datacenter to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s
+            )
+
+    async def _ready(self, hosts: Hosts, client: httpx.AsyncClient) -> tuple[bool | None, str, int | None]:
+        import httpx  # noqa: PLC0415 - see above
+
+        from hashidrill.core.util.foreign import parse  # noqa: PLC0415
+        from hashidrill.products.consul.api import leader_of  # noqa: PLC0415
+
+        if await leader_of(hosts) is None:
+            return None, "no leader is known to a majority of the servers", None
+        try:
+            members = parse((await client.get("/v1/agent/members")).content)
+            alive = sorted(member["Name"] for member in members if member["Status"] == 1)
+            wanted = sorted(host.name for host in self._hosts(hosts, "server", "client"))
+            if alive != wanted:
+                return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}", len(alive)
+            answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            return None, f"{type(error).__name__}: {error}", None
+        return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]:
+        """Everything of Consul's that is watched during a run, from the control address."""
+        from hashidrill.products.consul.probes import consul_probes  # noqa: PLC0415 - see above
+
+        known = Addresses(self._hosts(hosts, "server", "spare"))
+        servers = _Servers(hosts, self.name)
+        return consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport)
+
+    def rights(self) -> Sequence[Right]:
+        from hashidrill.products.consul import rights  # noqa: PLC0415 - see above
+
+        return (*rights.READS, *rights.WATCHED)
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+        from hashidrill.products.consul.rights import policy  # noqa: PLC0415 - see above
+
+        return policy(rights, why)
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
+        from hashidrill.products.consul.rights import lacking  # noqa: PLC0415 - see above
+
+        return await lacking(calls, rights)
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """For run.json: each agent's configuration."""
+        return {"config": configs}
+
+
+class _Servers(Mapping[str, str]):
+    """Name -> address of the hosts that are servers just now."""
+
+    def __init__(self, hosts: Hosts, service: str) -> None:
+        self._hosts = hosts
+        self._service = service
+
+    def __getitem__(self, name: str) -> str:
+        host = self._hosts.host(name)
+        if host.roles.get(self._service) != "server":
+            raise KeyError(name)
+        return host.address
+
+    def __iter__(self) -> Iterator[str]:
+        return (host.name for host in self._hosts.all_hosts() if host.roles.get(self._service) == "server")
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+SERVICES = (ConsulService,)

@@ -1,0 +1,134 @@
+"""Consul's configuration keys: which it takes by a reload, and where an agent shows what it runs with.
+
+Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and what it calls), not only in the documentation,
+which names some of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.util.nested import Path, dotted, leaves
+from hashidrill.products.consul.api import agent_self
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.abc import Host
+
+_RELOADABLE: dict[str, tuple[int, ...]] = {
+    "log_level": (1, 10), "raft_snapshot_threshold": (1, 10), "raft_snapshot_interval": (1, 10),
+    "raft_trailing_logs": (1, 10), "limits.http_max_conns_per_client": (1, 10), "limits.rpc_rate": (1, 10),
+    "limits.rpc_max_burst": (1, 10), "limits.rpc_max_conns_per_client": (1, 10), "cache": (1, 10),
+    "dns_config": (1, 10), "recursors": (1, 10), "telemetry.prefix_filter": (1, 10),
+    "telemetry.filter_default": (1, 10), "discard_check_output": (1, 10), "node_meta": (1, 10), "services": (1, 10),
+    "service": (1, 10), "checks": (1, 10), "check": (1, 10), "watches": (1, 10), "acl.tokens": (1, 10),
+    "config_entries.bootstrap": (1, 10),
+    "limits.request_limits": (1, 16), "limits.rpc_client_timeout": (1, 17), "enable_debug": (1, 17),
+}  # fmt: skip
+"""Keys, and all that is below them, with the first version from which a reload is known to be enough."""
+
+FIXED = frozenset(
+    {
+        "node_name", "node_id", "data_dir", "datacenter", "server", "bootstrap", "bootstrap_expect", "bind_addr",
+        "client_addr", "addresses", "advertise_addr", "ports", "retry_join", "encrypt",
+    }
+)  # fmt: skip
+"""What the datacenter under test is built on: another value would take the agent out of it."""
+
+_SHOWN_AS = {
+    "limits.rpc_rate": "RPCRateLimit", "leave_on_terminate": "LeaveOnTerm", "skip_leave_on_interrupt": "SkipLeaveOnInt",
+    "performance.raft_multiplier": "ConsulRaftElectionTimeout",
+    "telemetry.filter_default": "Telemetry.FilterDefault", "log_level": "Logging.LogLevel",
+}  # fmt: skip
+"""Where Consul's name of a setting is not that of its key."""
+
+_NAMELESS = frozenset({"limits", "performance"})
+"""Groups of keys that Consul's names of settings leave out."""
+_MODES = {"disabled": 0, "permissive": 1, "enforcing": 2}
+_NO_LIMIT = 1e300
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s|us|µs|ns)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_RAFT_ELECTION_S = 1.0
+"""Consul's election timeout at raft_multiplier 1."""
+
+
+def needs_restart(settings: Mapping[str, Any], version: tuple[int, ...] | None = None) -> list[str]:
+    """The keys for which a reload is not enough, in that version, or in any."""
+    return [dotted(path) for path, _ in leaves(settings) if not _reloads(dotted(path), version)]
+
+
+def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
+    return any(
+        (key == known or key.startswith(f"{known}.")) and (version is None or version >= since)
+        for known, since in _RELOADABLE.items()
+    )
+
+
+def shown(debug_config: Mapping[str, Any], path: Path, *, whole: bool = False) -> Any:
+    """What `DebugConfig` of /v1/agent/self shows for that key; None where it shows nothing that is surely meant.
+
+    `whole`: by its whole name alone. `audit.enabled` is not any other setting that is called Enabled.
+
+    Consul names `rpc.enable_streaming` RPCConfig.EnableStreaming, `limits.http_max_conns_per_client`
+    HTTPMaxConnsPerClient, `log_level` Logging.LogLevel.
+    """
+    there = list(leaves(debug_config))
+    if (name := _SHOWN_AS.get(dotted(path))) is not None:
+        return _only([value for at, value in there if dotted(at) == name])
+    wanted = _plain("".join(path[1:] if len(path) > 1 and path[0] in _NAMELESS else path))
+    exact = [value for at, value in there if _plain("".join(at)) == wanted]
+    return _only(exact if exact or whole else [value for at, value in there if _plain(at[-1]) == wanted])
+
+
+def _only(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else None
+
+
+def _plain(name: str) -> str:
+    """`RPCConfig` and `rpc`, `UIConfig` and `ui_config`, `dns_config` and `DNS` are the same."""
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"config|settings", "", name.lower()))
+
+
+async def reported(host: Host) -> Mapping[str, Any]:
+    """`DebugConfig` of the agent of this host, without its random id. Raises FaultError."""
+    return {name: value for name, value in (await agent_self(host))["DebugConfig"].items() if name != "NodeID"}
+
+
+def reported_as(report: Mapping[str, Any], key: str) -> Any:
+    """As `shown`, by its whole name alone: `audit.enabled` is not any other setting that is called Enabled."""
+    return shown(report, tuple(key.lower().split(".")), whole=True)
+
+
+def agrees(key: str, asked: Any, seen: Any) -> bool | None:
+    """Whether what is shown is what was asked for; None when the two cannot be compared."""
+    if key == "performance.raft_multiplier" and isinstance(seen, str):
+        asked = f"{(asked or 5) * _RAFT_ELECTION_S}s"
+    if isinstance(asked, str) and asked in _MODES and isinstance(seen, int):
+        asked = _MODES[asked]
+    if isinstance(asked, bool) or isinstance(seen, bool):
+        return asked == seen if isinstance(asked, bool) and isinstance(seen, bool) else None
+    if isinstance(asked, (int, float)) and isinstance(seen, (int, float)):
+        return asked == seen or (_unlimited(asked) and _unlimited(seen))
+    if isinstance(asked, str) and isinstance(seen, str):
+        lengths = _seconds(asked), _seconds(seen)
+        return lengths[0] == lengths[1] if None not in lengths else asked.lower() == seen.lower()
+    return asked == seen if _texts(asked) and _texts(seen) else None
+
+
+agrees_with = agrees
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _unlimited(number: float) -> bool:
+    return number < 0 or number > _NO_LIMIT
+
+
+def _seconds(text: str) -> float | None:
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return round(sum(float(number) * _SECONDS[unit] for number, unit in parts), 9)

@@ -1,0 +1,74 @@
+"""What faults of Nomad declare alike: that they are about its clients, or about its servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.protocols.abc import Claim, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.core.protocols.claims import EVERYWHERE, HOST, needs, takes
+from hashidrill.products.nomad import api
+
+if TYPE_CHECKING:
+    from hashidrill.products.nomad.model import Nomad
+
+LEADERSHIP = "Nomad's leadership"
+SCHEDULING = "whether work is placed on the node"
+
+
+def nomad_of(place: Place) -> Nomad | None:
+    """What `datacenter.nomad` says; None where it could not be read."""
+    nomad: Nomad | None = place.parts.get("nomad")
+    return nomad
+
+
+def not_among(kind: str, place: Place, role: str) -> Iterator[Trouble]:
+    """For a fault that is about agents of one role, `server` or `client`: none of them is on the hosts of the step."""
+    from hashidrill.products.nomad.service import NomadService  # noqa: PLC0415 - the service lists its faults
+
+    nomad = nomad_of(place)
+    if nomad is None:
+        return
+    rightly = {each.host for each in NomadService(nomad).places() if each.role == role}
+    if place.hosts and not place.hosts & rightly:
+        example = "nomad:leader or host:nomad-1" if role == "server" else "nomad:one-client or host:node-1"
+        yield ("on",), f"{kind} is about {role}s of Nomad, and {place.on} are none; write {example}"
+
+
+class OfNodes(BaseFault[P]):
+    """Base of faults that are about one client of Nomad. `undo["prior"]["node"]` is its id."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST), takes(SCHEDULING, "both decide whether work is placed on the node"))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from not_among(self.kind, place, "client")
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        return {"node": (await api.node_named(self.hosts, target.host))["ID"]}
+
+    @staticmethod
+    def _node(undo: Undo) -> str:
+        return str(undo["prior"]["node"])
+
+
+def work_of(job: str) -> Claim:
+    """What a job runs, wherever that is."""
+    return takes(f"what {job} runs", "both stop or end what the same job runs", where=EVERYWHERE, local=False)
+
+
+class OfWork(BaseFault[P]):
+    """Base of faults that are about a job, which all servers know: on one server, and never on several hosts."""
+
+    at_a_time: ClassVar[int | None] = 0
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST),)
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from not_among(self.kind, place, "server")
+        if place.many:
+            yield ("on",), f"{self.kind} is about what all servers know, so one is enough; write on: nomad:leader"

@@ -1,0 +1,192 @@
+"""Saves a snapshot of Nomad's state during the run, and restores it later.
+
+Both happen once, and reverting does not undo them: what was registered since the save is gone, and nodes run
+allocations that no server knows, until they hear so. The observer reads the snapshot's own file, and markers: jobs that
+must be there, or must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import P
+from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.core.protocols.claims import EVERYWHERE, takes
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.raft_archive import Archive, SnapshotError, packed_at, restored_name, saved_name, unpack
+from hashidrill.products.nomad import api, markers, rights, tasks
+from hashidrill.products.nomad.faults.declared import OfWork
+
+_SNAPSHOT = "/v1/operator/snapshot"
+_SNAPSHOT_WITHIN_S = 60.0
+_STATE = "Nomad's state as a whole"
+
+
+class _OfTheState(OfWork[P]):
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), takes(_STATE, "both save or restore all of it", where=EVERYWHERE, local=False))
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS, rights.STATE)
+
+
+class SnapshotSave(_OfTheState[SaveParams]):
+    """Saves a snapshot of Nomad's state in the recording, for a later restore."""
+
+    kind: ClassVar[str] = "nomad.snapshot.save"
+    observer: ClassVar[Observer] = Observer(
+        "our own reader of the file: its checksums, and the marker in it",
+        "the file is the one that was saved, and the marker is the fault's own",
+    )
+    once: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = SaveParams
+
+    @property
+    def _file(self) -> Path:
+        return self.hosts.artifacts / saved_name(self.params.name)
+
+    async def apply(self, undo: Undo) -> None:
+        await markers.put(self.hosts, self.params.name, undo["fault_id"])
+        snapshot = await _take(self._host(undo))
+        await markers.remove(self.hosts, self.params.name)
+        await anyio.to_thread.run_sync(_keep, self._file, snapshot)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        if not present:
+            return await _over(self.hosts, undo["fault_id"], [self.params.name])
+        asked = "a whole snapshot file with the marker that was there while it was taken"
+        try:
+            archive = await anyio.to_thread.run_sync(_read, self._file)
+        except SnapshotError as error:
+            return Evidence(False, asked, str(error))
+        ours = _holds(archive, self.params.name, undo["fault_id"])
+        words = "with the marker" if ours else "another marker, or none"
+        figures: dict[str, float | str] = {"index": archive.index, "bytes": len(archive.state)}
+        return Evidence(ours, asked, f"checksums right, Raft index {archive.index}, {words}", figures)
+
+    async def revert(self, undo: Undo) -> None:
+        """Only a marker that a save left which did not end: the snapshot itself changes nothing."""
+        await markers.remove(self.hosts, self.params.name)
+
+
+class SnapshotRestore(_OfTheState[RestoreParams]):
+    """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore."""
+
+    kind: ClassVar[str] = "nomad.snapshot.restore"
+    sets_back: ClassVar[bool] = True
+    observer: ClassVar[Observer] = Observer(
+        "the leader's and a follower's own copy of the markers", "the markers are the fault's own jobs"
+    )
+    once: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = RestoreParams
+
+    @property
+    def observed_within_s(self) -> float:
+        """Followers get the whole state from the leader after it has taken it."""
+        return 30.0
+
+    @property
+    def _file(self) -> Path:
+        return self.hosts.artifacts / saved_name(self.params.snapshot)
+
+    @property
+    def _restored_file(self) -> Path:
+        return self.hosts.artifacts / restored_name(self.params.snapshot)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Whether there is a snapshot to restore. Raises FaultError."""
+        try:
+            archive = await anyio.to_thread.run_sync(_read, self._file)
+        except SnapshotError as error:
+            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
+        if markers.id_of(self.params.snapshot).encode() not in archive.state:
+            raise FaultError(f"{self._file} holds no marker, so nomad.snapshot.save did not write it")
+        return {"index": archive.index, "allocs": sorted(await self._allocs_with_processes())}
+
+    async def _allocs_with_processes(self) -> set[str]:
+        return {one.alloc for one in await tasks.on_all_nodes(self.hosts)}
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        self._restored_file.unlink(missing_ok=True)
+        await markers.put(self.hosts, undo["fault_id"], undo["fault_id"])
+        await markers.remove(self.hosts, self.params.snapshot)
+        body = await anyio.to_thread.run_sync(self._file.read_bytes)
+        answer = await host.use(AgentApi).api(
+            "PUT", _SNAPSHOT, body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=api.AGENT
+        )
+        if answer.status != 200:
+            raise FaultError(f"{host.name}: Nomad did not restore the snapshot: {api.said(answer)}")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        if not present:
+            return await _over(self.hosts, undo["fault_id"], [self.params.snapshot, undo["fault_id"]])
+        asked = "the save's marker from before the snapshot, and none of what was registered just before the restore"
+        back = [await self._is_back(undo, copy=copy) for copy in (False, True)]
+        if all(back) and not self._restored_file.is_file():
+            await anyio.to_thread.run_sync(_keep, self._restored_file, await _take(self._host(undo)))
+        known = {one["ID"] for one in await api.from_copy(self.hosts, "/v1/allocations")}
+        unknown = await self._allocs_with_processes() - known
+        words = {True: "set back", False: "not set back"}
+        measured = (
+            f"the leader's state is {words[back[0]]}, a follower's copy is {words[back[1]]}; processes of"
+            f" {len(unknown)} allocations run that no server knows"
+        )
+        figures: dict[str, float | str] = {"index": undo["prior"]["index"], "unknown_allocations": len(unknown)}
+        return Evidence(all(back), asked, measured, figures)
+
+    async def _is_back(self, undo: Undo, *, copy: bool) -> bool:
+        saved = await markers.look(self.hosts, self.params.snapshot, copy=copy)
+        later = await markers.look(self.hosts, undo["fault_id"], copy=copy)
+        return saved is not None and saved.modify_index <= undo["prior"]["index"] and later is None
+
+    async def revert(self, undo: Undo) -> None:
+        """Only the markers: what was rolled back stays so."""
+        await markers.remove(self.hosts, self.params.snapshot)
+        await markers.remove(self.hosts, undo["fault_id"])
+
+
+async def _over(hosts: Any, fault_id: str, names: Sequence[str]) -> Evidence:
+    taken = await markers.takes_a_write(hosts, fault_id)
+    left = [name for name in names if await markers.look(hosts, name) is not None]
+    words = f"it {'takes a write' if taken else 'does not show what was written'}; left: {', '.join(left) or 'nothing'}"
+    return Evidence(taken and not left, "Nomad takes a write, and the markers are gone", words)
+
+
+async def _take(host: Host) -> bytes:
+    """A snapshot of the leader's state, through this server. Raises FaultError."""
+    answer = await host.use(AgentApi).api("GET", _SNAPSHOT, timeout_s=_SNAPSHOT_WITHIN_S, agent=api.AGENT)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: Nomad did not take a snapshot: {api.said(answer)}")
+    return answer.body
+
+
+def _read(file: Path) -> Archive:
+    """Raises SnapshotError."""
+    packed = packed_at(file)
+    try:
+        return unpack(packed, "Nomad")
+    except SnapshotError as error:
+        raise SnapshotError(f"{file}: {error}") from None
+
+
+def _holds(archive: Archive, name: str, value: str) -> bool:
+    """Texts stand in Nomad's state as they are: it is MessagePack."""
+    return markers.id_of(name).encode() in archive.state and value.encode() in archive.state
+
+
+def _keep(file: Path, snapshot: bytes) -> None:
+    private_folder(file.parent)
+    write_whole(file, snapshot)
+
+
+KINDS = (SnapshotSave, SnapshotRestore)

@@ -1,0 +1,221 @@
+"""`nomad.artifacts`: builds that download what they need, as real Nomad tasks do: by their `artifact` stanza.
+
+The artifact lies on the disk of one node, where a task has put it, and that node's agent serves it (Nomad's own file
+API): what breaks that node's disk breaks the downloads. Builds run on the other nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.detail import detail_as
+from hashidrill.core.loads.patient import insist
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.protocols.abc import Detail, LoadCost
+from hashidrill.core.units import Duration, Rate, Size
+from hashidrill.products.nomad.agents import HTTP_PORT
+from hashidrill.products.nomad.loads.base import (
+    NODE_NAME,
+    PREPARE_WITHIN_S,
+    NomadLoad,
+    Timeout,
+    Via,
+    change_reply,
+    document,
+    task,
+)
+
+if TYPE_CHECKING:
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.protocols.abc import EmitOperation
+
+TABLE = "nomad_build"
+FAILED_DOWNLOAD = "nomad.artifact-not-downloaded"
+FAILED_BUILD = "nomad.build-failed"
+NOT_ENDED = "nomad.build-not-ended"
+_LOOK_EVERY_S = 0.25
+_ASK_WITHIN_S = 2.0
+_SECOND = 10**9
+_FILE = "artifact"
+
+
+@dataclass(frozen=True)
+class Build:
+    """What came of one build, by the events of its task: its `Operation.detail`.
+
+    `failed_downloads`: of the ten events that Nomad keeps for a task. `restarts`: how often Nomad tried the task again.
+    """
+
+    node: str
+    failed_downloads: int
+    restarts: int
+
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
+
+    @classmethod
+    def of(cls, detail: Detail | None) -> Build:
+        """Raises ValueError where it is no detail of a build."""
+        return detail_as(cls, detail, TABLE, "nomad.artifacts")
+
+
+class Artifacts(NomadLoad):
+    """Dispatches builds; each is a batch task that downloads an artifact from a node's disk before it starts.
+
+    An operation is a build: `ok` when it is complete, `fail` when Nomad gave it up. Its detail is how many downloads
+    failed and how often Nomad tried again.
+    """
+
+    kind: ClassVar[str] = "nomad.artifacts"
+    not_by_address: ClassVar[str] = "its store and its reports are for a datacenter of our own"
+
+    class Params(Strict):
+        """Nomad itself tries a failed download again only as often as the task's restart policy says: `retries`."""
+
+        rate: Rate = Field(gt=0, le=20)
+        retries: int = Field(default=0, ge=0, le=5, description="Restarts that the policy of the task allows")
+        gap: Duration = Field(default=Duration("1s"), gt=0, description="Before each restart")
+        size: Size = Field(default=Size("64KiB"), gt=0, le=64 * 2**20, description="Of the artifact")
+        checksum: bool = Field(default=True, description="The stanza names the artifact's checksum")
+        store: Annotated[str, StringConstraints(pattern=NODE_NAME)] = Field(
+            default="node-1", description="The node whose disk holds the artifact, and that runs no builds"
+        )
+        via: Via = "nomad:servers"
+        timeout: Timeout = Duration("60s")
+
+    params: Params
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    @property
+    def _store_id(self) -> str:
+        return f"{self.job_id}-store"
+
+    async def prepare(self) -> None:
+        """Put the artifact on its node, and register the build. Raises WaitTimeoutError when that does not come."""
+        async with self.client() as client:
+            await self.register(client, self._store_job(), self._store_id)
+            source = await insist(
+                client, self.context.endpoints, "GET", f"/v1/job/{self._store_id}/allocations", _where_it_lies,
+                within_s=PREPARE_WITHIN_S,
+            )  # fmt: skip
+            address = await insist(
+                client, self.context.endpoints, "GET", "/v1/nodes", self._address_of_store, within_s=PREPARE_WITHIN_S
+            )
+            await self.register(client, self._build_job(f"http://{address}:{HTTP_PORT}{source}"))
+
+    def _address_of_store(self, answer: Answer) -> str | None:
+        nodes = document(answer)
+        return next((node["Address"] for node in nodes or () if node["Name"] == self.params.store), None)
+
+    def _store_job(self) -> dict[str, Any]:
+        write = f"head -c {int(self.params.size)} /dev/zero > $NOMAD_ALLOC_DIR/data/{_FILE} && exec /bin/sleep 86400"
+        group = {"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 100}, "Tasks": [task("/bin/sh", "-c", write)]}
+        return {"Type": "service", "TaskGroups": [group], "Constraints": [self._only("=")]}
+
+    def _build_job(self, source: str) -> dict[str, Any]:
+        size = int(self.params.size)
+        sums = {"checksum": f"sha256:{hashlib.sha256(bytes(size)).hexdigest()}"} if self.params.checksum else {}
+        artifact = {
+            "GetterSource": source, "RelativeDest": f"local/{_FILE}", "GetterMode": "file", "GetterOptions": sums,
+        }  # fmt: skip
+        # a build from half an artifact fails
+        builds = task("/bin/sh", "-c", f"test $(/usr/bin/wc -c < local/{_FILE}) -eq {size}") | {"Artifacts": [artifact]}
+        group = {
+            "Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [builds],
+            "RestartPolicy": {
+                "Attempts": self.params.retries, "Interval": 3_600 * _SECOND, "Mode": "fail",
+                "Delay": int(float(self.params.gap) * _SECOND),
+            },
+            "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+        }  # fmt: skip
+        return {
+            "Type": "batch", "ParameterizedJob": {"Payload": "forbidden"}, "TaskGroups": [group],
+            "Constraints": [self._only("!=")],
+        }  # fmt: skip
+
+    def _only(self, operand: str) -> dict[str, str]:
+        return {"LTarget": "${node.unique.name}", "RTarget": self.params.store, "Operand": operand}
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every build is emitted exactly once."""
+        context = self.context
+        async with self.client() as client:
+
+            async def build(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the plan has the same arguments
+                url = f"{self.endpoint(n)}/v1/job/{self.job_id}/dispatch"
+                answer = await client.request("POST", url, body=b"{}", timeout_s=_ASK_WITHIN_S)
+                dispatched = document(answer)
+                if dispatched is None:
+                    return change_reply(answer)
+                try:
+                    async with asyncio.timeout(float(self.params.timeout)):
+                        return await self._ended(client, n, dispatched["DispatchedJobID"])
+                except TimeoutError:
+                    return Reply("unknown", error=f"not ended after {self.params.timeout}", reason=NOT_ENDED)
+
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, build, context.clock, lag=context.lag,
+                waiting=context.waiting, course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        return f"{self.context.run_id}-{n}", "built"
+
+    async def _ended(self, client: HttpClient, n: int, job_id: str) -> Reply:
+        while True:
+            n += 1
+            url = f"{self.endpoint(n)}/v1/job/{job_id}/allocations"
+            allocs = document(await client.request("GET", url, timeout_s=_ASK_WITHIN_S))
+            if allocs and (reply := outcome(allocs[0])) is not None:
+                return reply
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def clean_up(self) -> None:
+        """Nomad removes the builds, which have ended, by itself."""
+        for job_id in (self.job_id, self._store_id):
+            await self.remove(job_id)
+
+
+def outcome(alloc: Mapping[str, Any]) -> Reply | None:
+    """Of a build that ended; None for one that goes on."""
+    state: Mapping[str, Any] = next(iter((alloc.get("TaskStates") or {}).values()), {})
+    failed = [event for event in state.get("Events") or () if event["Type"] == "Failed Artifact Download"]
+    detail = Build(str(alloc.get("NodeName", "")), len(failed), int(state.get("Restarts") or 0)).detail()
+    match alloc["ClientStatus"]:
+        case "complete":
+            return Reply("ok", status=200, detail=detail)
+        case "failed":
+            reason = FAILED_DOWNLOAD if failed else FAILED_BUILD
+            said = failed[-1]["DisplayMessage"][:300] if failed else "the build failed"
+            return Reply("fail", error=said, reason=reason, detail=detail)
+        case "lost":
+            return Reply("unknown", error="the node was lost", reason=FAILED_BUILD, detail=detail)
+    return None
+
+
+def _where_it_lies(answer: Answer) -> str | None:
+    """The path of the artifact in the API of its node, once the task that wrote it sleeps."""
+    allocs: Sequence[Mapping[str, Any]] = document(answer) or ()
+    return next(
+        (
+            f"/v1/client/fs/cat/{alloc['ID']}?path=alloc%2Fdata%2F{_FILE}"
+            for alloc in allocs
+            if alloc["ClientStatus"] == "running"
+        ),
+        None,
+    )
+
+
+KINDS = (Artifacts,)

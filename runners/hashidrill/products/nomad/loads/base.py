@@ -1,0 +1,122 @@
+"""What all loads on Nomad share: the agents that they ask, small jobs, and what an answer to a change says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.base import AgentLoad
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.loads.patient import insist
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.protocols.rights import Left, Right
+from hashidrill.core.units import Duration
+from hashidrill.core.util.foreign import parse
+from hashidrill.products.nomad import rights
+from hashidrill.products.nomad.leftovers import JOBS_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Via = Annotated[
+    str, Field(pattern=r"^(nomad:[a-z-]+|host:[a-z][a-z0-9-]*)$", description="Agents that are asked, round robin")
+]
+PREPARE_WITHIN_S = 60.0
+FINAL_READS_WITHIN_S = 60.0
+_LEAVE_WITHIN_S = 4.0
+PREFIX = "hashidrill-"
+NODE_NAME = r"^[a-z][a-z0-9-]*$"
+
+
+def task(command: str, *arguments: str) -> dict[str, Any]:
+    """A task that takes next to nothing. Nothing collects what it prints: that would be a process each."""
+    return {
+        "Name": "task", "Driver": "raw_exec", "Config": {"command": command, "args": list(arguments)},
+        "Resources": {"CPU": 20, "MemoryMB": 20},
+        "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True}, "KillTimeout": 1_000_000_000,
+    }  # fmt: skip
+
+
+class NomadLoad(AgentLoad):
+    """What all loads on Nomad do with their agents and their jobs."""
+
+    asks: ClassVar[str] = "Nomad agent"
+
+    @property
+    def job_id(self) -> str:
+        return f"{PREFIX}{self.name}"
+
+    def endpoint(self, n: int) -> str:
+        return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
+
+    def client(self) -> HttpClient:
+        return self.context.http()
+
+    async def register(self, client: HttpClient, job: Mapping[str, Any], job_id: str = "") -> None:
+        """Until a server takes it. Raises WaitTimeoutError."""
+        job_id = job_id or self.job_id
+        body = json.dumps({"Job": {"ID": job_id, "Name": job_id, "Datacenters": ["*"], **job}}).encode()
+        await insist(
+            client, self.context.endpoints, "POST", "/v1/jobs", taken, within_s=PREPARE_WITHIN_S, body=body
+        )  # fmt: skip
+
+    async def remove(self, job_id: str) -> None:
+        """The job and what belongs to it, for a few seconds: a server that is sick is not waited for."""
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as client:
+                for n in range(len(self.context.endpoints)):
+                    url = f"{self.endpoint(n)}/v1/job/{job_id}"
+                    answer = await client.request("DELETE", url, params={"purge": "true"}, timeout_s=_LEAVE_WITHIN_S)
+                    if answer.status == 200:
+                        return
+        except TimeoutError:
+            pass
+        self.context.sample("left", 1.0, f"the job {job_id} was not removed: no server answered")
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (Left("nomad", JOBS_OF, f"{PREFIX}{name}"),)
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return (*rights.READS, *rights.JOBS, rights.work("read-fs"))
+
+
+def taken(answer: Answer) -> bool | None:
+    return True if answer.status == 200 else None
+
+
+def document(answer: Answer) -> Any:
+    """The JSON of a good answer; None for any other, or a torn one."""
+    if answer.status != 200:
+        return None
+    try:
+        return parse(answer.body)
+    except ValueError:
+        return None
+
+
+def change_reply(answer: Answer) -> Reply:
+    """The outcome of a change: `ok` is 200.
+
+    `fail` is what certainly was not applied: no connection, or a refusal (4xx). All else is `unknown`: a server that
+    answers 500 may have handed the change to a leader that lost leadership.
+    """
+    if answer.status == 200:
+        return Reply("ok", status=200)
+    said = answer.error or answer.body[:200].decode(errors="replace").strip() or "(empty body)"
+    refused = not answer.sent or (400 <= answer.status < 500 and answer.status != 408)
+    return Reply("fail" if refused else "unknown", status=answer.status, error=said, reason=answer.why)
+
+
+def timed_out_at_the_end() -> Reply:
+    return Reply("unknown", error="not there when the load was stopped", reason=Reason.CANCELLED)
+
+
+Timeout = Annotated[Duration, Field(gt=0, description="Give up an operation after this long; its outcome is unknown")]

@@ -1,0 +1,179 @@
+"""`nomad.job.churn`: jobs that are registered, changed and stopped at a rate, as deployments do it all day."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.patient import for_each, insist
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.units import Duration, Rate
+from hashidrill.products.nomad.loads.base import (
+    FINAL_READS_WITHIN_S,
+    NomadLoad,
+    Timeout,
+    Via,
+    change_reply,
+    document,
+    task,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.protocols.abc import EmitOperation
+
+_META = "hashidrill"
+_REGISTER, _CHANGE, _STOP = "register", "change", "stop"
+_DONE = {_REGISTER: "registered", _CHANGE: "changed", _STOP: "stopped"}
+"""Each step, and what Nomad shows of a job after it."""
+
+
+class JobChurn(NomadLoad):
+    """Registers a job, changes it, stops it, and so on with the next: one of these steps at a time, `rate` a second.
+
+    An operation is `ok` when Nomad has acknowledged the step. A job takes its next step only after that. The final
+    reads are the versions of each job that Nomad remembers, so that `no_acknowledged_write_lost` can judge every step.
+    """
+
+    kind: ClassVar[str] = "nomad.job.churn"
+
+    class Params(Strict):
+        """Each version of a job starts `count` tasks, which sleep, and a change replaces them."""
+
+        rate: Rate = Field(gt=0, le=100)
+        jobs: int = Field(default=10, ge=1, le=1_000, description="How many of them run at a time, about")
+        count: int = Field(default=1, ge=0, le=100, description="Tasks of each job; 0 leaves only servers with work")
+        via: Via = "nomad:servers"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    def __init__(self, name: str, params: Params, context: Any) -> None:
+        super().__init__(name, params, context)
+        self._registered: deque[str] = deque()
+        self._changed: deque[str] = deque()
+        self._acknowledged: set[str] = set()
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every step is emitted exactly once."""
+        context = self.context
+        async with self.client() as client:
+
+            async def step(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
+                job, _, what = key.rpartition("/")
+                url, timeout_s = self.endpoint(n), float(self.params.timeout)
+                if what == _STOP:
+                    answer = await client.request("DELETE", f"{url}/v1/job/{job}", timeout_s=timeout_s)
+                else:
+                    body = json.dumps({"Job": self._job(job, what)}).encode()
+                    answer = await client.request("POST", f"{url}/v1/jobs", body=body, timeout_s=timeout_s)
+                reply = change_reply(answer)
+                if reply.outcome == "ok":
+                    self._taken(job, what)
+                return reply
+
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, step, context.clock, lag=context.lag,
+                waiting=context.waiting, course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    def _taken(self, job: str, what: str) -> None:
+        self._acknowledged.add(f"{job}/{what}")
+        if what == _REGISTER:
+            self._registered.append(job)
+        elif what == _CHANGE:
+            self._changed.append(job)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        """Jobs grow to as many as there are to be; from then on the oldest is stopped before another one comes."""
+        full = len(self._registered) + len(self._changed) >= self.params.jobs
+        if self._changed and full:
+            job, what = self._changed.popleft(), _STOP
+        elif self._registered and (full or n % 2):
+            job, what = self._registered.popleft(), _CHANGE
+        else:
+            job, what = f"{self.job_id}-{n}", _REGISTER
+        return f"{job}/{what}", _DONE[what]
+
+    def _job(self, job: str, what: str) -> dict[str, Any]:
+        group = {
+            "Name": "group", "Count": self.params.count, "EphemeralDisk": {"SizeMB": 10},
+            "Tasks": [task("/bin/sleep", "86400")],
+        }  # fmt: skip
+        return {
+            "ID": job, "Name": job, "Type": "service", "Datacenters": ["*"], "Meta": {_META: _DONE[what]},
+            "TaskGroups": [group],
+        }  # fmt: skip
+
+    async def final_reads(self) -> Mapping[str, str | None]:
+        """Each step that Nomad remembers; None for one that it acknowledged and forgot. Raises WaitTimeoutError."""
+        found: dict[str, str | None] = dict.fromkeys(self._acknowledged)
+        async with self.client() as client:
+
+            async def versions(job: str) -> None:
+                path = f"/v1/job/{job}/versions"
+                there = await insist(
+                    client, self.context.endpoints, "GET", path, _versions, within_s=FINAL_READS_WITHIN_S
+                )  # fmt: skip
+                for one in there:
+                    step = _STOP if one["Stop"] else _step_of(one)
+                    if step is not None:
+                        found[f"{job}/{step}"] = _DONE[step]
+
+            known = {job["ID"] for job in await self._known(client)}
+            await for_each(sorted(known), versions)
+        for key in self._acknowledged:
+            job, _, step = key.rpartition("/")
+            if step == _STOP and job not in known:
+                found[key] = _DONE[_STOP]  # Nomad acknowledges that for a job that it forgot: its other steps are lost
+        return found
+
+    async def _known(self, client: Any) -> list[dict[str, Any]]:
+        """Our jobs, as Nomad lists them. Raises WaitTimeoutError."""
+        params = {"prefix": f"{self.job_id}-"}
+        jobs: list[dict[str, Any]] = await insist(
+            client, self.context.endpoints, "GET", "/v1/jobs", _jobs, within_s=FINAL_READS_WITHIN_S, params=params
+        )  # fmt: skip
+        return jobs
+
+    async def clean_up(self) -> None:
+        async with self.client() as client:
+            known = document(
+                await client.request(
+                    "GET", f"{self.endpoint(0)}/v1/jobs", params={"prefix": f"{self.job_id}-"}, timeout_s=2.0
+                )
+            )
+        await for_each([job["ID"] for job in known or ()], self.remove)
+
+
+def _step_of(version: Mapping[str, Any]) -> str | None:
+    shown = (version.get("Meta") or {}).get(_META)
+    return next((step for step, done in _DONE.items() if done == shown), None)
+
+
+def _jobs(answer: Answer) -> list[dict[str, Any]] | None:
+    found = document(answer)
+    return found if isinstance(found, list) else None
+
+
+def _versions(answer: Answer) -> list[dict[str, Any]] | None:
+    """A job that is gone since it was listed has none."""
+    if answer.status == 404:
+        return []
+    found = document(answer)
+    return found["Versions"] or [] if isinstance(found, dict) else None
+
+
+KINDS = (JobChurn,)

@@ -1,0 +1,220 @@
+"""`nomad.services`: jobs that register services with Consul, and what Consul has of them beside what Nomad runs."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import LoadCost, Operation
+from hashidrill.core.units import Duration
+from hashidrill.core.util.tasks import all_at_once
+from hashidrill.products.nomad.loads import views
+from hashidrill.products.nomad.loads.base import NomadLoad, Via, document, task, timed_out_at_the_end
+from hashidrill.products.nomad.loads.views import KINDS_OF_WRONG, MISSING, Wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.protocols.abc import EmitOperation
+
+_LOOK_EVERY_S = 0.5
+_ASK_WITHIN_S = 2.0
+_SECOND = 10**9
+ConsulVia = Annotated[
+    str,
+    Field(pattern=r"^(consul:[a-z-]+|host:[a-z][a-z0-9-]*(/consul)?)$", description="Consul agents that are asked, "
+          "in turn"),
+]  # fmt: skip
+
+
+class Services(NomadLoad):
+    """Registers `jobs` jobs of `count` replicas, each job with a service that every replica registers with Consul.
+
+    An operation is a registration that is wrong until it is right: an instance that Nomad runs and Consul lacks
+    (`missing`) or calls sick (`critical`), an entry of Consul's that Nomad runs nothing behind (`stale`), two entries
+    of one allocation (`duplicate`). The first operations begin when the jobs are registered. Consul is read through
+    agents that have no part in this: each Nomad client registers with the Consul agent on its own host.
+    """
+
+    kind: ClassVar[str] = "nomad.services"
+    signals: ClassVar = {"registered": None, "running": None, **dict.fromkeys(KINDS_OF_WRONG)}
+
+    class Params(Strict):
+        """The more instances, the more each look costs: it reads all of them from both products, twice a second."""
+
+        jobs: int = Field(default=1, ge=1, le=20, description="How many jobs, and services")
+        count: int = Field(ge=1, le=200, description="How many replicas of each")
+        replace_every: Duration | None = Field(
+            default=None, ge=1, description="Stop one replica this often, in turn: Nomad places it again"
+        )
+        via: Via = "nomad:servers"
+        consul: ConsulVia = "consul:servers"
+
+    params: Params
+
+    @classmethod
+    def also(cls, params: Params) -> Mapping[str, str]:
+        return {"consul": params.consul}
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=2 * params.jobs / _LOOK_EVERY_S)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; registrations that are wrong then are emitted as `unknown`."""
+        book = _Book(self, emit)
+        try:
+            async with self.client() as client, asyncio.TaskGroup() as tasks:
+                book.begin(
+                    {job_id: [f"{job_id}.group[{n}]" for n in range(self.params.count)] for job_id in self._jobs()}
+                )
+                for job_id in self._jobs():
+                    await self.register(client, {"ID": job_id, "Name": job_id, **self._job(job_id)})
+                if self.params.replace_every is not None:
+                    tasks.create_task(self._replace(client, float(self.params.replace_every)))
+                turn = 0
+                while True:
+                    turn += 1
+                    await all_at_once(partial(self._look, client, job_id, turn, book) for job_id in self._jobs())
+                    book.sample()
+                    await asyncio.sleep(_LOOK_EVERY_S)
+        finally:
+            book.close()
+
+    async def _look(self, client: HttpClient, job_id: str, turn: int, book: _Book) -> None:
+        """Consul first: what Nomad starts in between is not missing yet."""
+        consul = self._consul(turn)
+        asked_ns = self.context.clock.now_ns()
+        registered = await client.request("GET", f"{consul}/v1/health/service/{job_id}", timeout_s=_ASK_WITHIN_S)
+        url = f"{self.endpoint(turn)}/v1/job/{job_id}/allocations"
+        wanted = await client.request("GET", url, timeout_s=_ASK_WITHIN_S)
+        entries, allocs = document(registered), document(wanted)
+        if isinstance(entries, list) and isinstance(allocs, list):
+            book.look(job_id, allocs, entries, asked_ns)
+        else:
+            book.blind(job_id, f"Consul: {_said(registered)}; Nomad: {_said(wanted)}")
+
+    async def _replace(self, client: HttpClient, every_s: float) -> None:
+        """Stops the oldest replica of the next job. What is not taken is not done: nothing is measured by it."""
+        turn = 0
+        while True:
+            await asyncio.sleep(every_s)
+            jobs = self._jobs()
+            job_id, endpoint = jobs[turn % len(jobs)], self.endpoint(turn)
+            turn += 1
+            url = f"{endpoint}/v1/job/{job_id}/allocations"
+            allocs = document(await client.request("GET", url, timeout_s=_ASK_WITHIN_S))
+            here = views.running(allocs) if isinstance(allocs, list) else {}
+            if here:
+                first = min((alloc for alloc in allocs if alloc["ID"] in here), key=lambda alloc: alloc["CreateIndex"])
+                await client.request("POST", f"{endpoint}/v1/allocation/{first['ID']}/stop", timeout_s=_ASK_WITHIN_S)
+
+    def _consul(self, turn: int) -> str:
+        urls = self.context.others["consul"]
+        return urls[turn % len(urls)].rstrip("/")
+
+    def _jobs(self) -> list[str]:
+        return [f"{self.job_id}-{n}" for n in range(1, self.params.jobs + 1)]
+
+    def _job(self, job_id: str) -> dict[str, Any]:
+        service = {"Name": job_id, "Provider": "consul", "Meta": views.META}
+        return {"Type": "service", "TaskGroups": [{
+            "Name": "group", "Count": self.params.count, "EphemeralDisk": {"SizeMB": 10},
+            "Tasks": [task("/bin/sleep", "86400")], "Services": [service],
+            "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
+            "RestartPolicy": {"Attempts": 2, "Interval": 60 * _SECOND, "Mode": "fail", "Delay": _SECOND},
+            "ReschedulePolicy": {"Unlimited": True, "DelayFunction": "constant", "Delay": 5 * _SECOND},
+        }]}  # fmt: skip
+
+    async def clean_up(self) -> None:
+        """The jobs; Nomad takes their services out of Consul. Jobs that it did not take away are sampled as `left`."""
+        await all_at_once(partial(self.remove, job_id) for job_id in self._jobs())
+
+
+class _Book:
+    """What is wrong now, since when, and what was seen last of each job."""
+
+    def __init__(self, load: Services, emit: EmitOperation) -> None:
+        self._load, self._emit = load, emit
+        self._open: dict[tuple[str, Wrong], tuple[int, int]] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
+        """By job: how many Consul has, how many Nomad runs."""
+        self._blind: dict[str, str] = {}
+        self._starting: set[tuple[str, Wrong]] = set()
+        """Those from the registration of the jobs on that have not come to run yet."""
+
+    def begin(self, instances: Mapping[str, list[str]]) -> None:
+        """All instances of all jobs are missing, from the same moment on."""
+        now_ns = self._load.context.clock.now_ns()
+        for job_id, names in instances.items():
+            for name in names:
+                wrong = Wrong(MISSING, name)
+                self._starting.add((job_id, wrong))
+                self._start(job_id, wrong, now_ns)
+
+    def look(self, job_id: str, allocs: list[Any], entries: list[Any], asked_ns: int) -> None:
+        """What is wrong by this look, and what is not any more."""
+        self._blind.pop(job_id, None)
+        here = views.running(allocs)
+        self._seen[job_id] = (len(entries), len(here))
+        now = views.wrong(allocs, entries)
+        names = set(here.values())
+        self._starting = {
+            (job, one) for job, one in self._starting if job != job_id or one.of not in names or one in now
+        }  # fmt: skip
+        for wrong in now:
+            if (job_id, wrong) not in self._open:
+                self._start(job_id, wrong, asked_ns)
+        for job, wrong in list(self._open):
+            if job == job_id and wrong not in now and (job, wrong) not in self._starting:
+                self._end(job, wrong, Reply("ok", status=200))
+
+    def blind(self, job_id: str, why: str) -> None:
+        """Nothing is known of that job by this look: what was wrong stays so."""
+        self._blind[job_id] = why
+
+    def sample(self) -> None:
+        """What all looks of this turn saw together; nothing where one of them saw nothing."""
+        sample = self._load.context.sample
+        if self._blind:
+            said = "; ".join(f"{job_id}: {why}" for job_id, why in self._blind.items())
+            for what in ("registered", "running", *KINDS_OF_WRONG):
+                sample(what, None, said)
+            return
+        sample("registered", float(sum(registered for registered, _ in self._seen.values())))
+        sample("running", float(sum(running for _, running in self._seen.values())))
+        for kind in KINDS_OF_WRONG:
+            those = sorted(wrong.of for _, wrong in self._open if wrong.kind == kind)
+            sample(kind, float(len(those)), ", ".join(those))
+
+    def close(self) -> None:
+        for job_id, wrong in list(self._open):
+            self._end(job_id, wrong, timed_out_at_the_end())
+
+    def _start(self, job_id: str, wrong: Wrong, at_ns: int) -> None:
+        self._open[job_id, wrong] = (at_ns, self._load.context.waiting.begin(at_ns))
+
+    def _end(self, job_id: str, wrong: Wrong, reply: Reply) -> None:
+        since_ns, token = self._open.pop((job_id, wrong))
+        self._load.context.waiting.end(token)
+        self._emit(
+            Operation(
+                load=self._load.name, intended_ns=since_ns, start_ns=since_ns,
+                end_ns=self._load.context.clock.now_ns(), key=wrong.of, value=wrong.kind, outcome=reply.outcome,
+                status=reply.status, error=reply.error, reason=reply.reason,
+            )
+        )  # fmt: skip
+
+
+def _said(answer: Answer) -> str:
+    return answer.error or f"HTTP {answer.status}"
+
+
+KINDS = (Services,)

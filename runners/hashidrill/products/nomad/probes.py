@@ -1,0 +1,253 @@
+"""Probes of Nomad: who leads, what Raft and the scheduler take, which nodes and allocations there are.
+
+Paths, names and units as Nomad 1.10.5 answers them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import anyio
+from pydantic import BaseModel, Field, TypeAdapter
+
+from hashidrill.core.probes.agents_api import AgentsApi
+from hashidrill.core.probes.base import BaseProbe, SickError
+from hashidrill.core.probes.go_metrics import Interval, Metrics, Timer, merged
+from hashidrill.core.probes.leader import MajorityProbe
+from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.service import LEADS
+from hashidrill.products.nomad import trial_jobs
+from hashidrill.products.nomad.agents import HTTP_PORT
+from hashidrill.products.nomad.durations import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import httpx
+
+    from hashidrill.core.protocols.abc import Probe
+
+TIMES = {
+    "nomad.raft.commitTime": "nomad.commit_time",
+    "nomad.raft.leader.lastContact": "nomad.last_contact",
+    "nomad.nomad.plan.submit": "nomad.plan_submit",
+}
+"""Nomad's timers (milliseconds) and our signals (seconds)."""
+_REJECTED = "nomad.nomad.plan.node_rejected"
+_STALE = "?stale"
+"""Any server answers by itself: what is watched must not wait for a leader."""
+
+
+class _Raft(BaseModel):
+    state: str
+    term: int
+    commit_index: int
+
+
+class _Stats(BaseModel):
+    raft: _Raft
+
+
+class _Self(BaseModel):
+    stats: _Stats
+
+
+class _Node(BaseModel):
+    name: str = Field(alias="Name")
+    status: str = Field(alias="Status")
+    eligibility: str = Field(alias="SchedulingEligibility")
+
+
+class _Client(BaseModel):
+    last_heartbeat: str
+
+
+class _ClientStats(BaseModel):
+    client: _Client
+
+
+class _ClientSelf(BaseModel):
+    stats: _ClientStats
+
+
+class _OfJob(BaseModel):
+    job: str = Field(alias="JobID")
+
+    @property
+    def ours(self) -> bool:
+        """Of a job by which a fault is observed: it comes and goes with each look."""
+        return self.job.startswith(trial_jobs.PREFIX)
+
+
+class _Alloc(_OfJob):
+    node: str = Field(alias="NodeName")
+    client_status: str = Field(alias="ClientStatus")
+    desired_status: str = Field(alias="DesiredStatus")
+
+
+_LEADER = TypeAdapter(str)
+_SELF = TypeAdapter(_Self)
+_CLIENT_SELF = TypeAdapter(_ClientSelf)
+_METRICS = TypeAdapter(Metrics)
+_NODES = TypeAdapter(list[_Node])
+_ALLOCS = TypeAdapter(list[_Alloc])
+_EVALS = TypeAdapter(list[_OfJob])
+
+
+class _NomadProbe(BaseProbe):
+    def __init__(self, hosts: Mapping[str, str], *, api: AgentsApi | None = None) -> None:
+        self.hosts = hosts
+        self._api = api or AgentsApi(port=HTTP_PORT)
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
+
+
+class LeaderProbe(_NomadProbe, MajorityProbe):
+    """`nomad.leader` (host empty) as a majority of all servers sees it."""
+
+    signals: ClassVar = ("nomad.leader",)
+    interval_s = 0.5
+
+    async def _leader_of(self, address: str, names: Mapping[str, str]) -> str:
+        leader = await self._api.get(address, f"/v1/status/leader{_STALE}", _LEADER)
+        if not leader:
+            raise SickError("knows no leader")
+        leader_address = leader.rpartition(":")[0].strip("[]")
+        return names.get(leader_address, leader_address)
+
+
+class _HostProbe(_NomadProbe):
+    """A probe of one agent."""
+
+    def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi | None = None) -> None:
+        super().__init__(hosts, api=api)
+        self.host = host
+        self._address = hosts[host]
+
+
+class RaftProbe(_HostProbe):
+    """`nomad.raft_state` (text; value 1 for a leader), `nomad.raft_term` (text: `leads` if it does) and
+    `nomad.commit_index` of one server.
+    """
+
+    signals: ClassVar = ("nomad.raft_state", "nomad.raft_term", "nomad.commit_index")
+
+    async def measure(self) -> Sequence[Sample]:
+        raft = (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
+        return [
+            Sample("nomad.raft_state", float(raft.state == "Leader"), raft.state, self.host),
+            Sample("nomad.raft_term", float(raft.term), LEADS if raft.state == "Leader" else "", self.host),
+            Sample("nomad.commit_index", float(raft.commit_index), "", self.host),
+        ]
+
+
+class TimesProbe(_HostProbe):
+    """Nomad's own timers of one server, in seconds: the mean of its last 10 s interval (text: max and count).
+
+    A timer that did not run in that interval has no sample. `nomad.plan_rejections`: how often in that interval this
+    server, as the leader, refused to place on a node what a scheduler had planned for it.
+    """
+
+    signals: ClassVar = (*TIMES.values(), "nomad.plan_rejections")
+    interval_s = 2.0
+    timeout_s = 2.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._interval = Interval()
+
+    async def measure(self) -> Sequence[Sample]:
+        metrics = await self._api.get(self._address, "/v1/metrics", _METRICS)
+        self._interval.goes_on(metrics, anyio.current_time())
+        timers: dict[str, list[Timer]] = defaultdict(list)
+        for timer in metrics.samples:
+            if timer.count and timer.name in TIMES:
+                timers[TIMES[timer.name]].append(timer)
+        rejected = sum(counter.count for counter in metrics.counters if counter.name == _REJECTED)
+        samples = [merged(signal, same, metrics.timestamp, self.host) for signal, same in timers.items()]
+        return [*samples, Sample("nomad.plan_rejections", float(rejected), f"since {metrics.timestamp}", self.host)]
+
+
+class HeartbeatProbe(_HostProbe):
+    """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as it says.
+
+    It grows on a node that is cut off before the servers take the node for gone, and on all nodes while nobody leads.
+    """
+
+    signals: ClassVar = ("nomad.heartbeat_age",)
+
+    async def measure(self) -> Sequence[Sample]:
+        said = (await self._api.get(self._address, "/v1/agent/self", _CLIENT_SELF)).stats.client.last_heartbeat
+        age_s = seconds(said)
+        if age_s is None:
+            raise SickError(f"its last heartbeat was {said!r} ago")
+        return [Sample("nomad.heartbeat_age", age_s, "", self.host)]
+
+
+class NodesProbe(_NomadProbe):
+    """`nomad.nodes_ready`, `nomad.nodes_down` (disconnected ones too), `nomad.nodes_ineligible`; text: their names."""
+
+    signals: ClassVar = ("nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible")
+
+    async def measure(self) -> Sequence[Sample]:
+        nodes = await self._api.get_from_any(self.hosts, f"/v1/nodes{_STALE}", _NODES)
+        ready = [node.name for node in nodes if node.status == "ready"]
+        down = [node.name for node in nodes if node.status in ("down", "disconnected")]
+        ineligible = [node.name for node in nodes if node.eligibility != "eligible"]
+        named = zip(self.signals, (ready, down, ineligible), strict=True)
+        return [Sample(signal, float(len(names)), ", ".join(sorted(names))) for signal, names in named]
+
+
+class AllocationsProbe(_NomadProbe):
+    """`nomad.allocs_running` and so on: allocations by what their clients last said of them.
+
+    Of those that run or are pending, the ones that should. `failed`, `lost` and `complete` are all that Nomad still
+    remembers.
+    `nomad.allocs_placed` of each node: all that were ever placed there, and are remembered.
+    """
+
+    signals: ClassVar = (
+        "nomad.allocs_running", "nomad.allocs_pending", "nomad.allocs_failed", "nomad.allocs_lost",
+        "nomad.allocs_unknown", "nomad.allocs_complete",
+    )  # fmt: skip
+
+    async def measure(self) -> Sequence[Sample]:
+        allocs = await self._api.get_from_any(self.hosts, f"/v1/allocations{_STALE}&task_states=false", _ALLOCS)
+        placed = [alloc for alloc in allocs if not alloc.ours]
+        counted = Counter(
+            alloc.client_status
+            for alloc in placed
+            if alloc.desired_status == "run" or alloc.client_status not in ("running", "pending")
+        )
+        on = Counter(alloc.node for alloc in placed)
+        return [
+            *(Sample(signal, float(counted[signal.removeprefix("nomad.allocs_")])) for signal in self.signals),
+            *(Sample("nomad.allocs_placed", float(number), "", node) for node, number in on.items()),
+        ]
+
+
+class EvaluationsProbe(_NomadProbe):
+    """`nomad.evals_blocked`, `nomad.evals_pending`, `nomad.evals_failed`: those that Nomad keeps, by status."""
+
+    signals: ClassVar = ("nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed")
+
+    async def measure(self) -> Sequence[Sample]:
+        samples = []
+        for signal in self.signals:
+            path = f"/v1/evaluations{_STALE}&status={signal.removeprefix('nomad.evals_')}"
+            evals = await self._api.get_from_any(self.hosts, path, _EVALS)
+            samples.append(Sample(signal, float(sum(not one.ours for one in evals))))
+        return samples
+
+
+def nomad_probes(
+    servers: Mapping[str, str], clients: Mapping[str, str], transport: httpx.AsyncBaseTransport | None = None
+) -> list[Probe]:
+    """All probes of Nomad for its agents by host name and address. `run_probes` closes what they hold open."""
+    api = AgentsApi(port=HTTP_PORT, transport=transport)
+    whole = (LeaderProbe, NodesProbe, AllocationsProbe, EvaluationsProbe)
+    probes: list[Probe] = [kind(servers, api=api) for kind in whole]
+    probes += [HeartbeatProbe(host, clients, api=api) for host in clients]
+    return [*probes, *(kind(host, servers, api=api) for host in servers for kind in (RaftProbe, TimesProbe))]

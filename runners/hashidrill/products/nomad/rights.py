@@ -1,0 +1,96 @@
+"""What tokens must be allowed in Nomad, as policies, and what a token lacks of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import FaultError, InterlockError
+from hashidrill.core.protocols.rights import Right, of_service
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.service import Calls
+
+NAME = "nomad"
+NAMESPACE = "default"
+right = partial(Right, NAME)
+work = partial(Right, NAME, "namespace", NAMESPACE)
+"""A capability in the namespace that experiments use."""
+READS = (right("agent"), right("node"), right("operator"), work("list-jobs"), work("read-job"))
+"""What probes, selectors and faults look at: agents about themselves, nodes, Raft's configuration, jobs."""
+JOBS = (work("submit-job"), work("dispatch-job"), work("alloc-lifecycle"))
+STATE = right("management")
+"""A snapshot holds all of the state: Nomad restores one, and moves its leader, for a management token alone."""
+_WITHOUT_ACLS = "acls-disabled"
+"""The accessor of the token that Nomad 1.10.5 answers with where it has no ACLs; older ones refuse to answer."""
+_COARSE: dict[str, tuple[str, ...]] = {"read": ("read", "list", "write"), "write": ("write",)}
+"""Which policies of `node`, `agent` and `operator` allow what."""
+
+
+def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+    """HCL for `nomad acl policy apply NAME FILE`. Nothing but a comment for what takes a management token."""
+    wanted = of_service(NAME, rights)
+    lines = [f"# {why[each]}\n# needs a management token: no policy allows it\n" for each in wanted if each == STATE]
+    namespaces: dict[str, list[Right]] = {}
+    for each in wanted:
+        if each.resource == "namespace":
+            namespaces.setdefault(each.name, []).append(each)
+    for name, some in namespaces.items():
+        rules = "".join(f"    {json.dumps(each.access)}, # {why[each]}\n" for each in some)
+        lines.append(f"namespace {json.dumps(name)} {{\n  capabilities = [\n{rules}  ]\n}}\n")
+    for resource in ("agent", "node", "operator"):
+        some = [each for each in wanted if each.resource == resource]
+        if some:
+            most = max(some, key=lambda each: each.access)  # `write` is more than `read`, here and in the alphabet
+            lines.append(f"# {why[most]}\n{resource} {{\n  policy = {json.dumps(most.access)}\n}}\n")
+    return "".join(lines)
+
+
+async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
+    """What the token may not do, by the policies that it has. Raises InterlockError where Nomad does not show them."""
+    wanted = of_service(NAME, rights)
+    token = await _asked(calls, "/v1/acl/token/self")
+    if token is None or token.get("Type") == "management" or token.get("AccessorID") == _WITHOUT_ACLS:
+        return []
+    names = list(token.get("Policies") or [])
+    for role in token.get("Roles") or []:
+        found = await _asked(calls, f"/v1/acl/role/{role['ID']}") or {}
+        names += [one["Name"] for one in found.get("Policies") or []]
+    rules = [
+        (await _asked(calls, f"/v1/acl/policy/{name}") or {}).get("RulesJSON") or {} for name in dict.fromkeys(names)
+    ]
+    return [each for each in wanted if not _allows(rules, each)]
+
+
+async def _asked(calls: Calls, path: str) -> dict[str, Any] | None:
+    """None where Nomad has no ACLs."""
+    try:
+        answer = await calls.request("GET", path)
+        if answer.status == 400 and b"ACL support disabled" in answer.body:
+            return None
+        said = answer.json() if answer.status == 200 else None
+    except FaultError as error:
+        raise InterlockError(f"Nomad did not say what its token may do: {error}") from None
+    if not isinstance(said, dict):
+        text = answer.body[:200].decode(errors="replace").strip()
+        raise InterlockError(f"Nomad did not say what its token may do: GET {path}: HTTP {answer.status} {text}")
+    return said
+
+
+def _allows(rules: Sequence[Mapping[str, Any]], each: Right) -> bool:
+    if each == STATE:
+        return False
+    if each.resource == "namespace":
+        named = [one for some in rules for one in some.get("Namespaces") or () if _covers(str(one["Name"]), each.name)]
+        meant = [one for one in named if one["Name"] == each.name] or named  # a name goes before a pattern
+        can = {capability for one in meant for capability in one.get("Capabilities") or ()}
+        return each.access in can and "deny" not in can
+    policies = [(some.get(each.resource.title()) or {}).get("Policy") for some in rules]
+    return "deny" not in policies and any(policy in _COARSE[each.access] for policy in policies)
+
+
+def _covers(pattern: str, name: str) -> bool:
+    begin, star, end = pattern.partition("*")
+    return pattern == name or bool(star and name.startswith(begin) and name.endswith(end))

@@ -1,0 +1,68 @@
+"""Small jobs that only one node can take: observers learn from them what Nomad does with work for that node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hashidrill.core.errors import FaultError, WaitTimeoutError
+from hashidrill.core.protocols.abc import Hosts
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products.nomad import api
+
+PREFIX = "hashidrill-trial-"
+"""How their ids begin. Probes and hypotheses do not count them."""
+_SECOND = 10**9
+_NEVER = {"Attempts": 0, "Interval": 5 * _SECOND, "Delay": 0, "Mode": "fail"}
+_ENDS_WITHIN_S = 10.0
+_ENDED = ("complete", "failed", "lost")
+
+
+def trial_job(name: str, node_id: str) -> dict[str, Any]:
+    """A job of one task that ends at once, is tried once, and may run on that node alone."""
+    task = {
+        "Name": "trial", "Driver": "raw_exec", "Config": {"command": "/bin/true"},
+        "Resources": {"CPU": 1, "MemoryMB": 10}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+    }  # fmt: skip
+    group = {
+        "Name": "trial", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "RestartPolicy": _NEVER,
+        "ReschedulePolicy": {"Attempts": 0, "Unlimited": False}, "Tasks": [task],
+    }  # fmt: skip
+    only = {"LTarget": "${node.unique.id}", "RTarget": node_id, "Operand": "="}
+    job_id = f"{PREFIX}{name}"
+    return {
+        "ID": job_id, "Name": job_id, "Type": "batch", "Datacenters": ["*"], "Constraints": [only],
+        "TaskGroups": [group],
+    }  # fmt: skip
+
+
+async def would_place(hosts: Hosts, node_id: str) -> bool:
+    """Whether the scheduler would place work on that node now: it plans a job and runs nothing. Raises FaultError."""
+    job = trial_job("plan", node_id)
+    plan = await api.when_led(hosts, "PUT", f"/v1/job/{job['ID']}/plan", body={"Job": job, "Diff": False})
+    return not plan.get("FailedTGAllocs")
+
+
+async def outcome(hosts: Hosts, node_id: str, name: str) -> str:
+    """How a task ends that runs on that node now: `complete`, `failed`, ...; `not placed`, or `pending` for too long.
+
+    Raises FaultError.
+    """
+    job = trial_job(name, node_id)
+    await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": job})
+    last = "not placed"
+
+    async def ended() -> tuple[str | None, str]:
+        nonlocal last
+        allocs = await api.when_led(hosts, "GET", f"/v1/job/{job['ID']}/allocations")
+        last = allocs[0]["ClientStatus"] if allocs else "not placed"
+        return (last if last in _ENDED else None), last
+
+    try:
+        return await wait_until("a trial job to end", ended, within_s=_ENDS_WITHIN_S, gap_s=0.1)
+    except WaitTimeoutError:
+        return last
+    finally:
+        try:
+            await api.when_led(hosts, "DELETE", f"/v1/job/{job['ID']}", params={"purge": "true"})
+        except (FaultError, WaitTimeoutError) as error:
+            raise FaultError(f"the trial job {job['ID']} could not be removed: {error}") from None

@@ -1,0 +1,74 @@
+"""`sample.get`: requests to the programs of the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import read_error
+from hashidrill.core.loads.base import AgentLoad
+from hashidrill.core.loads.params import Timeout
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Duration, Percent, Rate
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.abc import EmitOperation
+
+Via = Annotated[str, Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", description="Who is asked, in turn")]
+
+
+class Get(AgentLoad):
+    """Asks for `keys` things in turn. A share of the requests, `fresh`, is for something new."""
+
+    divides: ClassVar[bool] = True
+    kind: ClassVar[str] = "sample.get"
+    asks: ClassVar[str] = "program of the sample"
+
+    class Params(Strict):
+        """What is asked for: what is fresh is in no cache."""
+
+        rate: Rate = Field(gt=0, le=1000)
+        keys: Annotated[int, Field(ge=1, le=10_000, description="How many things, in turn")] = 20
+        fresh: Annotated[Percent, Field(le=1, description="The share of requests for something new")] = Percent("0%")
+        via: Via
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return ()
+
+    @classmethod
+    def cost(cls, params: Params) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every request is emitted exactly once."""
+        context = self.context
+        async with context.http() as http:
+
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing is written
+                url = context.endpoints[n % len(context.endpoints)].rstrip("/")
+                answer = await http.request("GET", f"{url}/{key}", timeout_s=float(self.params.timeout))
+                if answer.status == 200:
+                    return Reply("ok", status=200)
+                return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
+
+            loop = OpenLoop(
+                self.name, self.params.rate, self._plan, get, context.clock, lag=context.lag, waiting=context.waiting,
+                course=context.course,
+            )  # fmt: skip
+            await loop.run(emit)
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        fresh = int((n + 1) * self.params.fresh) > int(n * self.params.fresh)
+        return (f"{self.name}/fresh-{self.context.run_id}-{n}" if fresh else f"item-{n % self.params.keys}"), ""
+
+
+KINDS = (Get,)

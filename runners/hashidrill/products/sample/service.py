@@ -1,0 +1,104 @@
+"""The sample as a service of a datacenter: its hosts, agents, readiness and load."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hashidrill.core.errors import DatacenterError
+from hashidrill.core.protocols.abc import Hosts
+from hashidrill.core.protocols.capabilities import Processes
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site
+from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products import sample
+from hashidrill.products.sample.model import Sample
+
+PORT = 8080
+_STORE = "store-1"
+_ANSWERS_WITHIN_S = 1.0
+_OTHERS_PASS = 0o001
+_SYSTEM = Path("/usr/bin/python3")
+_NO_PYTHON = (
+    "the programs of datacenter.sample run as an ordinary user, who can reach neither this Python ({ours}) nor"
+    " {system}; get one with: apt install python3"
+)
+
+
+def python() -> Path:
+    """A Python that agents can run: this one, unless they are another user's and cannot reach its library.
+
+    Raises DatacenterError.
+    """
+    ours = Path(sys.base_prefix)
+    if not is_machine_root() or all(folder.stat().st_mode & _OTHERS_PASS for folder in (ours, *ours.parents)):
+        return Path(os.path.realpath(sys.executable))
+    if _SYSTEM.exists():
+        return _SYSTEM
+    raise DatacenterError(_NO_PYTHON.format(ours=ours, system=_SYSTEM))
+
+
+class SampleService(BaseService):
+    """Small programs of our own (hashidrill.core.protocols.service.Service)."""
+
+    name: ClassVar[str] = "sample"
+    Spec: ClassVar[type[Sample]] = Sample
+    roles: ClassVar[tuple[str, ...]] = ("stores", "caches", "pools")
+    many: ClassVar[tuple[str, ...]] = roles
+    loads: ClassVar[Mapping[str, str]] = {
+        kind: f"{sample.__name__}.{module}" for module, kinds in sample.MODULES.items() for kind in kinds
+    }
+
+    def places(self) -> Sequence[AgentPlace]:
+        """`store-1`; `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""
+        return [
+            AgentPlace(_STORE, "store"),
+            *(AgentPlace(f"cache-{n}", "cache") for n, _ in enumerate(self.spec.caches, 1)),
+            *(AgentPlace(f"pool-{n}", "pool") for n, _ in enumerate(self.spec.pools, 1)),
+        ]
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Raises DatacenterError where there is no Python to run it."""
+        from hashidrill.products.sample import program  # noqa: PLC0415 - the command line needs the kinds alone
+
+        config = {"program": site.role, "address": site.address, "port": PORT, **self._told(site)}
+        source = Path(program.__file__).read_text()
+        command = [str(python()), "-c", source, str(site.config_file)]
+        return AgentPlan(config, command, f"http://{site.address}:{PORT}", program.HEALTH)
+
+    def _told(self, site: Site) -> dict[str, Any]:
+        """What its program takes, besides where it listens."""
+        if site.role == "store":
+            return {"takes_s": float(self.spec.store_takes)}
+        store = f"http://{site.addresses[_STORE]}:{PORT}"
+        number = int(site.host.rpartition("-")[2]) - 1
+        if site.role == "cache":
+            cache = self.spec.caches[number]
+            after_s = None if cache.bypass_after is None else float(cache.bypass_after)
+            return {
+                "store": store, "data": str(site.data), "bypass_after_s": after_s, "off_for_s": float(cache.off_for),
+            }  # fmt: skip
+        pool = self.spec.pools[number]
+        return {
+            "store": store, "at_least": pool.at_least, "most": pool.most, "grows_every_s": float(pool.grows_every),
+            "calls": pool.calls,
+        }  # fmt: skip
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """Each of them answers. Raises WaitTimeoutError with those that do not."""
+        ours = [host for host in hosts.all_hosts() if self.name in host.roles]
+
+        async def ready() -> tuple[bool | None, str]:
+            await agents_run()
+            silent = [
+                host.name for host in ours if not await host.use(Processes).agent_answers(self.name, _ANSWERS_WITHIN_S)
+            ]
+            return (None if silent else True), f"no answer from {', '.join(silent)}"
+
+        await wait_until("the programs of the sample to answer", ready, within_s=within_s, gap_s=0.1)
+
+
+SERVICES = (SampleService,)

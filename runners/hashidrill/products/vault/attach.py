@@ -1,0 +1,188 @@
+"""Vault in an attached datacenter: how its command line logs in, and which servers say that they are there.
+
+Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-variables (1.21).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.products.vault import leftovers
+from hashidrill.products.vault.api import Said, Seal
+from hashidrill.products.vault.model import Vault
+from hashidrill.products.vault.operator import VaultOperator
+from hashidrill.staging.attach import product
+from hashidrill.staging.attach.login import Secret
+from hashidrill.staging.attach.reading import WeakTokenError, read_json
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.abc import Host
+    from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.login import Login
+    from hashidrill.staging.attach.wire import Wire
+
+_TELLS_WITHIN_S, _SNAPSHOT_WITHIN_S = 2.0, 60.0
+_HA = 'path "sys/ha-status" { capabilities = ["read"] }'
+_RAFT = 'path "sys/storage/raft/configuration" { capabilities = ["read"] }'
+
+
+class Part(product.Part):
+    """Vault of an attached datacenter."""
+
+    namespace: str | None = Field(default=None, description="Namespace (Enterprise)")
+
+
+class VaultAttach(product.Product):
+    """Vault as a product that can be attached (hashidrill.staging.attach.product.Attachable)."""
+
+    name: ClassVar[str] = "vault"
+    Part: ClassVar[type[product.Part]] = Part
+    default_address: ClassVar[str] = "https://127.0.0.1:8200"
+    port: ClassVar[int] = 8200
+    token_header: ClassVar[str] = "X-Vault-Token"  # noqa: S105 - the header's name
+    health: ClassVar[str] = "/v1/sys/seal-status"
+    process: ClassVar[Sequence[str]] = ("vault", "server")
+    pods: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "server": {"app.kubernetes.io/name": "vault", "component": "server"}
+    }
+    leads: ClassVar[Mapping[str, str]] = {"vault-active": "true"}
+    variables: ClassVar[Mapping[str, str]] = {
+        "address": "VAULT_ADDR", "ca_file": "VAULT_CACERT", "ca_path": "VAULT_CAPATH",
+        "cert_file": "VAULT_CLIENT_CERT", "key_file": "VAULT_CLIENT_KEY", "server_name": "VAULT_TLS_SERVER_NAME",
+        "skip_verify": "VAULT_SKIP_VERIFY", "token": "VAULT_TOKEN", "namespace": "VAULT_NAMESPACE",
+    }  # fmt: skip
+
+    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
+        return {"X-Vault-Namespace": said["namespace"]} if "namespace" in said else {}
+
+    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        return {}
+
+    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:
+        """What `vault login` leaves in the home directory."""
+        file = Path(environ.get("HOME", "/nonexistent")) / ".vault-token"
+        try:
+            token = file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return Secret(), ""
+        return Secret(token), f"the file {file}"
+
+    async def discover(self, wire: Wire) -> product.Found:
+        """Servers from what the active one hears of the others, and from Raft where Vault stores there.
+
+        A server that is sealed is heard of only where Raft knows it. In pods of the official chart, Raft knows servers
+        as `vault-0.vault-internal`, and they know each other by the addresses of their pods: the name tells who is who.
+        """
+        seal = await read_json(wire, "/v1/sys/seal-status", needs="nothing")
+        found = re.match(r"\d+\.\d+\.\d+", str(seal.get("version", "")))
+        version, cluster, notes = found[0] if found else "", str(seal.get("cluster_name", "")), list[str]()
+        heard = (await read_json(wire, "/v1/sys/ha-status", needs=_HA)).get("nodes") or []
+        ids, voters = await self._raft(wire, notes) if seal.get("storage_type") == "raft" else ({}, [])
+        hostnames = Counter(str(one.get("hostname", "")) for one in heard)
+        nodes: dict[str, product.Node] = {}
+        leader, raft_names = "", set[str]()
+        for one in heard:
+            url = str(one.get("api_address", "")).rstrip("/")
+            address = urlsplit(url).hostname or ""
+            hostname = str(one.get("hostname", ""))
+            by_name = next((each for each in ids if hostname and each.partition(".")[0] == hostname), "")
+            in_raft = address if address in ids else by_name if hostnames[hostname] == 1 else ""
+            raft_names.add(in_raft)
+            name = ids.get(in_raft) or (hostname if hostname and hostnames[hostname] == 1 else address)
+            nodes[address] = product.Node(name, address, "server", {"cluster": cluster}, url)
+            leader = name if one.get("active_node") else leader
+        for address, name in ids.items():
+            if address not in raft_names:
+                nodes[address] = product.Node(name, address, "server", {"cluster": cluster, "status": "not heard of"})
+                notes.append(f"{name} is in Raft's configuration and was not heard of: sealed, or down")
+        return product.Found(list(nodes.values()), version, leader, voters, cluster, notes)
+
+    async def _raft(self, wire: Wire, notes: list[str]) -> tuple[dict[str, str], list[str]]:
+        """(name of each server by its address, those that vote)."""
+        try:
+            answer = await read_json(wire, "/v1/sys/storage/raft/configuration", needs=_RAFT)
+        except WeakTokenError as weak:
+            notes.append(f"who votes is not known: {weak}")
+            return {}, []
+        servers = answer["data"]["config"]["servers"]
+        ids = {_host(one["address"]): one["node_id"] for one in servers}
+        return ids, [one["node_id"] for one in servers if one.get("voter")]
+
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
+        """What an operator does who has a token and no keys; without a token, nothing."""
+        return {VaultOperator: ApiOperator(host)} if login.token else {}
+
+    async def remove(self, wire: Wire, left: Left) -> int:
+        return await leftovers.remove(wire, left)
+
+    def spec(self, found: product.Found) -> Mapping[str, Any]:
+        most = product.most(Vault.model_fields["servers"])
+        storage = "raft" if found.voters else "consul"
+        counts = {"servers": min(len(found.nodes), most), "storage": storage, "unseal": "never"}
+        return {**({"version": found.version} if found.version else {}), **counts}
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+class ApiOperator:
+    """An operator who asks with the token that the datacenter was attached with (VaultOperator)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def seal_status(self) -> Seal:
+        said = await self.ask("GET", "sys/seal-status", timeout_s=_TELLS_WITHIN_S)
+        if not said.ok:
+            return Seal(answered=False, text=said.text)
+        return Seal(True, bool(said.data.get("initialized")), bool(said.data.get("sealed", True)))
+
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float = 5.0
+    ) -> Said:
+        content = None if body is None else json.dumps(dict(body)).encode()
+        try:
+            answer = await self._host.use(AgentApi).api(
+                method, f"/v1/{path}", body=content, timeout_s=timeout_s, agent="vault"
+            )
+        except FaultError as error:
+            return Said(0, text=f"{method} {path}: {error}")
+        text = f"{method} {path}: HTTP {answer.status}"
+        try:
+            data = answer.json() if answer.body else {}
+        except FaultError:
+            return Said(answer.status, text=f"{text} with a body that is not JSON")
+        data = data if isinstance(data, Mapping) else {}
+        errors = data.get("errors")
+        words = f": {'; '.join(map(str, errors))}" if isinstance(errors, list) and errors else ""
+        return Said(answer.status, data, text + words)
+
+    async def take_snapshot(self) -> bytes:
+        return await self._snapshot("GET")
+
+    async def restore_snapshot(self, packed: bytes) -> None:
+        await self._snapshot("POST", packed)
+
+    async def _snapshot(self, method: str, packed: bytes | None = None) -> bytes:
+        answer = await self._host.use(AgentApi).api(
+            method, "/v1/sys/storage/raft/snapshot", body=packed, timeout_s=_SNAPSHOT_WITHIN_S, agent="vault"
+        )
+        if not 200 <= answer.status < 300:
+            words = answer.body[:200].decode(errors="replace").strip()
+            done = "taken" if method == "GET" else "restored"
+            raise FaultError(f"{self._host.name}: no snapshot was {done}: HTTP {answer.status} {words}")
+        return answer.body
+
+
+ATTACH = VaultAttach()

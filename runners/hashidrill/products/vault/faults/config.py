@@ -1,0 +1,163 @@
+"""Changes a server's configuration, and restarts it: Vault reads most of its file only when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Restarts, Target, Trouble, Undo
+from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
+from hashidrill.core.protocols.claims import AGENT, START, needs, takes
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Duration
+from hashidrill.core.util.merged import merge
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products.vault import rights
+from hashidrill.products.vault.faults import seen
+from hashidrill.products.vault.operator import VaultKeys, VaultOperator
+
+_DURATIONS = frozenset({"default_lease_ttl", "max_lease_ttl", "default_max_request_duration"})
+KEYS = _DURATIONS | {"cache_size", "disable_cache", "log_level", "raw_storage_endpoint", "introspection_endpoint"}
+"""What can be set: keys that Vault shows at sys/config/state/sanitized. It starts with any other key and ignores it."""
+_STARTED_WITHIN_S = 20.0
+_KNOWS_WITHIN_S = 60.0
+"""With `storage: consul`, nobody is active for up to 45 s after the active server died."""
+_TURN = "vault.config"
+"""The turn in which servers restart, so that no two are away at once."""
+
+
+class ConfigParams(Strict):
+    """What to set, as in Vault's configuration file."""
+
+    set_: dict[str, Any] = Field(alias="set", min_length=1)
+
+    @field_validator("set_")
+    @classmethod
+    def _can_be_set(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key, wanted in value.items():
+            if key not in KEYS:
+                raise ValueError(f"{key} cannot be set: Vault would not show whether it took it; {near(key, KEYS)}")
+            if key in _DURATIONS:
+                try:
+                    Duration(str(wanted))
+                except ValueError as error:
+                    raise ValueError(f"{key} is a duration, like 30s: {error}") from None
+            elif wanted is None or isinstance(wanted, (dict, list)):
+                raise ValueError(f"{key} has no value; write one")
+        return value
+
+
+class VaultConfig(BaseFault[ConfigParams]):
+    """Changes configuration keys of a server and restarts it; of several servers, one after the other."""
+
+    kind: ClassVar[str] = "vault.config"
+    at_a_time: ClassVar[int | None] = 1
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset(
+        {AgentApi, AgentFiles, ProcessControl, Processes, VaultKeys, VaultOperator}
+    )
+    observer: ClassVar[Observer] = Observer(
+        "the server's process and seal status, and the configuration that it shows while it is the active one",
+        "the injector reads the file back; a standby shows the active server's configuration, so that the file and a "
+        "new process have to do for it",
+    )
+    restarts: ClassVar[Restarts | None] = Restarts(_STARTED_WITHIN_S, end=True)
+    Params: ClassVar[type[Strict]] = ConfigParams
+    observed_within_s = 60.0
+    """With `storage: consul`, nobody is active for up to 45 s after the active server restarted."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), takes(AGENT), needs(START))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return seen.only_on_vault(self.kind, place)
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("sys/config/state/sanitized", "read")
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where the file has it already: nothing would change."""
+        host = self.hosts.host(target.host)
+        config = await host.use(AgentFiles).agent_config(seen.AGENT)
+        if merge(config, self.params.set_) == config:
+            raise FaultError(
+                f"{host.name}: its configuration file already sets this, so the fault would change nothing"
+            )
+        seal = await host.use(VaultOperator).seal_status()
+        if not seal.open:
+            raise FaultError(f"{host.name}: its vault is {seal}: it would not show that it has restarted")
+        return {"config": config}
+
+    async def apply(self, undo: Undo) -> None:
+        await self._restart(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
+
+    async def _restart(self, host: Host, config: Mapping[str, Any]) -> None:
+        """With that file; returns once it has found the others, as the next one may restart then.
+
+        A process that runs with the original file on disk has never read another one.
+        """
+        async with self.hosts.turn(_TURN):
+            await host.use(ProcessControl).stop_agent(seen.AGENT)
+            await host.use(AgentFiles).set_agent_config(seen.AGENT, config)
+            await host.use(ProcessControl).start_agent(seen.AGENT)
+
+            async def answers() -> tuple[bool | None, str]:
+                seal = await host.use(VaultOperator).seal_status()
+                return (True if seal.answered and seal.initialized else None), str(seal)
+
+            await wait_until(f"vault on {host.name} to start again", answers, within_s=_STARTED_WITHIN_S)
+            await host.use(VaultKeys).unseal()
+            await wait_until(
+                f"vault on {host.name} to know the active server",
+                lambda: seen.knows_active(host),
+                within_s=_KNOWS_WITHIN_S,
+            )
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        host, prior = self._host(undo), undo["prior"]["config"]
+        wanted = merge(prior, self.params.set_) if present else prior
+        in_file = await host.use(AgentFiles).agent_config(seen.AGENT) == wanted
+        process = await host.use(Processes).agent_process(seen.AGENT)
+        new = process is not None and process.reference != undo["reference"]
+        seal = await host.use(VaultOperator).seal_status()
+        shown = await self._shown(host)
+        lying = [key for key, value in shown.items() if not _agrees(key, wanted.get(key), value)]
+        words = [
+            f"its file {'has' if in_file else 'has not'} that", "a new process" if new else "the same process",
+            str(seal), *(f"{key} {value}" for key, value in shown.items()),
+        ]  # fmt: skip
+        asked = ", ".join(f"{key} {self.params.set_[key] if present else prior.get(key, 'as by default')}"
+                          for key in self.params.set_)  # fmt: skip
+        # once it is gone the process is another one too, unless it never was applied
+        return Evidence(in_file and seal.open and (new or not present) and not lying, asked, ", ".join(words))
+
+    async def _shown(self, host: Host) -> dict[str, Any]:
+        """Each key as this server runs with it; nothing unless it is active: a standby passes the question on."""
+        if host.name not in await seen.actives(self.hosts):
+            return {}
+        said = await host.use(VaultOperator).ask("GET", "sys/config/state/sanitized")
+        data = said.data.get("data")
+        return {key: data[key] for key in self.params.set_ if key in data} if isinstance(data, Mapping) else {}
+
+    async def revert(self, undo: Undo) -> None:
+        host, config = self._host(undo), undo["prior"]["config"]
+        process = await host.use(Processes).agent_process(seen.AGENT)
+        if process is None or await host.use(AgentFiles).agent_config(seen.AGENT) != config:
+            await self._restart(host, config)
+
+
+def _agrees(key: str, asked: Any, shown: Any) -> bool:
+    """Whether it shows that. What the file does not set is shown as Vault's default, which is not known here."""
+    if asked is None:
+        return True
+    if key in _DURATIONS:
+        return float(Duration(str(asked))) == float(shown)
+    return str(asked).lower() == str(shown).lower()
+
+
+KINDS = (VaultConfig,)

@@ -1,0 +1,241 @@
+"""Saves a snapshot of Vault's integrated storage during the run, and restores it later.
+
+Both happen once, and reverting does not undo them: what was rolled back stays rolled back, and hypotheses say what that
+was. Markers, policies that allow nothing, are how a state is recognised: Vault lists policies from its storage, and
+their names are readable in a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.model import Name
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.core.protocols.claims import ANSWERS, needs
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products.vault import rights
+from hashidrill.products.vault.faults import seen
+from hashidrill.products.vault.operator import VaultOperator
+from hashidrill.products.vault.snapshots import SnapshotError, read_snapshot, restored_name, saved_name
+
+_MARKER = "hashidrill-marker-"
+_RULES = "# a marker of hashidrill's: it allows nothing"
+_REMOVED_WITHIN_S = 20.0
+_NO_RAFT = "Vault keeps its data in Consul here (datacenter.vault.storage): use consul.snapshot.{}"
+
+
+class SaveParams(Strict):
+    """What the snapshot is called: a later `vault.snapshot.restore` names it."""
+
+    name: Name
+
+
+class RestoreParams(Strict):
+    """Which snapshot: the `name` of an earlier `vault.snapshot.save`."""
+
+    snapshot: Name
+
+
+class _OfTheStorage(BaseFault[P]):
+    at_a_time: ClassVar[int | None] = 0
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
+    once: ClassVar[bool] = True
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), needs(ANSWERS))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from seen.only_on_vault(self.kind, place)
+        vault = place.parts.get(seen.AGENT)
+        if vault is not None and vault.storage != "raft":
+            yield ("on",), _NO_RAFT.format(self.kind.rpartition(".")[2])
+        if place.many and len(place.hosts) > 1:
+            yield ("on",), f"{self.kind} is about the state that all servers share; write vault:active"
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.MARKERS, *rights.path("sys/storage/raft/snapshot", "read", "update"))
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError for a server that is not active."""
+        active = await seen.actives(self.hosts)
+        if active != [target.host]:
+            raise FaultError(f"{target.host} is not active, {', '.join(active) or 'nobody'} is; put it on vault:active")
+        return {}
+
+    async def _mark(self, undo: Undo, marker: str) -> None:
+        path = f"sys/policies/acl/{marker}"
+        said = await self._operator(undo).ask("PUT", path, {"policy": _RULES}, timeout_s=10.0)
+        if not said.ok:
+            raise FaultError(f"{undo['host']}: the marker {marker} could not be written: {said.text}")
+
+    async def _unmark(self, undo: Undo, *markers: str) -> None:
+        """Tries until Vault has taken it: it may be busy with a restore. Raises WaitTimeoutError."""
+
+        async def removed() -> tuple[bool | None, str]:
+            said = await self._operator(undo).ask("DELETE", f"sys/policies/acl/{marker}")
+            return (True if said.ok else None), said.text
+
+        for marker in markers:
+            await wait_until(f"the marker {marker} to be removed", removed, within_s=_REMOVED_WITHIN_S)
+
+    async def _marks(self, undo: Undo) -> tuple[frozenset[str] | None, str]:
+        """The markers that Vault's storage lists, asked through another server; None where nobody answered."""
+        host = self._another(undo)
+        said = await host.use(VaultOperator).ask("GET", "sys/policies/acl?list=true")
+        keys = said.data.get("data", {}).get("keys") if said.ok else None
+        if not isinstance(keys, list):
+            return None, f"{host.name}: {said.text}"
+        return frozenset(str(key) for key in keys if str(key).startswith(_MARKER)), host.name
+
+    async def _over(self, undo: Undo, *markers: str) -> Evidence:
+        asked = "Vault answers, and the markers are gone"
+        there, who = await self._marks(undo)
+        if there is None:
+            return Evidence(False, asked, who)
+        left = sorted(there & {*markers})
+        return Evidence(not left, asked, f"asked through {who}; left: {', '.join(left) or 'nothing'}")
+
+    def _operator(self, undo: Undo) -> VaultOperator:
+        return self._host(undo).use(VaultOperator)
+
+    def _another(self, undo: Undo) -> Host:
+        others = [host for host in seen.servers_of(self.hosts) if host.name != undo["host"]]
+        return others[0] if others else self._host(undo)
+
+
+class SnapshotSave(_OfTheStorage[SaveParams]):
+    """Saves a snapshot of Vault's integrated storage in the recording, for a later restore."""
+
+    kind: ClassVar[str] = "vault.snapshot.save"
+    observer: ClassVar[Observer] = Observer(
+        "our own reader of the file: its checksums, and the marker in it",
+        "the file is the one that was saved, and the marker is the fault's own",
+    )
+    Params: ClassVar[type[Strict]] = SaveParams
+
+    @property
+    def _file(self) -> Path:
+        return self.hosts.artifacts / saved_name(self.params.name)
+
+    async def apply(self, undo: Undo) -> None:
+        await self._mark(undo, saved_marker(self.params.name, undo["fault_id"]))
+        packed = await self._operator(undo).take_snapshot()
+        await anyio.to_thread.run_sync(_keep, self._file, packed)
+        await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        marker = saved_marker(self.params.name, undo["fault_id"])
+        if not present:
+            return await self._over(undo, marker)
+        asked = "a whole snapshot file with the marker that was there while it was taken"
+        try:
+            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
+        except SnapshotError as error:
+            return Evidence(False, asked, str(error))
+        ours = marker in snapshot.policies
+        figures: dict[str, float | str] = {
+            "entries": snapshot.entries, "tokens": snapshot.tokens, "leases": snapshot.leases,
+            "secrets": snapshot.versions,
+        }  # fmt: skip
+        counted = f"{snapshot.versions} secrets, {snapshot.leases} leases, {snapshot.entries} entries"
+        return Evidence(ours, asked, f"{counted}; {'with the marker' if ours else 'another marker, or none'}", figures)
+
+    async def revert(self, undo: Undo) -> None:
+        """Only the marker: the snapshot itself changes nothing."""
+        await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
+
+
+class SnapshotRestore(_OfTheStorage[RestoreParams]):
+    """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it."""
+
+    kind: ClassVar[str] = "vault.snapshot.restore"
+    sets_back: ClassVar[bool] = True
+    observer: ClassVar[Observer] = Observer(
+        "the markers that Vault's storage lists, asked through another server, and our own count of a second snapshot",
+        "the markers are the fault's own; a standby passes the question on to the active server",
+    )
+    observed_within_s = 30.0
+    """Vault answers before it has restored: it waits for all requests first, and loads its state again after."""
+    Params: ClassVar[type[Strict]] = RestoreParams
+
+    @property
+    def _file(self) -> Path:
+        return self.hosts.artifacts / saved_name(self.params.snapshot)
+
+    @property
+    def _restored_file(self) -> Path:
+        return self.hosts.artifacts / restored_name(self.params.snapshot)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Whether there is a snapshot to restore. Raises FaultError."""
+        await super().prior(target)
+        try:
+            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
+        except SnapshotError as error:
+            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
+        begin = saved_marker(self.params.snapshot, "")
+        marker = next((name for name in sorted(snapshot.policies) if name.startswith(begin)), None)
+        if marker is None:
+            raise FaultError(f"{self._file} holds no marker, so vault.snapshot.save did not write it")
+        return {"marker": marker, "secrets": snapshot.versions, "leases": snapshot.leases}
+
+    async def apply(self, undo: Undo) -> None:
+        self._restored_file.unlink(missing_ok=True)
+        await self._mark(undo, _restored_marker(undo))
+        packed = await anyio.to_thread.run_sync(self._file.read_bytes)
+        await self._operator(undo).restore_snapshot(packed)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        saved, later = undo["prior"]["marker"], _restored_marker(undo)
+        if not present:
+            return await self._over(undo, saved, later)
+        asked = "the marker of the save is listed again, and not the one from just before the restore"
+        there, who = await self._marks(undo)
+        if there is None:
+            return Evidence(False, asked, who)
+        back = saved in there and later not in there
+        words = f"asked through {who}: the save's {_seen(saved in there)}, the restore's {_seen(later in there)}"
+        if not back:
+            return Evidence(False, asked, words)
+        if not self._restored_file.is_file():
+            packed = await self._operator(undo).take_snapshot()
+            await anyio.to_thread.run_sync(_keep, self._restored_file, packed)
+        after = await anyio.to_thread.run_sync(read_snapshot, self._restored_file)
+        figures: dict[str, float | str] = {"secrets": after.versions, "leases": after.leases, "tokens": after.tokens}
+        counted = f"{after.versions} secrets and {after.leases} leases in it (saved: {undo['prior']['secrets']} and "
+        return Evidence(True, asked, f"{words}; {counted}{undo['prior']['leases']})", figures)
+
+    async def revert(self, undo: Undo) -> None:
+        """Removes only the markers: the state stays that of the snapshot."""
+        await self._unmark(undo, _restored_marker(undo), undo["prior"]["marker"])
+
+
+def saved_marker(name: str, fault_id: str) -> str:
+    """Vault writes the names of policies in lower case."""
+    return f"{_MARKER}saved-{name}-{fault_id}".lower()
+
+
+def _restored_marker(undo: Undo) -> str:
+    return f"{_MARKER}restored-{undo['fault_id']}".lower()
+
+
+def _seen(there: bool) -> str:
+    return "is there" if there else "is absent"
+
+
+def _keep(file: Path, packed: bytes) -> None:
+    private_folder(file.parent)
+    write_whole(file, packed)
+
+
+KINDS = (SnapshotSave, SnapshotRestore)

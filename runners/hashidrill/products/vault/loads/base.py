@@ -1,0 +1,111 @@
+"""What all loads on Vault share: the servers that they ask, and the token that they ask them with."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.loads.answer import Answer, read_error
+from hashidrill.core.loads.base import AgentLoad
+from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.loads.schedule import OpenLoop, Reply
+from hashidrill.core.protocols.abc import LoadCost, Reason
+from hashidrill.core.util.foreign import parse
+from hashidrill.products.vault.policy import MOUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from hashidrill.core.loads.context import LoadContext
+
+Via = Annotated[str, Field(description="Selector of the servers asked, in turn; a standby passes requests on")]
+TOKEN = "VAULT_TOKEN"  # noqa: S105 - the name of the variable
+
+
+class VaultLoad(AgentLoad):
+    """Its parameter `via` selects the servers. Raises ValueError for none, or without a token."""
+
+    asks: ClassVar[str] = "server"
+
+    def __init__(self, name: str, params: Any, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        if TOKEN not in context.access:
+            raise ValueError(f"load {name!r} has no token: its `via` must name Vault's servers, like vault:servers")
+        self._timeout_s = float(params.timeout)
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:
+        return LoadCost(rate_per_s=params.rate)
+
+    def url(self, n: int, path: str) -> str:
+        """Of that path, at the server whose turn it is."""
+        endpoints = self.context.endpoints
+        return f"{endpoints[n % len(endpoints)].rstrip('/')}/v1/{path}"
+
+    def client(self) -> HttpClient:
+        headers = {"X-Vault-Token": self.context.access[TOKEN], "Content-Type": "application/json"}
+        return self.context.http(headers)
+
+    def open_loop(
+        self, plan: Callable[[int], tuple[str, str]], perform: Callable[[int, str, str], Awaitable[Reply]]
+    ) -> OpenLoop:
+        context = self.context
+        return OpenLoop(
+            self.name, self.params.rate, plan, perform, context.clock, lag=context.lag, waiting=context.waiting,
+            course=context.course,
+        )  # fmt: skip
+
+
+def data_path(key: str) -> str:
+    """Where the newest version of a secret is, in our own engine."""
+    return f"{MOUNT}/data/{key}"
+
+
+def body_of(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def read_json(answer: Answer) -> dict[str, Any]:
+    """What was answered; empty where it is not an object."""
+    try:
+        found = parse(answer.body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def listed_names(answer: Answer) -> list[str] | None:
+    """The names in one place, from the storage: Vault keeps no list in its memory. None where that was not answered."""
+    if answer.status == 404:
+        return []
+    data = read_json(answer).get("data")
+    names = data.get("keys") if answer.status == 200 and isinstance(data, dict) else None
+    return [str(name) for name in names] if isinstance(names, list) else None
+
+
+def write_reply(answer: Answer) -> Reply:
+    """The outcome of what changes something in Vault.
+
+    `ok` is 200 or 204. `fail` is what certainly had no effect: no connection, or a request that was refused (4xx: no
+    such token, a rate limit). All else is `unknown`. So is every 5xx: a standby may have passed a write on to an active
+    server that took it and was gone before it answered, and a server that is sealed in the middle of it says 503.
+    """
+    if not answer.sent:
+        return Reply("fail", error=answer.error, reason=answer.why)
+    if answer.status == 0:
+        return Reply("unknown", error=answer.error, reason=answer.why)
+    if answer.status in {200, 204}:
+        return Reply("ok", status=answer.status)
+    # 408 is the one 4xx that speaks of the exchange, not of the request
+    refused = 400 <= answer.status < 500 and answer.status != 408
+    return Reply("fail" if refused else "unknown", status=answer.status, error=read_error(answer), reason=answer.why)
+
+
+def read_reply(answer: Answer, value: str | None) -> Reply:
+    """The outcome of a read: it changes nothing, so it is `ok` or `fail`. `value`: what it found; None for nothing."""
+    if answer.status == 200 and value is not None:
+        return Reply("ok", status=200, value=value)
+    reason = Reason.UNEXPECTED if answer.status == 200 else answer.why
+    return Reply("fail", status=answer.status, error=read_error(answer), reason=reason)

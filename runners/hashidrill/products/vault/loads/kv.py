@@ -1,0 +1,241 @@
+"""Loads on secrets: `vault.kv.write` and `vault.kv.read`, in a KV engine of version 2 that is our own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.params import Keys, LoadRate, Timeout
+from hashidrill.core.loads.patient import for_each, insist
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.loads.turns import Turns, stamp
+from hashidrill.core.protocols.rights import Left, Right
+from hashidrill.core.units import Duration, Percent, Size
+from hashidrill.products.vault import rights
+from hashidrill.products.vault.leftovers import left_by
+from hashidrill.products.vault.loads.base import (
+    VaultLoad,
+    Via,
+    body_of,
+    data_path,
+    listed_names,
+    read_json,
+    read_reply,
+    write_reply,
+)
+from hashidrill.products.vault.policy import MOUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.protocols.abc import EmitOperation
+
+ONCE_KEYS = 5_000
+"""After this many secrets that are written once, the share of such writes shrinks: each is read at the end."""
+MAX_SECRET_BYTES = 256 * 1024
+"""Integrated storage takes entries of up to 1 MiB, Consul of 512 KiB; a secret is stored with more around it."""
+FINAL_READS_WITHIN_S = 60.0
+PREPARE_WITHIN_S = 60.0
+_LEAVE_WITHIN_S = 5.0
+_SEED_BYTES = 64
+
+
+def _sane_secret(size: Size) -> Size:
+    if not 1 <= size <= MAX_SECRET_BYTES:
+        raise ValueError(f"a secret is 1B to 256KiB (Vault's storage takes not much more), not {size}")
+    return size
+
+
+def _secret(identity: str, size_bytes: int) -> bytes:
+    return body_of({"data": {"id": identity, "filler": "x" * size_bytes}})
+
+
+def identity_of(answer: Answer) -> str | None:
+    """The identity of the write that this secret came from; None where there is none."""
+    data = read_json(answer).get("data")
+    secret = data.get("data") if isinstance(data, dict) else None
+    identity = secret.get("id") if isinstance(secret, dict) else None
+    return identity if isinstance(identity, str) else None
+
+
+class KvWrite(VaultLoad):
+    """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it."""
+
+    kind: ClassVar[str] = "vault.kv.write"
+    divides: ClassVar[bool] = True
+    signals: ClassVar = {"unlisted": None}  # secrets that were read at the end, and that the storage does not list
+
+    class Params(Strict):
+        """`rate` writes a second, each of a secret of `value` bytes that is unique in the run.
+
+        `once` is the share that goes to keys which nothing overwrites; the others go to `keys` keys in turn.
+        """
+
+        rate: LoadRate
+        keys: Keys = 100
+        value: Annotated[Size, AfterValidator(_sane_secret)] = Size("512B")
+        once: Annotated[
+            Percent,
+            Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
+        ] = Percent("90%")
+        via: Via = "vault:servers"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.SECRETS
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left_by(name, run_id),)
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._turns = Turns(params.once, params.keys, ONCE_KEYS)
+
+    def _place(self, *, once: bool) -> str:
+        """With the run's id: nobody wrote there before."""
+        return f"{self.name}/{self.context.run_id}/{'once' if once else 'turn'}"
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        self._turns.skip_to(n)
+        once, number = self._turns.next()
+        return f"{self._place(once=once)}/{number}", stamp(self.context.run_id, n)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every write is emitted exactly once."""
+        size_bytes = int(self.params.value)
+        async with self.client() as client:
+
+            async def put(n: int, key: str, value: str) -> Reply:
+                url, body = self.url(n, data_path(key)), _secret(value, size_bytes)
+                return write_reply(await client.request("POST", url, body=body, timeout_s=self._timeout_s))
+
+            await self.open_loop(self._plan, put).run(emit)
+
+    def reached(self, n: int) -> None:
+        self._turns.skip_to(n)
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """The identity of the secret that each key tried holds now (None: there is none).
+
+        The active server answers, whichever is asked, and from its memory where it can: what its storage does not list
+        is None, and counted as `LOAD.unlisted`. Retries until `within_s` seconds are over, then raises WaitTimeoutError
+        with the last answer.
+        """
+        numbers = {True: self._turns.once, False: min(self._turns.in_turn, self.params.keys)}
+        keys = [f"{self._place(once=once)}/{number}" for once, most in numbers.items() for number in range(most)]
+        found: dict[str, str | None] = {}
+        async with self.client() as client:
+
+            async def read(key: str) -> None:
+                path = f"/v1/{data_path(key)}"
+                [found[key]] = await insist(client, self.context.endpoints, "GET", path, _entry, within_s=within_s)
+
+            await for_each(keys, read)
+            listed: set[str] = set()
+            for once in numbers:
+                path = f"/v1/{MOUNT}/metadata/{self._place(once=once)}"
+                names = await insist(
+                    client,
+                    self.context.endpoints,
+                    "GET",
+                    path,
+                    listed_names,
+                    within_s=within_s,
+                    params={"list": "true"},
+                )
+                listed |= {f"{self._place(once=once)}/{name}" for name in names}
+        unlisted = [key for key, value in found.items() if value is not None and key not in listed]
+        self.context.sample("unlisted", float(len(unlisted)), ", ".join(unlisted[:3]))
+        return {key: None if key in unlisted else value for key, value in found.items()}
+
+    async def clean_up(self) -> None:
+        """Delete the secrets, for a few seconds: a server that is sick is not waited for."""
+        left = self._turns.once + min(self._turns.in_turn, self.params.keys)
+        numbers = {True: self._turns.once, False: min(self._turns.in_turn, self.params.keys)}
+        keys = [f"{self._place(once=once)}/{number}" for once, most in numbers.items() for number in range(most)]
+        gone = 0
+        try:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as client:
+
+                async def delete(key: str) -> None:
+                    nonlocal gone
+                    url = self.url(0, f"{MOUNT}/metadata/{key}")
+                    gone += (await client.request("DELETE", url, timeout_s=_LEAVE_WITHIN_S)).status in {200, 204}
+
+                await for_each(keys, delete)
+        except TimeoutError:
+            pass
+        if gone < left:
+            self.context.sample("left", float(left - gone), f"{left - gone} secrets were not deleted")
+
+
+def _entry(answer: Answer) -> tuple[str | None] | None:
+    """The identity under one key, or None for no such key, in a tuple; None where that was not answered."""
+    if answer.status == 404:
+        return (None,)
+    return (identity_of(answer),) if answer.status == 200 else None
+
+
+class KvRead(VaultLoad):
+    """Reads `keys` secrets round robin. They exist before the load starts, so a missing one is an error."""
+
+    kind: ClassVar[str] = "vault.kv.read"
+    divides: ClassVar[bool] = True
+
+    class Params(Strict):
+        """`rate` reads a second over `keys` secrets."""
+
+        rate: LoadRate
+        keys: Keys = 100
+        via: Via = "vault:servers"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    def _key(self, n: int) -> str:
+        return f"{self.name}/{self.context.run_id}/{n % self.params.keys}"
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.SECRETS
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left_by(name, run_id),)
+
+    async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
+        """Write all secrets. Raises WaitTimeoutError when Vault does not take them within `within_s` seconds."""
+        async with self.client() as client:
+
+            async def seed(n: int) -> None:
+                body, path = _secret(stamp(self.context.run_id, n), _SEED_BYTES), f"/v1/{data_path(self._key(n))}"
+                await insist(client, self.context.endpoints, "POST", path, _accepted, within_s=within_s, body=body)
+
+            await for_each(range(self.params.keys), seed)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every read is emitted exactly once, with the identity of the secret that it saw."""
+        async with self.client() as client:
+
+            async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
+                answer = await client.request("GET", self.url(n, data_path(key)), timeout_s=self._timeout_s)
+                return read_reply(answer, identity_of(answer))
+
+            await self.open_loop(lambda n: (self._key(n), ""), get).run(emit)
+
+
+def _accepted(answer: Any) -> bool | None:
+    return True if answer.status in {200, 204} else None
+
+
+KINDS = (KvWrite, KvRead)

@@ -1,0 +1,183 @@
+"""`vault.token.churn`: tokens are made, and some of them revoked: leases that Vault must neither lose nor keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.detail import detail_as
+from hashidrill.core.loads.params import LoadRate, Timeout
+from hashidrill.core.loads.patient import for_each, insist
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.loads.turns import stamp
+from hashidrill.core.protocols.abc import Detail
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Duration, Percent
+from hashidrill.products.vault import rights
+from hashidrill.products.vault.loads.base import VaultLoad, Via, body_of, listed_names, read_json, write_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.protocols.abc import EmitOperation
+
+MOST_READ = 20_000
+"""Tokens that are looked up at the end."""
+FINAL_READS_WITHIN_S = 60.0
+STILL_VALID = "still valid"
+"""In the place of a stamp: what nobody wrote."""
+TABLE = "lease"
+_GONE = ("invalid accessor", "bad token")
+"""What Vault says of an accessor that it does not know, and of one whose token or lease is gone."""
+_DENIED = "permission denied"
+"""What it may also say of one whose token is gone, as it does of our own token when it refuses that."""
+_ALL = "auth/token/accessors"
+_LOOKUP, _REVOKE, _SELF = (f"auth/token/{path}" for path in ("lookup-accessor", "revoke-accessor", "lookup-self"))
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A token that was made: its `Operation.detail`. `ttl_s` is the time that Vault granted, not what was asked for."""
+
+    ttl_s: float
+    revoked: bool
+
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
+
+    @classmethod
+    def of(cls, detail: Detail | None) -> Lease:
+        """Raises ValueError for what is no lease of this load."""
+        return detail_as(cls, detail, TABLE, TokenChurn.kind)
+
+
+class TokenChurn(VaultLoad):
+    """Makes tokens, revokes a share of them at once, and looks up at the end which of them Vault still knows.
+
+    An operation is one token: it is `ok` once it was made, and revoked where that was its turn. A token itself is never
+    recorded: its accessor finds it, and opens nothing.
+    """
+
+    kind: ClassVar[str] = "vault.token.churn"
+    signals: ClassVar = {"unlisted": None}  # tokens that were known at the end, and that the storage does not list
+
+    class Params(Strict):
+        """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked as soon as it was made."""
+
+        rate: LoadRate
+        ttl: Annotated[
+            Duration, Field(description="How long a token may live: one that ran out before the end cannot be checked")
+        ] = Duration("1h")
+        revoked: Annotated[
+            Percent, Field(ge=0, le=1, description="Share of tokens that are revoked as soon as they were made")
+        ] = Percent("50%")
+        via: Via = "vault:servers"
+        timeout: Timeout = Duration("30s")
+
+    params: Params
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.TOKENS
+
+    def __init__(self, name: str, params: Params, context: LoadContext) -> None:
+        super().__init__(name, params, context)
+        self._owed = 0.0
+        self._to_revoke: set[int] = set()
+        self._accessors: dict[int, str] = {}
+        """Of the tokens that must be there at the end, and of those that must not, by operation."""
+
+    def _key(self, n: int) -> str:
+        return f"{self.name}/{n}"
+
+    def _plan(self, n: int) -> tuple[str, str]:
+        self._owed += float(self.params.revoked)
+        if self._owed >= 1 - 1e-9:
+            self._owed -= 1
+            self._to_revoke.add(n)
+        return self._key(n), stamp(self.context.run_id, n)
+
+    async def run(self, emit: EmitOperation) -> None:
+        """Until cancelled; every token is emitted exactly once."""
+        async with self.client() as client:
+
+            async def churn(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing of them is sent
+                wanted = {"ttl": f"{int(self.params.ttl)}s", "renewable": False, "display_name": "churn"}
+                reply, answer = await self._post(client, n, "auth/token/create", wanted)
+                if reply.outcome != "ok":
+                    return reply
+                made = read_json(answer)["auth"]
+                accessor = str(made["accessor"])
+                if n in self._to_revoke:
+                    reply, _ = await self._post(client, n, _REVOKE, {"accessor": accessor})
+                    if reply.outcome != "ok":  # it was made in any case, and may be there or not
+                        return replace(reply, outcome="unknown")
+                self._accessors[n] = accessor
+                return replace(reply, detail=Lease(float(made["lease_duration"]), n in self._to_revoke).detail())
+
+            await self.open_loop(self._plan, churn).run(emit)
+
+    async def _post(self, client: HttpClient, n: int, path: str, body: object) -> tuple[Reply, Answer]:
+        answer = await client.request("POST", self.url(n, path), body=body_of(body), timeout_s=self._timeout_s)
+        return write_reply(answer), answer
+
+    async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
+        """For each token that was acknowledged, its stamp where all is as it should be: it is known, or was revoked.
+
+        None for one that Vault has lost, and `STILL_VALID` for one that it revoked and still knows. Vault looks tokens
+        up in its memory: one that its storage does not list is lost, and counted as `LOAD.unlisted`. Raises
+        WaitTimeoutError with the last answer.
+        """
+        found: dict[str, str | None] = {}
+        kept: dict[str, str] = {}
+        async with self.client() as client:
+
+            async def look_up(item: tuple[int, str]) -> None:
+                n, accessor = item
+                body, path = body_of({"accessor": accessor}), f"/v1/{_LOOKUP}"
+                known = await insist(client, self.context.endpoints, "POST", path, _known, within_s=within_s, body=body)
+                if known == _DENIED:  # it was not our own token that was refused
+                    await insist(client, self.context.endpoints, "GET", f"/v1/{_SELF}", _allowed, within_s=within_s)
+                    known = False
+                right = stamp(self.context.run_id, n)
+                wrong = STILL_VALID if n in self._to_revoke else None
+                if known and n not in self._to_revoke:
+                    kept[self._key(n)] = accessor
+                found[self._key(n)] = right if known is not (n in self._to_revoke) else wrong
+
+            await for_each(list(self._accessors.items())[:MOST_READ], look_up)
+            listed = await insist(
+                client, self.context.endpoints, "GET", f"/v1/{_ALL}", listed_names, within_s=within_s,
+                params={"list": "true"},
+            )  # fmt: skip
+        there = {*listed}
+        unlisted = [key for key, accessor in kept.items() if accessor not in there]
+        self.context.sample("unlisted", float(len(unlisted)), ", ".join(unlisted[:3]))
+        return {**found, **dict.fromkeys(unlisted)}
+
+
+def _known(answer: Answer) -> bool | str | None:
+    """Whether the accessor is of a token; None where that was not answered, `_DENIED` where it may be for our own."""
+    if answer.status == 200:
+        return True
+    if not 400 <= answer.status < 500:
+        return None
+    said = " ".join(map(str, read_json(answer).get("errors") or []))
+    if any(words in said for words in _GONE):
+        return False
+    return _DENIED if answer.status == 403 and _DENIED in said else None
+
+
+def _allowed(answer: Answer) -> bool | None:
+    """For what a look-up of our own token is answered."""
+    return True if answer.status == 200 else None
+
+
+KINDS = (TokenChurn,)

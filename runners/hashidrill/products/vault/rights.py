@@ -1,0 +1,67 @@
+"""What tokens must be allowed in Vault, as policies, and what a token lacks of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import FaultError, InterlockError
+from hashidrill.core.protocols.rights import Right, of_service
+from hashidrill.products.vault.policy import MOUNT
+
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.service import Calls
+
+NAME = "vault"
+_path = partial(Right, NAME, "path")
+_SAMPLE = "~check"
+"""Stands for any name below a path that ends with a star: no rule for something narrower begins like it."""
+
+
+def path(where: str, *capabilities: str) -> tuple[Right, ...]:
+    """Each capability is a right of its own, so that a message can name the one that is missing."""
+    return tuple(_path(where, capability) for capability in capabilities)
+
+
+SECRETS = (*path(f"{MOUNT}/data/*", "create", "read", "update", "delete"),
+           *path(f"{MOUNT}/metadata/*", "read", "list", "delete"))  # fmt: skip
+MARKERS = (*path("sys/policies/acl/hashidrill-*", "create", "update", "delete"), *path("sys/policies/acl", "list"))
+_OF_TOKENS = ("create", "lookup-accessor", "revoke-accessor")
+TOKENS = (*(right for each in _OF_TOKENS for right in path(f"auth/token/{each}", "create", "update")),
+          *path("auth/token/accessors", "list", "sudo"), *path("auth/token/accessors/", "list", "sudo"))  # fmt: skip
+_LOOKED = ("sys/metrics", "sys/ha-status", "sys/storage/raft/configuration")
+READS = tuple(right for each in _LOOKED for right in path(each, "read"))
+
+
+def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+    """HCL for `vault policy write NAME FILE`."""
+    places: dict[str, list[Right]] = {}
+    for each in of_service(NAME, rights):
+        places.setdefault(each.name, []).append(each)
+    return "".join(
+        f"# {why[some[0]]}\npath {json.dumps(where)} {{\n  capabilities = "
+        f"{json.dumps([each.access for each in some])}\n}}\n"
+        for where, some in places.items()
+    )
+
+
+async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
+    """What the token may not do, as Vault itself says it. It only asks. Raises InterlockError without an answer."""
+    wanted = of_service(NAME, rights)
+    asked = {each: each.name.replace("*", _SAMPLE) for each in wanted}
+    if not asked:
+        return []
+    body = json.dumps({"paths": sorted(set(asked.values()))}).encode()
+    try:
+        answer = await calls.request("POST", "/v1/sys/capabilities-self", body=body)
+        said = answer.json() if answer.status == 200 else None
+    except FaultError as error:
+        raise InterlockError(f"Vault did not say what its token may do: {error}") from None
+    if not isinstance(said, dict):
+        text = answer.body[:200].decode(errors="replace").strip()
+        raise InterlockError(f"Vault did not say what its token may do: HTTP {answer.status} {text}")
+    data = said.get("data")
+    found: dict[str, Any] = data if isinstance(data, dict) else said
+    return [each for each, where in asked.items() if not {"root", each.access} & set(found.get(where) or ())]

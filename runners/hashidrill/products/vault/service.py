@@ -1,0 +1,224 @@
+"""Vault as a service of a datacenter: its servers, their keys, roles, readiness, probes, faults and loads.
+
+Light to import: the command line finds Vault's kinds and roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hashidrill.core.errors import DatacenterError, SelectorError
+from hashidrill.core.protocols.abc import Host, Hosts, Probe
+from hashidrill.core.protocols.service import (
+    AgentPlace,
+    AgentPlan,
+    BaseService,
+    Lane,
+    Panel,
+    Sampled,
+    Site,
+    Wanted,
+    Workspace,
+)
+from hashidrill.core.units import Duration
+from hashidrill.core.util.addresses import Addresses
+from hashidrill.products.vault import faults, loads
+from hashidrill.products.vault.model import Vault
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.protocols.rights import Right
+    from hashidrill.core.protocols.service import Calls
+    from hashidrill.core.units import Quantity
+    from hashidrill.products.vault.keys import KeyRing
+    from hashidrill.products.vault.operator import Sealed
+
+PORT = 8200
+_TIMES_SILENT_S = 30.0
+"""Vault sums its own timers up over 10 s, and only an active server has them: with a takeover, two intervals go by."""
+_NO_CONSUL = (
+    "`storage: consul` keeps Vault's data in the Consul of the same datacenter, which has none: "
+    "add datacenter.consul, or use `storage: raft`"
+)
+
+
+def _kinds(room: ModuleType) -> dict[str, str]:
+    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
+
+
+class VaultService(BaseService):
+    """The Vault servers of a datacenter (hashidrill.core.protocols.service.Service)."""
+
+    name: ClassVar[str] = "vault"
+    acls: ClassVar[bool] = True
+    alive: ClassVar[str] = "/v1/sys/health?standbyok=true&perfstandbyok=true"
+    Spec: ClassVar[type[Vault]] = Vault
+    agent_bytes: ClassVar[int] = 100_000_000  # idle, 55 to 89 MB of its own (PSS); at work, about 100 MB (2026-11)
+    after: ClassVar[tuple[str, ...]] = ("consul",)
+    roles: ClassVar[tuple[str, ...]] = ("active", "standbys", "one-standby", "servers")
+    many: ClassVar[tuple[str, ...]] = ("standbys", "servers")
+    served: ClassVar[tuple[str, ...]] = ()
+    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
+        "vault.active": None,  # 1 while there is one, else 0
+        "vault.sealed": None,  # of each server: 1 or 0
+        "vault.unsealed": None,  # how many servers are
+        "vault.leases": None,
+        "vault.storage_put": Duration, "vault.storage_get": Duration,
+    }  # fmt: skip
+    probed: ClassVar[Sequence[Sampled]] = (
+        Sampled(frozenset({"vault.active", "vault.is_active", "vault.active_since"}), "vault.active"),
+        Sampled(frozenset({"vault.unsealed", "vault.sealed"}), "vault.unsealed"),
+        Sampled(frozenset({"vault.storage_put", "vault.storage_get", "vault.leases"}), silent_s=_TIMES_SILENT_S),
+    )
+    panels: ClassVar[Sequence[Panel]] = (
+        Panel("vault.storage_put", "Vault's writes to its storage", "s"),
+        Panel("vault.storage_get", "Vault's reads from its storage", "s"),
+        Panel("vault.leases", "Leases that Vault keeps"),
+        Panel("vault.unsealed", "Vault servers that are unsealed", worst=False),
+    )
+    undrawn: ClassVar[frozenset[str]] = frozenset({"vault.is_active", "vault.active_since", "vault.sealed"})
+    lanes: ClassVar[Sequence[Lane]] = (
+        Lane("vault.active", "Vault active", bad="no active server", names=True, term="vault.active_since"),
+    )
+    attach: ClassVar[str] = "hashidrill.products.vault.attach"
+    address_variable: ClassVar[str] = "VAULT_ADDR"
+    ui: ClassVar[str] = "/ui/"
+    look: ClassVar[str] = "vault status"
+    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
+    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+
+    _ring: KeyRing
+    _sealed: Sealed
+
+    def places(self) -> Sequence[AgentPlace]:
+        """`vault-1`, ...; where the datacenter has Consul, with an agent of Consul on each host."""
+        return [AgentPlace(f"vault-{n}", "server", beside=("consul",)) for n in range(1, self.spec.servers + 1)]
+
+    def candidates(self, role: str) -> frozenset[str]:
+        """Each server may become active, or a standby."""
+        if role in {"standbys", "one-standby"} and self.spec.servers < 2:
+            return frozenset()
+        return frozenset(place.host for place in self.places())
+
+    def most(self, role: str) -> int:
+        return self.spec.servers - (role == "standbys") if role in self.many else 1
+
+    def impossible(self, role: str) -> str:  # noqa: ARG002 - only roles of standbys can be impossible
+        return f"a single server has no standbys (datacenter.vault.servers is {self.spec.servers})"
+
+    def check(self, draft: Draft, note: Note) -> None:
+        services = draft.services or []
+        if not self.stands and self.spec.storage == "consul" and all(service.name != "consul" for service in services):
+            note(("datacenter", "vault", "storage"), _NO_CONSUL)
+
+    def binaries(self) -> Sequence[Wanted]:
+        return [Wanted("vault", self.spec.version, self.spec.binary)]
+
+    def open(self, workspace: Workspace) -> None:
+        from hashidrill.products.vault.keys import KeyRing  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.operator import Sealed  # noqa: PLC0415 - see above
+
+        self._ring = KeyRing(workspace.folder, workspace.hide)
+        self._sealed = Sealed()
+
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:
+        from hashidrill.products.vault.operator import OF_OURS, HostOperator  # noqa: PLC0415 - see above
+
+        return dict.fromkeys(OF_OURS, HostOperator(host, self._ring, self._sealed))
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Raises DatacenterError for `storage: consul` without Consul."""
+        from hashidrill.products.vault import agents  # noqa: PLC0415 - see above
+
+        consul = agents.consul_for(site)
+        if self.spec.storage == "consul" and not consul:
+            raise DatacenterError(_NO_CONSUL)
+        peers = [site.addresses[place.host] for place in self.places() if place.host != site.host]
+        config = agents.vault_config(
+            self.spec, name=site.host, address=site.address, peers=peers, data=site.data, consul=consul
+        )
+        command = agents.vault_command(site.binaries["vault"], site.config_file)
+        return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/v1/sys/seal-status")
+
+    def _hosts(self, hosts: Hosts) -> list[Host]:
+        return [host for host in hosts.all_hosts() if host.roles.get(self.name) == "server"]
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        """A standby is every server that is not active, in whatever state. Raises SelectorError for none."""
+        servers = self._hosts(hosts)
+        if role == "servers":
+            return servers
+        from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
+
+        async with VaultApi(transport=self.transport) as api:
+            active = await api.active(servers)
+        if active is None:
+            raise SelectorError(f"{self.name}:{role}: no server is active just now")
+        if role == "active":
+            return [active]
+        standbys = [host for host in servers if host.name != active.name]
+        if not standbys:
+            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
+        return standbys[:1] if role == "one-standby" else standbys
+
+    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        return await self.select(role, hosts)
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """Initialised, unsealed, one active, all others standbys that could take over, and a secret can be written.
+
+        Raises WaitTimeoutError with what was missing.
+        """
+        from hashidrill.products.vault.ready import make_ready  # noqa: PLC0415 - see above
+
+        raft = self.spec.storage == "raft"
+        await make_ready(self._hosts(hosts), self._ring, raft=raft, within_s=within_s, agents_run=agents_run)
+
+    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
+        """Unseals what comes up sealed, unless `unseal: never`."""
+        if self.spec.unseal == "never":
+            return
+        from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.keeper import keep_unsealed  # noqa: PLC0415 - see above
+
+        async with VaultApi() as api:
+            await keep_unsealed(api, self._hosts(hosts), self._ring, self._sealed, tell)
+
+    def access(self) -> Mapping[str, str]:
+        """The token of our own loads, not Vault's root token."""
+        return {"VAULT_TOKEN": self._ring.keys.load}
+
+    def login(self) -> Mapping[str, str]:
+        """Vault's root token, and the key that unseals its servers."""
+        return {"VAULT_TOKEN": self._ring.keys.root, "VAULT_UNSEAL_KEY": self._ring.keys.unseal}
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]:
+        """All from the control address, and without a token."""
+        from hashidrill.products.vault.probes import vault_probes  # noqa: PLC0415 - see above
+
+        return vault_probes(Addresses(self._hosts(hosts)), self.transport)
+
+    def rights(self) -> Sequence[Right]:
+        from hashidrill.products.vault import rights  # noqa: PLC0415 - see above
+
+        return rights.READS
+
+    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
+        from hashidrill.products.vault.rights import policy  # noqa: PLC0415 - see above
+
+        return policy(rights, why)
+
+    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
+        from hashidrill.products.vault.rights import lacking  # noqa: PLC0415 - see above
+
+        return await lacking(calls, rights)
+
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """For run.json: each server's configuration. It holds no key."""
+        return {self.name: {"config": configs}}
+
+
+SERVICES = (VaultService,)

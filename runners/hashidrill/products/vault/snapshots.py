@@ -1,0 +1,93 @@
+"""Reads the snapshots of Vault's integrated storage, as `GET sys/storage/raft/snapshot` of 1.21.0 gives them.
+
+The state is one entry of the storage after the other: its length as a varint, then a protobuf message of its key (1),
+its value (2) and a flag (3) (FSM.writeTo of physical/raft/fsm.go). Values are encrypted. Keys are readable, so what
+there is can be counted without asking Vault, and without its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hashidrill.core.util.raft_archive import SnapshotError, packed_at, unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Snapshot", "SnapshotError", "decode", "read_snapshot", "restored_name", "saved_name"]
+
+_POLICIES, _TOKENS, _LEASES, _SECRETS = "sys/policy/", "sys/token/id/", "sys/expire/id/", "logical/"
+_VERSIONS = "/versions/"
+"""Each version of a secret of a KV engine (version 2) is an entry of its own."""
+_KEY = 0x0A
+"""The first byte of a message: field 1, bytes follow."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a snapshot holds, counted by the keys of its entries."""
+
+    index: int
+    entries: int
+    policies: frozenset[str]
+    tokens: int
+    leases: int
+    versions: int
+    """Of secrets."""
+
+
+def saved_name(name: str) -> str:
+    """What the file of a saved snapshot is called among a recording's artifacts."""
+    return f"vault-snapshot-{name}.snap"
+
+
+def restored_name(name: str) -> str:
+    """The snapshot that was taken right after that one was restored."""
+    return f"vault-snapshot-{name}.restored.snap"
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """What the file holds. Raises SnapshotError that says what is wrong with it."""
+    packed = packed_at(path)
+    try:
+        return decode(packed)
+    except SnapshotError as error:
+        raise SnapshotError(f"{path}: {error}") from None
+
+
+def decode(packed: bytes) -> Snapshot:
+    """The same from bytes. Raises SnapshotError."""
+    archive = unpack(packed, "Vault")
+    keys = list(_keys(archive.state))
+    return Snapshot(
+        archive.index, len(keys),
+        frozenset(key.removeprefix(_POLICIES) for key in keys if key.startswith(_POLICIES)),
+        sum(key.startswith(_TOKENS) for key in keys), sum(key.startswith(_LEASES) for key in keys),
+        sum(key.startswith(_SECRETS) and _VERSIONS in key for key in keys),
+    )  # fmt: skip
+
+
+def _keys(state: bytes) -> Iterator[str]:
+    """The key of each entry. Raises SnapshotError where the state breaks off, or is none of Vault's."""
+    at = 0
+    while at < len(state):
+        length, start = _varint(state, at)
+        entry = state[start : start + length]
+        if len(entry) < length or not entry or entry[0] != _KEY:
+            raise SnapshotError(f"its state does not read as Vault's at byte {at} of {len(state)}")
+        size, begin = _varint(entry, 1)
+        yield entry[begin : begin + size].decode(errors="replace")
+        at = start + length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins there, and where the next thing does. Raises SnapshotError."""
+    number = shift = 0
+    while at < len(data):
+        number |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if not data[at - 1] & 0x80:
+            return number, at
+    raise SnapshotError("its state breaks off in the middle of a number")

@@ -1,0 +1,1 @@
+"""Whether a change survives: `gate`, `bisect`, `capacity`."""

@@ -1,0 +1,152 @@
+"""What counts as broken: an expectation, or a figure that is worse than that of the good end by a factor."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from hashidrill.core.compare.disturbed import sick_without_fault
+from hashidrill.core.compare.figures import figure
+from hashidrill.core.compare.measured import Figure
+from hashidrill.core.compare.pairing import ABSENT_APART
+from hashidrill.core.compare.words import difference
+from hashidrill.core.errors import UsageError
+from hashidrill.core.judging.judge import judge
+from hashidrill.core.judging.validity import Validity
+from hashidrill.core.judging.verdict import Finding
+from hashidrill.core.protocols.registry import near
+from hashidrill.rollouts.bisect.trials import Outcome, Trial
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.judging.verdict import Judgement
+    from hashidrill.core.recording.reader import Recording
+
+REFERENCES = 3
+"""Runs of the good end whose median figure is the one that others are worse than."""
+_SAID_CHARACTERS = 200
+_GUARDRAIL = "guardrail"
+"""The outcome of a run whose method a guardrail ended."""
+_MOST_LOG = 700.0
+"""e to more than this is too large for a float."""
+
+
+class Rule(Protocol):
+    """Judges the recording of a run."""
+
+    def trial(self, recording: Recording, near_to: Path) -> Trial: ...
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Broken is a run in which an expectation is broken: those of one hypothesis, or (without a name) any.
+
+    Without a name, so is one that was sick without any fault: its steady state never held, or it never got ready.
+    A known issue that breaks as it is known to is broken for who names it: that is what is searched for.
+    """
+
+    name: str | None = None
+
+    @classmethod
+    def of(cls, name: str | None, experiment: Experiment) -> Expectations:
+        """Raises UsageError for a hypothesis that the experiment does not expect."""
+        known = {expectation.hypothesis for expectation in experiment.expect}
+        if name is not None and name not in known:
+            raise UsageError(f"--expect {name}: {experiment.metadata.name} does not expect that: {near(name, known)}")
+        return cls(name)
+
+    def trial(self, recording: Recording, near_to: Path) -> Trial:
+        """By the hypotheses near the experiment's file."""
+        verdict = judge(recording, near_to=near_to)
+        judged = [each for each in verdict.judgements if self.name in {None, each.hypothesis}]
+        where = str(recording.path)
+        bad = {Finding.BROKEN} if self.name is None else {Finding.BROKEN, Finding.KNOWN}
+        broken = [each for each in judged if each.finding in bad]
+        if broken:
+            return Trial(Outcome.BROKEN, _said(broken[0]), where)
+        unknown = [each for each in judged if each.finding is Finding.INVALID]
+        if self.name is None and sick_without_fault(recording):
+            return Trial(Outcome.BROKEN, verdict.invalid[0][:_SAID_CHARACTERS], where)
+        if verdict.invalid or unknown or not judged:
+            why = verdict.invalid[0] if verdict.invalid else _said(unknown[0]) if unknown else "nothing was judged"
+            return Trial(Outcome.INVALID, why[:_SAID_CHARACTERS], where)
+        if recording.outcome == _GUARDRAIL:
+            return Trial(Outcome.INVALID, f"{self.name} held until a guardrail ended the method", where)
+        return Trial(Outcome.HELD, f"{len(judged)} of {len(judged)} expectations held", where)
+
+
+def _said(judgement: Judgement) -> str:
+    first = judgement.text.strip().splitlines()
+    return f"{judgement.title}: {first[0] if first else judgement.finding}"[:_SAID_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class Worse:
+    """Broken is a run whose figure is worse than the reference by more than `factor`."""
+
+    figure: Figure
+    factor: float
+
+    @classmethod
+    def of(cls, name: str, factor: float, experiment: Experiment) -> Worse:
+        """Raises UsageError for a figure that the experiment does not have, and a factor that nothing is worse than."""
+        if not 1 < factor < math.inf:
+            raise UsageError(f"--factor {factor:g}: worse is more than 1 times as much, like --factor 1.5")
+        return cls(figure(name, experiment), factor)
+
+    def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
+        """Measured, and not yet compared."""
+        where = str(recording.path)
+        invalid = next(iter(Validity.of(recording).invalid), None)
+        if invalid is not None:
+            return Trial(Outcome.INVALID, invalid[:_SAID_CHARACTERS], where)
+        measured = self.figure.of(recording)
+        if math.isnan(measured.number):
+            return Trial(Outcome.INVALID, f"{self.figure.name}: {measured.why}"[:_SAID_CHARACTERS], where)
+        number = min(measured.number, measured.at_most)  # what never came took at least that long
+        if math.isinf(number):
+            number = 1e9
+        text, cut = f"{self.figure.name} {self.figure.shown(measured.number)}", recording.outcome == _GUARDRAIL
+        return Trial(Outcome.MEASURED, text, where, number, absent=measured.absent, cut=cut)
+
+    def limit(self, references: Sequence[Trial]) -> Limit:
+        """What is worse than the median of these."""
+        values = [trial.value for trial in references if trial.value is not None]
+        return Limit(self, statistics.median(values), statistics.median([trial.absent for trial in references]))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure is compared with. The size below which a difference means nothing is added to both sides."""
+
+    rule: Worse
+    reference: float
+    absent: float = 0.0
+    """As of a trial, of the good end."""
+
+    def compared(self, trial: Trial) -> Trial:
+        """The trial, broken or held; INVALID where one side looks better by what it lacks."""
+        if trial.outcome is not Outcome.MEASURED or trial.value is None:
+            return trial
+        figure = self.rule.figure
+        ours, theirs = (float(figure.log(np.array([each]))[0]) for each in (trial.value, self.reference))
+        worse = math.exp(min(ours - theirs if figure.lower_is_better else theirs - ours, _MOST_LOG))
+        never = trial.text.endswith(figure.shown(math.inf))
+        much, _ = difference(figure, self.reference, math.inf if never else trial.value, worse)
+        text = f"{trial.text}, of the good end {figure.shown(self.reference)}" + (f": {much}" if much else "")
+        broken = worse > self.rule.factor
+        if trial.cut and not broken:
+            return replace(trial, outcome=Outcome.INVALID, text=f"a guardrail ended the method; until then, {text}")
+        gone = trial.absent - self.absent
+        if abs(gone) > ABSENT_APART and (gone < 0) is broken:
+            whose = "the good end's" if broken else "its"
+            text = f"{text}; what {whose} agents would have taken while they were gone is not in it"
+            return replace(trial, outcome=Outcome.INVALID, text=text)
+        return replace(trial, outcome=Outcome.BROKEN if broken else Outcome.HELD, text=text)

@@ -1,0 +1,275 @@
+"""One search from its question to its answer: candidates are run, judged and logged, and the answer is put in words.
+
+It knows nothing of a terminal. The search resumes when its log has runs already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.compare.same import took_no_effect
+from hashidrill.core.errors import HashidrillError, RevertError, UsageError
+from hashidrill.core.judging.comparison import hidden
+from hashidrill.core.recording.reader import Recording
+from hashidrill.rollouts.bisect.broken import REFERENCES, Limit, Rule, Worse
+from hashidrill.rollouts.bisect.candidates import Candidates, Listed, RefusedError
+from hashidrill.rollouts.bisect.keys import ChangedKeys
+from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered
+from hashidrill.rollouts.bisect.smallest import SmallestSet, WrongEnd, set_name
+from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Outcome, Trial, Trials
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
+    from hashidrill.rollouts.bisect.log import Log
+
+FOUND, WRONG_END, CANNOT_TELL = 0, 2, 3
+SURE_BUILDS = 0.99
+"""How sure a turn must be before another commit is built: a build that a wrong turn led to is wasted."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`found`: the changed keys, or the first bad version or commit; empty without an answer. `text` says it all."""
+
+    code: int
+    text: str
+    found: Sequence[str] = ()
+    wrong: float | None = None
+    takes: str = ""
+
+    def as_document(self) -> dict[str, Any]:
+        """Plain data for the log and for --json."""
+        return {
+            "exit_code": self.code, "answer": self.text, "found": list(self.found), "wrong_at_most": self.wrong,
+            "takes": self.takes,
+        }  # fmt: skip
+
+
+class _SameEndsError(Exception):
+    """Both ends ran the same. Its text says how that is known."""
+
+
+@dataclass
+class Hunt:
+    """One search. `run` makes the recording of an experiment."""
+
+    candidates: ChangedKeys | Listed
+    rule: Rule
+    log: Log
+    run: Callable[[ResolvedExperiment, str], Path]
+    say: Callable[[str], None]
+    at_most: int = AT_MOST
+    turn: float = TURN
+    _limit: Limit | None = None
+    _ends_differ: bool = False
+
+    def search(self) -> Answer:
+        """Raises what a run raises; the log has all runs that ended before."""
+        try:
+            return self._search()
+        except _SameEndsError as same:
+            return _cannot(
+                CannotTell(
+                    f"between the good end and the bad end, {same}", "a change that reaches what this experiment runs"
+                )
+            )
+
+    def _search(self) -> Answer:
+        if self.log.runs:
+            self.say(f"{len(self.log.runs)} runs are in {self.log.path}: the search goes on from there")
+        self._check_ends()
+        if isinstance(self.rule, Worse):
+            trouble = self._measure_good(self._ends()[0], self.rule)
+            if trouble is not None:
+                return _cannot(trouble)
+        before = [(candidate, self._compared(trial)) for candidate, trial in self.log.telling]
+        trials = Trials(self._play, at_most=self.at_most, before=before, shown=self.candidates.shown)
+        if isinstance(self.candidates, ChangedKeys):
+            return self._of_keys(self.candidates, trials)
+        return self._of_list(self.candidates, trials)
+
+    def _check_ends(self) -> None:
+        """Raises UsageError for an end that cannot be run: no run of others would help."""
+        known = {candidate for candidate, _ in self.log.runs}
+        for end, name in zip(("good", "bad"), self._ends(), strict=True):
+            if name in known:
+                continue
+            try:
+                self.candidates.resolved(name)
+            except RefusedError as error:
+                raise UsageError(f"the {end} end ({self.candidates.shown(name)}) cannot be run: {error}") from None
+        alike = None if known & set(self._ends()) else self.candidates.alike(*self._ends())
+        if alike is not None and alike.sure:
+            raise UsageError(f"the good end and the bad end: {alike.why}: nothing to search")
+        if alike is not None:
+            self.say(f"warning: {alike.why}")
+
+    def _ends(self) -> tuple[str, str]:
+        if isinstance(self.candidates, ChangedKeys):
+            return set_name([]), set_name(range(len(self.candidates.changes)))
+        return self.candidates.names[0], self.candidates.names[-1]
+
+    # runs
+
+    def _play(self, candidate: str) -> Trial:
+        shown = self.candidates.shown(candidate)
+        try:
+            resolved = self.candidates.resolved(candidate)
+        except RefusedError as error:
+            self.say(f"{shown}: cannot be run: {error}")
+            return self._logged(candidate, Trial(Outcome.REFUSED, str(error)))
+        number = len(self.log.runs) + 1
+        recording = Recording(self.run(resolved, f"run {number}: {shown}"))
+        if recording.outcome == "revert":
+            raise RevertError(f"a fault could not be reverted: `hashidrill heal {recording.path}`")
+        trial = self._logged(candidate, self._compared(self.rule.trial(recording, resolved.path)))
+        self.say(f"run {number}: {shown}: {trial.outcome}: {trial.text}")
+        if not self._ends_differ and candidate in self._ends():
+            if why := self._ran_the_same(*self._ends()):
+                raise _SameEndsError(why)
+            self._ends_differ = all(map(self._recorded, self._ends()))
+        return trial
+
+    def _recorded(self, candidate: str) -> Recording | None:
+        """A valid run of it, where its recording is still there."""
+        for name, trial in reversed(self.log.runs):
+            if name == candidate and trial.outcome is not Outcome.INVALID and trial.recording:
+                try:
+                    return Recording(Path(trial.recording))
+                except HashidrillError:
+                    return None
+        return None
+
+    def _ran_the_same(self, one: str, other: str) -> str:
+        """Why runs of these two show no difference, whatever came of them; empty where they do, or nobody knows."""
+        first, second = self._recorded(one), self._recorded(other)
+        if first is None or second is None:
+            return ""
+        try:
+            secrets = hidden(*(self.candidates.resolved(name).experiment for name in (one, other)))
+        except RefusedError:
+            return ""
+        return took_no_effect(first, second, hidden=secrets)
+
+    def _logged(self, candidate: str, trial: Trial) -> Trial:
+        self.log.add_run(candidate, trial)
+        return trial
+
+    def _compared(self, trial: Trial) -> Trial:
+        return trial if self._limit is None else self._limit.compared(trial)
+
+    def _measure_good(self, good: str, rule: Worse) -> CannotTell | None:
+        """Runs the good end until its figure is known: what others are compared with."""
+        while True:
+            trials = [trial for candidate, trial in self.log.telling if candidate == good]
+            measured = [trial for trial in trials if trial.value is not None and not trial.cut][:REFERENCES]
+            if len(measured) == REFERENCES:
+                self._limit = rule.limit(measured)
+                figure = rule.figure
+                self.say(f"{figure.name} of the good end: {figure.shown(self._limit.reference)}, the median of 3 runs")
+                return None
+            tail = trials[-INVALID_IN_A_ROW:]
+            silent = len(tail) == INVALID_IN_A_ROW and all(trial.cut or trial.value is None for trial in tail)
+            if silent or any(trial.outcome is Outcome.REFUSED for trial in trials):
+                return CannotTell(
+                    f"{self.candidates.shown(good)}: no figure: {trials[-1].text}", "a good end whose runs are valid"
+                )
+            self._play(good)
+
+    # answers
+
+    def _of_keys(self, keys: ChangedKeys, trials: Trials) -> Answer:
+        answer = SmallestSet(len(keys.changes), trials).search()
+        if isinstance(answer, CannotTell):
+            return _cannot(answer)
+        if isinstance(answer, WrongEnd):
+            return self._wrong_end(trials, good=answer.good, wrong=answer.wrong)
+        changes = [keys.changes[number] for number in answer.changes]
+        if why := self._ran_the_same(set_name([]), set_name(answer.changes)):
+            return _cannot(_noise(f"the good end and {keys.shown(set_name(answer.changes))}", why))
+        lines = [f"  {change}" + (f"  ({change.place})" if change.place else "") for change in changes]
+        these = "this change breaks" if len(changes) == 1 else f"these {len(changes)} changes together break"
+        text = f"{these} it, of {len(keys.changes)}:\n" + "\n".join(lines)
+        text += f"\nwith {_it(changes)} it {trials.tally(set_name(answer.changes))}"
+        if not answer.apart and len(changes) > 1:
+            text += "\nwhether all of them are needed is not known: the agent refuses some of them without the others"
+        return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [change.key for change in changes], answer.wrong)
+
+    def _of_list(self, listed: Listed, trials: Trials) -> Answer:
+        answer = Ordered(listed.names, trials, turn=self.turn).search()
+        if isinstance(answer, CannotTell):
+            return _cannot(answer)
+        names, shown = listed.names, listed.shown
+        if answer.last_good < 0 or answer.first_bad >= len(names):
+            return self._wrong_end(trials, good=answer.last_good < 0, wrong=answer.wrong)
+        last, first = names[answer.last_good], names[answer.first_bad]
+        between = list(names[answer.last_good + 1 : answer.first_bad])
+        if why := self._ran_the_same(last, first):
+            return _cannot(_noise(f"{shown(last)} and {shown(first)}", why))
+        text = f"{shown(first)} is the first that breaks it"
+        if between:
+            text = f"one of {', '.join(shown(name) for name in [*between, first])} is the first that breaks it"
+        for name in [*between, first, last]:
+            text += f"\n  {shown(name)} {trials.tally(name)}"
+        alike = listed.alike(last, first)
+        if alike is not None and alike.sure and not between:
+            return _cannot(_noise(f"{shown(last)} and {shown(first)}", alike.why))
+        if alike is not None:
+            text += f"\nwarning: {alike.why}"
+        return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong)
+
+    def _wrong_end(self, trials: Trials, *, good: bool, wrong: float) -> Answer:
+        ends = self._ends()
+        at, other = ends if good else ends[::-1]
+        shown, tally = self.candidates.shown(at), trials.tally(at)
+        text = f"the {'good' if good else 'bad'} end is not {'good' if good else 'bad'}: {shown} {tally}"
+        theirs = trials.tally(other)
+        if good and theirs.held > theirs.broken:
+            what = f"the bad end {theirs}: exchange them to find what fixed it"
+        elif good:
+            what = "name one that holds, or say with --expect or --figure what breaks"
+        else:
+            what = "name one that breaks, or an experiment that shows it"
+        return Answer(WRONG_END, f"{text}; nothing was searched: {what}", wrong=wrong)
+
+
+def _cannot(answer: CannotTell) -> Answer:
+    text = f"cannot tell: {answer.why}\nwhat it takes: {answer.takes}"
+    return Answer(CANNOT_TELL, text, takes=answer.takes)
+
+
+def _noise(which: str, why: str) -> CannotTell:
+    """Runs of the same differed: what made them differ is no candidate."""
+    return CannotTell(
+        f"runs of {which} came out differently, and {why}", "a change that takes effect in this experiment"
+    )
+
+
+def _it(changes: Sequence[object]) -> str:
+    return "it alone" if len(changes) == 1 else "them alone"
+
+
+def _sure(wrong: float) -> str:
+    return (
+        f"the chance that this answer is wrong is under {max(0.1, 100 * wrong):.1f}%, if runs are as noisy as they were"
+    )
+
+
+def summary(candidates: Candidates, trials: Sequence[tuple[str, Trial]]) -> list[Mapping[str, Any]]:
+    """What the runs of each candidate said, in the order of their first run: for --json."""
+    by_name: dict[str, list[Trial]] = {}
+    for name, trial in trials:
+        by_name.setdefault(name, []).append(trial)
+    return [
+        {
+            "candidate": name, "shown": candidates.shown(name),
+            "runs": [
+                {"outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value}
+                for trial in of
+            ],
+        }
+        for name, of in by_name.items()
+    ]  # fmt: skip

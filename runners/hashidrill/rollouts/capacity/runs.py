@@ -1,0 +1,237 @@
+"""The runs of a search for a limit: one experiment with one parameter changed, and whether the SLO held in it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ruamel.yaml import YAML
+
+from hashidrill.core.compare.disturbed import use_of
+from hashidrill.core.errors import HypothesisInvalidError, UsageError
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition
+from hashidrill.core.experiment.reading import complete, read_experiment
+from hashidrill.core.hypothesis import Held, require
+from hashidrill.core.hypothesis.files import FOLDER
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.judge import judge_question
+from hashidrill.core.judging.validity import Validity
+from hashidrill.core.judging.verdict import Finding
+from hashidrill.core.recording.reader import Recording
+from hashidrill.rollouts.capacity.search import Outcome, Probe, Value
+
+_STEADY, _GUARDRAIL = "steady-state", "guardrail"
+_OF_THE_LEADER = "raft"
+_OUTCOMES = {Finding.HELD: Outcome.HELD, Finding.BROKEN: Outcome.BROKEN, Finding.INVALID: Outcome.INVALID}
+_SHORTEST_S = 1.0
+"""A fault that was in force for less (a transfer of leadership) has no time of its own to be measured over."""
+
+
+@dataclass(frozen=True)
+class Varied:
+    """An experiment's file, and the place in it that is varied."""
+
+    path: Path
+    place: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path, place: str) -> Varied:
+        """Raises UsageError for a place that is not there."""
+        varied = cls(path, tuple(place.split(".")))
+        _parent(varied._document(), varied.place, path)
+        return varied
+
+    def present(self) -> object:
+        """What is written there; None when it is left to its default."""
+        parent = _parent(self._document(), self.place, self.path)
+        return parent[int(self.place[-1])] if isinstance(parent, list) else parent.get(self.place[-1])
+
+    def write(self, value: Value, folder: Path) -> Path:
+        """The experiment with that value, as a file in `folder`, from which its hypotheses are found as before."""
+        document = self._document()
+        parent = _parent(document, self.place, self.path)
+        parent[int(self.place[-1]) if isinstance(parent, list) else self.place[-1]] = value.written
+        file = folder / self.path.name
+        with file.open("w") as out:
+            _yaml().dump(document, out)
+        own = next((above / FOLDER for above in self.path.resolve().parents if (above / FOLDER).is_dir()), None)
+        if own is not None and not (folder / FOLDER).exists():
+            (folder / FOLDER).symlink_to(own)
+        return file
+
+    def _document(self) -> Any:
+        return _yaml().load(complete(read_experiment(self.path)))
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="rt")
+    yaml.width = 4096
+    return yaml
+
+
+def _parent(document: Any, place: Sequence[str], path: Path) -> Any:
+    at = document
+    for index, key in enumerate(place):
+        last = index + 1 == len(place)
+        if isinstance(at, list) and key.isdecimal() and int(key) < len(at):
+            if last:
+                return at
+            at = at[int(key)]
+        elif isinstance(at, dict) and (key in at or last):
+            if last:
+                return at
+            at = at[key]
+        else:
+            there = (
+                ", ".join(map(str, at))
+                if isinstance(at, dict)
+                else f"0 to {len(at) - 1}"
+                if isinstance(at, list)
+                else ""
+            )
+            where = ".".join(place[:index]) or "the experiment"
+            raise UsageError(f"{path}: there is no {'.'.join(place)}: {where} has {there or 'no parts'}")
+    raise UsageError(f"{path}: --vary names nothing; write it like load.kv-writes.rate")
+
+
+def probe_of(varied: Varied, until: Sequence[Condition], run: Callable[[Path], Path]) -> Callable[[Value], Probe]:
+    """What runs the experiment with a value and judges it. `run` gives the recording of the file that it is given."""
+
+    def probe(value: Value) -> Probe:
+        with tempfile.TemporaryDirectory(prefix="hashidrill-capacity-") as folder:
+            recording = Recording(run(varied.write(value, Path(folder))))
+        outcome, text = judged(recording, until)
+        return Probe(value, outcome, text, str(recording.path))
+
+    return probe
+
+
+def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, str]:
+    """Whether all conditions held from the steady state to the end of the method, and what was measured.
+
+    They are judged as if the experiment expected them. What is INVALID for `hashidrill check` is no bound here, but for
+    two runs that bound the search as they are: one in which the generator was the bottleneck, and one that was sick
+    before its method, or until a guardrail tripped.
+    """
+    validity = Validity.of(recording)
+    if validity.damaged:
+        return Outcome.INVALID, validity.damaged[0]
+    if validity.generator:
+        return Outcome.GENERATOR, validity.generator[0].reason
+    if recording.outcome == _STEADY:
+        if disturbed := use_of(recording, ()).why:
+            return Outcome.INVALID, f"the steady state never held, and {disturbed}"
+        measured = any(len(recording.operations(load)) for load in recording.loads)
+        outcome = Outcome.BROKEN if measured else Outcome.INVALID
+        return outcome, "the steady state never held" if measured else "no load got as far as one operation"
+    if recording.outcome == _GUARDRAIL:
+        return Outcome.BROKEN, f"a guardrail tripped: {recording.events('guardrail')[-1].data.get('condition')}"
+    finding, text = judge_question(recording, lambda run: _all_hold(run, until), "--until")
+    return _OUTCOMES[finding], text
+
+
+def _all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
+    worst = {condition: at_worst(recording, condition) for condition in until}
+    text = "; ".join(f"{condition} (measured {one.value:.4g} {one.when})" for condition, one in worst.items())
+    require(all(condition.holds(one.value, unknown=True) for condition, one in worst.items()), text)
+    unknown = [f"{c}: nothing was measured {one.when}" for c, one in worst.items() if np.isnan(one.value)]
+    if unknown:  # what was not measured neither held nor broke
+        raise HypothesisInvalidError("; ".join(unknown))
+    return Held(text)
+
+
+@dataclass(frozen=True)
+class Worst:
+    """A condition's signal where it was worst: `value` is NaN where nothing was measured. `when`: for a person."""
+
+    value: float
+    when: str
+
+
+def at_worst(recording: Recording, condition: Condition) -> Worst:
+    """The condition's signal over the part of the run in which it was worst; with a `for`, over the worst such window.
+
+    Without one: the steady state, the time of each fault, and the method as a whole are measured each by itself. Over
+    all of them together, a fault of 20 s in a run of 60 s would move no median. A part that breaks it comes before one
+    in which nothing was measured, and that before one that holds.
+    """
+    spans = _parts(recording) if condition.window_s is None else _windows(recording, condition.window_s)
+    found = [Worst(_value(recording, condition, start, end), when) for start, end, when in spans]
+    broken = [one for one in found if not condition.holds(one.value, unknown=True)]
+    unknown = [one for one in found if np.isnan(one.value)]
+    ranked = broken or unknown or found
+    if unknown and not broken:
+        return unknown[0]
+    return (min if condition.op.startswith(">") else max)(ranked, key=lambda one: one.value)
+
+
+def _parts(recording: Recording) -> Iterator[tuple[int, int, str]]:
+    begin_ns, (method_ns, end_ns) = _steady_ns(recording), recording.phases["method"]
+    yield begin_ns, recording.phases["steady"][1], "in the steady state"
+    yield method_ns, end_ns, "over the method"
+    for window in recording.faults:
+        since, until = measure.in_full_force(recording, window)
+        for start, end, when in ((window.intent_ns, since, "while applying"), (since, min(until, end_ns), "under")):
+            if end - start >= _SHORTEST_S * measure.SECOND:
+                yield start, end, f"{when} {window.kind}"
+    for mark in recording.marks:
+        since, until = measure.in_force(recording, mark)
+        if until - since >= _SHORTEST_S * measure.SECOND:
+            yield since, until, f"in {mark.mark}"
+
+
+def _windows(recording: Recording, width_s: float) -> Iterator[tuple[int, int, str]]:
+    begin_ns, end_ns = _steady_ns(recording), recording.phases["method"][1]
+    width_ns = int(width_s * measure.SECOND)
+    for start in range(begin_ns, max(begin_ns + 1, end_ns - width_ns + 1), max(1, width_ns // 4)):
+        after_s = (start - begin_ns) / measure.SECOND
+        yield start, min(end_ns, start + width_ns), f"over {width_s:g} s, from {after_s:.1f} s on"
+
+
+def _steady_ns(recording: Recording) -> int:
+    """When the steady state began that was held."""
+    steady = recording.phases["steady"]
+    return max(steady[0], steady[1] - int(recording.experiment.steady_state.for_ * measure.SECOND))
+
+
+def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: int) -> float:
+    """NaN for what was not measured. What was not acknowledged counts as infinitely slow."""
+    if condition.source in recording.loads and condition.what in LOAD_STATISTICS:
+        ops = recording.operations(condition.source).between(start_ns, end_ns)
+        if condition.what == "rate":
+            return float(ops.ok.sum()) * measure.SECOND / (end_ns - start_ns)
+        if condition.what == "errors":
+            return ops.error_share()
+        served = measure.served_s(ops)
+        percent = {"latency.p50": 50, "latency.p90": 90, "latency.p99": 99, "latency.max": 100}.get(condition.what)
+        if percent is not None:
+            return measure.percentile(served, percent)
+        return float(np.mean(served)) if len(served) else float("nan")
+    by_host: dict[str, list[float]] = defaultdict(list)
+    try:
+        series = recording.series(f"{condition.source}.{condition.what}").between(start_ns, end_ns)
+    except HypothesisInvalidError:
+        return float("nan")
+    for host, value in zip(series.host, series.value, strict=True):
+        by_host[host].append(float(value))
+    return _of_hosts(condition, by_host)
+
+
+def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
+    """The mean of the host that breaks the condition, if one does; NaN where a host was not measured that may.
+
+    Where there is one view of all hosts, it is that one. What Raft says, the leader alone says: the others are no gap.
+    """
+    chosen = [by_host[""]] if "" in by_host else list(by_host.values())
+    samples = [np.array(values) for values in chosen]
+    means = [float(np.mean(values[~np.isnan(values)])) for values in samples if not np.isnan(values).all()]
+    gaps = any(np.isnan(values).any() for values in samples) and condition.source != _OF_THE_LEADER
+    broken = [mean for mean in means if not condition.holds(mean, unknown=True)]
+    if not means or (gaps and not broken):
+        return float("nan")
+    return (min if condition.op.startswith(">") else max)(broken or means)

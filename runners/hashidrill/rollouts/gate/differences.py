@@ -1,0 +1,176 @@
+"""What differs between two configurations once all that ties an agent to its machine is left out of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.core.util.redaction import MARK, Redactor, is_secret_name
+from hashidrill.products.nomad.durations import seconds
+from hashidrill.rollouts.gate.configuration import Configuration, Place
+from hashidrill.rollouts.gate.data import shipped
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A key that one of the sides has, and that neither side gets, with the reason. Its value is never shown."""
+
+    key: str
+    why: str
+    differs: bool
+    """Whether the two sides disagree about it: what the gate then says nothing about."""
+    harmless: bool = False
+    """Whether what the datacenter does cannot depend on it; left_out.yaml must say so."""
+
+    @property
+    def shown(self) -> str:
+        """For people: its key, and whether that is a secret's."""
+        return f"{self.key} (a secret)" if any(map(is_secret_name, self.key.split("."))) else self.key
+
+
+ANOTHER = "a secret that differs"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key whose value differs. None stands for a key that is not said. `place`: where the candidate says it."""
+
+    key: str
+    baseline: Any
+    candidate: Any
+    place: Place | None
+    role: str = ""
+    """Whose key it is, where those of several roles are compared."""
+
+    @property
+    def named(self) -> str:
+        """`limits.rpc_rate`, or `limits.rpc_rate of clients`."""
+        return f"{self.key} of {self.role}s" if self.role else self.key
+
+    def shown(self) -> tuple[str, str]:
+        """Both values for people, secrets redacted; ANOTHER for the other one where nothing else differs."""
+        secret = any(is_secret_name(part) for part in self.key.split("."))
+        redact = Redactor()
+        redact.learn([self.baseline, self.candidate])
+        before, after = (_shown(value, redact, secret=secret) for value in (self.baseline, self.candidate))
+        return before, ANOTHER if before == after else after
+
+    def __str__(self) -> str:
+        before, after = self.shown()
+        return f"{self.named}: a secret changed" if after == ANOTHER else f"{self.named}: {before} -> {after}"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """`of` holds what the agents of each role get of each side's configuration: baseline, candidate."""
+
+    product: str
+    changes: tuple[Change, ...]
+    left_out: tuple[LeftOut, ...]
+    of: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+    @property
+    def kept(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Where the agents of one role are compared, and no others."""
+        [both] = self.of.values()
+        return both
+
+    @property
+    def untested(self) -> list[str]:
+        """Keys that differ, that may change what the datacenter does, and that no gate tests."""
+        return [each.shown for each in self.left_out if each.differs and not each.harmless]
+
+    @property
+    def keys(self) -> list[str]:
+        return list(dict.fromkeys(change.key for change in self.changes))
+
+
+def why_left_out(product: str, key: str) -> str | None:
+    """The reason for leaving this dotted key out, None where it is kept."""
+    group = _left_out(product, key)
+    return None if group is None else str(group["why"])
+
+
+def _left_out(product: str, key: str) -> Mapping[str, Any] | None:
+    """The group of left_out.yaml that has it. Consul takes its keys in any case: `Data_Dir` is `data_dir`."""
+    key = key.lower() if product == "consul" else key
+    for group in shipped("left_out.yaml")[product]:
+        for pattern in group["keys"]:
+            if fnmatchcase(key, pattern) or fnmatchcase(key, f"{pattern}.*"):
+                found: Mapping[str, Any] = group
+                return found
+    return None
+
+
+def differences_of(sides: Mapping[str, tuple[Configuration, Configuration]]) -> Differences:
+    """Of the agents of each role."""
+    found = {role: differences(*both, role=role) for role, both in sides.items()}
+    several = len(found) > 1
+    changes = [replace(each, role=role if several else "") for role, one in found.items() for each in one.changes]
+    left_out: dict[str, LeftOut] = {}
+    for each in (each for one in found.values() for each in one.left_out):
+        known = left_out.get(each.key, each)
+        left_out[each.key] = replace(each, differs=each.differs or known.differs)
+    [product] = {one.product for one in found.values()}
+    return Differences(
+        product, tuple(changes), tuple(left_out.values()), {role: one.kept for role, one in found.items()}
+    )
+
+
+def differences(baseline: Configuration, candidate: Configuration, *, role: str = "all") -> Differences:
+    """Of the agents of one role. Both sides belong to one product."""
+    product = candidate.product
+    before, after = (dict(_said(side.settings)) for side in (baseline, candidate))
+    left, changes = [], []
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if group := _left_out(product, key):
+            left.append(LeftOut(key, str(group["why"]), not same(old, new), group.get("harmless") is True))
+        elif not same(old, new):
+            changes.append(Change(key, old, new, candidate.place(key) or baseline.place(key)))
+    kept = tuple(_kept(product, side.settings) for side in (baseline, candidate))
+    return Differences(product, tuple(changes), tuple(left), {role: (kept[0], kept[1])})
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether an agent makes the same of both: `60s` is `1m`."""
+    if isinstance(one, str) and isinstance(other, str) and one != other:
+        lengths = seconds(one), seconds(other)
+        return lengths[0] == lengths[1] and None not in lengths
+    # in Python, true equals 1
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _said(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each key that is no map; null and an empty block say nothing."""
+    for path, value in leaves(settings):
+        if value is not None and value != {}:
+            yield dotted(path), value
+
+
+def _kept(product: str, settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    kept = {}
+    for name, value in settings.items():
+        key = f"{above}.{name}" if above else name
+        if value is None or why_left_out(product, key):
+            continue
+        if isinstance(value, Mapping):
+            if inner := _kept(product, value, key):
+                kept[name] = inner
+        else:
+            kept[name] = value
+    return kept
+
+
+def _shown(value: Any, redact: Redactor, *, secret: bool) -> str:
+    if value is None:
+        return "not set"
+    if secret and not isinstance(value, bool):
+        return MARK
+    redacted = redact.clean(value)
+    if isinstance(redacted, bool):
+        return str(redacted).lower()
+    return redacted if isinstance(redacted, str) else str(redacted)

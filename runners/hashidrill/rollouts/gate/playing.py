@@ -1,0 +1,258 @@
+"""Plays the experiments of a gate on both sides, until each is settled, or the time is used up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.compare.comparison import compared
+from hashidrill.core.compare.disturbed import never_ready
+from hashidrill.core.compare.same import ran_the_same
+from hashidrill.core.compare.statistics import ALARMS, Prior
+from hashidrill.core.errors import RevertError, UsageError
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.experiment.variants import varied
+from hashidrill.core.judging.comparison import hidden
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.protocols.events import Bus
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.lab.runs.rounds import AT_MOST, Series, Side, play
+from hashidrill.reports.write import judge_and_report
+from hashidrill.rollouts.gate.calibration import STALE_DAYS, kept
+from hashidrill.rollouts.gate.counting import counting
+from hashidrill.rollouts.gate.differences import Differences
+from hashidrill.rollouts.gate.effect import reports_differ, without_effect
+from hashidrill.rollouts.gate.overlay import overlay
+from hashidrill.rollouts.gate.result import PlayedRound, Ran
+from hashidrill.rollouts.gate.suite import Member, Picked
+from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, lacks_alone, slos_of
+
+NAMES = ("baseline", "candidate")
+RUNS, RUNS_CALIBRATED = 10, 6
+"""Five rounds, or three with a calibration: with fewer, a figure is seldom decided."""
+Judge = Callable[[Path], RunVerdict]
+_NOBODYS = {"unfit", "interrupted", "died"}
+"""How a run ends by its machine or its user, whichever side it was of."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is played: both sides' configuration, and how long it may take."""
+
+    differences: Differences
+    versions: tuple[str | None, str | None]
+    runs_dir: Path
+    budget_s: float
+    at_most: int = AT_MOST
+    margins: Mapping[str, float] | None = None
+
+
+class InterruptedGate(Exception):  # noqa: N818 - no error of anybody's
+    """Ctrl-C; what was found until then goes with it."""
+
+
+def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
+    """The experiment with each side's configuration. Raises ExperimentError; UsageError where it sets a changed key."""
+    resolved = resolve(member.path)
+    _check_method(member, plan.differences)
+    product = plan.differences.product
+    written = (resolved.data.get("datacenter") or {}).get(product) or {}
+    made: list[Side] = []
+    for index, name in enumerate(NAMES):
+        over: dict[str, Any] = {}
+        for role, both in plan.differences.of.items():
+            version = plan.versions[index]
+            over = merge(over, overlay(product, both[index], both[1 - index], written, role=role, version=version))
+        source = f"the {name}'s configuration, over {member.name}"
+        made.append(Side(name, varied(resolved, over, name=name, source=source)))
+    return made[0], made[1]
+
+
+def _check_method(member: Member, found: Differences) -> None:
+    """Under a fault that sets a changed key, both sides would run the same, and what it is worth is measured there."""
+    for step in member.experiment.faults:
+        if step.fault != f"{found.product}.config":
+            continue
+        set_ = [dotted(path) for path, _ in leaves(dict(step.with_.get("set") or {}))]
+        if own := next((key for key in found.keys if key in set_), None):
+            raise UsageError(
+                f"--suite {member.name}: its own {step.fault} sets {own}, which differs between the two sides, so both"
+                " would run the same then; name experiments that leave it alone"
+            )
+
+
+@dataclass(frozen=True)
+class Means:
+    """How experiments are played and judged; tests take planted recordings."""
+
+    say: Callable[[str], None]
+    events: Bus | None = None
+    play: Callable[..., Series] = play
+    judge: Judge = lambda path: judge_and_report(Recording(path), near_to=Path.cwd())[0]
+    priors: Callable[[Experiment], Mapping[str, Prior]] | None = None
+    """None: those of the last calibration of this machine."""
+    now_s: Callable[[], float] = time.monotonic
+
+
+def runs_of(member: Member) -> int:
+    """How many runs it probably takes: a calibration of this machine saves some
+    (hashidrill.core.compare.statistics).
+    """
+    return RUNS if kept(member.experiment) is None else RUNS_CALIBRATED
+
+
+def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
+    """In order; a regression ends it, and no change, since then the answer is known. `ran` has what was done so far.
+
+    Each experiment gets its share of the time that is left, by how long its runs take; when all that were picked took
+    less than that, those that there was no time for follow. The share of false alarms is that of the whole gate: each
+    experiment gets an equal part of it. Raises RevertError, InterruptedGate.
+    """
+    ran = [] if ran is None else ran
+    began_s = means.now_s()
+    members = [*picked.members, *picked.left]
+    for index, member in enumerate(members):
+        left_s = plan.budget_s - (means.now_s() - began_s)
+        if index >= len(picked.members):
+            if left_s < runs_of(member) * member.run_s:
+                continue
+            share = 1.0
+        else:
+            share = member.run_s / sum(each.run_s for each in picked.members[index:])
+        done, stopped = _one(member, plan, means, max(left_s * share, 0.0), ALARMS / len(members))
+        ran.append(done)
+        if stopped == "interrupted":
+            raise InterruptedGate
+        if done.outcome.verdict in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}:
+            break
+    return ran
+
+
+def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: float) -> tuple[Ran, str]:
+    began_s = means.now_s()
+    baseline, candidate = sides_of(member, plan)
+    experiment = baseline.resolved.experiment
+    secrets = hidden(experiment, candidate.resolved.experiment)
+    look = _Looking(member, experiment, plan, alarms, (means.priors or _known)(experiment), cache(means.judge), secrets)
+
+    def enough(series: Series) -> bool:
+        outcome = look(series)
+        if outcome.no_change:
+            return True
+        counted = ", ".join(f"{each.figure.name} {each.decision}" for each in outcome.figures if each.figure.decides)
+        means.say(f"{member.name}: {outcome.rounds} round{'' if outcome.rounds == 1 else 's'}: {counted}")
+        return outcome.settled
+
+    series = means.play(
+        baseline, candidate, runs_dir=plan.runs_dir, at_most=plan.at_most, budget_s=budget_s, enough=enough,
+        events=means.events,
+    )  # fmt: skip
+    if series.stuck is not None:
+        raise RevertError(f"a fault could not be reverted: `hashidrill heal {series.stuck}`")
+    rounds = []
+    for each in series.played:
+        paths = {run.side: run.recording for run in each.runs}
+        invalid = "; ".join(f"{run.side}: {run.invalid}" for run in each.runs if run.invalid)
+        rounds.append(PlayedRound(paths.get(NAMES[0]), paths.get(NAMES[1]), invalid))
+    return Ran(member, look(series), tuple(rounds), series.why(), means.now_s() - began_s), series.stopped
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What the rounds so far say."""
+
+    member: Member
+    experiment: Experiment
+    plan: Plan
+    alarms: float
+    priors: Mapping[str, Prior]
+    judge: Judge
+    secrets: Sequence[str]
+    """Where the two sides differ in secrets alone."""
+
+    def __call__(self, series: Series) -> Outcome:
+        wanted = counting(series.figures, self.experiment)
+        figures = compared(
+            series.rounds, wanted, at_most=self.plan.at_most, margins=self.plan.margins, priors=self.priors,
+            alarms=self.alarms,
+        )  # fmt: skip
+        verdicts = [tuple(self.judge(run.recording) for run in each.sides) for each in series.rounds]
+        unsteady = _unsteady(series)
+        spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
+        slos = slos_of([(one, other) for one, other in verdicts], unsteady)
+        without, whole = self._without_effect(series)
+        changes = self.plan.differences.changes  # the same key may have an effect on the agents of another role
+        idle = {each.key for each in changes if each.named in without}
+        idle -= {each.key for each in changes if each.named not in without}
+        found = (*_of_one_side(series), *_same(series, self.secrets, idle))
+        told = tuple(f"{each}: no change, the agents report {said} on both sides" for each, said in without.items())
+        if whole and len(without) == len(changes):  # then figures compare nothing
+            return Outcome(self.member.name, rounds=len(series.rounds), without=told, no_change=True)
+        return Outcome(self.member.name, tuple(figures), slos, spoilt, len(series.rounds), found, told)
+
+    def _without_effect(self, series: Series) -> tuple[dict[str, str], bool]:
+        """What the agents of all runs so far report alike, and whether they report nothing else that differs.
+
+        Every run whose datacenter got ready has these reports, whatever else disturbed it.
+        """
+        of = {name: [Recording(run.recording) for each in series.played for run in each.runs if run.side == name]
+              for name in NAMES}  # fmt: skip
+        pairs = [pair for pair in zip(*of.values(), strict=False) if all("reported" in run.run for run in pair)]
+        found = [without_effect(self.plan.differences, *pair) for pair in pairs]
+        always = {each: said for each, said in (found[0] if found else {}).items() if all(each in one for one in found)}
+        whole = self.plan.versions[0] == self.plan.versions[1]
+        whole &= bool(pairs) and not any(reports_differ(self.plan.differences, *pair) for pair in pairs)
+        return always, whole
+
+
+def _unsteady(series: Series) -> list[dict[str, bool]]:
+    """Whether each side was sick without any fault, run by run: a round ends with its first run that does not count."""
+    of: dict[str, list[bool]] = {name: [] for name in NAMES}
+    for each in series.played:
+        for run in each.runs:
+            sick = (run.unsteady or never_ready(Recording(run.recording))) and not run.disturbed
+            if sick or not run.invalid:
+                of[run.side].append(sick)
+    return [dict(zip(NAMES, pair, strict=True)) for pair in zip(*of.values(), strict=False)]
+
+
+def _of_one_side(series: Series) -> Iterator[str]:
+    """The candidate's runs that were INVALID, where the baseline's were not: those that are left passed a selection."""
+    runs = [
+        run
+        for run in series.spoilt
+        if not (run.disturbed or run.unsteady or never_ready(Recording(run.recording)))
+        and Recording(run.recording).outcome not in _NOBODYS
+    ]
+    of = {name: [run for run in runs if run.side == name] for name in NAMES}
+    ours, theirs = len(of[NAMES[1]]), len(of[NAMES[0]])
+    if lacks_alone(ours, theirs):
+        them = str(theirs) if theirs else "none"
+        yield f"{ours} runs of the candidate were INVALID, and {them} of the baseline: {of[NAMES[1]][0].invalid}"
+
+
+def _same(series: Series, secrets: Sequence[str], without: Collection[str]) -> Iterator[str]:
+    """Whether the two sides turned out to have run the same, as a whole or in a key that changed.
+
+    `without`: keys of which the agents themselves report that their changes have no effect.
+    """
+    for each in series.rounds:
+        one, other = (Recording(run.recording) for run in each.sides)
+        if why := ran_the_same(one, other, hidden=secrets, each=True, but=without):
+            yield f"there was nothing to compare: {why}"
+            return
+
+
+def _known(experiment: Experiment) -> Mapping[str, Prior]:
+    """A calibration that is too old says nothing of the machine as it is now."""
+    calibration = kept(experiment)
+    stale = calibration is None or calibration.age_days(dt.datetime.now(dt.UTC)) > STALE_DAYS
+    return {} if calibration is None or stale else calibration.priors

@@ -1,0 +1,173 @@
+"""Which experiments a gate runs: a suite, what matters for the changed keys first, as many as there is time for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.experiment.library import experiment_name, find_experiment, list_experiments
+from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.protocols.registry import near
+from hashidrill.lab.runs.rounds import expected_s
+from hashidrill.rollouts.gate.configuration import PRODUCTS
+from hashidrill.rollouts.gate.data import shipped
+
+TAG = "gate"
+
+KeyMap = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Product to groups of `keys`, `experiments` and `why`, as in keys.yaml."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One experiment of a suite. `mattering`: the changed keys that the map names it for, and why."""
+
+    name: str
+    path: Path
+    experiment: Experiment
+    mattering: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def run_s(self) -> float:
+        """About how long one run of it takes."""
+        return expected_s(self.experiment)
+
+
+Runs = Callable[[Member], int]
+"""How many runs of an experiment it probably takes to tell anything."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What is run, in order, and what there is no time for."""
+
+    members: tuple[Member, ...]
+    left: tuple[Member, ...]
+    unmapped: tuple[str, ...]
+    """Changed keys for which no experiment is known to matter."""
+
+
+def suite(names: Sequence[str], product: str) -> list[Member]:
+    """The experiments of these names, or with these tags, that have agents of that product.
+
+    Raises UsageError for a suite without any experiment, UnknownNameError for what is neither a name nor a tag.
+    """
+    found: dict[str, Member] = {}
+    for name in names:
+        tagged = _tagged(name)
+        for path, experiment in tagged or [_named(name)]:
+            member = Member(experiment_name(path), path, experiment)
+            if product in experiment.datacenter.services:
+                found.setdefault(member.name, member)
+            elif not tagged:
+                raise UsageError(
+                    f"--suite {name}: this experiment has no {product.capitalize()}, whose change is gated"
+                )
+    if not found:
+        what = ", ".join(names) or "nothing"
+        raise UsageError(
+            f"--suite {what}: no experiment in it has a {product.capitalize()}; `hashidrill list` shows all"
+        )
+    return list(found.values())
+
+
+def _tagged(tag: str) -> list[tuple[Path, Experiment]]:
+    """Tags stand in an experiment's own file, never in a base: one without the word need not be loaded."""
+    told = [path for path in list_experiments() if tag.encode() in path.read_bytes()]
+    loaded = [(path, load_experiment(path)) for path in told]
+    return [(path, experiment) for path, experiment in loaded if tag in experiment.metadata.tags]
+
+
+def _named(name: str) -> tuple[Path, Experiment]:
+    try:
+        path = find_experiment(name)
+    except UnknownNameError as error:
+        tags = sorted({tag for each in list_experiments() for tag in load_experiment(each).metadata.tags})
+        raise UnknownNameError(f"--suite {name}: {error}; nor is it a tag: {near(name, tags)}") from None
+    return path, load_experiment(path)
+
+
+def key_map(more: Path | None = None) -> KeyMap:
+    """The map that ships, with the user's own in front of it. Raises UsageError for one that is not as it should be."""
+    own = shipped("keys.yaml")
+    if more is None:
+        return dict(own)
+    try:
+        read = YAML(typ="safe").load(more.read_text())
+    except OSError as error:
+        raise UsageError(f"{more}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{more}: is no YAML: {str(error).splitlines()[0]}") from None
+    checked = _checked(read, more)
+    return {product: [*checked.get(product, []), *own[product]] for product in PRODUCTS}
+
+
+def _checked(read: Any, file: Path) -> dict[str, list[dict[str, Any]]]:
+    """Raises UsageError that names the group."""
+    if not isinstance(read, dict) or not read.keys() <= PRODUCTS.keys():
+        raise UsageError(f"{file}: at the top there are {', '.join(PRODUCTS)}, and below each a list of groups")
+    for product, groups in read.items():
+        for number, group in enumerate(groups if isinstance(groups, list) else [None], start=1):
+            where = f"{file}: {product}, group {number}"
+            if not isinstance(group, dict) or not {"keys", "experiments"} <= group.keys() <= {*_GROUP}:
+                raise UsageError(f"{where}: has `keys`, `experiments` and `why`, and nothing else")
+            for part in ("keys", "experiments"):
+                if not isinstance(group[part], list) or not all(isinstance(one, str) for one in group[part]):
+                    raise UsageError(f"{where}: `{part}` is a list of names")
+            for name in group["experiments"]:
+                try:
+                    find_experiment(name)
+                except UnknownNameError as error:
+                    raise UsageError(f"{where}: {error}") from None
+    return dict(read)
+
+
+_GROUP = ("keys", "experiments", "why")
+
+
+def picked(
+    members: Sequence[Member], product: str, changed: Sequence[str], mapped: KeyMap, *, budget_s: float, runs: Runs
+) -> Picked:
+    """In order of worth: first what the map names for the changed keys, then the rest of the suite.
+
+    Experiments that matter for more of the keys, and that stand earlier in their lists, go first. Each is taken with
+    as many runs as `runs` says as long as the budget lasts, and at least one experiment is.
+    """
+    worth: dict[str, float] = {}
+    keys: dict[str, list[str]] = {}
+    why: dict[str, str] = {}
+    unmapped = []
+    for key in changed:
+        groups = [group for group in mapped.get(product, ()) if any(_stands_for(each, key) for each in group["keys"])]
+        if not groups:
+            unmapped.append(key)
+        for group in groups[:1]:  # the most particular: the user's own, then ours in their order
+            for rank, name in enumerate(group["experiments"]):
+                worth[name] = worth.get(name, 0.0) + 1 / (1 + rank)
+                keys.setdefault(name, []).append(key)
+                why.setdefault(name, str(group.get("why", "")))
+    ranked = sorted(members, key=lambda member: -worth.get(member.name, 0.0))  # stable: else the suite's own order
+    chosen: list[Member] = []
+    left: list[Member] = []
+    spent = 0.0
+    for member in ranked:
+        cost = runs(member) * member.run_s
+        ours = replace(member, mattering=tuple(keys.get(member.name, ())), why=why.get(member.name, ""))
+        if chosen and spent + cost > budget_s:
+            left.append(ours)
+        else:
+            chosen.append(ours)
+            spent += cost
+    return Picked(tuple(chosen), tuple(left), tuple(unmapped))
+
+
+def _stands_for(pattern: str, key: str) -> bool:
+    return key == pattern or key.startswith(f"{pattern}.")

@@ -1,0 +1,248 @@
+"""From rounds to the gate's verdict.
+
+Of one experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
+candidate, is a regression. An expectation that breaks for both says that the baseline is itself sick, and a gate cannot
+tell anything then. A figure that decides and stays undecided, and an expectation that broke once, cannot be told
+either. What one side alone lacks hides what that side did then: runs that were INVALID, expectations that could not
+be judged. It keeps the rest from passing for all there was. Of a suite: a regression anywhere is one, and what cannot
+be told anywhere keeps the whole from passing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hashidrill.core.compare.comparison import Compared
+from hashidrill.core.compare.statistics import MOST_ROUNDS, Decision
+from hashidrill.core.judging.judge import GUARDRAIL
+from hashidrill.core.judging.verdict import Finding, RunVerdict
+
+OFTEN = 2
+"""Rounds that must agree before an expectation counts as broken: one run may have had bad luck."""
+OUTWEIGHS = 3
+"""How many times as often it must break for the candidate alone as for the baseline alone."""
+OFTEN_KNOWN = 3
+"""Rounds in which a known issue must show for the candidate alone, and in no other way: it may come and go."""
+STEADY = "steady state"
+
+
+class GateVerdict(StrEnum):
+    """What a gate says. `exit_code` is what the process ends with."""
+
+    REGRESSION = "regression"
+    CANNOT_TELL = "cannot tell"
+    IMPROVEMENT = "improvement"
+    NO_REGRESSION = "no regression"
+    NO_CHANGE = "no change"
+
+    @property
+    def exit_code(self) -> int:
+        return {GateVerdict.REGRESSION: 1, GateVerdict.CANNOT_TELL: 3}.get(self, 0)
+
+
+class SloState(StrEnum):
+    """What the rounds say of one expectation."""
+
+    HELD = "held"
+    BROKEN = "broken by the candidate"
+    SICK = "broken by the baseline itself"
+    UNSURE = "unsure"
+    UNKNOWN = "not judged"
+
+
+@dataclass(frozen=True)
+class Slo:
+    """An expectation over all rounds. `pairs`: whether it held for baseline and candidate, None where nobody knows."""
+
+    title: str
+    pairs: tuple[tuple[bool | None, bool | None], ...]
+    text: str = ""
+    """What the judge said of the last run that broke it, or could not be judged."""
+    often: int = OFTEN
+    """Rounds that must agree before it counts as broken."""
+
+    @property
+    def state(self) -> SloState:
+        known = [pair for pair in self.pairs if None not in pair]
+        worse, better = known.count((True, False)), known.count((False, True))
+        sick = better + known.count((False, False))
+        if worse >= self.often and worse >= OUTWEIGHS * better:
+            return SloState.BROKEN
+        if sick >= OFTEN and 2 * sick >= len(known):
+            return SloState.SICK
+        if not known:
+            return SloState.UNKNOWN
+        # a round in which the baseline broke as well shows nothing of the candidate
+        healthy = sum(pair[0] is True for pair in known)
+        return SloState.UNSURE if worse or healthy < OFTEN or self.unjudged else SloState.HELD
+
+    @property
+    def unjudged(self) -> int:
+        """Rounds in which it could not be judged for the candidate alone, if they are too many to be chance."""
+        lacking = sum(pair[1] is None and pair[0] is not None for pair in self.pairs)
+        return lacking if lacks_alone(lacking, sum(pair[0] is None for pair in self.pairs)) else 0
+
+    def counted(self, side: int) -> str:
+        """`2 of 3`: the rounds in which it held for that side."""
+        known = [pair[side] for pair in self.pairs if pair[side] is not None]
+        return f"{sum(map(bool, known))} of {len(known)}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rounds of one experiment say: `figures` and `slos`, and why rounds did not count."""
+
+    experiment: str
+    figures: tuple[Compared, ...] = ()
+    slos: tuple[Slo, ...] = ()
+    invalid: tuple[str, ...] = ()
+    rounds: int = 0
+    """Those that count."""
+    doubts: tuple[str, ...] = ()
+    """Why these rounds do not tell, whatever was measured in them."""
+    without: tuple[str, ...] = ()
+    """Changes without effect: what the agents themselves report is the same on both sides."""
+    no_change: bool = False
+    """Whether that is all there is: every change is without effect, and the agents report nothing else either."""
+
+    @property
+    def verdict(self) -> GateVerdict:
+        if self.no_change:
+            return GateVerdict.NO_CHANGE
+        if self.regressions:
+            return GateVerdict.REGRESSION
+        if self.unsure:
+            return GateVerdict.CANNOT_TELL
+        return GateVerdict.IMPROVEMENT if self.improvements else GateVerdict.NO_REGRESSION
+
+    @property
+    def regressions(self) -> list[str]:
+        """One line for each, the broken expectations first."""
+        slos = [
+            f"{slo.title} holds for the baseline ({slo.counted(0)} rounds) and breaks for the candidate"
+            f" (it held in {slo.counted(1)})"
+            for slo in self.slos
+            if slo.state is SloState.BROKEN
+        ]
+        return slos + [figure_line(each) for each in self.figures if each.decision is Decision.WORSE]
+
+    @property
+    def improvements(self) -> list[str]:
+        """Of the figures that decide: what only raises an alarm, like the cost, promises nothing."""
+        return [figure_line(each) for each in self.figures if each.figure.decides and each.decision is Decision.BETTER]
+
+    @property
+    def unsure(self) -> list[str]:
+        """Why nothing can be told; empty where all is known."""
+        found = [
+            f"the baseline is itself sick: {slo.title} holds in {slo.counted(0)} rounds of it"
+            for slo in self.slos
+            if slo.state is SloState.SICK
+        ]
+        if found:
+            return found
+        if not self.rounds:
+            return ["no round counts", *self.invalid]
+        found += self.doubts
+        if not self.slos and not any(each.figure.decides for each in self.figures):
+            found.append("nothing was judged, and no figure was measured that decides")
+        found += [_open_slo(slo) for slo in self.slos if slo.state in {SloState.UNSURE, SloState.UNKNOWN}]
+        open_ = [each for each in self.figures if each.is_open]
+        whys = dict.fromkeys(each.why for each in open_ if each.why)
+        found += [f"{', '.join(each.figure.name for each in open_ if each.why == why)}: {why}" for why in whys]
+        return found + [f"{figure_line(each)}{needed(each)}" for each in open_ if not each.why]
+
+    @property
+    def settled(self) -> bool:
+        """Whether more rounds would change nothing."""
+        if self.no_change:
+            return True
+        states = {slo.state for slo in self.slos}
+        if SloState.BROKEN in states or SloState.SICK in states:
+            return True
+        if any(each.decision is Decision.WORSE for each in self.figures):
+            return True
+        if any(each.may_be_better for each in self.figures):
+            return False
+        return bool(self.figures) and not self.unsure
+
+
+def _open_slo(slo: Slo) -> str:
+    if slo.state is SloState.UNKNOWN:
+        return f"{slo.title} could not be judged in any round{f': {slo.text}' if slo.text else ''}"
+    held = f"{slo.title} held in {slo.counted(0)} rounds of the baseline and {slo.counted(1)} of the candidate"
+    unjudged = f", and could not be judged in {slo.unjudged} of the candidate alone" if slo.unjudged else ""
+    return f"{held}{unjudged}: more rounds would tell"
+
+
+def lacks_alone(candidate: int, baseline: int) -> bool:
+    """Takes the numbers of runs that lack something, and says whether that is more than bad luck of the candidate."""
+    return candidate >= OFTEN and candidate >= OUTWEIGHS * baseline
+
+
+def figure_line(each: Compared) -> str:
+    """`kv-writes.latency.p50: 5ms -> 8ms, 1.60 times, 1.40 to 1.80`."""
+    shown = each.figure.shown
+    if each.why:
+        return f"{each.figure.name}: {each.why}"
+    differs = f", {each.differs}" if each.differs else ""
+    fewer = f", measured in {each.interval.rounds} of {each.of} rounds" if each.interval.rounds < each.of else ""
+    return f"{each.figure.name}: {shown(each.baseline)} -> {shown(each.candidate)}{differs}{fewer}"
+
+
+def needed(each: Compared) -> str:
+    """How many more rounds it would take."""
+    if each.why or not each.more_rounds:
+        return ""
+    if each.more_rounds >= MOST_ROUNDS:
+        return f"; this would take more than {MOST_ROUNDS} rounds: the noise is too large"
+    return f"; about {each.more_rounds} more round{'' if each.more_rounds == 1 else 's'} would tell"
+
+
+def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
+    """Of a suite: a group cannot pass with a failing member, nor with one that cannot be told."""
+    verdicts = {outcome.verdict for outcome in outcomes}
+    order = (
+        GateVerdict.REGRESSION, GateVerdict.CANNOT_TELL, GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION,
+        GateVerdict.NO_CHANGE,
+    )  # fmt: skip
+    return next((verdict for verdict in order if verdict in verdicts), GateVerdict.CANNOT_TELL)
+
+
+def slos_of(
+    judged: Sequence[tuple[RunVerdict, RunVerdict]], unsteady: Sequence[Mapping[str, bool]] = ()
+) -> tuple[Slo, ...]:
+    """The expectations of these rounds (baseline, candidate), and the steady state where it failed to hold for a side.
+
+    `unsteady`: for each round that was played, whether the steady state never held on `baseline` and on `candidate`.
+    """
+    titles = list(dict.fromkeys(each.title for pair in judged for side in pair for each in side.judgements))
+    found = [_slo(title, judged) for title in titles]
+    if any(any(each.values()) for each in unsteady):
+        pairs = tuple((not each.get("baseline", False), not each.get("candidate", False)) for each in unsteady)
+        why = "the datacenter never got ready, or its steady state never held: no fault was applied"
+        found.append(Slo(STEADY, pairs, why))
+    return tuple(found)
+
+
+def _slo(title: str, judged: Sequence[tuple[RunVerdict, RunVerdict]]) -> Slo:
+    """A known issue that the baseline has too breaks as it is known to; one that only the candidate has is broken."""
+    findings = [(_finding(one, title), _finding(other, title)) for one, other in judged]
+    returned = bool(findings) and set(findings) == {(Finding.FIXED, Finding.KNOWN)}
+    bad = {Finding.BROKEN, Finding.KNOWN} if returned else {Finding.BROKEN}
+    pairs = tuple(
+        (None if one is Finding.INVALID else one not in bad, None if other is Finding.INVALID else other not in bad)
+        for one, other in findings
+    )
+    said = [each for pair in judged for side in pair for each in side.judgements if each.title == title]
+    unjudged = [each.text for each in said if each.finding is Finding.INVALID]
+    text = next((each.text for each in reversed(said) if each.finding in bad), (unjudged or [""])[-1])
+    return Slo(title, pairs, text, OFTEN_KNOWN if returned else OFTEN)
+
+
+def _finding(verdict: RunVerdict, title: str) -> Finding:
+    """A guardrail that did not trip is not judged, and held; only one that was blind is INVALID."""
+    absent = Finding.HELD if title.startswith(f"{GUARDRAIL}(") else Finding.INVALID
+    return next((each.finding for each in verdict.judgements if each.title == title), absent)

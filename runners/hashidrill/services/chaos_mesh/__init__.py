@@ -1,4 +1,0 @@
-"""Chaos Mesh in a local datacenter: a control plane of Kubernetes without nodes, and a chaosd on each host.
-
-Its faults, `chaos_mesh.physical.*`, are those of `backends/chaos_mesh/`: the same on hosts of ours and of others.
-"""

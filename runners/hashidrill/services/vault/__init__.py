@@ -1,4 +1,0 @@
-"""All that knows Vault: its agents, keys, API, roles, probes, faults and loads.
-
-What breaks any host is in `faults/`; how a load keeps its rate is in `loads/`. What Vault stores in Consul is Consul's.
-"""

@@ -1,0 +1,338 @@
+"""An attached datacenter, as the engine, faults and loads see it: hosts that have an API, and what carriers add.
+
+Agents are reached by their URLs, with the TLS files and tokens of the target. Their disks, packets and processes are
+there where a carrier reaches the host (hashidrill.staging.carriers): a fault that needs more is refused before
+anything begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+
+from hashidrill.core.errors import AttachError, FaultError, SelectorError
+from hashidrill.core.experiment.model import DatacenterSpec, services_of
+from hashidrill.core.experiment.selectors import CLIENT_PREFIX
+from hashidrill.core.protocols.abc import ApiAnswer, ClientTap, Host, Probe, Target
+from hashidrill.core.protocols.capabilities import AgentApi, Capable, EstateLinks, Processes
+from hashidrill.core.protocols.service import Service
+from hashidrill.core.util.addresses import Addresses
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.wait import wait_until
+from hashidrill.staging.attach.estate import Estate, FoundHost, discover, unanswered
+from hashidrill.staging.attach.links import TOXIPROXY, HostLinks, hello_of_http
+from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.moved import LookAtPods, followed, pods_of
+from hashidrill.staging.attach.product import attachables
+from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.attach.wire import AgentTransport, Place, Wire
+
+_NO_LOGS = """\
+The logs of an attached datacenter are not collected: it was reached by the addresses of its APIs alone.
+"""
+_MOST_READY_S = 60.0
+
+
+class AttachedHost(Capable):
+    """One host: its agents' APIs, what each product adds to that, and what carriers do."""
+
+    def __init__(
+        self, found: FoundHost, logins: Mapping[str, Login], wires: Mapping[str, Wire] = MappingProxyType({}), *,
+        run: str = "", carried: Mapping[type[Any], Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Without wires, it can be asked what it can, and nothing else. `run` is in the names of what is put there.
+
+        `carried`: capabilities of carriers.
+        """
+        super().__init__()
+        self.name, self.address, self.urls = found.name, found.address, dict(found.urls)
+        self._logins = logins
+        self.roles |= found.roles
+        self._wires = wires
+        self.parts[AgentApi] = self
+        for service, product in attachables(found.roles).items():
+            self.parts |= product.parts(self, logins[service])
+        if found.links:
+            self.parts[EstateLinks] = HostLinks(self.name, found.links, wires.get(TOXIPROXY), run, self._hello)
+        self.parts |= carried
+
+    def move(self, address: str) -> None:
+        """It has another address. What the target says of its URL stays as it says."""
+        self.address = address
+        for service, old in self.urls.items():
+            self.urls[service] = new = self._logins[service].url_of(self.name, address)
+            if service in self._wires:
+                self._wires[service].move(old, new)
+
+    def _hello(self, port: int) -> bytes:
+        """What the agent on that port of this host answers at once; b"" where nothing is known."""
+        for service, product in attachables(self.roles).items():
+            url = self.urls[service]
+            if port == urlsplit(url).port:
+                return hello_of_http(url, product.health)
+            if hello := product.hello(port):
+                return hello
+        return b""
+
+    async def api(
+        self, method: str, path: str, *, agent: str, params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float = 5.0,
+    ) -> ApiAnswer:  # fmt: skip
+        """One request to that agent's own URL. Raises FaultError."""
+        if agent not in self.urls:
+            raise FaultError(f"{self.name}: there is no {agent} to ask for {path}")
+        wire = self._wires[agent]
+        try:
+            return await wire.request(
+                method, path, url=self.urls[agent], params=params, headers=headers, body=body, timeout_s=timeout_s
+            )
+        except FaultError as error:
+            raise FaultError(f"{self.name}: {error}") from None
+
+
+class AttachedDatacenter:
+    """`estate` is what was found; `spec` is that of the experiment over it. An async context manager.
+
+    `wires` are asked for discovery and by faults; probes have connections of their own.
+    """
+
+    def __init__(
+        self, spec: DatacenterSpec, target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *,
+        artifacts: Path = Path("artifacts"), run: str = "",
+        make_transport: Callable[[Any], httpx.AsyncBaseTransport] | None = None,
+        carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}), pods: LookAtPods | None = None,
+    ) -> None:  # fmt: skip
+        """`pods`: where agents are pods, the addresses that these have now."""
+        self._pods = pods
+        self._former: dict[str, AttachedHost] = {}
+        self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
+        self._turns: dict[str, anyio.Lock] = {}
+        self._left_out = [] if spec.attached is None else spec.attached.left_out
+        self.silent: Mapping[str, str] = {}
+        """By `HOST/SERVICE`, the agents that did not answer at their own URL when the run began, and why."""
+        self.hosts = {
+            name: AttachedHost(one, target.logins, wires, run=run, carried=carried.get(name, {}))
+            for name, one in estate.hosts.items()
+        }
+        self._transport = AgentTransport(self._place_of, make_transport)
+        self._ports = {product.port: service for service, product in attachables(target.logins).items()}
+        self.services: list[Service] = services_of(spec)
+        for service in self.services:
+            service.transport = self._transport
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._transport.close()
+
+    def _place_of(self, address: str, port: int) -> Place | None:
+        """The agent that is meant by its host's address and the port that its product listens on by convention."""
+        service = self._ports.get(port, "")
+        host = next((one for one in self.hosts.values() if one.address == address and service in one.urls), None)
+        host = host or self._former.get(address)  # whoever asked it there before means the same agent
+        return (
+            None if host is None or service not in host.urls else Place(host.urls[service], self.target.logins[service])
+        )
+
+    @property
+    def entrances(self) -> dict[str, dict[str, Any]]:
+        """What agents want of loads, by the start of their URL."""
+        logins = self.target.logins
+        urls = [(url, service) for host in self.hosts.values() for service, url in host.urls.items()]
+        urls += [(login.address, service) for service, login in logins.items()]
+        return {url: logins[service].entrance() for url, service in urls}
+
+    # what faults ask for
+
+    def host(self, name: str) -> Host:
+        try:
+            return self.hosts[name]
+        except KeyError:
+            raise SelectorError(f"there is no host {name!r}; there are: {', '.join(self.hosts)}") from None
+
+    def all_hosts(self) -> Sequence[Host]:
+        return list(self.hosts.values())
+
+    def tap(self, client: str) -> ClientTap:
+        raise FaultError(f"{client}: an attached datacenter has no taps")
+
+    def load_addresses(self) -> Sequence[str]:
+        """None: the kernel chooses the address that leads there."""
+        return []
+
+    def turn(self, what: str) -> anyio.Lock:
+        return self._turns.setdefault(what, anyio.Lock())
+
+    def tool(self, name: str) -> Path:
+        raise FaultError(f"{name} cannot be used on an attached datacenter")
+
+    @property
+    def artifacts(self) -> Path:
+        return self._artifacts
+
+    def keep_artifacts(self, folder: Path) -> None:
+        """Where artifacts are from now on: a revert finds there what its run left."""
+        self._artifacts = folder
+
+    async def select(self, selector: str) -> Sequence[Target]:
+        """The hosts that a selector means now. Raises SelectorError when that is none."""
+        if selector.startswith(CLIENT_PREFIX):
+            raise SelectorError(f"{selector}: an attached datacenter has no taps")
+        chosen, _, agent = selector.partition("/")
+        kind, _, name = chosen.partition(":")
+        hosts = [self.host(name)] if kind == "host" else await self._service(kind).select(name, self)
+        able = [host for host in hosts if not agent or agent in host.roles]
+        if not able:
+            raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
+        own = agent or ("" if kind == "host" else kind)
+        return [await self._target(host, own or next(iter(host.roles))) for host in able]
+
+    @staticmethod
+    async def _target(host: Host, agent: str) -> Target:
+        """With the agent's process, where somebody sees that. Raises FaultError where nobody can look."""
+        process = await host.use(Processes).agent_process(agent) if host.can(Processes) else None
+        return Target(host.name, host.address, agent, process.reference if process is not None else "")
+
+    def _service(self, name: str) -> Service:
+        """Raises SelectorError."""
+        try:
+            return next(service for service in self.services if service.name == name)
+        except StopIteration:
+            raise SelectorError(f"{self.target.name} has no {name}") from None
+
+    # what the engine asks for
+
+    async def start(self) -> None:
+        """Nothing is started."""
+
+    async def wait_ready(self) -> None:
+        """Waits until every product that elects has elected. Raises WaitTimeoutError."""
+
+        async def led() -> tuple[bool | None, str]:
+            try:
+                now = await discover(self.target, self._wires)
+            except AttachError as error:
+                return None, str(error)
+            without = [service for service, leader in now.leaders.items() if not leader]
+            return (None if without else True), f"nobody leads {', '.join(without)}"
+
+        await wait_until(f"{self.target.name} to have leaders", led, within_s=_MOST_READY_S, gap_s=1.0)
+        self.silent = await unanswered(self.estate, self._wires)
+
+    async def endpoints(self, via: str | None) -> Sequence[str]:
+        """The URLs of the agents that a load goes through; none for None. Raises SelectorError.
+
+        Those that answered when the run began; where none did, the address that the datacenter was attached by: many
+        agents listen to their own machine alone. Of pods whose product has an address in the file, that address: a pod
+        that is killed comes back with another one.
+        """
+        if via is None:
+            return []
+        chosen, _, agent = via.partition("/")
+        kind, _, name = chosen.partition(":")
+        hosts = [self.host(name)] if kind == "host" else await self._service(kind).serving(name, self)
+        own = agent or ("" if kind == "host" else kind)
+        meant = [(self.hosts[host.name], own or next(iter(host.roles))) for host in hosts]
+        urls = {f"{host.name}/{service}": self._url(host, service) for host, service in meant}
+        if kind != "host" and kind in self.target.kubernetes.get("entrances", ()):
+            return [self.target.logins[kind].address]
+        answering = [url for agent, url in urls.items() if agent not in self.silent]
+        return answering or [self.target.logins[service].address for _, service in meant[:1]]
+
+    @staticmethod
+    def _url(host: AttachedHost, agent: str) -> str:
+        if agent not in host.urls:
+            raise SelectorError(f"{host.name}: there is no {agent}")
+        return host.urls[agent]
+
+    def access(self, via: str | None) -> Mapping[str, str]:
+        """The token, under the name of its product's variable. Raises SelectorError."""
+        if via is None:
+            return {}
+        chosen, _, agent = via.partition("/")
+        kind, _, name = chosen.partition(":")
+        service = agent or (next(iter(self.host(name).roles)) if kind == "host" else kind)
+        if service not in self.target.logins:
+            raise SelectorError(f"{self.target.name} has no {service}")
+        token = self.target.logins[service].token
+        return {attachables([service])[service].variables["token"]: token.reveal()} if token else {}
+
+    def tap_control(self, client: str) -> str:
+        raise SelectorError(f"{client}: an attached datacenter has no taps")
+
+    def namespace(self, host: str) -> str:
+        raise SelectorError(f"{host}: no command can be run on a host of an attached datacenter")
+
+    async def keep(self, tell: Callable[[str], None]) -> None:
+        """Its operators keep it. What is not measured is said once."""
+        tell(f"{self.target.name} is attached: no logs, and no figures of disks and processes, are recorded")
+        for note in self._not_followed():
+            tell(note)
+        if self.silent:
+            tell(f"no load goes to agents that do not answer at their own addresses: {', '.join(self.silent)}")
+        if self._pods is not None and (pods := pods_of(self.target, self.estate)):
+            await followed(self._pods, pods, Addresses(list(self.hosts.values())), self._move, tell)
+
+    def _move(self, name: str, address: str) -> None:
+        host = self.hosts[name]
+        self._former[host.address] = host
+        self._former.pop(address, None)
+        host.move(address)
+
+    def probes(self) -> Sequence[Probe]:
+        """What the products say about themselves."""
+        return [probe for service in self.services for probe in service.probes(self)]
+
+    def describe(self) -> Mapping[str, Any]:
+        """For run.json: the hosts, and what was attached. No token is in it."""
+        hosts = [
+            {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
+            for host in self.hosts.values()
+        ]
+        silent = [f"does not answer: {agent}: {why}" for agent, why in self.silent.items()]
+        said = described(self.target, self.estate)
+        return {"hosts": hosts, "attached": {**said, "notes": [*said["notes"], *self._not_followed(), *silent]}}
+
+    def _not_followed(self) -> list[str]:
+        """What whoever reads the verdict must know: the experiment may have been written for another version."""
+        if not self._left_out:
+            return []
+        return [f"what the experiment says of its own datacenter does not count: {', '.join(self._left_out)}"]
+
+    async def collect_logs(self, into: Path) -> None:
+        """There are none, and the recording says so."""
+        private_folder(into)
+        write_whole(into / "README", _NO_LOGS)
+
+
+def described(target: AttachTarget, estate: Estate) -> dict[str, Any]:
+    """Which datacenter was attached, for run.json and for reports."""
+    return {
+        "name": target.name, "title": target.title, "file": target.path,
+        "addresses": {service: _shown(login.address) for service, login in target.logins.items()},
+        "versions": dict(estate.versions), "datacenters": dict(estate.datacenters), "notes": list(estate.notes),
+    }  # fmt: skip
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+async def attach(target: AttachTarget, stack: AsyncExitStack) -> tuple[Estate, dict[str, Wire]]:
+    """Looks at the datacenter. The wires close with `stack`. Raises AttachError."""
+    logins = dict(target.logins)
+    if target.toxiproxy:
+        logins[TOXIPROXY] = Login(TOXIPROXY, target.toxiproxy)
+    wires = {name: await stack.enter_async_context(Wire(login)) for name, login in logins.items()}
+    return await discover(target, wires), wires

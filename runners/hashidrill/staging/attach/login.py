@@ -1,0 +1,85 @@
+"""Where a product of an attached datacenter is, and what one needs to be let in: TLS files, and a token.
+
+A token is held in a Secret, which shows itself to nobody who does not ask for it by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from hashidrill.core.util.redaction import MARK
+from hashidrill.core.util.tls import Tls
+
+
+class Secret:
+    """A value that is neither printed, compared nor pickled by accident: `reveal()` is the only way to it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str = "") -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value: for a request, and for whoever keeps it out of files."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return MARK if self._value else "(none)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is handed over by name, and never pickled")
+
+
+@dataclass(frozen=True)
+class Login:
+    """How one product of an attached datacenter is reached. `address` is a URL without a path."""
+
+    service: str
+    address: str
+    tls: Tls = field(default_factory=Tls)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of each request; that of the token is among them: `secrets` has what they must not show."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Of each request: a namespace or region, where the product wants it there."""
+    token: Secret = field(default_factory=Secret)
+    token_from: str = ""
+    """Where the token came from, for messages: `the file /etc/x`, `the variable CONSUL_HTTP_TOKEN`; "" without one."""
+    agents: Mapping[str, str] = field(default_factory=dict)
+    """The URL of an agent's own API by its host, where it is not at the host's address and the port of `address`."""
+    said: str = ""
+    """What namespace, partition or region is meant, for messages."""
+
+    def url_of(self, host: str, address: str) -> str:
+        """The URL of the agent on that host, which has this address."""
+        if host in self.agents:
+            return self.agents[host]
+        parts = urlsplit(self.address)
+        bracketed = f"[{address}]" if ":" in address else address
+        return f"{parts.scheme}://{bracketed}" + (f":{parts.port}" if parts.port else "")
+
+    def entrance(self) -> dict[str, Any]:
+        """What loads need to be let in, as plain data with the token in it (hashidrill.core.loads.entrance)."""
+        return {"tls": asdict(self.tls), "headers": dict(self.headers), "params": dict(self.params)}
+
+    @property
+    def secrets(self) -> list[str]:
+        return [value for value in (self.token.reveal(), self.headers.get("Authorization", "")) if value]
+
+    def handed_over(self) -> dict[str, Any]:
+        """Plain data with the token in it: for the standard input of a process of ours, and for no file."""
+        return {
+            "service": self.service, "address": self.address, "tls": asdict(self.tls), "headers": dict(self.headers),
+            "params": dict(self.params), "token": self.token.reveal(), "token_from": self.token_from,
+            "agents": dict(self.agents), "said": self.said,
+        }  # fmt: skip
+
+    @classmethod
+    def received(cls, data: Mapping[str, Any]) -> Login:
+        """What `handed_over` gave."""
+        return cls(**{**data, "tls": Tls(**data["tls"]), "token": Secret(data["token"])})

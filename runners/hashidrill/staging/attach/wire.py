@@ -1,0 +1,159 @@
+"""HTTP requests to the agents of an attached datacenter, with their TLS files and tokens.
+
+`Wire` is for whoever asks an agent by its URL: discovery, interlocks, faults. `AgentTransport` is for probes and other
+code that asks `http://ADDRESS:PORT` of an agent: the request goes to that agent's own URL, as its login wants it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.abc import ApiAnswer
+from hashidrill.staging.attach.login import Login
+
+_CONNECT_WITHIN_S = 5.0
+_LONGEST_S = 600.0
+
+
+class UnansweredError(FaultError):
+    """No answer from an agent. `certificate` says whether TLS is why."""
+
+    def __init__(self, text: str, *, certificate: bool = False) -> None:
+        super().__init__(text)
+        self.certificate = certificate
+
+
+class Wire:
+    """An async context manager around one connection pool for one product."""
+
+    def __init__(self, login: Login, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Raises AttachError for TLS files that cannot be used. `transport` is for tests."""
+        self.login = login
+        self._moved: dict[str, str] = {}
+        # no proxy of the environment stands between us and an agent; each request has its own deadline
+        self._transport = transport or httpx.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False)
+        self._client = httpx.AsyncClient(transport=self._transport, trust_env=False, timeout=_LONGEST_S)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    def move(self, old: str, new: str) -> None:
+        """Who asks for the URL `old` asks `new` from now on: the agent there has another address."""
+        self._moved = {asked: new if at == old else at for asked, at in self._moved.items() if asked != new}
+        if old != new:
+            self._moved[old] = new
+
+    async def request(
+        self, method: str, path: str, *, url: str = "", params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float = 5.0,
+    ) -> ApiAnswer:  # fmt: skip
+        """One request, to `url` (default: the login's address) and a path like `/v1/status/leader`.
+
+        Raises UnansweredError, and nothing for a status: that is an answer.
+        """
+        base = url or self.login.address
+        base = self._moved.get(base, base)
+        try:
+            answer = await self._client.request(
+                method, base + path, params={**self.login.params, **(params or {})}, content=body,
+                headers={**self.login.headers, **(headers or {})}, extensions=extensions(self.login),
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_WITHIN_S)),
+            )  # fmt: skip
+        except (httpx.HTTPError, OSError) as error:  # httpx lets an alert of TLS 1.3 through as it is
+            text, certificate = why(error)
+            raise UnansweredError(f"{base}: {method} {path}: {text}", certificate=certificate) from None
+        return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
+
+
+def extensions(login: Login) -> dict[str, Any]:
+    """What httpx needs to check a certificate by another name than that of the address."""
+    return {"sni_hostname": login.tls.server_name} if login.tls.server_name else {}
+
+
+def why(error: Exception) -> tuple[str, bool]:
+    """In words why there was no answer, and whether TLS is the reason."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not accepted: {cause.verify_message}", True
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed: {_reason(cause)}", True
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx.TimeoutException):
+        return "no answer in time", False
+    return str(error) or type(error).__name__, False
+
+
+def _reason(error: ssl.SSLError) -> str:
+    known = {
+        "WRONG_VERSION_NUMBER": "it does not speak TLS on this port",
+        "HTTP_REQUEST": "it does not speak TLS on this port",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate",
+        "TLSV1_ALERT_UNKNOWN_CA": "it does not accept our client certificate",
+    }
+    return known.get(error.reason or "", error.reason or str(error))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One agent as others ask for it, and where it really is."""
+
+    url: str
+    login: Login
+
+
+class AgentTransport(httpx.AsyncBaseTransport):
+    """Sends a request for `http://ADDRESS:PORT` to the agent that `place_of(ADDRESS, PORT)` says.
+
+    To nobody else: an address that is unknown is an error of connecting.
+    """
+
+    def __init__(
+        self, place_of: Callable[[str, int], Place | None],
+        make: Callable[[Login], httpx.AsyncBaseTransport] | None = None,
+    ) -> None:  # fmt: skip
+        self._place_of = place_of
+        self._make = make or (lambda login: httpx.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False))
+        self._made: dict[str, httpx.AsyncBaseTransport] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        place = self._place_of(request.url.host, request.url.port or 80)
+        if place is None:
+            raise httpx.ConnectError(f"{request.url.host} is no agent of the attached datacenter", request=request)
+        real, login = httpx.URL(place.url), place.login
+        request.url = request.url.copy_with(scheme=real.scheme, host=real.host, port=real.port)
+        if login.params:
+            request.url = request.url.copy_merge_params(dict(login.params))
+        request.headers["Host"] = real.netloc.decode()
+        for name, value in login.headers.items():
+            request.headers.setdefault(name, value)
+        request.extensions = {**request.extensions, **extensions(login)}
+        if login.service not in self._made:
+            self._made[login.service] = self._make(login)
+        try:
+            return await self._made[login.service].handle_async_request(request)
+        except ssl.SSLError as error:
+            raise httpx.ReadError(why(error)[0], request=request) from error
+
+    async def aclose(self) -> None:
+        """Nothing yet: several clients share it, and each closes it. `close` ends it."""
+
+    async def close(self) -> None:
+        for transport in self._made.values():
+            await transport.aclose()
+        self._made.clear()

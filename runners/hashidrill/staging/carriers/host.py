@@ -1,0 +1,394 @@
+"""What a carrier adds to a host: the capabilities that faults ask for, by agents and observers that run there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal as signals
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hashidrill.core.errors import FaultError, OthersFaultError
+from hashidrill.core.protocols import packets
+from hashidrill.core.protocols.capabilities import AgentProcess
+from hashidrill.core.protocols.observed import Barrier, Exchange, ExchangeRequest, Timing
+from hashidrill.core.protocols.packets import PacketRule
+from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import wait_until
+from hashidrill.staging.carriers import leased
+from hashidrill.staging.carriers.bundle import EYES, program
+from hashidrill.staging.carriers.limits import cannot, cut_off, spare_the_carrier, wrong_place
+from hashidrill.staging.carriers.nft_listing import barriers
+from hashidrill.staging.carriers.shell import ANSWERS_WITHIN_S, Lines, Shell
+
+Answers = Callable[[str, float], Awaitable[bool]]
+_STOPS, _CONTINUES = signals.SIGSTOP, signals.SIGCONT
+_ENDS = {signals.SIGKILL, signals.SIGTERM, signals.SIGINT}
+_SYNC = "fsync,fdatasync"
+_STARTS_WITHIN_S = 20.0
+_OF_CPU, _OF_NETWORK = "cpu", "network"
+
+
+class CarriedHost:
+    """One host. `commands` says how each agent's command line begins; `answers` asks an agent's API from outside."""
+
+    def __init__(
+        self, name: str, shell: Shell, commands: Mapping[str, Sequence[str]], answers: Answers, *, terms: leased.Terms,
+        tasks: TaskGroup, tell: Callable[[str], None], data: Mapping[str, str] | None = None,
+        listen: Mapping[str, tuple[str, int]] | None = None, address: str | None = None,
+    ) -> None:  # fmt: skip
+        """`listen`: where each agent's API is: it tells two agents on one host apart.
+
+        `address`: the one that the host must have, or it is another host; None where it may have any.
+        """
+        self.name, self._shell, self._commands, self._answers = name, shell, commands, answers
+        self._terms, self._tasks, self._tell, self._data = terms, tasks, tell, data or {}
+        self._listen, self._address = listen or {}, address
+        self._eyes: dict[str, tuple[Lines, str]] = {}
+        self._one = anyio.Lock()
+        self._faults: dict[str, leased.LeasedFault] = {}
+        self._patience = leased.Patience(terms.waits_s, tell)
+        self.cores = 1
+        """How many the host has, as `facts` said."""
+        self.peers: Sequence[CarriedHost] = ()
+        """The other hosts, whose canaries answer this one's."""
+
+    def act_for(self, run: str) -> None:
+        """From now on, faults are put there and taken away for that run."""
+        self._terms = replace(self._terms, run=run)
+
+    # programs on the host
+
+    async def eyes(self, of: str = "") -> tuple[Lines, str]:
+        """Observers that look, those of CPU or network, or those of the disk in that folder; and their process.
+
+        Each is a process of its own: what slows one down leaves the others alone. Raises FaultError.
+        """
+        async with self._one:
+            if of not in self._eyes or self._eyes[of][0].over:
+                told = {"data": of if of.startswith("/") else "", "listens": of == _OF_NETWORK}
+                lines = await leased.opened(self._shell, program(told, EYES), self._tasks)
+                said = await lines.event("ready", "refused", within_s=_STARTS_WITHIN_S)
+                if said is None or said["event"] != "ready":
+                    await lines.close()
+                    raise FaultError(f"{self._shell.where}: {said['why'] if said else lines.over or 'no answer'}")
+                self._eyes[of] = lines, said["reference"]
+            return self._eyes[of]
+
+    async def facts(self) -> dict[str, Any]:
+        """What can be had here: `root`, `python`, and what it `lacks` and why. Raises FaultError."""
+        lines = await leased.opened(self._shell, program({"data": "", "listens": False}, EYES), self._tasks)
+        try:
+            facts = await lines.ask("facts")
+            if self._address is not None and (why := (await lines.ask("own", address=self._address))["why"]):
+                wrong = wrong_place(self._shell)
+                facts["lacks"]["host"] = (
+                    f"{self._shell.where} is not shown to be {self.name}: {why}; correct {wrong}, or say"
+                    " `check_address: false` where hosts do not have their addresses themselves, as behind NAT"
+                )
+            for agent in self._commands:
+                facts |= await self._of_agent(lines, agent, facts)
+        finally:
+            await lines.close()
+        return facts
+
+    async def _of_agent(self, lines: Lines, agent: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """`facts` with what can be had of that agent; `restarts` says why what is ended could not be started again."""
+        lacks, why = dict(facts["lacks"]), str(facts.get("restarts", ""))
+        try:
+            said = await lines.ask("agent", **self._meant(agent))
+            if said["pid"] is None:
+                lacks["agent"] = f"no process `{' '.join(self._commands[agent])}` of {agent} was found there"
+            else:
+                process = AgentProcess(said["pid"], said["start_time"], said["state"])
+                why = why or (await lines.ask("restarts", reference=process.reference))["why"]
+                unset = why or (await lines.ask("settings", pid=process.pid))["why"]
+                lacks |= {"settings": unset} if unset else {}
+        except FaultError as error:
+            lacks["agent"] = str(error)
+        return {"lacks": lacks, "restarts": why}
+
+    async def close(self) -> None:
+        """Whatever is still in force is reverted by its agent, because its standard input ends."""
+        for fault in self._faults.values():
+            await fault.leave()
+        for lines, _ in self._eyes.values():
+            await lines.close()
+
+    async def _look(self, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any) -> dict[str, Any]:
+        return await (await self.eyes())[0].ask(op, within_s=within_s, **request)
+
+    async def _apply(self, kind: str, fault_id: str, args: Mapping[str, Any]) -> leased.LeasedFault:
+        fault = await leased.apply(
+            self._shell, kind, fault_id, args, terms=self._terms, tasks=self._tasks, tell=self._tell
+        )
+        self._faults[fault_id] = fault
+        return fault
+
+    async def _revert(self, fault_id: str, kind: str) -> None:
+        """By the agent that has it, or by its note. Raises FaultError; OthersFaultError as `leased.undo_left` does."""
+        fault = self._faults.pop(fault_id, None)
+        if fault is not None:
+            with contextlib.suppress(FaultError):  # its agent or the connection is gone: the note says what is left
+                return await fault.revert()
+        await leased.undo_left(
+            self._shell, fault_id, kind, terms=self._terms, tasks=self._tasks, patience=self._patience,
+            observe=self.eyes,
+        )  # fmt: skip
+        return None
+
+    # PacketFilter
+
+    async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
+        if why := cut_off(self._shell, rules):
+            raise FaultError(f"{self.name}: {why}")
+        await self._rules(table, packets.script(self._terms.named(table), rules))
+
+    async def suspend_packet_rules(self, table: str) -> None:
+        await self._rules(table, packets.suspending(self._terms.named(table)))
+
+    async def _rules(self, table: str, script: str) -> None:
+        fault = self._faults.get(table)
+        if fault is not None and fault.holds and self._shell.changes:
+            await fault.change(script)
+        else:
+            if fault is not None:  # for a moment there are no rules: nothing tells its program of others
+                with contextlib.suppress(OthersFaultError):
+                    await self._revert(table, "packets")
+            await self._apply("packets", table, {"table": self._terms.named(table), "script": script})
+
+    async def clear_packet_rules(self, table: str) -> None:
+        await self._revert(table, "packets")
+
+    async def packet_tables(self) -> Sequence[str]:
+        items = (await self._look("nft", words=["tables"]))["items"]
+        return [self._terms.unnamed(item["table"]["name"]) for item in items if "table" in item]
+
+    async def packet_counts(self, table: str) -> Mapping[str, int]:
+        if table not in await self.packet_tables():
+            return {}
+        items = (await self._look("nft", words=["table", "inet", self._terms.named(table)]))["items"]
+        rules = [item["rule"] for item in items if "rule" in item]
+        return {
+            rule["comment"]: part["counter"]["packets"]
+            for rule in rules if "comment" in rule for part in rule["expr"] if "counter" in part
+        }  # fmt: skip
+
+    async def packet_barriers(self) -> Sequence[Barrier]:
+        found = barriers((await self._look("nft", words=["ruleset"]))["items"])
+        return [replace(one, table=self._terms.unnamed(one.table)) for one in found]
+
+    # Processes and ProcessControl
+
+    async def agent_process(self, agent: str) -> AgentProcess | None:
+        said = await self._look("agent", **self._meant(agent))
+        return None if said["pid"] is None else AgentProcess(said["pid"], said["start_time"], said["state"])
+
+    def _meant(self, agent: str) -> dict[str, Any]:
+        address, port = self._listen.get(agent, ("", 0))
+        return {"words": list(self._commands[agent]), "address": address, "port": port}
+
+    async def agent_answers(self, agent: str, timeout_s: float) -> bool:
+        return await self._answers(agent, timeout_s)
+
+    async def cpu_seconds(self, agent: str) -> float:
+        process = await self.agent_process(agent)
+        return 0.0 if process is None else float((await self._look("cpu", pid=process.pid))["seconds"])
+
+    async def written_bytes(self, agent: str) -> int:
+        return int((await self._look("written", pid=(await self._running(agent)).pid))["bytes"])
+
+    async def _running(self, agent: str) -> AgentProcess:
+        """Raises FaultError without one."""
+        process = await self.agent_process(agent)
+        if process is None:
+            raise FaultError(f"{self.name}: no process `{' '.join(self._commands[agent])}` was found there")
+        return process
+
+    async def signal(self, reference: str, signal: int) -> bool:
+        """Under a lease: what was stopped goes on, and what was ended is started, when the runner is silent."""
+        if signal == _CONTINUES:
+            await self._revert(f"pause-{reference}", "pause")
+            return bool((await self._look("state", reference=reference))["state"])
+        if not reference or not (await self._look("state", reference=reference))["state"]:
+            return False
+        agent = await self._agent_of(reference)
+        if signal == _STOPS:
+            await self._apply("pause", f"pause-{reference}", {"agent": agent, "reference": reference})
+        elif signal in _ENDS:
+            name = f"kill-{agent}-{self.name}"
+            if (killed := self._faults.get(name)) is not None and killed.holds:
+                await killed.change(int(signal))
+            else:
+                await self._apply("kill", name, {"agent": agent, "reference": reference, "signal": int(signal)})
+        else:
+            raise FaultError(f"{self.name}: signal {signal} cannot be taken back, and is not sent to this host")
+        return True
+
+    async def _agent_of(self, reference: str) -> str:
+        for agent in self._commands:
+            process = await self.agent_process(agent)
+            if process is not None and process.reference == reference:
+                spare_the_carrier(self._shell, self.name, agent)
+                return agent
+        raise FaultError(f"{self.name}: process {reference} is none of its agents")
+
+    async def start_agent(self, agent: str) -> None:
+        await self._revert(f"kill-{agent}-{self.name}", "kill")
+        await self._running(agent)
+
+    async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
+        process = await self.agent_process(agent)
+        if process is None:
+            return
+        await self.signal(process.reference, signals.SIGTERM)
+
+        async def ended() -> tuple[bool | None, str]:
+            now = await self.agent_process(agent)
+            return (None, f"process {now.pid} runs") if now is not None and now.state != "Z" else (True, "")
+
+        await wait_until(f"{agent} on {self.name} to end", ended, within_s=within_s)
+
+    # AgentSettings
+
+    async def agent_settings(self, agent: str) -> dict[str, Any]:
+        said = await self._look("settings", pid=(await self._running(agent)).pid)
+        if said["why"]:
+            raise FaultError(f"{self.name}: {said['why']}")
+        return dict(said["settings"])
+
+    async def set_agent_settings(
+        self, agent: str, settings: Mapping[str, Any], *, restart: bool, check: Sequence[str]
+    ) -> None:
+        name = f"settings-{agent}-{self.name}"
+        spare_the_carrier(self._shell, self.name, agent)
+        if (fault := self._faults.get(name)) is not None and fault.holds:
+            if self._shell.changes:
+                await fault.change(dict(settings))
+                return
+            with contextlib.suppress(OthersFaultError):
+                await self._revert(name, "settings")  # nothing tells its program of others
+        reference = (await self._running(agent)).reference
+        by = "restart" if restart else "reload"
+        args = {"agent": agent, "reference": reference, "settings": dict(settings), "by": by, "check": list(check)}
+        await self._apply("settings", name, args)
+
+    async def clear_agent_settings(self, agent: str) -> None:
+        await self._revert(f"settings-{agent}-{self.name}", "settings")
+
+    # CpuControl and CpuCanary
+
+    @property
+    def cpus(self) -> int:
+        return self.cores
+
+    async def limit_cpu(self, name: str, cores: float) -> None:
+        """The agents and the canary together, by stopping and continuing them."""
+        agents = [process.reference for process in [await self._running(agent) for agent in self._commands]]
+        await self._apply("cpu", name, {"references": [*agents, (await self.eyes(_OF_CPU))[1]], "cores": cores})
+
+    async def unlimit_cpu(self, name: str) -> None:
+        await self._revert(name, "cpu")
+
+    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
+        eyes, _ = await self.eyes(_OF_CPU)
+        within_s = ANSWERS_WITHIN_S + 10 * windows * window_s
+        said = await eyes.ask("burn", threads=threads, windows=windows, window=window_s, within_s=within_s)
+        return [float(cores) for cores in said["cores"]]
+
+    # DiskControl
+
+    async def set_disk_rule(self, rule_id: str, rule: Mapping[str, Any]) -> None:
+        if why := cannot(rule):
+            raise FaultError(f"{self.name}: {why}")
+        what = (
+            f"error={errno.errorcode[rule['errno']]}"
+            if "errno" in rule
+            else f"delay_enter={round(rule['delay_s'] * 1e6)}"
+        )
+        _, canary = await self.eyes(await self._folder())
+        agents = [process.reference for process in [await self._running(agent) for agent in self._commands]]
+        args = {"references": [*agents, canary], "calls": _SYNC, "inject": what}
+        cost = (await self._apply("disk", rule_id, args)).figures
+        self._tell(
+            f"{self.name}: strace is attached to {', '.join(self._commands)}: that alone makes each system call take"
+            f" {cost.get('call_traced_us', 0):g} us, where it takes {cost.get('call_us', 0):g} us without"
+        )
+
+    async def clear_disk_rule(self, rule_id: str) -> None:
+        await self._revert(rule_id, "disk")
+
+    # DiskCanary
+
+    async def _folder(self) -> str:
+        """Where the disk is tried: beside the data of the first agent. Raises FaultError."""
+        for agent in self._commands:
+            if agent in self._data:
+                return self._data[agent]
+            if folder := (await self._look("data", pid=(await self._running(agent)).pid))["folder"]:
+                return str(folder)
+        raise FaultError(
+            f"{self.name}: where its agents keep their data was not found; say it under `data` of its carrier"
+        )
+
+    async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
+        """The canary's own calls. Raises FaultError while it is traced and an agent is not, or the other way round."""
+        eyes, canary = await self.eyes(await self._folder())
+        request = {"operation": operation, "size": size_bytes, "count": trials, "within": within_s}
+        answer = await eyes.ask("disk", within_s=within_s + ANSWERS_WITHIN_S, **request)
+        own = (await self._look("traced", pid=int(canary.partition("@")[0])))["tracers"]
+        for agent in self._commands:
+            process = await self._running(agent)
+            tracers = (await self._look("traced", pid=process.pid))["tracers"]
+            if tracers != own:
+                raise FaultError(
+                    f"{self.name}: the canary's disk says nothing about {agent}'s: threads of {agent} (process"
+                    f" {process.pid}) are traced by {tracers}, and those of the canary by {own}"
+                )
+        return [Timing(seconds, number) for seconds, number in answer["timings"]]
+
+    async def _timing(self, operation: str, size_bytes: int = 0) -> Timing:
+        return (await self.canary_disk(operation, size_bytes, 1, ANSWERS_WITHIN_S))[0]
+
+    async def canary_fsync(self) -> Timing:
+        return await self._timing("fsync")
+
+    async def canary_write(self, size_bytes: int) -> Timing:
+        return await self._timing("write", size_bytes)
+
+    async def canary_read(self, size_bytes: int) -> Timing:
+        return await self._timing("read", size_bytes)
+
+    async def free_bytes(self) -> int:
+        return int((await (await self.eyes(await self._folder()))[0].ask("space"))["free"])
+
+    # NetworkCanary
+
+    async def _network(self, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any) -> dict[str, Any]:
+        """Asks the canary of the network here, once those of all hosts answer."""
+        await all_at_once(partial(one.eyes, _OF_NETWORK) for one in self.peers)
+        return await (await self.eyes(_OF_NETWORK))[0].ask(op, within_s=within_s, **request)
+
+    async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
+        said = await self._network("connect", address=address, port=port, timeout=timeout_s)
+        return Timing(said["seconds"], said["errno"])
+
+    async def canary_listen(self, port: int) -> None:
+        await self._network("listen", port=port)
+
+    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
+        rounds = -(-request.connections // request.at_once)
+        said = await self._network(
+            "exchange", address=address, port=port, upload=request.upload_bytes, download=request.download_bytes,
+            timeout=request.timeout_s, connections=request.connections, until_closed=request.until_closed,
+            at_once=request.at_once, within_s=ANSWERS_WITHIN_S + rounds * request.timeout_s,
+        )  # fmt: skip
+        return [Exchange(**one) for one in said["exchanges"]]
+
+    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
+        return float((await self._network("echo", address=address, count=datagrams, timeout=timeout_s))["lost"])

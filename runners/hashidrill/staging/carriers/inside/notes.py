@@ -1,0 +1,94 @@
+"""What agents leave on a host while their faults are in force: whose they are, and how each is taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.util import trusted_paths
+from hashidrill.staging.carriers.inside.system import RefusedError, System
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Note:
+    """What an agent leaves behind while its fault is in force. It may hold a process's environment: for root alone."""
+
+    def __init__(self, folder: Path, fault_id: str) -> None:
+        self.path = folder / (re.sub(r"[^\w.@-]", "_", fault_id) + ".json")
+
+    def read(self) -> dict[str, Any] | None:
+        """None where there is none. Raises RefusedError for one that cannot be read, or that others may have put."""
+        try:
+            _only_ours(self.path.parent, os.lstat(self.path.parent))
+            _only_ours(self.path, os.lstat(self.path))
+            with os.fdopen(trusted_paths.open_file(self.path, os.O_RDONLY)) as file:
+                _only_ours(self.path, os.fstat(file.fileno()))
+                found: dict[str, Any] = json.loads(file.read())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RefusedError("note", f"{self.path} cannot be read: {error}") from None
+        return found
+
+    def write(self, said: dict[str, Any]) -> None:
+        """Whole or not at all. Raises RefusedError, for a full disk too."""
+        place = self.path.parent
+        try:
+            with trusted_paths.folder(place, make=True) as folder:
+                for found in (os.lstat(place), os.fstat(folder)):
+                    _only_ours(place, found)
+                trusted_paths.replace(folder, self.path.name, json.dumps(said).encode())
+        except OSError as error:
+            raise RefusedError("note", f"{self.path} cannot be written: {error.strerror}") from None
+
+    def forget(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        with contextlib.suppress(OSError):
+            self.path.parent.rmdir()  # the last one leaves no folder either
+
+
+def _only_ours(path: Path, found: os.stat_result) -> None:
+    """Raises RefusedError for what another user owns or may write: a note says what is started as root."""
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE or stat.S_ISLNK(found.st_mode):
+        raise RefusedError(
+            "note",
+            f"{path} is not this user's alone (owner {found.st_uid}, mode {found.st_mode & 0o7777:o}): others could say"
+            " there what is started; name another folder in carriers.ssh.notes or carriers.nomad.notes",
+        )
+
+
+def another(ours: str, left: dict[str, Any]) -> bool:
+    """Whether a note is of another run, if both say one."""
+    theirs = str(left["spec"].get("run", ""))
+    return bool(ours and theirs and ours != theirs)
+
+
+def whose(note: Note, left: dict[str, Any], system: System) -> str:
+    """In words of the operator who finds it there.
+
+    An agent writes its note once what an earlier one left under that id is taken away: so nothing of ours is there.
+    """
+    spec = left["spec"]
+    who = f", started by {spec['who']}" if spec.get("who") else ""
+    lives = system.state(left["agent"]) not in {"", "Z", "X"}
+    agent = f"which process {left['agent']} has in force" if lives else f"which process {left['agent']}, now gone, left"
+    return f"{note.path} is of the run {spec['run']}{who}: a fault ({spec['kind']}) {agent}; it is left alone"
+
+
+def others_of(folder: Path, ours: str, system: System) -> list[dict[str, str]]:
+    """The faults of other runs that are noted on this host: their kinds, and whose they are."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        note = Note(folder, path.stem)
+        with contextlib.suppress(RefusedError, KeyError, TypeError):
+            left = note.read()
+            if left is not None and another(ours, left):
+                found.append({"kind": str(left["spec"]["kind"]), "why": whose(note, left, system)})
+    return found

@@ -1,0 +1,240 @@
+"""One fault on one host, in force for as long as we say every few seconds that we are still here."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from hashidrill.core.errors import FaultError, OthersFaultError
+from hashidrill.core.util.wait import pause
+from hashidrill.staging.carriers.bundle import program
+from hashidrill.staging.carriers.shell import Lines, Session, Shell
+
+_RENEWALS = 3
+"""How many fit into a lease."""
+_ENDS = ("reverted", "stuck")
+"""The events after which it is not in force any more, or nobody can take it away."""
+_APPLIES_WITHIN_S, _REVERTS_WITHIN_S = 60.0, 60.0
+_TRIES_EVERY_S, _SAYS_EVERY_S = 2.0, 10.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """For how long a host keeps a fault by itself, in seconds; `who` is told there."""
+
+    lease_s: float = 15.0
+    deadline_s: float = 600.0
+    who: str = ""
+    folder: str = "/run/hashidrill"
+    """On the host, of the agents' notes. It is empty after a restart of the host."""
+    run: str = ""
+    """The id of the run whose faults these are: those of another run with the same names are left alone."""
+    waits_s: float = 0.0
+    """How long a revert waits, on each host, for one that does not answer: after a restart it does, soon."""
+
+    def named(self, table: str) -> str:
+        """The name on the host of an nft table: faults of two runs of one experiment have the same names."""
+        return f"{table}{self._mark}"
+
+    def unnamed(self, name: str) -> str:
+        """The name that a fault knows its own table by; that of another run's stays as it is."""
+        return name.removesuffix(self._mark)
+
+    @property
+    def _mark(self) -> str:
+        return self.run and "_" + re.sub(r"\W", "_", self.run)
+
+
+class Patience:
+    """With a host that does not answer: `waits_s` in a row for all of its faults, which are reverted one by one."""
+
+    def __init__(self, waits_s: float, tell: Callable[[str], None]) -> None:
+        self._waits_s, self._tell = waits_s, tell
+        self._ends_s: float | None = None
+        self._said, self._says_s = "", 0.0
+        self.waited = False
+        """Whether somebody waited for it, and it has not answered since."""
+
+    async def worth(self, why: str) -> bool:
+        """Whether to try again, after a moment; says what it waits for, and why."""
+        now = anyio.current_time()
+        if self._ends_s is None:
+            self._ends_s = now + self._waits_s
+        left_s = self._ends_s - now
+        if left_s <= 0:
+            return False
+        if why != self._said or now >= self._says_s:
+            self._tell(f"waiting for up to {left_s:.0f}s: {why}")
+            self._said, self._says_s = why, now + _SAYS_EVERY_S
+        self.waited = True
+        await pause(_TRIES_EVERY_S)
+        return True
+
+    def rewarded(self, who: str) -> None:
+        """It answers; says so where somebody waited for it."""
+        if self.waited and self._ends_s is not None:
+            waited_s = anyio.current_time() - self._ends_s + self._waits_s
+            self._tell(f"{who} answers again, after {waited_s:.0f}s")
+        self._ends_s, self._said, self.waited = None, "", False
+
+
+class LeasedFault:
+    """A fault that an agent on the host has applied. Ended by `revert`, or by the agent, which says why."""
+
+    def __init__(self, lines: Lines, where: str, fault_id: str, since: int = 0) -> None:
+        """`since`: how many events came until it was applied: those speak of an earlier fault that was left over."""
+        self._lines, self._where, self._id, self._since = lines, where, fault_id, since
+        self.figures: Mapping[str, float] = {}
+        self._asked = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether the agent has it in force, as far as we have heard."""
+        return not self._lines.over and not self._ended()
+
+    def _ended(self) -> Mapping[str, Any]:
+        return next((one for one in self._lines.events[self._since :] if one.get("event") in _ENDS), {})
+
+    async def change(self, to: Any) -> None:
+        """See `HostFault.change`. Raises FaultError."""
+        seen = len(self._lines.events)
+        await self._lines.tell(change=to)
+        said = await self._lines.event("changed", "unchanged", within_s=_APPLIES_WITHIN_S, after=seen)
+        if said is None or said["event"] == "unchanged":
+            why = said["why"] if said else self._lines.over or "its agent says nothing"
+            raise FaultError(f"{self._where}: {why}")
+
+    async def revert(self) -> None:
+        """Raises FaultError when it may still be in force."""
+        self._asked = True
+        with contextlib.suppress(FaultError):  # where nobody hears it, the agent reverts by itself
+            await self._lines.tell(revert=1)
+        said = await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)
+        await self._lines.close()
+        if said is None:
+            raise FaultError(f"{self._where}: {self._id}: {self._lines.over or 'its agent says nothing'}")
+        if said["event"] == "stuck":
+            raise FaultError(f"{self._where}: {self._id} could not be reverted: {said['proof']}; see {said['note']}")
+
+    async def watch(self, lease_s: float, tell: Callable[[str], None]) -> None:
+        """Renews until it has ended; says so where nobody asked for that. A run that is cancelled renews until then."""
+        with anyio.CancelScope(shield=True):
+            await self._renew(lease_s)
+        said = self._ended()
+        if said.get("why") != "asked to" and not (self._asked and said.get("why") == "SIGTERM"):
+            why = f"{said['why']}; {said['event']} by its {said['by']}" if said else self._lines.over
+            tell(f"{self._where}: {self._id} ended: {why}")
+
+    async def leave(self) -> None:
+        """Its agent reverts because nobody is there any more."""
+        await self._lines.close()
+
+    async def _renew(self, lease_s: float) -> None:
+        while self.holds:
+            try:
+                await self._lines.tell(renew=1)
+            except FaultError:
+                await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)  # its last words, if any
+                return
+            await self._lines.event(*_ENDS, within_s=lease_s / _RENEWALS, after=self._since)
+
+
+async def apply(
+    shell: Shell, kind: str, fault_id: str, args: Mapping[str, Any], *, terms: Terms, tasks: TaskGroup,
+    tell: Callable[[str], None],
+) -> LeasedFault:  # fmt: skip
+    """Returns once the agent has read back that it is in force. Raises FaultError; nothing is in force then."""
+    spec = {
+        "id": fault_id, "kind": kind, "args": dict(args), "lease_s": terms.lease_s, "deadline_s": terms.deadline_s,
+        "renewals": shell.renewed_by, "waits": shell.renewed_by == "signal", "folder": terms.folder, "who": terms.who,
+        "run": terms.run,
+    }  # fmt: skip
+    lines = await listened(shell.where, await shell.hold(spec), tasks)
+    said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
+    since = 0 if said is None else next(n for n, one in enumerate(lines.events, start=1) if one is said)
+    if said is None or said["event"] != "applied":
+        if said is not None and said["event"] == "failed":
+            await lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=since)
+        await lines.close()
+        raise FaultError(f"{shell.where}: {said['why'] if said else lines.over or 'the agent says nothing'}")
+    fault = LeasedFault(lines, shell.where, fault_id, since)
+    fault.figures = said.get("figures", {})
+    tasks.start_soon(fault.watch, terms.lease_s, tell)
+    return fault
+
+
+async def undo_left(
+    shell: Shell, fault_id: str, kind: str, *, terms: Terms, tasks: TaskGroup, patience: Patience,
+    observe: Callable[[], Awaitable[object]],
+) -> None:  # fmt: skip
+    """Reverts what an agent with that id left, from its note. Raises FaultError.
+
+    Waits for a host that does not answer, and then until `observe` raises no FaultError: what proves that the fault is
+    gone must be there too. Raises OthersFaultError where nothing of this run is left, and another one has a fault of
+    that `kind` in force.
+    """
+    while True:
+        said, why = await _undone(shell, fault_id, terms, tasks)
+        if said is not None or not await patience.worth(f"{shell.where}: {why.removeprefix(f'{shell.where}: ')}"):
+            break
+    others = _of_others(said, kind) if said is not None else ""
+    if said is None or (said["event"] != "reverted" and not others):
+        why = (said.get("proof") or said.get("why") if said else why) or "no answer"
+        raise FaultError(f"{shell.where}: {fault_id} could not be reverted: {why.removeprefix(f'{shell.where}: ')}")
+    if patience.waited:
+        await _observing(observe, patience)
+    patience.rewarded(shell.where)
+    if others:
+        raise OthersFaultError(f"{shell.where}: {fault_id}: nothing of this run is left there: {others}")
+
+
+async def _observing(observe: Callable[[], Awaitable[object]], patience: Patience) -> None:
+    while True:
+        try:
+            await observe()
+        except FaultError as error:
+            if await patience.worth(str(error)):
+                continue
+        return
+
+
+def _of_others(said: Mapping[str, Any], kind: str) -> str:
+    """Whose faults of that kind are in force there instead, in words; "" for nobody's."""
+    if said["event"] == "refused":
+        return str(said["why"]) if said.get("name") == "another-run" else ""
+    others = [one for one in said.get("others", ()) if said["event"] == "reverted" and one["kind"] == kind]
+    return "; ".join(str(one["why"]) for one in others)
+
+
+async def _undone(
+    shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup
+) -> tuple[Mapping[str, Any] | None, str]:  # fmt: skip
+    """What the program that reverts said, None where nothing was heard of it; and why that was."""
+    spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
+    try:
+        await shell.again()
+        lines = await opened(shell, program(spec), tasks)
+    except FaultError as error:
+        return None, str(error)
+    said = await lines.event("reverted", "stuck", "refused", within_s=_REVERTS_WITHIN_S)
+    await lines.close()
+    return said, lines.over
+
+
+async def opened(shell: Shell, text: str, tasks: TaskGroup) -> Lines:
+    """A program that runs there, listened to. Raises FaultError."""
+    return await listened(shell.where, await shell.start(text), tasks)
+
+
+async def listened(where: str, session: Session, tasks: TaskGroup) -> Lines:
+    lines = Lines(session, where)
+    tasks.start_soon(lines.listen)
+    await anyio.lowlevel.checkpoint()
+    return lines

@@ -1,0 +1,309 @@
+"""Programs of ours on hosts as jobs of Nomad: a job for each fault, and one for what observes and reverts from notes.
+
+The job of a fault says `ready` and waits for a signal, so that one which Nomad places too late, or twice, applies
+nothing. What exactly it does is handed over by exec before that signal, and stands in no job's specification. SIGUSR1
+renews, SIGTERM reverts, both as signals to its allocation; what it says is its log. Observers need answers: they run by
+Nomad's exec in the allocation of the host's other job, which a signal renews as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.util import foreign
+from hashidrill.staging.carriers.bundle import HANDOVER, HOLDER, STARTER, handed, program
+from hashidrill.staging.carriers.nomad_jobs import ENDED, Jobs, Node, job_name, job_of
+from hashidrill.staging.carriers.nomad_stream import ExecSession, Stream
+from hashidrill.staging.carriers.shell import Session
+
+Dial = Callable[[str, Sequence[str]], Awaitable[Stream]]
+"""(allocation, command): a program there."""
+Tell = Callable[[str], None]
+_RENEWALS = 3
+_SOON_S, _LATER_S = 0.3, 1.0
+"""Between two looks at a log: while somebody waits for what comes, and while a fault is in force."""
+_STATUS_EVERY = 3
+"""Looks at a log that has nothing new, until Nomad is asked what became of the allocation."""
+_ENDS_WITHIN_S = 20.0
+_HANDED_WITHIN_S = 10.0
+RPC_PORT = 4647
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How programs are run on the clients of one datacenter."""
+
+    jobs: Jobs
+    dial: Dial
+    python: str = "python3"
+    lease_s: float = 15.0
+    within_s: float = 30.0
+    """For Nomad to place a job."""
+    run: str = ""
+    servers: Collection[str] = field(default_factory=tuple)
+    """The addresses of Nomad's servers: a host that cannot speak to them hears no renewal."""
+    tell: Tell = print
+    tasks: TaskGroup | None = None
+    """In which observers are kept; None where nothing is started."""
+
+
+class NomadShell:
+    """One host (hashidrill.staging.carriers.shell.Shell)."""
+
+    renewed_by: Literal["signal"] = "signal"
+    changes, carrier, client = False, "nomad", ""
+
+    def __init__(self, host: str, node: Node, wanted: Wanted) -> None:
+        self.where = f"{host} (nomad client {node.name})"
+        self._host, self._node, self._wanted = host, node, wanted
+        self._holder = ""
+        """The allocation that observers run in; "" before there is one."""
+        self._names: list[str] = []
+        self._one = anyio.Lock()
+        self._over = anyio.Event()
+
+    def cuts(self, addresses: Collection[str], port: int | None, *, whole: bool) -> str:
+        """See Shell."""
+        if whole and port in {None, RPC_PORT} and not set(self._wanted.servers).isdisjoint(addresses):
+            return (
+                "it would be cut off from Nomad's servers, whose signals renew this very fault: it would end with its"
+                " lease; carry it over SSH (carriers.ssh)"
+            )
+        return ""
+
+    async def again(self) -> None:
+        """Another allocation for observers, if theirs is gone. Raises FaultError."""
+        if self._holder:
+            status, _ = await self._named(self._wanted.jobs.status(self._holder))
+            if status in ENDED:
+                self._holder = ""
+
+    async def start(self, program: str) -> Session:
+        """By exec in the allocation for observers, or in another one where theirs has ended. Raises FaultError."""
+        await self.again()
+        async with self._one:
+            if not self._holder:
+                self._holder = await self._held()
+        try:
+            stream = await self._wanted.dial(self._holder, [self._wanted.python, "-c", STARTER])
+        except FaultError as error:
+            raise FaultError(f"{self.where}: no program could be started: {error}") from None
+        session = ExecSession(stream, self.where)
+        await session.send(handed(program))
+        return session
+
+    async def hold(self, told: Mapping[str, Any]) -> Session:
+        """As a job of its own. Raises FaultError; it applies nothing then, even if Nomad places it later."""
+        began = anyio.current_time()
+        name, allocation = await self._placed(program({**told, "args": {}, "handed": True}), told["args"])
+        return JobSession(self._wanted, self.where, name, allocation, began_s=began)
+
+    async def _held(self) -> str:
+        name, allocation = await self._placed(program({"lease_s": self._wanted.lease_s}, HOLDER))
+        session = JobSession(self._wanted, self.where, name, allocation, asks=False)
+        if self._wanted.tasks is not None:
+            self._wanted.tasks.start_soon(self._keep, session, allocation)
+        return allocation
+
+    async def _placed(self, text: str, args: Mapping[str, Any] | None = None) -> tuple[str, str]:
+        """(name, allocation) of a job that runs, and has its arguments. Raises FaultError; nothing is left then."""
+        wanted = self._wanted
+        name = job_name(wanted.run, os.urandom(4).hex())
+        job = job_of(name, self._node, text, python=wanted.python, run=wanted.run, host=self._host)
+        self._names.append(name)
+        try:
+            await wanted.jobs.fits(self._node)
+            await wanted.jobs.submit(job)
+            allocation = await wanted.jobs.placed(name, self._node, within_s=wanted.within_s)
+            if args is not None:
+                await self._hand(allocation, args)
+        except BaseException as error:
+            with anyio.CancelScope(shield=True), contextlib.suppress(FaultError):
+                await wanted.jobs.purge(name)
+            if isinstance(error, FaultError):
+                raise FaultError(f"{self.where}: {error}") from None
+            raise
+        return name, allocation
+
+    async def _hand(self, allocation: str, args: Mapping[str, Any]) -> None:
+        """Raises FaultError."""
+        session = ExecSession(await self._wanted.dial(allocation, [self._wanted.python, "-c", STARTER]), self.where)
+        said = b""
+        try:
+            await session.send(handed(program({"args": dict(args)}, HANDOVER)))
+            with anyio.move_on_after(_HANDED_WITHIN_S):
+                said = await session.receive()
+        finally:
+            await session.close()
+        answer = foreign.parse(said) if said else {"why": await session.ended()}
+        if answer.get("event") != "handed":
+            raise FaultError(f"the fault's arguments could not be handed to its job: {answer.get('why', answer)}")
+
+    async def _named(self, asked: Awaitable[Any]) -> Any:
+        try:
+            return await asked
+        except FaultError as error:
+            raise FaultError(f"{self.where}: {error}") from None
+
+    async def _keep(self, session: JobSession, allocation: str) -> None:
+        """Renews the holder until the shell closes; goes on in a run that is cancelled, whose reverts may need it."""
+        with anyio.CancelScope(shield=True):
+            while not self._over.is_set() and self._holder == allocation:
+                if await self._listens(allocation):  # before it listens, a signal would end it
+                    break
+                await anyio.sleep(_SOON_S)
+            while not self._over.is_set() and self._holder == allocation:
+                with contextlib.suppress(FaultError):
+                    await session.send(b'{"renew": 1}')
+                with anyio.move_on_after(self._wanted.lease_s / _RENEWALS):
+                    await self._over.wait()
+
+    async def _listens(self, allocation: str) -> bool:
+        with contextlib.suppress(FaultError):
+            return b'"ready"' in await self._wanted.jobs.log(allocation, 0)
+        return False
+
+    async def close(self) -> None:
+        """Removes each job of this shell: where that fails, each ends by itself, and heal removes it."""
+        self._over.set()
+        with anyio.CancelScope(shield=True):
+            for name in self._names:
+                with contextlib.suppress(FaultError):
+                    await self._wanted.jobs.purge(name)
+
+
+class JobSession:
+    """A fault's program in an allocation of its own (hashidrill.staging.carriers.shell.Session)."""
+
+    def __init__(
+        self, wanted: Wanted, where: str, name: str, allocation: str, *, asks: bool = True, began_s: float = 0.0
+    ) -> None:
+        """`asks`: whether it waits for a first signal; `began_s`: when the job was written, in the loop's time."""
+        self._wanted, self._where, self._name, self._allocation = wanted, where, name, allocation
+        self._asks, self._began_s = asks, began_s
+        self._applied = self._reverting = False
+        self._rest, self._read = b"", 0
+        self._heard_s = self._told_s = anyio.current_time()
+        """When Nomad last answered about its log, and last took a signal."""
+        self._over = anyio.Event()
+        self._how = self._lost = ""
+
+    async def send(self, line: bytes) -> None:
+        """Signals what the line says; a revert that was asked for is asked for again by each renewal."""
+        said = foreign.parse(line)
+        if "revert" in said:
+            self._reverting = True
+        elif "renew" not in said:
+            raise FaultError(f"{self._where}: a job of Nomad's can be told to renew and to revert, and no more")
+        await self._signal("SIGTERM" if self._reverting else "SIGUSR1")
+
+    async def _signal(self, name: str) -> None:
+        """Raises FaultError once nothing got there for as long as a lease: then its agent reverts by itself."""
+        try:
+            await self._wanted.jobs.signal(self._allocation, name)
+            self._told_s = anyio.current_time()
+        except FaultError as error:
+            if anyio.current_time() - self._told_s > self._wanted.lease_s:
+                self._lost = str(error)
+                raise FaultError(f"{self._where}: {error}") from None
+
+    async def receive(self) -> bytes:
+        idle = 0
+        while True:
+            if b"\n" in self._rest:
+                line, _, self._rest = self._rest.partition(b"\n")
+                if not await self._own(line):
+                    return line + b"\n"
+                continue
+            if self._lost:
+                self._finish(self._lost)
+                raise FaultError(f"the connection was lost: {self._lost}")
+            new = await self._new()
+            idle = 0 if new else idle + 1
+            if new:
+                continue
+            if idle % _STATUS_EVERY == 0 and await self._ended_there():
+                return b""
+            await anyio.sleep(_LATER_S if self._applied and not self._reverting else _SOON_S)
+
+    async def _own(self, line: bytes) -> bool:
+        """Whether a line is for us alone: that it waits to be asked for."""
+        if b'"ready"' in line and self._asks:
+            await self._signal("SIGUSR1")
+            return True
+        if b'"applied"' in line:
+            self._applied, self._asks = True, False
+            took_s = anyio.current_time() - self._began_s
+            self._wanted.tell(
+                f"{self._where}: the job {self._name} has its fault in force {took_s:.1f}s after it was submitted"
+            )
+        self._asks = self._asks and b'"event"' not in line
+        return False
+
+    async def _new(self) -> bool:
+        """Raises FaultError when Nomad did not answer for as long as a lease."""
+        try:
+            found = await self._wanted.jobs.log(self._allocation, self._read)
+            self._heard_s = anyio.current_time()
+        except FaultError as error:
+            if anyio.current_time() - self._heard_s > self._wanted.lease_s:
+                self._finish(str(error))
+                raise FaultError(f"the connection was lost: {error}") from None
+            return False
+        self._read += len(found)
+        self._rest += found
+        return bool(found)
+
+    async def _ended_there(self) -> bool:
+        """Whether the allocation is over and all of its log was read. Asks a program that waits once more."""
+        try:
+            status, said = await self._wanted.jobs.status(self._allocation)
+        except FaultError:
+            return False
+        if status not in ENDED:
+            if self._asks and self._read:
+                await self._signal("SIGUSR1")  # the first one was lost
+            return False
+        if await self._new():
+            return False
+        self._finish(f"its allocation is {status}: {said}")
+        return True
+
+    def _finish(self, how: str) -> None:
+        self._how = how
+        self._over.set()
+
+    async def ended(self) -> str:
+        await self._over.wait()
+        return self._how
+
+    async def close(self) -> None:
+        """Reverts if that is not done, and removes the job."""
+        if not self._over.is_set():
+            self._reverting = True
+            with contextlib.suppress(FaultError):
+                await self._signal("SIGTERM")
+            with anyio.move_on_after(_ENDS_WITHIN_S):
+                await self._over.wait()
+        with contextlib.suppress(FaultError):
+            await self._wanted.jobs.purge(self._name)
+        self._finish(self._how or "it was removed")
+
+
+@asynccontextmanager
+async def shell(host: str, node: Node, wanted: Wanted) -> AsyncIterator[NomadShell]:
+    """Starts nothing before it is asked to; removes its jobs at the end of the block."""
+    one = NomadShell(host, node, wanted)
+    try:
+        yield one
+    finally:
+        await one.close()

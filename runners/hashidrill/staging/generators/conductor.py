@@ -1,0 +1,344 @@
+"""Several workers as one load generator: `python -m hashidrill.staging.generators.conductor`, in the place of
+in_generator.
+
+It speaks with the engine as hashidrill.core.loads.in_generator does; the specification also has a `fleet`: how many
+workers, who starts them, and their lease. All of them start at one agreed instant of the run's clock, and their
+operations come out in the order in which they ended.
+
+Whatever is wrong with one worker ends the run: {"error": ...} and exit code 1. A run with fewer workers than asked for
+is never a smaller one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import uvloop
+
+from hashidrill.core.errors import DatacenterError, HashidrillError
+from hashidrill.core.util.priority import ahead
+from hashidrill.staging.generators.carrying import packed
+from hashidrill.staging.generators.dialing import dialed_by
+from hashidrill.staging.generators.division import Division, Stopped
+from hashidrill.staging.generators.gauges import Gauges
+from hashidrill.staging.generators.local_spawner import LocalSpawner
+from hashidrill.staging.generators.merging import Merge
+from hashidrill.staging.generators.nomad_spawner import NomadSpawner
+from hashidrill.staging.generators.remote import LOST_AFTER_S, Dial, Introduction, LostError, Remote
+from hashidrill.staging.generators.secrecy import Identity
+from hashidrill.staging.generators.spawner import Spawner, SpawnError
+
+LEAD_S = 0.5
+"""From the moment at which all are prepared to the one at which they start."""
+EMIT_EVERY_S = 0.05
+SAMPLE_EVERY_S = 1.0
+LINE_OPERATIONS = 500
+_STOP_WITHIN_S = 3.0
+_END_WITHIN_S = 12.0
+_MARKS = ("prepared", "ready", "stopped", "reads_done", "cleaned")
+
+Say = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Takes one message to the engine; waits while the engine does not read."""
+
+
+class Conductor:
+    """The workers of one run. `say` is where all of them together speak as one."""
+
+    def __init__(
+        self, spec: Mapping[str, Any], workers: Sequence[Introduction], dial: Dial, say: Say, *,
+        lost_after_s: float = LOST_AFTER_S, now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:  # fmt: skip
+        """Raises DivisionError for loads that workers cannot offer, DatacenterError for a TLS file."""
+        names = [worker.name for worker in workers]
+        self._spec = spec
+        self._say = say
+        self._clock_ns, self._origin_ns = now_ns, int(spec["origin_ns"])
+        self._files = packed(spec.get("entrances", {}))
+        self.division = Division(spec["loads"], names)
+        self._merge = Merge(names)
+        self._gauges = Gauges(names, self.division.first)
+        self.remotes = {
+            worker.name: Remote(worker, dial, self._hear, lost_after_s=lost_after_s, now_ns=now_ns)
+            for worker in workers
+        }
+        self._received: dict[str, Counter[str]] = {name: Counter() for name in names}
+        self._stopped: dict[str, Stopped] = {}
+        self._lost_after_s = lost_after_s
+        self._silent = Counter[str]()
+        self._held: set[str] = set()
+        self._marks: dict[str, set[str]] = {mark: set() for mark in _MARKS}
+        self._changed = asyncio.Condition()
+        self.starts_ns = 0
+        """When all began, on the run's clock."""
+
+    def _now_ns(self) -> int:
+        """Of the run's clock."""
+        return self._clock_ns() - self._origin_ns
+
+    async def conduct(self, commands: asyncio.StreamReader) -> None:
+        """Until the commands end. Raises LostError, StreamError, ClockError, DivisionError: then the run is INVALID."""
+        async with asyncio.TaskGroup() as tasks:
+            streams = [tasks.create_task(remote.run()) for remote in self.remotes.values()]
+            beside = [tasks.create_task(self._emit()), tasks.create_task(self._sample())]
+            todo: asyncio.Queue[str] = asyncio.Queue()
+            driving = tasks.create_task(self._drive(todo))
+            while command := (await commands.readline()).strip():
+                todo.put_nowait(command.decode())
+            # the engine wants us to end, or is gone: whatever is being waited for matters no more
+            driving.cancel()
+            await asyncio.wait([driving])
+            await self._end(streams)
+            for task in beside:
+                task.cancel()
+
+    async def _drive(self, todo: asyncio.Queue[str]) -> None:
+        await self._start()
+        while True:
+            await self._obey(await todo.get())
+
+    async def _start(self) -> None:
+        for remote in self.remotes.values():
+            await remote.known.wait()
+        for name, remote in self.remotes.items():
+            remote.start({**self._given, "loads": self.division.of(name)}, self._files)
+        await self._all("prepared")
+        self.starts_ns = self._now_ns() + int(LEAD_S * 1e9)
+        self.division.start(self.starts_ns)
+        self._tell(f"start {self.starts_ns}")
+        await self._all("ready")
+        await self._say({"ready": True})
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {key: value for key, value in self._spec.items() if key not in {"fleet", "loads"}}
+
+    def _tell(self, line: str) -> None:
+        for remote in self.remotes.values():
+            remote.say(line)
+
+    async def _all(self, mark: str) -> None:
+        """Until every worker has said so."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self._marks[mark]) == len(self.remotes))
+
+    async def _obey(self, command: str) -> None:
+        match command.split():
+            case ["stop"]:
+                self._tell(command)
+                await self._all("stopped")
+                await self._settle()
+            case ["final_reads"]:
+                await self._final_reads()
+            case ["begin", t_ns]:
+                self.division.begin(int(t_ns))
+                self._tell(command)
+            case ["hold", t_ns]:
+                self.division.hold(int(t_ns))
+                self._tell(command)
+            case ["go", t_ns]:
+                self.division.go(int(t_ns))
+                self._tell(command)
+            case ["level", load, level, t_ns]:
+                self.division.level(load, float(level), int(t_ns))
+                for name, remote in self.remotes.items():
+                    if any(one["name"] == load for one in self.division.of(name)):
+                        remote.say(command)
+            case _:
+                raise ValueError(f"unknown command {command!r}")
+
+    async def _settle(self) -> None:
+        await self._give(self._merge.rest())
+        for total in self.division.settled(self._stopped, self._received):
+            await self._signal(f"workers.{total.load}.offered", float(total.offered), str(total))
+        await self._say({"stopped": True})
+
+    async def _final_reads(self) -> None:
+        """All read before any cleans up: what one takes away, another would find lost."""
+        for load in self.division.shared:
+            reached = self.division.reached(load, self._stopped)
+            self.remotes[self.division.first[load]].say(f"reached {load} {reached}")
+        self._tell("reads")
+        await self._all("reads_done")
+        self._tell("clean_up")
+        await self._all("cleaned")
+        await self._say({"final_reads_done": True})
+
+    async def _end(self, streams: Sequence[asyncio.Task[None]]) -> None:
+        if self._marks["ready"] and not self._marks["stopped"]:
+            self._tell("stop")  # what is in flight is still reported
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_WITHIN_S):
+                    await self._all("stopped")
+            await self._give(self._merge.rest())
+        for remote in self.remotes.values():
+            remote.end()
+        _, left = await asyncio.wait(streams, timeout=_END_WITHIN_S)
+        for stream in left:  # its lease ends it
+            stream.cancel()
+
+    async def _hear(self, worker: str, line: dict[str, Any]) -> None:
+        """What the generator of one worker says."""
+        if "operations" in line:
+            self._received[worker].update(operation[0] for operation in line["operations"])
+            self._merge.add(worker, line["operations"])
+        elif "upto" in line:
+            self._merge.upto(worker, line["upto"])
+            async with self._changed:
+                self._changed.notify_all()
+                # back-pressure: this stream is read no further while it is ahead and too much waits for another one
+                self._held.add(worker)
+                await self._changed.wait_for(lambda: not self._merge.ahead(worker))
+                self._held.discard(worker)
+            self._silent[worker] = 0
+        elif "sample" in line:
+            t_ns, signal, value, text = line["sample"]
+            for sample in self._gauges.take(worker, t_ns, signal, value, text):
+                await self._say({"sample": sample})
+        elif "waiting" in line or "final_reads" in line or "final_reads_failed" in line:
+            await self._say(line)
+        if "stopped" in line:
+            self._stopped[worker] = Stopped(line["at_ns"], line["emitted"])
+        for mark in _MARKS:
+            if mark in line:
+                async with self._changed:
+                    self._marks[mark].add(worker)
+                    self._changed.notify_all()
+
+    async def _emit(self) -> None:
+        """What is in order goes on."""
+        while True:
+            await asyncio.sleep(EMIT_EVERY_S)
+            await self._give(self._merge.taken())
+            async with self._changed:
+                self._changed.notify_all()
+            if len(self._marks["ready"]) == len(self.remotes) and not self._marks["stopped"]:
+                self._look_for_silence()
+
+    def _look_for_silence(self) -> None:
+        """A worker may be there while its generator hangs. Time in which the engine, or another worker, holds us up
+        does not count.
+        """
+        for name, remote in self.remotes.items():
+            self._silent[name] += remote.connected and name not in self._held
+            if self._silent[name] * EMIT_EVERY_S > self._lost_after_s:
+                raise LostError(remote.worker, f"its generator has reported nothing for {self._lost_after_s:g}s")
+
+    async def _give(self, operations: Sequence[Any]) -> None:
+        for at in range(0, len(operations), LINE_OPERATIONS):
+            await self._say({"operations": operations[at : at + LINE_OPERATIONS]})
+
+    async def _sample(self) -> None:
+        """Each worker's clock, and how sure it is."""
+        while True:
+            await asyncio.sleep(SAMPLE_EVERY_S)
+            for name, remote in self.remotes.items():
+                if remote.discipline is None:
+                    continue
+                offset = remote.offset
+                error_ns = offset.ns - remote.discipline.applied_ns
+                text = f"its clock is {offset.ns / 1e9:+.6f} s from the runner's; connections lost: {remote.drops}"
+                await self._signal(f"workers.{name}.offset", error_ns / 1e9, text)
+                await self._signal(f"workers.{name}.uncertainty", offset.uncertainty_ns / 1e9)
+
+    async def _signal(self, signal: str, value: float, text: str = "") -> None:
+        await self._say({"sample": [self._now_ns(), signal, value, text]})
+
+
+def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
+    """What the specification asks for. Raises SpawnError for what nobody knows, AttachError for TLS files."""
+    match fleet["spawner"]:
+        case "local":
+            return LocalSpawner(lease_s=fleet["lease_s"])
+        case "nomad":
+            return NomadSpawner.of(fleet, run_id)
+        case other:
+            raise SpawnError(f"nobody knows how to start workers by {other!r}")
+
+
+async def conducted(commands: asyncio.StreamReader, say: Say) -> int:
+    """One run, from its specification to its end; the exit code. Workers are gone when this returns, or end soon."""
+    spec = json.loads(await commands.readline())
+    fleet, identity = spec["fleet"], Identity.made("hashidrill runner")
+    try:
+        spawner = spawner_of(fleet, spec["run_id"])
+        try:
+            workers = await spawner.spawn(identity.certificate, fleet["workers"])
+            lost_after_s = float(fleet.get("lost_after_s", LOST_AFTER_S))
+            conductor = Conductor(spec, workers, dialed_by(identity), say, lost_after_s=lost_after_s)
+            await conductor.conduct(commands)
+        except Exception as error:  # whatever it was, the spawner may know more of it
+            raise await _explained(error, spawner) from error
+        finally:
+            await spawner.take_away()
+    except HashidrillError as error:
+        with contextlib.suppress(OSError):  # nobody may be there to be told
+            await say({"error": str(error)})
+        return 1
+    return 0
+
+
+async def _explained(error: BaseException, spawner: Spawner) -> HashidrillError:
+    """The first cause in a group, with what the spawner knows of a worker that is lost."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next((one for one in error.exceptions if isinstance(one, HashidrillError)), error.exceptions[0])
+    if isinstance(error, LostError) and (more := await spawner.why_gone(error.worker)):
+        return DatacenterError(f"{error}; {more}")
+    return error if isinstance(error, HashidrillError) else DatacenterError(f"{type(error).__name__}: {error}")
+
+
+class _Out(asyncio.Protocol):
+    """Standard output, with back-pressure: `room` is set while the engine reads."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self.room, self.lost = asyncio.Event(), asyncio.Event()
+        self.room.set()
+        self._on_lost = on_lost
+
+    def pause_writing(self) -> None:
+        self.room.clear()
+
+    def resume_writing(self) -> None:
+        self.room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost
+        self.lost.set()
+        self.room.set()
+        self._on_lost()
+
+
+async def serve() -> int:
+    """Obey standard input until it ends, SIGTERM comes, or nobody reads standard output; the exit code."""
+    loop = asyncio.get_running_loop()
+    commands = asyncio.StreamReader(limit=1 << 25)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
+    transport, out = await loop.connect_write_pipe(lambda: _Out(commands.feed_eof), sys.stdout.buffer)
+    loop.add_signal_handler(signal.SIGTERM, commands.feed_eof)
+
+    async def say(message: Mapping[str, Any]) -> None:
+        await out.room.wait()
+        if not out.lost.is_set():
+            transport.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    try:
+        return await conducted(commands, say)
+    finally:
+        transport.close()
+        await out.lost.wait()
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the engine, which then stops the loads in order
+    ahead()
+    return uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

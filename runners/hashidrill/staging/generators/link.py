@@ -1,0 +1,167 @@
+"""A stream of messages that outlives its connections: without loss, without duplicates, in order, in bounded memory.
+
+Each end numbers what it sends and keeps it until the other end has acknowledged it. After a connection was lost, both
+say what they received last, and send what came after that again. A message that comes twice is taken once; one that is
+missing is an error, and never a shorter stream. Nothing here touches a network.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from hashidrill.core.errors import DatacenterError
+from hashidrill.core.util import foreign
+
+KEPT_BYTES = 64 << 20
+"""What one end keeps at most of what was not acknowledged. An open loop cannot be slowed down: more is an error."""
+MOST_BYTES = 32 << 20
+"""Of one message."""
+ACKNOWLEDGE_BYTES = 256 << 10
+"""After this many bytes, or with the next ping, a receiver says what it has."""
+_HEAD = struct.Struct(">BQI")
+
+
+class StreamError(DatacenterError):
+    """A stream with a gap, of another process, or that its receiver no longer keeps up with. The run is INVALID."""
+
+
+class Kind(IntEnum):
+    """Of a frame."""
+
+    HELLO = 1
+    """Once at the start of each connection, from both ends: JSON, with the last number that was received."""
+    MESSAGE = 2
+    """Numbered from 1."""
+    ACKNOWLEDGE = 3
+    """Its number is that of the last message that was received."""
+    PING = 4
+    """JSON; answered at once with PONG."""
+    PONG = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What goes over a connection: 13 bytes of kind, number and length, and a payload."""
+
+    kind: Kind
+    number: int = 0
+    payload: bytes = b""
+
+    def encoded(self) -> bytes:
+        return _HEAD.pack(self.kind, self.number, len(self.payload)) + self.payload
+
+    def json(self) -> dict[str, Any]:
+        """Raises StreamError where it is no JSON object."""
+        try:
+            found = foreign.parse(self.payload)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise StreamError(f"a {self.kind.name.lower()} that is no JSON object: {self.payload[:100]!r}")
+        return found
+
+
+def json_frame(kind: Kind, **fields: Any) -> bytes:
+    return Frame(kind, 0, json.dumps(fields, separators=(",", ":")).encode()).encoded()
+
+
+class Frames:
+    """Takes bytes as they arrive and gives whole frames."""
+
+    def __init__(self) -> None:
+        self._torn = bytearray()
+
+    def fed(self, data: bytes) -> Iterator[Frame]:
+        """Raises StreamError for what no end of ours sends."""
+        self._torn += data
+        at = 0
+        try:
+            while len(self._torn) - at >= _HEAD.size:
+                kind, number, length = _HEAD.unpack_from(self._torn, at)
+                if kind not in Kind.__members__.values() or length > MOST_BYTES:
+                    raise StreamError(f"what arrives is no stream of ours: kind {kind}, {length} bytes")
+                end = at + _HEAD.size + length
+                if len(self._torn) < end:
+                    break
+                frame = Frame(Kind(kind), number, bytes(self._torn[at + _HEAD.size : end]))
+                at = end
+                yield frame
+        finally:
+            del self._torn[:at]
+
+
+class Link:
+    """One end: what it sent and the other end may lack, and how far it has received."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._most_bytes = kept_bytes
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._sent = 0
+        self._acknowledged = 0
+        self._unsaid_bytes = 0
+        self.kept_bytes = 0
+        self.received = 0
+        """The number of the last message that was taken."""
+
+    def send(self, payload: bytes) -> bytes:
+        """The frame for it: write it where there is a connection. It is kept until it is acknowledged.
+
+        Raises StreamError where the other end lags by more than may be kept.
+        """
+        if self.kept_bytes + len(payload) > self._most_bytes:
+            raise StreamError(
+                f"the other end has not taken {self.kept_bytes / 1e6:.1f} MB of {self._sent - self._acknowledged}"
+                f" messages, and at most {self._most_bytes / 1e6:.0f} MB are kept: offer less, or use fewer workers"
+            )
+        self._sent += 1
+        self._kept.append((self._sent, payload))
+        self.kept_bytes += len(payload)
+        return Frame(Kind.MESSAGE, self._sent, payload).encoded()
+
+    def acknowledged(self, number: int) -> None:
+        """The other end has everything up to that number. Raises StreamError where that was never sent."""
+        if number > self._sent:
+            raise StreamError(f"message {number} is acknowledged, but only {self._sent} were sent: another process?")
+        self._acknowledged = max(self._acknowledged, number)
+        while self._kept and self._kept[0][0] <= number:
+            self.kept_bytes -= len(self._kept.popleft()[1])
+
+    def resumed(self, received: int) -> Iterator[bytes]:
+        """The frames to send again on a new connection whose other end has received that many.
+
+        Raises StreamError where some of those are gone: it has received less than it acknowledged.
+        """
+        if received < self._acknowledged:
+            raise StreamError(
+                f"the other end has {received} messages after it acknowledged {self._acknowledged}: another process?"
+            )
+        self.acknowledged(received)
+        return iter([Frame(Kind.MESSAGE, number, payload).encoded() for number, payload in self._kept])
+
+    def take(self, frame: Frame) -> bytes | None:
+        """The payload of a message; None for one that was taken before. Raises StreamError for a gap."""
+        if frame.number <= self.received:
+            return None
+        if frame.number != self.received + 1:
+            raise StreamError(f"a gap in the stream: after message {self.received} came message {frame.number}")
+        self.received = frame.number
+        self._unsaid_bytes += len(frame.payload)
+        return frame.payload
+
+    def acknowledgement(self, *, now: bool = False) -> bytes:
+        """What to write about what was received; empty while it is too little to say."""
+        if not self._unsaid_bytes or (self._unsaid_bytes < ACKNOWLEDGE_BYTES and not now):
+            return b""
+        self._unsaid_bytes = 0
+        return Frame(Kind.ACKNOWLEDGE, self.received).encoded()
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages the other end may lack."""
+        return len(self._kept)

@@ -1,0 +1,62 @@
+"""Workers as processes of this machine: through the very same stream, for tests and to try it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.redaction import without_secrets
+from hashidrill.staging.generators.remote import Introduction
+from hashidrill.staging.generators.spawner import introduction
+
+_INTRODUCED_WITHIN_S = 30.0
+_GONE_WITHIN_S = 15.0
+"""What its loads put into the datacenter is cleaned up meanwhile."""
+
+
+class LocalSpawner:
+    """Each worker is a process in a session of its own, and ends by its lease if we do not end it."""
+
+    def __init__(self, *, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+
+    async def spawn(self, runner: str, workers: int) -> Sequence[Introduction]:
+        environment = {
+            **without_secrets(os.environ), "PYTHONPATH": python_path(), "HASHIDRILL_RUNNER": runner,
+            "HASHIDRILL_LEASE_S": f"{self._lease_s:g}",
+        }  # fmt: skip
+        for number in range(1, workers + 1):
+            self._processes[f"w{number}"] = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "hashidrill.staging.generators.worker", env=environment,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        return [await self._introduced(name, process) for name, process in self._processes.items()]
+
+    async def _introduced(self, name: str, process: asyncio.subprocess.Process) -> Introduction:
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_INTRODUCED_WITHIN_S):
+                line = await process.stdout.readline() if process.stdout is not None else b""
+        return introduction(name, line, f"this machine (pid {process.pid})")
+
+    async def why_gone(self, worker: Introduction) -> str:
+        process = self._processes[worker.name]
+        return "" if process.returncode is None else f"its process ended with exit code {process.returncode}"
+
+    async def take_away(self) -> None:
+        left = [process for process in self._processes.values() if process.returncode is None]
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        for process in left:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GONE_WITHIN_S):
+                    await process.wait()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()

@@ -1,0 +1,232 @@
+"""One worker as its runner sees it: a connection that is made again when it drops, its clock, and whether it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hashidrill.core.errors import DatacenterError
+from hashidrill.core.util import foreign
+from hashidrill.staging.generators.clocks import WITHIN_NS, ClockError, Discipline, Exchange, Exchanges, Offset
+from hashidrill.staging.generators.link import Frame, Frames, Kind, Link, StreamError, json_frame
+
+LOST_AFTER_S = 10.0
+"""How long a worker may be silent, or away: its lease is longer, so it goes on when it is found again."""
+READINGS = 16
+"""Exchanges of time before a worker counts as known."""
+_QUICK_S, _SLOW_S = 0.01, 0.25
+_AGAIN_S = 0.2
+_DIAL_WITHIN_S = 5.0
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a worker says of itself before anybody is connected to it, and what it is called here."""
+
+    name: str
+    address: str
+    port: int
+    session: str
+    certificate: str = field(repr=False)
+    on: str = ""
+    """The host, as its scheduler calls it."""
+
+    def __str__(self) -> str:
+        return f"worker {self.name}" + (f" on {self.on}" if self.on else "")
+
+
+class LostError(DatacenterError):
+    """A worker is gone, silent, or failed: what it would have offered is missing. The run is INVALID."""
+
+    def __init__(self, worker: Introduction, why: str) -> None:
+        super().__init__(f"{worker}: {why}")
+        self.worker = worker
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Dial = Callable[[Introduction], Awaitable[Streams]]
+OnLine = Callable[[str, dict[str, Any]], Awaitable[None]]
+"""Takes the worker's name and what its generator said. The stream waits for as long as it takes."""
+
+
+class Remote:
+    """`run` keeps the connection; `say` and `start` reach the worker now or once it is connected again."""
+
+    def __init__(
+        self, worker: Introduction, dial: Dial, on_line: OnLine, *, lost_after_s: float = LOST_AFTER_S,
+        within_ns: int = WITHIN_NS, now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:  # fmt: skip
+        self.worker = worker
+        self._dial = dial
+        self._on_line = on_line
+        self._lost_after_s = lost_after_s
+        self._within_ns = within_ns
+        self._now_ns = now_ns
+        self._link = Link()
+        self._writer: asyncio.StreamWriter | None = None
+        self._heard_ns = now_ns()
+        self._readings = 0
+        self._exchanges = Exchanges()
+        self._origin_ns = 0
+        self.discipline: Discipline | None = None
+        self.known = asyncio.Event()
+        """Its clock is."""
+        self.ending = False
+        self.drops = 0
+        """How often the connection was lost."""
+
+    @property
+    def connected(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def offset(self) -> Offset:
+        """Its clock less ours, as last measured."""
+        return self._exchanges.offset()
+
+    def start(self, spec: dict[str, Any], files: dict[str, str]) -> None:
+        """What it is to offer. The run's clock was 0 when ours was `origin_ns`: it is told when its own was that."""
+        if self.discipline is None:
+            raise RuntimeError("its clock is not known")
+        self._origin_ns = spec["origin_ns"]
+        given = {**spec, "origin_ns": self._origin_ns + self.discipline.applied_ns, "together": True}
+        self._send({"start": given, "files": files})
+
+    def say(self, line: str) -> None:
+        """A command to its generator."""
+        self._send({"say": line})
+
+    def end(self) -> None:
+        """It ends its generator, and itself."""
+        self.ending = True
+        self._send({"end": True})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        frame = self._link.send(json.dumps(message).encode())
+        if self._writer is not None:
+            self._writer.write(frame)
+
+    async def run(self) -> None:
+        """Until it said that it ended after `end`. Raises LostError, StreamError, ClockError."""
+        self._heard_ns = self._now_ns()
+        while True:
+            why = await self._one_connection()
+            if not why:
+                return
+            self.drops += 1
+            away_s = (self._now_ns() - self._heard_ns) / 1e9
+            if away_s > self._lost_after_s:
+                if self.ending:  # all that counts was said before
+                    return
+                raise LostError(self.worker, f"nothing was heard of it for {away_s:.1f}s: {why}")
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _one_connection(self) -> str:
+        """Why it was lost; "" when the worker has ended as it was told."""
+        try:
+            async with asyncio.timeout(_DIAL_WITHIN_S):
+                reader, writer = await self._dial(self.worker)
+        except TimeoutError:
+            return "no connection in time"
+        except OSError as error:  # TLS errors are some too
+            return f"no connection: {error.strerror or error}"
+        asking = asyncio.create_task(self._ask_time(writer))
+        try:
+            writer.write(json_frame(Kind.HELLO, session=self.worker.session, received=self._link.received))
+            return await self._converse(reader, writer)
+        except OSError as error:
+            return f"the connection was lost: {error.strerror or error}"
+        finally:
+            asking.cancel()
+            self._writer = None
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        frames = Frames()
+        while True:
+            try:
+                # what counts is its silence, and not how long we took to read
+                async with asyncio.timeout(self._lost_after_s):
+                    data = await reader.read(_READ_BYTES)
+            except TimeoutError:
+                raise LostError(self.worker, f"it was silent for {self._lost_after_s:g}s") from None
+            if not data:
+                return "it closed the connection"
+            self._heard_ns = self._now_ns()
+            for frame in frames.fed(data):
+                if await self._hear(frame, writer):
+                    return ""
+            writer.write(self._link.acknowledgement())
+
+    async def _hear(self, frame: Frame, writer: asyncio.StreamWriter) -> bool:
+        """Whether it has ended."""
+        match frame.kind:
+            case Kind.PONG:
+                self._time(frame.json())
+                writer.write(self._link.acknowledgement(now=True))
+            case Kind.HELLO:
+                hello = frame.json()
+                if hello.get("session") != self.worker.session:
+                    raise StreamError(f"{self.worker}: another process answers at its address")
+                for again in self._link.resumed(int(hello.get("received", 0))):
+                    writer.write(again)
+                self._writer = writer
+            case Kind.ACKNOWLEDGE:
+                self._link.acknowledged(frame.number)
+            case Kind.MESSAGE:
+                payload = self._take(frame)
+                if payload is not None:
+                    return await self._said(payload, writer)
+            case Kind.PING:
+                pass
+        return False
+
+    def _take(self, frame: Frame) -> bytes | None:
+        try:
+            return self._link.take(frame)
+        except StreamError as error:
+            raise StreamError(f"{self.worker}: {error}") from None
+
+    async def _said(self, payload: bytes, writer: asyncio.StreamWriter) -> bool:
+        line = foreign.parse(payload)
+        if not isinstance(line, dict):
+            raise StreamError(f"{self.worker}: it sent what is no message of a generator")
+        if "exited" in line:
+            if self.ending:
+                writer.write(self._link.acknowledgement(now=True))
+                return True
+            said = f"its generator exited with {line['exited']} {line.get('said', '')}".rstrip()
+            raise LostError(self.worker, said)
+        if "error" in line and "final_reads_failed" not in line:
+            raise LostError(self.worker, str(line["error"]))
+        await self._on_line(self.worker.name, line)
+        return False
+
+    async def _ask_time(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(json_frame(Kind.PING, asked=self._now_ns()))
+            await asyncio.sleep(_QUICK_S if self._readings < READINGS else _SLOW_S)
+
+    def _time(self, pong: dict[str, Any]) -> None:
+        try:
+            self._timed(pong)
+        except ClockError as error:
+            raise ClockError(f"{self.worker}: {error}") from None
+
+    def _timed(self, pong: dict[str, Any]) -> None:
+        exchange = Exchange(int(pong["asked"]), int(pong["heard"]), int(pong["answered"]), self._now_ns())
+        self._exchanges.add(exchange)
+        self._readings += 1
+        if self.discipline is None:
+            if self._readings >= READINGS:
+                self.discipline = Discipline(self._exchanges.offset(), self._within_ns)
+                self.known.set()
+            return
+        self.discipline.check(Offset(exchange.offset_ns, -(-exchange.round_ns // 2)))
+        if self._origin_ns and self.discipline.step(self._exchanges.offset()):
+            self.say(f"clock {self._origin_ns + self.discipline.applied_ns}")

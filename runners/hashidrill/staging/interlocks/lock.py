@@ -1,0 +1,186 @@
+"""The lock that keeps a second game day out: a Consul key that a session with a TTL holds.
+
+A runner that dies renews nothing: within twice its TTL Consul ends the session, and with it the key. A runner that
+cannot renew for a whole TTL takes the lock for lost and stops: somebody else may hold it by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import anyio
+
+from hashidrill.core.errors import InterlockError
+from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.tasks import beside
+from hashidrill.core.util.wait import pause
+from hashidrill.staging.interlocks.kv import Kv, SilentError
+
+_RELEASED_WITHIN_S = 10.0
+_SHUT_S = 20.0
+"""Consul keeps a key shut for 15 s after the session that held it was lost."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds the lock, for whoever finds it taken."""
+
+    held_by: str
+    run: str
+    experiment: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"{self.held_by}, with {self.experiment} ({self.run}), since {self.since}"
+
+
+class Lock:
+    """A lock that is held. `lost` is set, with `why`, when it may be somebody else's.
+
+    `doubted` is set by whoever knows of a reason why it may be gone: it is looked at now, and not when it is due.
+    """
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        self.lost, self.doubted = anyio.Event(), anyio.Event()
+        self.why = ""
+
+    def lose(self, why: str) -> None:
+        self.why = self.why or why
+        self.lost.set()
+
+
+async def alone(
+    kv: Kv, key: str, ttl_s: float, holder: Holder, *, do: Callable[[], Awaitable[None]], tell: Callable[[str], None]
+) -> None:
+    """Does it while nobody else's run can go on: under the lock, or while the lock is still that of the same dead run.
+
+    Waits for a lock whose holder died a moment ago. Raises InterlockError that says who holds it.
+    """
+    gives_up_s = anyio.current_time() + _SHUT_S
+    while True:
+        entry = await kv.get(key)
+        if entry is not None and entry.session:
+            if _run_of(entry.value) != holder.run:
+                raise _taken(entry.value, key)
+            await do()
+            return
+        try:
+            async with held(kv, key, ttl_s, holder, tell):
+                await do()
+                return
+        except InterlockError:
+            if anyio.current_time() >= gives_up_s:
+                raise
+        await pause(1.0)
+
+
+async def held_by_others(kv: Kv, key: str, run: str) -> bool:
+    """Whether another run than that one holds it now. Raises InterlockError where that cannot be seen."""
+    entry = await kv.get(key)
+    return entry is not None and bool(entry.session) and _run_of(entry.value) != run
+
+
+def _run_of(value: str) -> str:
+    try:
+        return str(parse(value).get("run", ""))
+    except (ValueError, AttributeError):
+        return ""
+
+
+async def check_free(kv: Kv, key: str) -> None:
+    """Raises InterlockError that says who holds the lock. Reads alone."""
+    entry = await kv.get(key)
+    if entry is not None and entry.session:
+        raise _taken(entry.value, key)
+
+
+@asynccontextmanager
+async def held(kv: Kv, key: str, ttl_s: float, holder: Holder, tell: Callable[[str], None]) -> AsyncIterator[Lock]:
+    """The lock, renewed as long as the block lasts, and released at its end. Raises InterlockError when it is taken."""
+    lock = Lock(await _acquired(kv, key, ttl_s, holder))
+    try:
+        async with beside(partial(_renew, kv, key, ttl_s, holder, lock=lock, tell=tell)):
+            yield lock
+    finally:
+        with anyio.move_on_after(_RELEASED_WITHIN_S, shield=True):
+            try:
+                await _release(kv, key, lock.session)
+            except InterlockError as error:
+                tell(f"the lock {key} could not be released: {error}; it ends by itself within {2 * ttl_s:g}s")
+
+
+async def _acquired(kv: Kv, key: str, ttl_s: float, holder: Holder) -> str:
+    """The session that holds the key now. Raises InterlockError that says who has it otherwise."""
+    session = await kv.new_session(f"hashidrill {holder.run}", ttl_s)
+    try:
+        if await kv.put(key, json.dumps(asdict(holder)), acquire=session):
+            return session
+        entry = await kv.get(key)
+    except BaseException:
+        await _ended(kv, session)
+        raise
+    await _ended(kv, session)
+    if entry is None or not entry.session:
+        raise InterlockError(
+            f"already locked: the holder of {key} died a moment ago, and Consul keeps it shut for 15s; try again then"
+        )
+    raise _taken(entry.value, key)
+
+
+async def _release(kv: Kv, key: str, session: str) -> None:
+    """Lets the key go, and then the session: a session that ends with the key keeps it shut for another 15 s.
+
+    The key is deleted unless somebody took it in between.
+    """
+    entry = await kv.get(key)
+    if entry is not None and entry.session == session and await kv.put(key, entry.value, release=session):
+        left = await kv.get(key)
+        if left is not None and not left.session:
+            await kv.delete(key, unchanged=left.modified)
+    await kv.end_session(session)
+
+
+async def _ended(kv: Kv, session: str) -> None:
+    with anyio.move_on_after(_RELEASED_WITHIN_S, shield=True), suppress(InterlockError):
+        await kv.end_session(session)
+
+
+async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, tell: Callable[[str], None]) -> None:
+    """Until cancelled, or the lock is lost."""
+    renewed_s, error = anyio.current_time(), ""
+    while True:
+        with anyio.move_on_after(ttl_s / 3 if not error else ttl_s / 12):
+            await lock.doubted.wait()
+        lock.doubted, error = anyio.Event(), ""
+        try:
+            there = await kv.renew(lock.session)
+            if there and (entry := await kv.get(key)) is not None and entry.session == lock.session:
+                renewed_s = anyio.current_time()
+                continue
+            # a snapshot from before this run was restored, or somebody ended the session
+            lock.session = await _acquired(kv, key, ttl_s, holder)
+            renewed_s = anyio.current_time()
+            tell(f"the lock {key} was gone, and nobody had taken it: it is held again")
+        except SilentError as silent:
+            error = str(silent)
+            if anyio.current_time() - renewed_s >= ttl_s:
+                lock.lose(f"the lock {key} could not be renewed for {ttl_s:g}s: {error}")
+                return
+        except InterlockError as refused:
+            lock.lose(f"the lock {key} was lost: {refused}")
+            return
+
+
+def _taken(value: str, key: str) -> InterlockError:
+    try:
+        said = str(Holder(**parse(value)))
+    except (ValueError, TypeError):
+        said = f"somebody who did not say who ({value[:100]!r})"
+    return InterlockError(
+        f"already locked: another game day holds {key}: {said}; wait for its end, or stop it with `hashidrill stop`"
+    )

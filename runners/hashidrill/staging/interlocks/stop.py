@@ -1,0 +1,97 @@
+"""What ends a run from outside: the stop button, an arming that ends or is taken back, a lock that is lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+
+from hashidrill.core.errors import InterlockError
+from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.wait import pause
+from hashidrill.staging.interlocks.kv import Kv, SilentError
+from hashidrill.staging.interlocks.lock import Lock
+
+_UNSEEN_S = 10.0
+"""After this long without an answer, the operator is told that nobody sees the button."""
+
+
+@dataclass(frozen=True)
+class Pressed:
+    """Who pressed the stop button, when, and why."""
+
+    by: str
+    at: str
+    why: str = ""
+
+    def text(self) -> str:
+        return json.dumps({"stopped_by": self.by, "at": self.at, "why": self.why}, indent=2)
+
+    def __str__(self) -> str:
+        return f"by {self.by or 'somebody'} at {self.at or 'some time'}" + (f": {self.why}" if self.why else "")
+
+
+def read(text: str) -> Pressed:
+    """Whatever stands in the key: a button that somebody pressed by hand counts too."""
+    try:
+        data = parse(text)
+        return Pressed(*(str(data.get(key, "")) for key in ("stopped_by", "at", "why")))
+    except (ValueError, AttributeError):
+        return Pressed("", "", text.strip()[:200])
+
+
+async def check_released(kv: Kv, key: str) -> None:
+    """Raises InterlockError while the button is pressed: nothing starts then. Reads alone."""
+    entry = await kv.get(key)
+    if entry is not None:
+        raise InterlockError(
+            f"the stop button is pressed ({key}, {read(entry.value)}); release it with `hashidrill stop --release`"
+        )
+
+
+Disarmed = Callable[[Kv], Awaitable[str]]
+"""Why the arming does not hold any more; "" while it does. Raises SilentError where that cannot be seen."""
+
+
+async def look(kv: Kv, key: str, disarmed: Disarmed) -> str:
+    """Why a run must stop now; "" if it need not. Raises SilentError where that cannot be seen."""
+    try:
+        entry = await kv.get(key)
+        return await disarmed(kv) if entry is None else f"the stop button was pressed {read(entry.value)}"
+    except SilentError:
+        raise
+    except InterlockError as error:
+        return f"the stop button cannot be seen any more: {error}"
+
+
+async def watch(
+    kv: Kv, key: str, within_s: float, lock: Lock, *, disarmed: Disarmed, until: dt.datetime,
+    now: Callable[[], dt.datetime], tell: Callable[[str], None],
+) -> str:  # fmt: skip
+    """Returns why the run must stop, at most `within_s` after it must, as long as Consul answers.
+
+    While Consul is silent nobody sees the button, and the operator is told; the arming's end and the lock's TTL count
+    on without an answer. The arming ends by whichever clock says so first: one that is set back prolongs nothing. `kv`
+    must give up on an answer within half of `within_s`.
+    """
+    seen_s, told = anyio.current_time(), False
+    ends_s = seen_s + (until - now()).total_seconds()
+    while True:
+        if now() >= until or anyio.current_time() >= ends_s:
+            return f"the arming ended at {until.isoformat(timespec='seconds')}"
+        if lock.lost.is_set():
+            return lock.why
+        try:
+            if why := await look(kv, key, disarmed):
+                return why
+            seen_s, told = anyio.current_time(), False
+        except SilentError as error:
+            if not told and anyio.current_time() - seen_s >= _UNSEEN_S:
+                told = True
+                tell(f"nobody sees the stop button for {_UNSEEN_S:g}s: {error}; Ctrl-C stops the run too")
+        with anyio.move_on_after(within_s / 2):
+            await lock.lost.wait()
+        await pause(0)

@@ -1,0 +1,344 @@
+"""Heals runs against an attached datacenter: reverts what they left in force, and takes away what their loads left.
+
+Everything that it does leaves audit lines in Consul and in the recording, as a run's own actions do.
+
+What this machine recorded (hashidrill.core.recording.ours) was admitted when it was applied, so no interlock holds
+up its revert. The keys of loads have the names of the loads: no other run may go on while they are removed.
+
+A revert is an action too, and a journal of another machine may ask for any. So it counts only where the operator
+confirms each host, and where every interlock admits its experiment now: armed, released, alone, within the blast
+radius. It gets no address from that recording, and nothing that its loads left is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.engine.settling import open_faults, settle
+from hashidrill.core.errors import HashidrillError, InterlockError, JournalHeldError
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.recording.journal import Clock, Journal
+from hashidrill.core.recording.ours import LINKED, OurRun, forget_open
+from hashidrill.core.recording.writer import RESOLVED_NAME
+from hashidrill.core.util import foreign
+from hashidrill.core.util.files import HEAL_NAME
+from hashidrill.core.util.undos import KEPT
+from hashidrill.kubernetes.reached import held, objects_left, remove_objects
+from hashidrill.lab.runs.heal import Healed, began_in, entries_of, heal_run, in_doubt, whose
+from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
+from hashidrill.staging.attach.interlocks import Interlocks, alone, open_interlocks, witnessed
+from hashidrill.staging.attach.leftovers import Told, leavings, shared_leavings, sweep
+from hashidrill.staging.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
+from hashidrill.staging.attach.plan import plan_of
+from hashidrill.staging.carriers.host import CarriedHost
+from hashidrill.staging.carriers.nomad_jobs import remove_jobs
+from hashidrill.staging.generators.nomad_spawner import remove_left
+from hashidrill.staging.interlocks.guard import AUDIT_NAME
+from hashidrill.staging.runs.heal_lost import with_lost
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.protocols.abc import Hosts
+    from hashidrill.core.protocols.rights import Left
+    from hashidrill.kubernetes.kubernetes.client import Connect
+    from hashidrill.staging.attach.estate import Estate
+    from hashidrill.staging.attach.plan import Plan
+    from hashidrill.staging.attach.target import AttachTarget
+    from hashidrill.staging.attach.wire import Wire
+
+_APPLIES_NOTHING_S = 1.0
+"""How long a host would keep a fault of ours: heal only takes faults away."""
+_SHOWN = 200
+"""Of the parameters of a fault, in a question."""
+_NO_RUN = "heal"
+"""What stands for a run in the lock and in audit lines about what no recording here is about."""
+Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
+Confirm = Callable[[str, str], bool]
+"""Asks the operator about one host: its name, and what would be reverted there, and why that is asked."""
+
+
+async def heal_attached(
+    target: AttachTarget, runs: Sequence[Path], tell: Callable[[str], None], *, confirm: Confirm | None = None,
+    look: Look = attach, datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+    connect: Connect | None = None, open_guard: Callable[..., Interlocks] = open_interlocks,
+) -> list[Healed | None]:  # fmt: skip
+    """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it.
+
+    Runs of other machines are left alone without `confirm`.
+    """
+    healed: list[Healed | None] = []
+    target = replace(target, undoing=True)
+    known = {run: whose(run) for run in runs}
+    ours = {run: one for run, one in known.items() if isinstance(one, OurRun)}
+    async with AsyncExitStack() as stack:
+        estate, wires = await look(target, stack)
+        theirs = {run: _asked(run, why, target, estate, confirm) for run, why in known.items() if isinstance(why, str)}
+        estate = with_lost(estate, target, ours, tell)
+        faulted = {name for one in ours.values() for name in _faulted(one, target.name)}
+        faulted |= {str(undo["host"]) for one in theirs.values() if isinstance(one, _Confirmed) for undo in one.undos}
+        spec = DatacenterSpec.model_validate(estate.as_datacenter())
+        parts = await stack.enter_async_context(
+            held(
+                target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell, undoing=True, connect=connect,
+                awaited=faulted & {*estate.hosts},
+            )
+        )  # fmt: skip
+        hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires, carried=parts))
+        carrying = {host for part in parts.values() for host in part.values() if isinstance(host, CarriedHost)}
+        for run, one in (ours | theirs).items():
+            if one is None or isinstance(one, Healed):
+                healed.append(one)
+                continue
+            for host in carrying:
+                host.act_for(one.id)
+            hosts.keep_artifacts(run / "artifacts")
+            if isinstance(one, OurRun):
+                healed.append(await _heal(run, one, hosts, target, wires, tell=tell))
+            else:
+                plan, guard = plan_of(one.experiment, target, estate), open_guard(target, estate, wires)
+                healed.append(await _heal_other(one, hosts, plan, guard, tell))
+        if TOXIPROXY in wires:
+            healed += await _without_recording(target, estate, wires, tell)
+        healed += await _objects_without_recording(target, wires, tell, connect)
+    return healed
+
+
+async def _without_recording(
+    target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], tell: Callable[[str], None]
+) -> list[Healed]:
+    """Removes toxics of runs whose recordings are elsewhere, or gone: a toxic has no lease, and stays for ever.
+
+    Only from proxies that lead to hosts of this datacenter: its lock says that no run goes on that needs them.
+    """
+    proxies = {proxy for host in estate.hosts.values() for proxy in host.links}
+    done = Healed(Path(TOXIPROXY), died=False)
+
+    async def remove(note: Told) -> None:
+        for proxy, name in await remove_toxics_of_runs(wires[TOXIPROXY], proxies):
+            note("clean-up", TOXIPROXY, proxy, note=f"removed {name}")
+            done.cleaned.append(f"the toxic {name} from {proxy}")
+
+    try:
+        if await toxics_of_runs(wires[TOXIPROXY], proxies):
+            async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
+                await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, note), tell=tell)
+    except HashidrillError as error:
+        done.left.append(f"toxics of runs that have no recording here: {error}")
+    return [done] if done.cleaned or done.left else []
+
+
+async def _objects_without_recording(
+    target: AttachTarget, wires: Mapping[str, Wire], tell: Callable[[str], None], connect: Connect | None
+) -> list[Healed]:
+    """Deletes objects of runs whose recordings are elsewhere, or gone, found by their labels alone."""
+    done = Healed(Path("kubernetes"), died=False)
+
+    async def remove(note: Told) -> None:
+        def removed(name: str) -> None:
+            note("clean-up", "kubernetes", name)
+            done.cleaned.append(name)
+
+        done.left.extend(await remove_objects(target, removed, connect, tell))
+
+    try:
+        if await objects_left(target, tell, connect):
+            async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
+                await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, note), tell=tell)
+    except HashidrillError as error:
+        done.left.append(f"objects of runs that have no recording here: {error}")
+    return [done] if done.cleaned or done.left else []
+
+
+@dataclass(frozen=True)
+class _Confirmed:
+    """What a recording of another machine asks for, and the operator and this datacenter admit."""
+
+    run: Path
+    id: str
+    why: str
+    """Why this machine does not know it as its own."""
+    experiment: Experiment
+    undos: Sequence[Mapping[str, Any]]
+    refused: Mapping[str, str]
+    """Why a fault of it is not reverted, by its id."""
+
+
+def _asked(
+    run: Path, why: str, target: AttachTarget, estate: Estate, confirm: Confirm | None
+) -> _Confirmed | Healed | None:
+    """What of a recording of another machine is to be done; Healed or None where that is nothing. Writes nothing."""
+    entries = entries_of(run)
+    began = began_in(entries)
+    undos = open_faults(entries)
+    if not undos or (began.get("attached") or {}).get("name") != target.name:
+        return Healed(run, died=False, refused=why) if began and in_doubt(entries) else None
+    if any((run / name).is_symlink() for name in LINKED):
+        return Healed(run, refused=why)  # heal writes beside the journal
+    if confirm is None:
+        return Healed(run, refused=f"{why}; name it, and confirm each host, if you trust it")
+    try:
+        experiment = ResolvedExperiment.from_data(foreign.parse((run / RESOLVED_NAME).read_text())).experiment
+        actions = plan_of(experiment, target, estate).actions
+    except (HashidrillError, OSError, ValueError) as error:
+        return Healed(run, refused=f"{why}; and its experiment is not readable: {error}")
+    method = {(action.what, host) for action in actions if action.verb == "apply" for host in action.hosts}
+    refused: dict[str, str] = {}
+    for host in sorted({str(undo.get("host")) for undo in undos}):
+        there = [undo for undo in undos if str(undo.get("host")) == host]
+        what = ", ".join(f"{undo.get('kind')} {json.dumps(undo.get('params'))[:_SHOWN]}" for undo in there)
+        lacking = _not_admitted(there, host, estate, method)
+        if lacking or not confirm(host, f"{run}: {why}. It says that it left in force: {what}"):
+            refused |= {str(undo["fault_id"]): lacking or f"{host} was not confirmed (--yes {host})" for undo in there}
+    wanted = [undo for undo in undos if undo["fault_id"] not in refused]
+    if not wanted:
+        return Healed(run, refused=f"{why}; {'; '.join(dict.fromkeys(refused.values()))}")
+    return _Confirmed(run, str(began.get("id", run.name)), why, experiment, wanted, refused)
+
+
+def _not_admitted(
+    undos: Sequence[Mapping[str, Any]], host: str, estate: Estate, method: Collection[tuple[str, str]]
+) -> str:
+    """Why no confirmation is enough; empty where it is."""
+    if host not in estate.hosts:
+        return f"{host} is not a host of {estate.name}, and no address of that recording is used"
+    for undo in undos:
+        if (undo.get("kind"), host) not in method:
+            return f"its experiment never puts {undo.get('kind')} on {host}"
+        if KEPT in undo:
+            return f"the undo of {undo.get('kind')} on {host} has secrets, which only the machine that wrote it keeps"
+    return ""
+
+
+async def _heal_other(
+    one: _Confirmed, hosts: AttachedDatacenter, plan: Plan, guard: Interlocks, tell: Callable[[str], None]
+) -> Healed:
+    """Reverts what was confirmed, while the interlocks hold. What is done is written beside its journal."""
+    done = Healed(one.run)
+    try:
+        async with guard.hold(replace(plan, run_id=one.id), tell, None) as held:
+            with Journal(one.run / HEAL_NAME, Clock()) as journal:
+                for undo in one.undos:
+                    held.note("revert", str(undo["kind"]), str(undo["host"]), note=f"confirmed by hand: {one.why}")
+                    how = await settle(dict(undo), hosts, journal)
+                    held.note(
+                        {"reverted": "gone", "others": "ended"}.get(how, how), str(undo["kind"]), str(undo["host"])
+                    )
+                    getattr(done, how).append(str(undo["fault_id"]))
+    except (InterlockError, JournalHeldError, OSError) as error:
+        return Healed(one.run, refused=f"{one.why}; nothing of it is reverted: {error}")
+    done.left.extend(f"{fault_id}: {why}" for fault_id, why in one.refused.items())
+    done.left.append("what its loads left is not removed: heal it on the machine that ran it")
+    return done
+
+
+async def _heal(
+    run: Path, known: OurRun, hosts: Hosts, target: AttachTarget, wires: Mapping[str, Wire], *,
+    tell: Callable[[str], None],
+) -> Healed | None:  # fmt: skip
+    began = began_in(known.entries)
+    name, run_id = str(began.get("experiment", "")), known.id
+    async with witnessed(target, wires, run_id, name, tell=tell, recording=run) as note:
+        done = await heal_run(run, hosts, attached=target.name, told=partial(_note, note, name), ours=known)
+        ours = (began.get("attached") or {}).get("name") == target.name
+        if ours and (done is None or not done.refused) and unswept(run):
+            if done is None:
+                done = Healed(run, died=False)
+                note("heal", name)
+            await _clean(run, run_id, target, wires, done=done, note=note, tell=tell)
+        if ours and (done is None or not done.refused) and "nomad" in wires:
+            for job in await remove_left(wires["nomad"], run_id):
+                tell(f"removed the job {job} of its workers")
+                note("clean-up", "nomad job", job)
+            for job in await remove_jobs(wires["nomad"], run_id):
+                tell(f"removed the job {job}, which carried its faults")
+                note("clean-up", "nomad job", job)
+        if done is not None and not done.refused:
+            note("end", name, note=_finished(done))
+    if ours and (done is None or not (done.refused or done.stuck or done.left)):
+        forget_open(run_id)
+    return done
+
+
+async def _clean(
+    run: Path, run_id: str, target: AttachTarget, wires: Mapping[str, Wire], *, done: Healed, note: Told,
+    tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Fills `cleaned` and `left` of what was done. What has the name of the run is in nobody else's way."""
+
+    async def do(found: Mapping[Left, str]) -> None:
+        cleaned, left = await sweep(found, wires, note)
+        done.cleaned.extend(cleaned)
+        done.left.extend(left)
+
+    try:
+        experiment = ResolvedExperiment.from_data(foreign.parse((run / RESOLVED_NAME).read_text())).experiment
+        found = leavings(experiment, run_id, wires)
+        common = shared_leavings(experiment, run_id, wires)
+        shared = {left: kind for left, kind in found.items() if left in common}
+        await do({left: kind for left, kind in found.items() if left not in shared})
+        if shared:
+            await alone(target, wires, run_id, experiment.metadata.name, do=partial(do, shared), tell=tell)
+    except (HashidrillError, OSError, ValueError) as error:
+        why = f"what its loads left was not touched: {error}"
+        note("left", note=why)
+        done.left.append(why)
+
+
+def unswept(run: Path) -> bool:
+    """Whether what its loads left may still be there: it, or the last heal, did not end, or left something."""
+    ended, left = True, False
+    for verb in _verbs(run / AUDIT_NAME):
+        if verb in {"begin", "heal"}:
+            ended, left = False, False
+        elif verb == "left":
+            left = True
+        elif verb == "end":
+            ended = True
+    return left or not ended
+
+
+def _verbs(path: Path) -> list[str]:
+    """The verbs of the audit lines that the recording holds. A line that was torn, as its engine died, says nothing."""
+    verbs = []
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            verbs.append(str(foreign.parse(line)["verb"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return verbs
+
+
+def _faulted(known: OurRun, datacenter: str) -> set[str]:
+    """The hosts on which a fault of that run may still be in force, and those from which it is proven gone."""
+    if (began_in(known.entries).get("attached") or {}).get("name") != datacenter:
+        return set()
+    undos = open_faults(known.entries)
+    return {str(name) for undo in undos for name in (undo.get("host", ""), *undo.get("peers", ()))}
+
+
+def _note(note: Told, experiment: str, verb: str, undo: Mapping[str, Any]) -> None:
+    note(verb, str(undo.get("kind", experiment)), str(undo.get("host", "")), note=str(undo.get("why", "")))
+
+
+def _finished(done: Healed) -> str:
+    """For the last audit line: what heal finished, and what it could not."""
+    said = [
+        f"{what}: {', '.join(names)}"
+        for names, what in (
+            (done.reverted, "reverted"), (done.others, "another run's now"), (done.stuck, "still in force"),
+            (done.cleaned, "removed"), (done.left, "left"),
+        )
+        if names
+    ]  # fmt: skip
+    return "; ".join(said) or "there was nothing to do"

@@ -1,0 +1,119 @@
+"""The engine's process for an attached datacenter: `python -m hashidrill.staging.runs.in_attached`.
+
+It runs outside of any sandbox. It reads its specification, tokens among it, from standard input, and writes events to
+standard output. SIGINT, SIGTERM, and the end of the pipe that its runner holds open cancel the run, which reverts what
+is in force: a runner that was killed leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.engine import run as engine
+from hashidrill.core.engine.load_generator import LoadGenerator
+from hashidrill.core.engine.teller import Teller
+from hashidrill.core.errors import InterlockError
+from hashidrill.core.experiment.resolved import ResolvedExperiment
+from hashidrill.core.protocols.events import Bus
+from hashidrill.core.recording.journal import Clock
+from hashidrill.core.recording.ours import received_key
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.kubernetes.reached import held as reached
+from hashidrill.kubernetes.reached import watched
+from hashidrill.lab.runs.engine_process import cancelled_when_told, exit_of, to_runner
+from hashidrill.lab.sandbox.sandbox import read_given
+from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
+from hashidrill.staging.attach.estate import Estate
+from hashidrill.staging.attach.interlocks import Interlocks, open_interlocks, who
+from hashidrill.staging.attach.leftovers import leaving_nothing
+from hashidrill.staging.attach.plan import plan_of
+from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.attach.wire import Wire
+from hashidrill.staging.generators.nomad_spawner import job_id
+from hashidrill.staging.generators.settings import fleet_of
+
+Attach = Callable[[AttachTarget, AsyncExitStack], Awaitable[tuple[Estate, dict[str, Wire]]]]
+Open = Callable[[AttachTarget, Estate, Mapping[str, Wire]], Interlocks]
+Carry = Callable[..., AbstractAsyncContextManager[dict[str, dict[type[Any], Any]]]]
+_LONGER_S = 120.0
+"""How much longer than its step a fault may be in force on a host that nobody talks to: for its two proofs."""
+
+
+def main() -> None:
+    """Exits as hashidrill.lab.runs.in_sandbox does."""
+    spec = read_given()
+    sys.exit(exit_of(partial(run_given, spec)))
+
+
+async def run_given(
+    spec: dict[str, Any],
+    *,
+    look: Attach = attach,
+    interlocks: Open = open_interlocks,
+    run: Callable[..., Awaitable[str]] = engine.run,
+    datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+    carry: Carry = reached,
+) -> str:
+    """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed.
+
+    Raises InterlockError where it must not be: nothing was touched then.
+    """
+    recording, run_id = Path(spec["recording"]), str(spec["info"]["id"])
+    experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
+    target, expected = AttachTarget.received(spec["target"]), Estate.from_data(spec["estate"])
+    redactor = Redactor([*spec["secrets"], *target.secrets()])
+    fleet = fleet_of(target.engine, target.logins, target.path)
+    events = Bus(to_runner)
+    async with cancelled_when_told(spec.get("lifeline")), AsyncExitStack() as stack:
+        found, wires = await look(target, stack)
+        check_same(expected, found)
+        plan = plan_of(experiment, target, found, run_id=run_id)
+        say = Teller(events, redactor)
+        held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
+        await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say, mine=held.mine))
+        if fleet is not None:
+            where = f"{fleet['workers']} clients"
+            held.note("workers", "nomad job", where, note=job_id(run_id))
+        longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
+        parts = await stack.enter_async_context(
+            carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id)
+        )
+        pods = await stack.enter_async_context(watched(target))
+        made = await stack.enter_async_context(
+            datacenter(
+                experiment.datacenter,
+                target,
+                found,
+                wires,
+                artifacts=recording / "artifacts",
+                run=run_id,
+                carried=parts,
+                pods=pods,
+            )
+        )
+        return await run(
+            experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,
+            load_generator=partial(LoadGenerator, entrances=made.entrances, fleet=fleet), stop=held.stopped,
+            admits=held.admits, teller=say, key=received_key(spec),
+        )  # fmt: skip
+    return "interrupted"
+
+
+def check_same(expected: Estate, found: Estate) -> None:
+    """Raises InterlockError where hosts came, went or changed roles since the experiment was checked against them."""
+    shape = [
+        {(name, one.address, *sorted(one.roles.items())) for name, one in each.hosts.items()}
+        for each in (expected, found)
+    ]
+    if shape[0] != shape[1]:
+        changed = ", ".join(sorted({str(host[0]) for host in shape[0] ^ shape[1]}))
+        raise InterlockError(f"{found.name} has changed since it was looked at: {changed}; run it again")
+
+
+if __name__ == "__main__":
+    main()

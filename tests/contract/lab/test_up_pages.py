@@ -1,0 +1,48 @@
+"""Whether an agent has a UI is read from its own page, over a real connection."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+
+import anyio
+import pytest
+
+from hashidrill.lab.up import keeper
+
+PAGES = {
+    "nomad 1.10.5, built": (
+        "<p>Nomad UI is not available in this binary. To get Nomad UI do one of the following:</p>",
+        True,
+    ),
+    "vault 1.21.0, built": ("<h1>Vault UI is not available in this binary.</h1>", True),
+    "a UI": ("<!DOCTYPE html><title>Consul by HashiCorp</title>", False),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_only_says_there_is_no_ui_is_none(name):
+    text, lacks = PAGES[name]
+
+    class Agent(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            assert anyio.run(keeper._no_ui, f"http://127.0.0.1:{server.server_port}/ui/") == lacks
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_an_agent_that_does_not_answer_is_said_to_lack_nothing():
+    assert not anyio.run(keeper._no_ui, "http://127.0.0.1:1/ui/")

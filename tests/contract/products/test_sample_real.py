@@ -1,0 +1,95 @@
+"""The programs of the sample over real sockets: a store, a cache before it, and a pool that is full."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hashidrill.products.sample import program
+
+WITHIN_S = 20.0
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def get(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WITHIN_S)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts a program as an agent is started: its source in the command, its configuration in a file."""
+    running = []
+
+    def start(name, **told):
+        port = free_port()
+        config = tmp_path / f"{name}-{port}.json"
+        config.write_text(json.dumps({"program": name, "address": "127.0.0.1", "port": port, **told}))
+        source = Path(program.__file__).read_text()
+        running.append(subprocess.Popen([sys.executable, "-c", source, str(config)]))
+        ends = time.monotonic() + WITHIN_S
+        while True:
+            with contextlib.suppress(OSError):
+                assert get(port, program.HEALTH) == (200, b"ok")
+                return port
+            assert running[-1].poll() is None, "it ended"
+            assert time.monotonic() < ends
+            threading.Event().wait(0.02)
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def test_a_cache_answers_what_the_store_has_and_goes_on_without_it(serve, tmp_path):
+    store = serve("store", takes_s=0.01)
+    data = tmp_path / "data"
+    data.mkdir()
+    told = {"store": f"http://127.0.0.1:{store}", "data": str(data), "bypass_after_s": None, "off_for_s": 5}
+    cache = serve("cache", **told)
+    status, body = get(cache, "/a/b")
+    assert (status, body) == get(store, "/a/b")
+    assert [file.read_bytes() for file in data.iterdir()] == [body]
+    alone = serve("cache", **{**told, "store": f"http://127.0.0.1:{free_port()}"})
+    assert get(alone, "/a/b") == (200, body)
+    assert get(alone, "/new")[0] == 502
+
+
+def test_a_pool_that_is_full_lets_requests_wait_and_still_says_that_it_is_there(serve):
+    store = serve("store", takes_s=0.2)
+    told = {"at_least": 1, "most": 1, "grows_every_s": 60, "calls": 2}
+    pool = serve("pool", store=f"http://127.0.0.1:{store}", **told)
+    took = []
+
+    def ask(n):
+        began = time.monotonic()
+        assert get(pool, f"/{n}")[0] == 200
+        took.append(time.monotonic() - began)
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    assert get(pool, program.HEALTH) == (200, b"ok")
+    assert any(thread.is_alive() for thread in threads), "it waited as well"
+    for thread in threads:
+        thread.join()
+    assert min(took) >= 0.4
+    assert max(took) >= 1.2, "three requests of 0.4 s did not wait for one worker"

@@ -1,0 +1,334 @@
+"""Commits as candidates, on a real git: their order, their builds, the configuration that each one has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.rollouts.bisect.candidates import Alike, RefusedError
+from hashidrill.rollouts.bisect.commits import Produced, Programs, Repository, clients_of, shell
+from hashidrill.rollouts.bisect.keys import configured
+
+EXPERIMENT = """\
+apiVersion: hashidrill/v1
+kind: Experiment
+metadata: {name: small, title: A small one, why: It tests the search}
+clients:
+  ingest: {command: ["{python}", "-m", "ingest", "{url}"], service: true}
+steady_state: {for: 1s, require: ["ingest.errors < 50%"]}
+method: [{fault: noop, on: "consul:leader", for: 20s}]
+expect: [{latency_stays: {load: ingest}}]
+"""
+
+
+@pytest.fixture
+def git(tmp_path, monkeypatch):
+    """A repository of four commits on its first-parent line, one of them a merge; calls git in it."""
+    top = tmp_path / "repository"
+    top.mkdir()
+    monkeypatch.chdir(top)
+
+    def git_(*words: str) -> str:
+        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words]
+        return subprocess.run(command, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(text: str) -> None:
+        (top / "consul.hcl").write_text(text)
+        git_("add", "-A")
+        git_("commit", "-q", "-m", f"set {text}")
+
+    git_("init", "-q", "-b", "main")
+    commit("limits { rpc_rate = 1 }")
+    git_("tag", "v1")
+    commit("limits { rpc_rate = 2 }")
+    git_("checkout", "-q", "-b", "side")
+    (top / "other").write_text("x")
+    git_("add", "-A")
+    git_("commit", "-q", "-m", "aside")
+    git_("checkout", "-q", "main")
+    commit("limits {")
+    git_("merge", "-q", "--no-ff", "-m", "join", "side")
+    return git_
+
+
+@pytest.fixture
+def given(tmp_path):
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
+    return resolve(tmp_path / "small.yaml")
+
+
+def test_commits_are_those_of_the_first_parent_line_oldest_first(git):
+    repository = Repository.here()
+
+    names = repository.between("v1..HEAD")
+
+    assert [repository.subject(name).partition(" = ")[0] for name in names] == [
+        "set limits { rpc_rate", "set limits { rpc_rate", "set limits {", "join",
+    ]  # fmt: skip
+    assert names[0] == git("rev-parse", "v1")
+    assert repository.between("v1..main~1") == names[:-1]
+
+
+@pytest.mark.parametrize(
+    ("revisions", "said"),
+    [
+        ("v1", "write two revisions"), ("..HEAD", "write two revisions"), ("v1...HEAD", "write two revisions"),
+        ("v9..HEAD", "there is no revision v9"), ("HEAD..v1", "there is no commit after HEAD up to v1"),
+        ("--exec=x..HEAD", "write two revisions"), ("side..main", "not on the first-parent line of main"),
+    ],
+)  # fmt: skip
+def test_revisions_that_are_no_line_of_commits_are_said(git, revisions, said):
+    del git
+    with pytest.raises(UsageError, match=said):
+        Repository.here().between(revisions)
+
+
+def test_outside_of_a_repository_it_says_so(tmp_path):
+    with pytest.raises(UsageError, match="not a git repository"):
+        Repository.here(tmp_path)
+
+
+def test_each_commit_is_built_once_in_a_checkout_of_its_own(git, given, tmp_path):
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    clients = {"ingest": ["{checkout}/ingest", "{url}"]}
+    build = "cat consul.hcl > ingest && chmod +x ingest && echo built >> ../builds && test ! -e .git"
+    commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=clients)
+
+    first = commits.resolved(names[1])
+    commits.resolved(names[1])
+    again = Programs(given, repository, names, tmp_path / "work", build=build, clients=clients).resolved(names[1])
+
+    command = first.experiment.clients["ingest"].command
+    assert command == [str(tmp_path / "work" / names[1] / "ingest"), "{url}"]
+    assert Path(command[0]).read_text() == "limits { rpc_rate = 2 }"
+    assert again.experiment.clients == first.experiment.clients
+    assert (tmp_path / "work" / "builds").read_text() == "built\n"
+    assert git("status", "--porcelain") == ""
+    assert commits.shown(names[-1]) == f"{names[-1][:10]} (join)"
+
+
+def test_checkouts_may_be_inside_of_the_repository_and_have_names_that_git_knows(git, given, monkeypatch):
+    """As when the log is in the repository: a folder there is called like a commit, and git must not mix them up."""
+    top = Path(git("rev-parse", "--show-toplevel"))
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    clients = {"ingest": ["{python}", "{checkout}/consul.hcl"]}
+    commits = Programs(given, repository, names, top, build=":", clients=clients)
+
+    for name in (names[0], names[1], names[3]):
+        commits.resolved(name)
+        assert commits.shown(name).startswith(name[:10])
+
+    monkeypatch.chdir(top / names[1])
+    assert Repository.here().between("v1..HEAD") == names
+
+
+def test_a_build_that_fails_cannot_be_run_and_says_why(git, given, tmp_path):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    commits = Programs(
+        given, repository, names, tmp_path / "work", build="echo no compiler >&2; exit 3", clients={"ingest": ["x"]}
+    )
+    with pytest.raises(RefusedError, match="ended with exit status 3: no compiler"):
+        commits.resolved(names[0])
+
+
+def test_a_build_that_is_killed_halfway_is_built_again(git, given, tmp_path):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+
+    def dies(_command: str, folder: Path) -> tuple[int, bytes, bytes]:
+        (folder / "half").write_text("")
+        raise KeyboardInterrupt
+
+    options = {"build": "test ! -e half && touch whole && chmod +x whole", "clients": {"ingest": ["{checkout}/whole"]}}
+    with pytest.raises(KeyboardInterrupt):
+        Programs(given, repository, names, tmp_path / "work", run=dies, **options).resolved(names[0])
+    built = Programs(given, repository, names, tmp_path / "work", **options).resolved(names[0])
+
+    assert Path(built.experiment.clients["ingest"].command[0]).exists()
+
+
+@pytest.fixture
+def built(git, given, tmp_path):
+    """Builds the first commit with a command, for a client; gives the experiment that runs it."""
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    return lambda build, client: Programs(
+        given, repository, names, tmp_path / "work", build=build, clients={"ingest": client}
+    ).resolved(names[0])
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("build", "client", "said"),
+    [
+        (":", ["{checkout}/ingest"], "`:` made no ingest, which a client runs"),
+        ("touch ingest", ["{checkout}/ingest", "{url}"], "`touch ingest` made ingest, which is not executable"),
+        (":", ["/usr/bin/python3.12", "{checkout}/ingest.py"], "`:` made no ingest.py"),
+    ],
+)
+def test_a_build_that_makes_nothing_cannot_be_run(built, build, client, said):
+    """It would never become steady, and pass for a commit that breaks."""
+    with pytest.raises(RefusedError, match=said):
+        built(build, client)
+
+
+@pytest.mark.parametrize(
+    "client",
+    [["{checkout}"], ["java", "-jar", "{checkout}/x.jar"], ["x", "{checkout}/log"], ["{python}", "{checkout}/x.py"]],
+)
+def test_what_is_no_program_need_not_be_there(built, client):
+    built("touch x.py", client)
+
+
+@pytest.mark.lie
+def test_what_another_command_built_in_the_same_folder_is_built_again(git, given, tmp_path):
+    """As when a search starts again under the name of a log that was removed."""
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+
+    def built(flavour: str) -> str:
+        build = f"echo {flavour} > ingest.py"
+        client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
+        commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
+        return Path(commits.resolved(names[0]).experiment.clients["ingest"].command[1]).read_text().strip()
+
+    assert [built(each) for each in ("slow", "quick", "slow")] == ["slow", "quick", "slow"]
+
+
+@pytest.mark.lie
+def test_a_build_that_does_not_use_what_is_committed_is_noticed(git, given, tmp_path):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
+
+    def alike(build: str) -> Alike | None:
+        commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
+        for name in names[:2]:
+            commits.resolved(name)
+        return commits.alike(*names[:2])
+
+    said = "ingest.py: the same at both commits, byte by byte; does the build use what is committed?"
+    assert alike("echo prebuilt > ingest.py") == Alike(said)
+    assert alike("cp consul.hcl ingest.py") is None
+
+
+def test_the_good_end_runs_beside_each_candidate_of_a_duet(git, given, tmp_path):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+    client = {"ingest": ["{python}", "{checkout}/consul.hcl", "{url}"]}
+    commits = Programs(given, repository, names, tmp_path / "work", build=":", clients=client, duet=True)
+
+    clients = commits.resolved(names[1]).experiment.clients
+
+    commands = {name: each.command[1] for name, each in clients.items()}
+    assert commands == {
+        "ingest": str(tmp_path / "work" / names[1] / "consul.hcl"),
+        "ingest-of-the-good-end": str(tmp_path / "work" / names[0] / "consul.hcl"),
+    }
+    assert {each.service for each in clients.values()} == {True}
+
+
+@pytest.mark.parametrize("paths", [["consul.hcl"], []])
+def test_the_configuration_of_each_commit_is_read_or_printed(git, given, tmp_path, paths):
+    del git
+    repository = Repository.here()
+    names = repository.between("v1..HEAD")
+
+    def make(files, ends):
+        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "", ends=ends)
+
+    commits = Produced(
+        given,
+        repository,
+        names,
+        tmp_path / "work",
+        configured=make,
+        paths=paths,
+        command="" if paths else "cat consul.hcl",
+    )
+
+    assert commits.resolved(names[1]).data["datacenter"]["consul"]["config"] == {"limits": {"rpc_rate": 2}}
+    with pytest.raises(RefusedError, match=r"\.hcl:1:"):
+        commits.resolved(names[2])
+
+
+@pytest.fixture
+def produced(git, given, tmp_path):
+    """Configurations of commits: those at `paths`, or what `command` prints."""
+    del git
+    repository = Repository.here()
+
+    def make(files, ends):
+        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "", ends=ends)
+
+    def produced_(**options):
+        names = repository.between("v1..HEAD")
+        return Produced(given, repository, names, tmp_path / "work", configured=make, **options)
+
+    return produced_
+
+
+@pytest.mark.lie
+def test_a_command_that_prints_no_configuration_cannot_be_run(produced):
+    """It would be the experiment's own configuration, at each such commit."""
+    commits = produced(command="cat consul.d/moved.hcl || true")
+    with pytest.raises(RefusedError, match="printed nothing"):
+        commits.resolved(commits.names[0])
+
+
+@pytest.mark.lie
+def test_a_configuration_that_links_out_of_the_repository_cannot_be_run(git, produced, tmp_path):
+    (tmp_path / "elsewhere.hcl").write_text("limits { rpc_rate = 9 }")
+    (Path(git("rev-parse", "--show-toplevel")) / "link.hcl").symlink_to(tmp_path / "elsewhere.hcl")
+    git("add", "-A")
+    git("commit", "-q", "-m", "link")
+    commits = produced(paths=["link.hcl"])
+    with pytest.raises(RefusedError, match="outside of the repository"):
+        commits.resolved(commits.names[-1])
+
+
+def test_commits_that_have_the_same_configuration_are_alike(produced):
+    commits = produced(command="sed s/2/1/ consul.hcl")
+    assert commits.alike(*commits.names[:2]) == Alike("the configuration is the same at both commits", sure=True)
+    assert produced(paths=["consul.hcl"]).alike(*commits.names[:2]) is None
+
+
+def test_the_shell_of_a_build_gives_status_and_output(tmp_path):
+    code, output, error = shell(f"{sys.executable} -c 'print(1)'; echo 2 >&2; exit 4", tmp_path)
+
+    assert (code, output.strip(), error.strip()) == (4, b"1", b"2")
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (["ingest"], "write NAME=COMMAND"), (["ingest="], "write NAME=COMMAND"),
+        (["digest={checkout}/x"], "mean ingest"),
+        (["ingest=./ingest {url}"], "every commit would run the same program"), (["ingest='"], "No closing quotation"),
+        ([], "--build needs --client"),
+    ],
+)  # fmt: skip
+def test_a_client_that_does_not_run_the_build_is_refused(given, written, said):
+    with pytest.raises(UsageError, match=said):
+        clients_of(written, given)
+
+
+def test_the_command_of_a_client_is_split_as_a_shell_does(given):
+    assert clients_of(["ingest={checkout}/x --name 'a b' {url}"], given) == {
+        "ingest": ["{checkout}/x", "--name", "a b", "{url}"]
+    }

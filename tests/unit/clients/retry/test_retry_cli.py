@@ -1,0 +1,129 @@
+"""`hashidrill retry`: what is typed wrong is named, and verdicts become a card, JSON and an exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from hashidrill.clients.retry.judged import Judged
+from hashidrill.core.judging.verdict import Verdict
+from hashidrill.faces import cli
+from hashidrill.faces.cli import retry
+
+GOOD = Judged("present", "503", Verdict.PASS, "tried again", {"attempts": 2})
+BAD = Judged("jitter", "503", Verdict.FAIL, "gaps vary by 0.10%")
+UNKNOWN = Judged("present", "refused", Verdict.INVALID, "needs CAP_NET_RAW")
+NOT_FOR_IT = Judged("idempotent_only", "hang", Verdict.INVALID, "no write was sent", applies=False)
+
+
+@pytest.fixture
+def hashidrill(monkeypatch, capsys):
+    """The command line in this process, with a battery that finds what it is told; nothing can be started."""
+    asked = {}
+
+    def go(*arguments, finds=(GOOD,), real_programs=False):
+        async def battery(command, upstream, settings, **_):
+            asked.update(command=command, upstream=type(upstream).__name__, settings=settings)
+            return list(finds)
+
+        monkeypatch.setattr(retry, "run_battery", battery)
+        monkeypatch.setattr(retry, "private_consul", lambda _: pytest.fail("consul was started"))
+        monkeypatch.setattr(retry.binaries, "ensure", lambda *_, **__: pytest.fail("consul was built"))
+        if not real_programs:
+            monkeypatch.setattr(retry, "unrunnable", lambda _: "")
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr(sys, "argv", ["hashidrill", "retry", *arguments])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code or 0
+        out = capsys.readouterr()
+        assert "Traceback" not in out.out + out.err
+        return code, out.out, out.err
+
+    go.asked = asked
+    return go
+
+
+@pytest.mark.parametrize(
+    ("finds", "code"),
+    [
+        ([GOOD], 0),
+        ([GOOD, NOT_FOR_IT], 0),
+        ([GOOD, BAD], 1),
+        ([GOOD, UNKNOWN], 3),
+        ([UNKNOWN, BAD], 1),
+        ([NOT_FOR_IT], 3),
+    ],
+    ids=["pass", "pass-and-nothing-of-the-kind", "fail", "invalid", "fail-over-invalid", "nothing-judged"],
+)
+def test_the_exit_code_is_that_of_the_worst_verdict_that_applies(hashidrill, finds, code):
+    assert hashidrill("--no-upstream", "--", "curl", "{url}", finds=finds)[0] == code
+
+
+def test_json_is_what_scripts_were_promised(hashidrill):
+    _, out, _ = hashidrill("--json", "--no-upstream", "--", "curl", "-s", "{url}", finds=[GOOD, NOT_FOR_IT])
+    assert json.loads(out) == {
+        "command": ["curl", "-s", "{url}"],
+        "verdicts": [
+            {"name": "present", "fault": "503", "verdict": "PASS", "evidence": {"text": "tried again", "attempts": 2}},
+            {"name": "idempotent_only", "fault": "hang", "verdict": "INVALID",
+             "evidence": {"text": "no write was sent", "applies": False}},
+        ],
+    }  # fmt: skip
+
+
+def test_the_card_has_one_line_a_verdict_and_a_sum(hashidrill):
+    _, out, _ = hashidrill("--no-upstream", "--", "curl", "{url}", finds=[NOT_FOR_IT, GOOD, BAD])
+    lines = out.splitlines()
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["PASS", "present", "503"], ["FAIL", "jitter", "503"], ["INVALID", "idempotent_only", "hang"],
+    ]  # fmt: skip
+    assert lines[4] == "FAIL: 1 PASS, 1 FAIL, 0 INVALID; 1 say nothing about this command"
+
+
+def test_what_is_declared_arrives(hashidrill):
+    hashidrill("--timeout", "5s", "--attempts", "7", "--jitter-clients", "40", "--fault", "503", "--fault", "hang",
+               "--no-upstream", "--", "my-client", "--fault", "x")  # fmt: skip
+    settings = hashidrill.asked["settings"]
+    assert (settings.deadline_s, settings.most_retries, settings.jitter_clients) == (5, 7, 40)
+    assert settings.faults == ("503", "hang")
+    assert hashidrill.asked["command"] == ["my-client", "--fault", "x"]
+
+
+def test_a_command_that_cannot_be_run_is_said_before_anything_is_started_for_it(hashidrill, tmp_path):
+    script = tmp_path / "client.sh"
+    script.write_text("#!/bin/sh\n")
+    for program, reason in (
+        ("no-such-command-here", "no-such-command-here: there is no such command; is it installed, and on PATH?"),
+        (str(script), "it is not executable; `chmod +x"),
+    ):
+        code, out, err = hashidrill("--", program, "{url}", real_programs=True)
+        assert (code, out) == (2, "")
+        assert reason in " ".join(err.split())
+
+
+def test_a_server_of_ones_own(hashidrill):
+    hashidrill("--upstream", "http://127.0.0.1:8500", "--", "curl", "{url}")
+    assert hashidrill.asked["upstream"] == "HttpUpstream"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--timeout", "5", "--", "curl"], "--timeout: '5' has no unit"),
+        (["--timeout", "0s", "--", "curl"], "a deadline cannot be zero"),
+        (["--fault", "530", "--", "curl"], "there is no fault '530': did you mean"),
+        (["--upstream", "x", "--no-upstream", "--", "curl"], "exclude each other"),
+        (["--upstream", "consul:8500", "--", "curl"], "write it like http://127.0.0.1:8500"),
+        (["--jitter-clients", "2", "--", "curl"], "--jitter-clients"),
+        (["--no-upstream"], "Missing argument"),
+    ],
+)
+def test_what_is_typed_wrong_is_named(hashidrill, arguments, message):
+    code, _, err = hashidrill(*arguments)
+    assert code == 2
+    assert message in err

@@ -1,0 +1,49 @@
+"""What hypotheses of users import stays where it was, wherever the code behind it moves."""
+
+from __future__ import annotations
+
+import pytest
+
+import hashidrill.core.recording
+from hashidrill.core import hypothesis
+from hashidrill.core.hypothesis import files
+from hashidrill.core.judging import measure
+from hashidrill.core.recording import reader
+
+OWN = """\
+from hashidrill import hypothesis as hypotheses
+from hashidrill import measure
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.hypothesis import Broken, Held, Hypothesis, hypothesis, require
+from hashidrill.core.judging.measure import SECOND, in_force, seconds, share, when
+from hashidrill.core.recording import FaultWindow, Operations, Recording, Series
+from hashidrill.core.units import Duration, Percent, Rate
+
+@hypothesis(timed=False)
+def own(recording: Recording, *, load: str, within: Duration = Duration("1s")) -> Held:
+    operations: Operations = recording.operations(load)
+    return Held(f"{len(operations)} {hypotheses.get.__name__} {measure.__name__}")
+"""
+
+
+def test_a_hypothesis_of_a_user_that_imports_all_that_is_public_is_found():
+    [own] = files.from_source("own.py", OWN.encode())
+    assert (own.name, own.timed, sorted(own.Params.model_fields)) == ("own", False, ["load", "within"])
+
+
+@pytest.mark.parametrize("name", hashidrill.core.recording.__all__)
+def test_what_recording_hands_out_is_the_readers(name):
+    assert getattr(hashidrill.core.recording, name) is getattr(reader, name)
+
+
+def test_what_is_not_public_is_not_there():
+    with pytest.raises(AttributeError, match=r"module 'hashidrill\.recording' has no attribute 'Recordings'"):
+        _ = hashidrill.core.recording.Recordings
+    with pytest.raises(ImportError, match="Recordings"):
+        exec("from hashidrill.core.recording import Recordings", {})
+
+
+def test_what_a_hypothesis_may_ask_for_is_in_its_module():
+    assert all(hasattr(hypothesis, name) for name in hypothesis.__all__)
+    assert {"get", "all_hypotheses", "Broken", "Held", "hypothesis", "require"} <= set(hypothesis.__all__)
+    assert measure.seconds(3.0) == "3s"

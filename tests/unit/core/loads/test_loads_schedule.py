@@ -1,0 +1,161 @@
+"""The open-loop schedule, in virtual time."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, LagMeter, OpenLoop, Reply
+from hashidrill.core.protocols.abc import Reason
+from virtual_time import VirtualClock, run
+
+MS = 1_000_000
+
+
+def offer(perform, *, rate, seconds, lag=None, **options):
+    """Run a loop for so long, then cancel it; the operations in the order in which they were emitted."""
+    operations = []
+
+    async def main():
+        loop = OpenLoop("load", rate, lambda n: (f"key-{n}", f"value-{n}"), perform, VirtualClock(), lag=lag, **options)
+        task = asyncio.create_task(loop.run(operations.append))
+        await asyncio.sleep(seconds - 0.001)  # just before the next operation would be due
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(main())
+    return operations
+
+
+async def answers_in_10_ms(n, key, value):
+    await asyncio.sleep(0.010)
+    return Reply("ok", status=200)
+
+
+def test_operation_n_is_due_at_start_plus_n_over_rate():
+    operations = offer(answers_in_10_ms, rate=3, seconds=100)
+    assert len(operations) == 300
+    assert [op.intended_ns for op in operations] == [round(n * 1e9 / 3) for n in range(300)]
+    assert {op.outcome for op in operations} == {"ok"}
+
+
+def test_nothing_starts_before_it_is_due_and_at_most_a_millisecond_after():
+    lags = [op.start_ns - op.intended_ns for op in offer(answers_in_10_ms, rate=777, seconds=10)]
+    assert min(lags) >= 0
+    assert max(lags) <= 1.01 * MS
+
+
+def test_a_stall_of_the_server_delays_no_later_operation():
+    """A closed loop would send nothing for 2 s; here the 200 operations of that time start on time and wait."""
+
+    async def stalls_for_2_s(n, key, value):
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.001, 1002.995 - loop.time() if 1000.995 <= loop.time() < 1002.995 else 0))
+        return Reply("ok")
+
+    operations = offer(stalls_for_2_s, rate=100, seconds=5)
+    stalled = [op for op in operations if 1000 * MS <= op.intended_ns < 3000 * MS]
+    assert len(stalled) == 200
+    assert all(op.start_ns - op.intended_ns <= 1.01 * MS for op in stalled)
+    assert all(abs(op.end_ns - 2995 * MS) <= 2 * MS for op in stalled)
+    latencies = sorted(op.end_ns - op.intended_ns for op in stalled)
+    assert latencies[100] == pytest.approx(1000 * MS, abs=12 * MS)
+
+
+def test_a_generator_that_wakes_late_starts_all_overdue_operations_at_once_and_skips_none():
+    async def stalls_the_generator_once(n, key, value):
+        if n == 10:
+            asyncio.get_running_loop().advance(0.5)
+        return Reply("ok")
+
+    lag = LagMeter()
+    operations = offer(stalls_the_generator_once, rate=100, seconds=2, lag=lag)
+    assert [op.intended_ns for op in operations] == [n * 10 * MS for n in range(len(operations))]
+    assert len(operations) == 200
+    overdue = [op for op in operations if op.start_ns - op.intended_ns > 2 * MS]
+    assert 48 <= len(overdue) <= 51
+    assert len({op.start_ns for op in overdue}) == 1
+    assert lag.take_s() == pytest.approx(0.49, abs=0.02)
+    assert lag.take_s() == 0
+
+
+async def hangs(n, key, value):
+    await asyncio.sleep(3600)
+    return Reply("ok")
+
+
+def test_operations_in_flight_when_the_load_is_stopped_are_unknown_and_emitted_once():
+    operations = offer(hangs, rate=50, seconds=1)
+    assert len(operations) == 50
+    assert {op.outcome for op in operations} == {"unknown"}
+    assert {op.error for op in operations} == {CANCELLED}
+    assert len({op.key for op in operations}) == 50
+    assert {op.end_ns for op in operations} == {999 * MS}
+
+
+def test_an_operation_that_is_cancelled_before_its_first_step_is_emitted_too():
+    """A task that is cancelled before it ever ran does not even enter its body."""
+    operations = []
+
+    async def main():
+        loop = OpenLoop("load", 1000, lambda n: ("k", "v"), hangs, VirtualClock())
+        task = asyncio.create_task(loop.run(operations.append))
+        await asyncio.sleep(0)  # the loop has made its first task, which has not run
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    run(main())
+    assert [op.outcome for op in operations] == ["unknown"]
+
+
+def test_a_reply_that_arrives_while_the_load_is_being_stopped_counts_and_counts_once():
+    async def finishes_all_the_same(n, key, value):
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            return Reply("ok", status=200)
+
+    operations = offer(finishes_all_the_same, rate=10, seconds=1)
+    assert [op.outcome for op in operations] == ["ok"] * 10
+
+
+def test_operations_over_the_bound_fail_as_generator_overload_and_are_not_sent():
+    sent = []
+
+    async def hangs_and_notes(n, key, value):
+        sent.append(n)
+        await asyncio.sleep(3600)
+
+    operations = offer(hangs_and_notes, rate=10, seconds=5, max_in_flight=20)
+    assert sent == list(range(20))
+    overloaded = [op for op in operations if op.outcome == "fail"]
+    assert len(overloaded) == 30
+    assert all(op.reason == Reason.OVERLOADED and op.error.startswith(OVERLOADED) for op in overloaded)
+    assert len(operations) == 50
+
+
+def test_a_bug_in_a_load_ends_the_run_and_loses_no_operation():
+    async def breaks_at_5(n, key, value):
+        if n == 5:
+            raise ZeroDivisionError
+        await asyncio.sleep(3600)
+
+    operations = []
+
+    async def main():
+        await OpenLoop("load", 10, lambda n: (str(n), ""), breaks_at_5, VirtualClock()).run(operations.append)
+
+    with pytest.raises(ExceptionGroup) as raised:
+        run(main())
+    assert raised.group_contains(ZeroDivisionError)
+    assert sorted(op.key for op in operations) == [str(n) for n in range(6)]
+    assert {op.outcome for op in operations} == {"unknown"}
+
+
+def test_a_reply_may_name_the_value_that_was_read():
+    async def reads(n, key, value):
+        return Reply("ok", value="what was there")
+
+    assert {op.value for op in offer(reads, rate=10, seconds=1)} == {"what was there"}

@@ -1,0 +1,111 @@
+"""JSON that others wrote: however it is nested, whoever reads it goes on."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import hashidrill
+from hashidrill.core.errors import FaultError, HashidrillError, HypothesisInvalidError
+from hashidrill.core.judging.judge import read_verdict
+from hashidrill.core.loads import clients
+from hashidrill.core.loads.answer import Answer
+from hashidrill.core.loads.attempts import from_operations
+from hashidrill.core.loads.service_clients import reported
+from hashidrill.core.protocols.abc import ApiAnswer
+from hashidrill.core.util.foreign import parse
+from hashidrill.products.consul.loads import cas, contender, kv, locks, watch
+from hashidrill.testing.recordings import RecordingBuilder
+
+DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
+OURS = {
+    "events.py",    "util/foreign.py", "engine/launch.py", "engine/in_sandbox.py", "provision/machine.py",
+    "provision/machine_trials.py", "recording/journal.py", "recording/writer.py", "engine/load_generator.py",
+    "loads/in_generator.py", "retry/timed_taps.py", "audit/json_text.py", "datacenter/up/keeper.py",
+    "datacenter/up/running.py", "sandbox/sandbox.py", "datacenter/local/hosts.py", "sandbox/enter.py",
+    "audit/report_files.py",
+    "datacenter/local/inside/hostd.py", "sandbox/init.py", "sandbox/janitor.py", "sandbox/rpc.py",
+    "datacenter/local/inside/diskd.py", "testing/consul.py", "testing/faults.py", "util/redaction.py",
+    "testing/vault.py", "testing/nomad.py", "services/vault/keys.py", "sandbox/asking.py",
+    "services/sample/program.py", "generators/conductor.py", "generators/worker.py", "carriers/bundle.py",
+    "carriers/inside/agent.py", "carriers/inside/eyes.py", "carriers/inside/host_faults.py",
+    "carriers/inside/notes.py",
+    "carriers/inside/throttling.py", "carriers/inside/tracing.py",
+    "training/inside/cell.py", "training/inside/client.py", "training/inside/rotation.py", "warroom/pages.py",
+    "carriers/inside/settings.py", "datacenter/local/inside/systemctl.py",
+}  # fmt: skip
+"""Modules whose json.loads reads what another process of ours wrote, or that catch RecursionError by themselves.
+
+Those of `carriers/inside` run on hosts that have no hashidrill, and read what nft, tc and they themselves print."""
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_what_is_nested_too_deeply_is_no_json(text):
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["[1", "", "nothing", '{"a": 1}}'])
+def test_what_is_no_json_stays_a_value_error(text):
+    with pytest.raises(ValueError, match="line 1 column"):
+        parse(text)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("text", DEEP)
+def test_a_client_that_prints_brackets_is_still_listened_to(text):
+    report = b'{"start_ns": 10, "end_ns": 20, "ok": true}'
+    for line in (text.encode(), b'{"start_ns": 10, "end_ns": 20, "ok": true, "key": ' + text.encode()):
+        assert reported("hasty", line, origin_ns=0, now_ns=100) is None
+    assert reported("hasty", report, origin_ns=0, now_ns=100).outcome == "ok"
+
+
+def test_a_key_that_is_no_text_is_a_report_that_is_wrong():
+    with pytest.raises(HashidrillError, match="key and error are text"):
+        reported("hasty", b'{"start_ns": 10, "end_ns": 20, "ok": true, "key": [[[]]]}', origin_ns=0, now_ns=100)
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
+    answer = Answer(200, text.encode(), {})
+    assert kv._entries(answer) is None
+    assert cas._seen(answer) is None
+    assert locks._session_id(answer) is None
+    assert locks._fence_reply(contender.Action("fence", "a"), answer).outcome == "fail"
+    assert len(watch._instances(answer.body)) == 12
+    with pytest.raises(FaultError, match="HTTP 200, not JSON"):
+        ApiAnswer(200, text.encode()).json()
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_a_recording_full_of_brackets_is_refused_like_any_other_that_does_not_read(tmp_path, text):
+    run = RecordingBuilder(tmp_path / "run")
+    run.write("hasty.attempts", start=1, end=1.1, key="GET /", value=text)
+    with pytest.raises(HypothesisInvalidError, match="is no attempt at a tap"):
+        from_operations(run.build().operations("hasty.attempts"))
+    (tmp_path / "run" / "verdict.json").write_text(text)
+    with pytest.raises(HashidrillError, match="unreadable"):
+        read_verdict(tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", DEEP)
+def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
+    class Tapped:
+        faults = clients.Faults()
+
+    assert "error" in clients.ClientLoad._answer(Tapped(), text.encode(), "http://127.0.0.1:1")
+
+
+@pytest.mark.lie
+def test_no_other_module_reads_json_in_a_way_that_brackets_end():
+    """Planted long ago, in service_clients.py. A new place reads with `foreign.parse`, or joins the list."""
+    package = Path(hashidrill.__file__).parent
+    bare = set()
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            called = isinstance(node, ast.Attribute) and node.attr in {"loads", "load"}
+            if called and isinstance(node.value, ast.Name) and node.value.id == "json":
+                bare.add(str(file.relative_to(package)))
+    assert bare - OURS == set()

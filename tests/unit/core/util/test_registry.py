@@ -1,0 +1,169 @@
+"""Kinds are found without importing the modules of all others, and the tables of the rooms are true."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.hypothesis import files as hypothesis_files
+from hashidrill.core.hypothesis import getter
+from hashidrill.core.protocols import registry
+
+ROOMS = sorted(
+    {
+        module.rpartition(".")[0]
+        for group in ("hashidrill.faults", "hashidrill.loads")
+        for module in registry._modules(group).values()
+    }
+)
+
+
+def listed_wrongly(room, modules=None):
+    """What the MODULES of a room says otherwise than the KINDS of its modules."""
+    package = import_module(room)
+    said = package.MODULES if modules is None else modules
+    found = {}
+    for path in sorted(Path(package.__file__).parent.glob("*.py")):
+        if path.stem != "__init__" and re.search(r"^KINDS\b", path.read_text(), re.MULTILINE):
+            found[path.stem] = tuple(cls.kind for cls in import_module(f"{room}.{path.stem}").KINDS)
+    return {module for module in said.keys() | found.keys() if said.get(module) != found.get(module)}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_table_of_a_room_lists_every_kind_in_its_module(room):
+    assert listed_wrongly(room) == set(), f"mend MODULES in {room}/__init__.py"
+
+
+def test_a_kind_that_is_missing_or_elsewhere_is_seen():
+    """Planted."""
+    modules = dict(import_module("hashidrill.core.faults").MODULES)
+    assert listed_wrongly("hashidrill.core.faults", modules | {"noop": ("noop", "disk.slow")}) == {"noop"}
+    del modules["tap"]
+    assert listed_wrongly("hashidrill.core.faults", modules) == {"tap"}
+
+
+def test_every_kind_is_found_by_its_name():
+    assert {kind: cls.kind for kind, cls in registry.faults().items()} == {
+        kind: kind for kind in registry.fault_kinds()
+    }
+    assert {kind: cls.kind for kind, cls in registry.loads().items()} == {kind: kind for kind in registry.load_kinds()}
+
+
+def test_near_names_are_those_of_all_kinds():
+    with pytest.raises(UnknownNameError, match=r"there is no fault 'disk.latensy': did you mean disk.latency"):
+        registry.fault("disk.latensy")
+    with pytest.raises(UnknownNameError, match=r"there is no load 'consul.kv.writes': did you mean consul.kv.write"):
+        registry.load("consul.kv.writes")
+
+
+def test_a_class_of_another_package_goes_before_a_built_in_one(monkeypatch):
+    class Other:
+        kind = "noop"
+
+    monkeypatch.setattr(registry, "_others", lambda _group: {"noop": Other, "other.kind": Other})
+    assert registry.fault("noop") is Other
+    assert "other.kind" in registry.fault_kinds()
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Plants entry points of another package."""
+    registry.services()  # ours are known before
+    caches = (registry.services, registry._modules, registry._others)
+
+    def plant(group, value, load):
+        entry = SimpleNamespace(group=group, name="theirs", value=value, load=load)
+        monkeypatch.setattr(
+            registry, "_installed", lambda: SimpleNamespace(select=lambda group: [entry] * (group == entry.group))
+        )
+        for each in caches:
+            each.cache_clear()
+
+    yield plant
+    monkeypatch.undo()
+    for each in caches:
+        each.cache_clear()
+
+
+def raises(error):
+    raise error
+
+
+def test_a_plug_in_that_cannot_be_imported_is_named_in_one_message(installed):
+    installed("hashidrill.services", "ledger:Ledger", lambda: raises(ModuleNotFoundError("No module named 'ledger'")))
+    with pytest.raises(
+        UsageError, match=r"the plug-in ledger:Ledger .* cannot be imported: .*No module named 'ledger'"
+    ):
+        registry.services()
+    installed("hashidrill.faults", "theirs:Fault", lambda: raises(ZeroDivisionError("division by zero")))
+    with pytest.raises(UsageError, match=r"theirs:Fault .*of hashidrill.faults.* ZeroDivisionError: .*uninstall it"):
+        registry.fault("disk.latency")
+
+
+def test_a_service_without_what_every_service_has_is_refused(installed):
+    installed("hashidrill.services", "ledger:Ledger", lambda: type("Ledger", (), {"name": "ledger"}))
+    with pytest.raises(
+        UsageError, match=r"lacks Spec, places, agent; build it on hashidrill.core.protocols.service.BaseService"
+    ):
+        registry.services()
+
+
+@pytest.mark.parametrize("kinds", [{}, {"KINDS": ()}], ids=["no KINDS", "not in KINDS"])
+def test_a_kind_that_its_module_does_not_have_is_one_message(monkeypatch, kinds):
+    monkeypatch.setattr(registry, "_modules", lambda _: {"ledger.lose": "ledger_faults"})
+    monkeypatch.setitem(sys.modules, "ledger_faults", SimpleNamespace(**kinds))
+    with pytest.raises(UsageError, match=r"ledger.lose should be in KINDS of the module ledger_faults, and is not"):
+        registry.fault("ledger.lose")
+
+
+def test_shipped_hypotheses_are_found_by_the_text_of_their_files_as_by_importing_them():
+    for path in hypothesis_files._files(hypothesis_files._shipped()):
+        version = hypothesis_files._version(path)
+        imported = {each.name for each in hypothesis_files._in_file(path, *version)}
+        assert hypothesis_files._names_in(path, *version) == imported, path
+
+
+def test_a_hypothesis_of_the_shipped_folder_that_two_files_have_is_refused_as_before(tmp_path, monkeypatch):
+    """To find one of them early would hide the other."""
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text(
+            "from hashidrill.core.hypothesis import hypothesis\n@hypothesis\ndef same(recording): ...\n"
+        )
+    monkeypatch.setattr(hypothesis_files, "_shipped", lambda: tmp_path)
+    assert hypothesis_files._find_early("same", [tmp_path.resolve()]) is None
+
+
+def test_for_all_that_one_experiment_names_the_folders_are_looked_at_once(tmp_path, monkeypatch):
+    """What a file defines by the time of the next experiment is found then."""
+    monkeypatch.chdir(tmp_path)
+    looked = []
+    versions = hypothesis_files._versions
+    monkeypatch.setattr(hypothesis_files, "_versions", lambda folder: looked.append(folder) or versions(folder))
+    monkeypatch.setattr(hypothesis_files, "_shipped", lambda: tmp_path)
+    (tmp_path / "a.py").write_text(
+        "from hashidrill.core.hypothesis import hypothesis\n@hypothesis\ndef one(recording): ...\n"
+        "@hypothesis\ndef two(recording): ...\n"
+    )
+    get = getter(tmp_path)
+    assert [get("one").name, get("two").name, get("one").name] == ["one", "two", "one"]
+    assert looked == [tmp_path]
+
+    (tmp_path / "b.py").write_text(
+        "from hashidrill.core.hypothesis import hypothesis\n@hypothesis\ndef three(recording): ...\n"
+    )
+    assert getter(tmp_path)("three").name == "three"
+
+
+def test_only_the_file_that_has_a_shipped_hypothesis_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text(
+        "from hashidrill.core.hypothesis import hypothesis\n@hypothesis(\n    timed=False\n)\ndef one(recording): ...\n"
+    )
+    (tmp_path / "b.py").write_text("# hashidrill\nraise RuntimeError('imported')\n")
+    monkeypatch.setattr(hypothesis_files, "_shipped", lambda: tmp_path)
+    assert hypothesis_files._find_early("one", [tmp_path.resolve()]).name == "one"

@@ -1,0 +1,92 @@
+"""`hashidrill acl` prints policies, and starts nothing."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.faces.cli.app import app
+
+
+def acl(*arguments):
+    return CliRunner().invoke(app, ["acl", *arguments], catch_exceptions=False)
+
+
+def test_it_prints_the_policy_of_an_experiment_with_who_needs_each_rule():
+    said = acl("consul", "raft/slow-leader-disk").stdout
+    assert '# for consul.kv.write (kv-writes)\nkey_prefix "hashidrill/kv-writes/" {\n  policy = "write"\n}' in said
+    assert '# for interlocks\nkey "hashidrill-interlocks/armed" {\n  policy = "read"\n}' in said
+    assert "acl =" not in said, "no snapshot is taken"
+
+
+def test_an_experiment_that_saves_the_state_needs_more():
+    assert 'acl = "write"' in acl("consul", "raft/slow-leader-disk", "state/snapshot-reset").stdout
+
+
+def test_as_json_it_has_each_right():
+    said = json.loads(acl("nomad", "nomad/drain-under-load", "--json").stdout)
+    assert {"resource": "node", "name": "", "access": "write", "for": ["nomad.node.drain"]} in said["rights"]
+    assert 'node {\n  policy = "write"\n}' in said["policy"]
+
+
+ATTACH = """\
+apiVersion: hashidrill/v1
+kind: Attach
+metadata: {name: staging}
+datacenter: {consul: {token_file: not-made-yet.token}, nomad: {namespace: drills}}
+interlocks: {lock: {key: teams/sre/lock}}
+"""
+
+
+def test_the_policy_for_a_datacenter_has_what_its_interlocks_and_its_workers_need(tmp_path):
+    """Before there is any token: this is what one is made of."""
+    path = tmp_path / "staging.yaml"
+    path.write_text(ATTACH)
+    assert 'key "teams/sre/lock"' in acl("consul", "raft/slow-leader-disk", "--attach", str(path)).stdout
+    assert acl("nomad", "raft/slow-leader-disk", "--attach", str(path)).stdout == "", "loads run on this machine"
+    path.write_text(ATTACH + "engine: {nomad: {workers: 3}}\n")
+    said = acl("nomad", "raft/slow-leader-disk", "--attach", str(path), "--json").stdout
+    rights = [(one["resource"], one["name"], one["access"]) for one in json.loads(said)["rights"]]
+    for access in ("submit-job", "read-job", "list-jobs", "read-logs"):
+        assert ("namespace", "drills", access) in rights
+    assert "# for the job of workers" in json.loads(said)["policy"]
+    path.write_text(ATTACH + "carriers: {nomad: {}}\n")
+    said = json.loads(acl("nomad", "raft/slow-leader-disk", "--attach", str(path), "--json").stdout)
+    for access in ("submit-job", "alloc-lifecycle", "alloc-exec", "alloc-node-exec"):
+        assert {"resource": "namespace", "name": "drills", "access": access, "for": ["jobs that carry faults"]} in (
+            said["rights"]
+        )
+
+
+def test_what_needs_nothing_of_a_product_says_so():
+    result = acl("vault", "raft/slow-leader-disk")
+    assert result.stdout == ""
+    assert "no rights in vault are needed" in result.stderr
+
+
+def test_a_product_without_policies_is_refused():
+    with pytest.raises(UsageError, match="there is no policy language for 'consull': did you mean consul"):
+        acl("consull", "raft/slow-leader-disk")
+    with pytest.raises(UsageError, match="no policy language for 'sample'"):
+        acl("sample", "raft/slow-leader-disk")
+
+
+def test_an_unknown_experiment_is_refused():
+    with pytest.raises((UnknownNameError, UsageError), match="slow-leader-disk"):
+        acl("consul", "raft/slow-leader-disc")
+
+
+def test_kubernetes_is_a_product_of_faults_of_chaos_mesh(tmp_path):
+    path = tmp_path / "pods.yaml"
+    path.write_text(
+        "apiVersion: hashidrill/v1\nkind: Experiment\nmetadata: {name: pods, title: Pods, why: because}\n"
+        "datacenter: {consul: {servers: 3}}\n"
+        "load: {kv-writes: {kind: consul.kv.write, rate: 5/s}}\nsteady_state: {require: ['raft.leader >= 0']}\n"
+        "method: [{fault: chaos_mesh.pod_failure, on: 'consul:leader', for: 5s}]\n"
+        "expect: [{no_acknowledged_write_lost: {load: kv-writes}}]\n"
+    )
+    said = acl("kubernetes", str(path)).stdout
+    assert "# for chaos_mesh.pod_failure" in said
+    assert "resources: [podchaos]\n    verbs: [create, delete, get, list]" in said
+    assert "no rights in kubernetes are needed" in acl("kubernetes", "raft/slow-leader-disk").stderr

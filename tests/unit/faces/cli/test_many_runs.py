@@ -1,0 +1,119 @@
+"""A folder with thousands of recordings: what looks at all of them does not read all that is in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hashidrill.core.engine.settling import open_faults
+from hashidrill.core.recording.journal import outcome_of, settled
+from hashidrill.core.recording.reader import Recording
+from hashidrill.faces.cli import heal, listing
+from hashidrill.lab.runs.heal import entries_of
+from hashidrill.testing.recordings import RecordingBuilder
+
+MANY = 10_000
+LIST_S, HEAL_S = 1.0, 5.0
+BUSY = 2
+"""The same work takes this much more CPU time while both threads of a core have something to do."""
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """A recording that was judged, with a fault that is gone."""
+    builder = RecordingBuilder(tmp_path_factory.mktemp("one") / "run")
+    builder.fault("noop", at=10, until=30).load("kv-writes", rate=5, keys=230).healthy()
+    for number in range(40):
+        builder.event("note", at=5 + number / 2, text="something of some length happened " * 3)
+    path = builder.expect("writes_recover", load="kv-writes", within="10s").build().path
+    (path / "verdict.json").write_text(json.dumps({"verdict": "PASS", "invalid": [], "judgements": []}, indent=2))
+    return path
+
+
+def cpu_s(*words):
+    """Of a command, with all that it imports."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", "from hashidrill.faces.cli import main; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout.splitlines()
+
+
+def test_ten_thousand_runs_are_listed_in_a_second_and_healed_in_five(one, tmp_path):
+    runs = tmp_path / "runs"
+    for number in range(MANY):
+        (runs / f"20261126-{number:06}-x").mkdir(parents=True)
+        for name in ("journal.jsonl", "verdict.json"):
+            os.link(one / name, runs / f"20261126-{number:06}-x" / name)
+    took_s, lines = cpu_s("list", "runs", "--runs", str(runs))
+    assert (len(lines), lines[-1]) == (MANY, "20261126-009999-x PASS")
+    assert took_s < LIST_S * BUSY
+    took_s, lines = cpu_s("heal", "--json", "--runs", str(runs))
+    assert json.loads("\n".join(lines))["healed"] == []
+    assert took_s < HEAL_S * BUSY
+
+
+def lines_of(path):
+    return (path / "journal.jsonl").read_text().splitlines(keepends=True)
+
+
+def without(*events):
+    return lambda lines: [line for line in lines if json.loads(line)["event"] not in events]
+
+
+def gone_of_another(lines):
+    """As many faults are gone as were intended, and not the same ones."""
+    return [
+        line.replace("fault_id", "x").replace('"x": "', '"fault_id": "not-') if '"fault.gone"' in line else line
+        for line in lines
+    ]
+
+
+CHANGES = {
+    "whole": lambda lines: lines, "died": without("end"), "in force": without("fault.gone"),
+    "another's": gone_of_another, "torn": lambda lines: [*lines[:-1], lines[-1][:20]],
+    "more after its end": lambda lines: [*lines, lines[1]], "empty": lambda lines: [],
+    "long": lambda lines: [*lines, *[lines[1]] * 300], "noise": lambda lines: [*lines, '"end" [[[\n'],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_quick_look_says_what_the_whole_journal_says(one, tmp_path, change):
+    """Or, of heal, that there is something to look at."""
+    shutil.copytree(one, tmp_path / "run")
+    (tmp_path / "run" / "journal.jsonl").write_text("".join(CHANGES[change](lines_of(one))))
+    recording = Recording(tmp_path / "run")
+    assert outcome_of(tmp_path / "run" / "journal.jsonl") == recording.outcome
+    left = recording.outcome == "died" or bool(open_faults(entries_of(tmp_path / "run")))
+    assert settled(tmp_path / "run" / "journal.jsonl") is not (left or change == "noise")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"verdict": "FAIL", "judgements": []}', "FAIL"), ('{"judgements": [], "verdict": "INVALID"}', "INVALID"),
+        ('{"verdict": "GOOD"}', "not readable"), ("[1]", "not readable"), ("[" * 9000, "not readable"),
+        (None, "no verdict"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_one_word(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "verdict.json").write_text(content)
+    assert listing._verdict(tmp_path) == said
+
+
+def test_a_run_against_an_existing_datacenter_is_healed_whatever_its_journal_says(one):
+    """Its loads may have left something there."""
+    assert [*heal._unsettled(one.parent, attached=False)] == []
+    assert [*heal._unsettled(one.parent, attached=True)] == [one]
+
+
+def test_a_folder_that_is_not_there_has_no_runs():
+    assert [*heal._unsettled(Path("/no/such/folder"), attached=False)] == []

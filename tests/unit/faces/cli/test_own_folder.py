@@ -1,0 +1,113 @@
+"""A folder of one's own beside an installed hashidrill: one's own first experiment hides nothing that ships."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.util import folders
+from hashidrill.faces.cli.app import app
+from hashidrill.gamedays.training.library import find_scenario, list_scenarios
+from hashidrill.rollouts.gate.suite import suite
+from places import GOOD, PLAYBOOKS, ROOT
+
+RUNBOOK, DAY = "playbooks/runbook-slow-leader.md", "first-game-day"
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """One's own folder, with one experiment. The package is elsewhere, as a wheel would have put it."""
+    package = tmp_path / "site-packages/hashidrill"
+    (package / "_library").mkdir(parents=True)
+    for name in ("experiments", "hypotheses", "playbooks"):
+        (package / "_library" / name).symlink_to(ROOT / name)
+    monkeypatch.setattr(folders, "_PACKAGE", package)
+    folder = tmp_path / "mine"
+    (folder / "experiments").mkdir(parents=True)
+    shutil.copy(GOOD, folder / "experiments/first.yaml")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def said(*words):
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def test_the_wheel_carries_each_of_these_folders():
+    assert all(
+        f'"{name}" = "hashidrill/_library/{name}"' in (ROOT / "pyproject.toml").read_text()
+        for name in ("experiments", "hypotheses", "playbooks")
+    )
+
+
+def test_all_that_ships_is_found_beside_ones_own(mine):
+    listed = {row["name"]: row["path"] for row in json.loads(said("list", "--json").stdout)}
+    assert listed["first"] == str(mine / "experiments/first.yaml")
+    assert len(listed) > 80
+    assert find_experiment("raft/killed-leader").is_file()
+    assert len(suite(["gate"], "consul")) > 3
+
+
+def test_a_game_day_that_was_copied_still_validates(mine):
+    (mine / "playbooks").mkdir()
+    shutil.copy(PLAYBOOKS / "first-game-day.yaml", mine / "playbooks/our-day.yaml")
+    assert said("validate", "playbooks/our-day.yaml").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["first", "raft/killed-leader", DAY, RUNBOOK, "playbooks/training.yaml"])
+def test_what_ships_is_validated_by_its_name(mine, name):
+    assert said("validate", name).stdout.startswith("ok  ")
+
+
+def test_scenarios_are_ones_own_and_those_that_ship(mine):
+    shipped = len(list_scenarios())
+    (mine / "playbooks/training").mkdir(parents=True)
+    own = shutil.copy(PLAYBOOKS / "training/first.yaml", mine / "playbooks/training/ours.yaml")
+    assert find_scenario("ours") == own
+    assert len(list_scenarios()) == shipped + 1
+
+
+def test_ones_own_hypothesis_that_takes_the_place_of_a_shipped_one_is_told(mine, caplog):
+    (mine / "hypotheses").mkdir()
+    (mine / "hypotheses/ours.py").write_text(
+        "from hashidrill.core.hypothesis import hypothesis\n@hypothesis\ndef leader_elected(recording): assert True\n"
+    )
+    assert said("list", "hypotheses").exit_code == 0
+    [record] = caplog.records
+    assert (
+        record.message
+        == f"hashidrill: note: {mine}/hypotheses/ours.py: leader_elected takes the place of the shipped one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["validate", "nosuch.yaml"], "nosuch.yaml: there is no such file"),
+        (["validate", "playbooks/runbook-slow-leder.md"], "did you mean runbook-slow-leader"),
+        (["run", "firts.yaml"], "firts.yaml: there is no such file; did you mean first?"),
+        (["gameday", "run", "first-game-dai.yaml"], "did you mean first-game-day?"),
+        (["rehearse", "runbook-slow-leder.md"], "did you mean runbook-slow-leader"),
+        (["train", "firts.yaml"], "there is no such file: did you mean first"),
+        (["schedule", "--cron", "0 9 * * 1", "--nomad", "nosuch.yaml"], "nosuch.yaml: there is no such file"),
+        (["up", "--like", "nosuch.yaml"], "nosuch.yaml: there is no such file"),
+        (["export", "chaos-mesh", "nosuch.yaml"], "nosuch.yaml: there is no such file"),
+        (["import", "nosuch.yaml"], "nosuch.yaml: cannot be read: there is no such file"),
+        (["run", "first", "--attach", "stagin.yaml"], "stagin.yaml: there is no such file; did you mean staging.yaml?"),
+        (["doctor", "--attach", "stagin.yaml"], "stagin.yaml: there is no such file; did you mean staging.yaml?"),
+        (["audit", "stagin.yaml"], "stagin.yaml: no such file"),
+        (["gate", "--baseline", "nosuch", "--candidate", "nosuch"], "nosuch: there is no such file"),
+        (["bisect", "--experiment", "first", "--good", "nosuch", "--bad", "nosuch"], "nosuch: there is no such file"),
+        (["history", "add", "nosuch"], "nosuch: no recording there"),
+        (["capacity", "nosuch.yaml", "--vary", "x", "--until", "y"], "nosuch.yaml: there is no such file"),
+        (["acl", "consul", "nosuch.yaml"], "nosuch.yaml: there is no such file"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_file_that_is_not_there_is_said_to_be_missing(mine, words, near):
+    (mine / "staging.yaml").write_text("kind: Attach\n")
+    result = CliRunner().invoke(app, words)
+    assert near in f"{result.exception}{result.stderr}".replace("No such", "there is no such")
+    assert getattr(result.exception, "exit_code", result.exit_code) == 2

@@ -1,0 +1,198 @@
+"""The attendant of a trainee's shell: it does what the small commands ask for, and tells the keeper what was typed."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hashidrill.gamedays.training.inside import client, own
+from hashidrill.gamedays.training.inside.cell import Attendant
+from hashidrill.lab.local.inside import journalctl, systemctl
+
+SPEC = {
+    "root": "/nowhere", "id": "1", "host": "consul-1", "source": "/src", "boot": ["python", "boot"],
+    "python": {"program": "/usr/bin/python3"},
+    "hosts": {
+        name: {"folder": f"/hosts/{name}", "agents": {"consul": "server"}} for name in ("consul-1", "consul-2")
+    },
+}  # fmt: skip
+
+
+class Telling(Attendant):
+    """One whose keeper is a list."""
+
+    def __init__(self, typed="", root="/nowhere"):
+        self.told = []
+        super().__init__({**SPEC, "root": root}, typed, run=lambda words, **_: subprocess.CompletedProcess(words, 3))
+
+    def keeper(self, request):
+        self.told.append(request)
+        return {"text": "noted"} if request["op"] == "say" else {}
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """What systemctl and journalctl were asked to do."""
+    found = []
+    for tool in (systemctl, journalctl):
+        monkeypatch.setattr(tool, "run", lambda asked, **_: found.append(asked) or 3)
+    return found
+
+
+def test_what_is_said_goes_to_the_keeper_word_for_word():
+    attendant = Telling()
+    assert attendant.answer("say", ["diagnosis", "the", "disk"], []) == {"text": "noted"}
+    assert attendant.told == [{"op": "say", "what": "diagnosis", "words": "the disk"}]
+
+
+@pytest.mark.lie
+def test_no_shell_of_the_game_can_overrule_a_diagnosis():
+    """The keeper takes it from outside of the shells alone."""
+    attendant = Telling()
+    attendant.answer("say", ["overrule", "right"], [])
+    assert attendant.answer("overrule", ["right"], [])["code"] == 127
+    assert [told["op"] for told in attendant.told] == ["say"]
+
+
+def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_not(ran):
+    attendant = Telling()
+    for look in (["status", "consul"], ["show", "-p", "MainPID", "consul"]):
+        attendant.answer("systemctl", look, [])
+    assert attendant.told == []
+    attendant.answer("systemctl", ["restart", "consul.service"], [])
+    attendant.answer("systemctl", ["kill", "--signal", "STOP", "consul"], [])
+    assert [(told["op"], told["host"], told["text"]) for told in attendant.told] == [
+        ("acted", "consul-1", "restart consul"), ("acted", "consul-1", "kill consul (SIGSTOP)")
+    ]  # fmt: skip
+    assert ran[0] == systemctl.Systemctl("status", ("consul",))
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("systemctl", ["status", "toxiproxy"]), ("systemctl", ["stop", "consul", "toxiproxy.service"]),
+        ("systemctl", ["kill", "-s", "TERM", "toxiproxy"]), ("systemctl", ["show", "-p", "MainPID", "toxiproxy"]),
+        ("systemctl", ["status", ""]), ("journalctl", ["-utoxiproxy"]), ("journalctl", ["--uni=toxiproxy"]),
+        ("journalctl", ["-u", "toxiproxy"]), ("journalctl", ["--unit=toxiproxy", "-n", "5"]),
+        ("journalctl", ["--unit", "toxiproxy"]), ("journalctl", ["-u", "consul", "-u", "toxiproxy"]),
+    ],
+)  # fmt: skip
+def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(ran, name, words):
+    attendant = Telling()
+    answer = attendant.answer(name, words, [])
+    assert answer["error"].endswith(".service not found.")
+    assert (answer["code"], ran, attendant.told) == (5, [], [])
+
+
+UNITS = ("toxiproxy", "toxiproxy.service", "consul")
+WORDS = [
+    *UNITS, *(f"{flag}{unit}" for flag in ("-u", "--unit=", "--since=", "-n", "-s", "--signal=") for unit in UNITS),
+    "-u", "--unit", "--since=-u", "--since", "-S", "-n", "5", "--", "-qu", "-s", "TERM", "status", "show", "-p",
+    "MainPID", "--value", "--until=--unit", "-g",
+]  # fmt: skip
+
+
+@pytest.mark.lie
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
+@given(name=st.sampled_from(["systemctl", "journalctl"]), words=st.lists(st.sampled_from(WORDS), max_size=6))
+def test_no_command_line_prints_what_the_log_of_another_unit_says(tmp_path, monkeypatch, name, words):
+    """What is checked is what runs: the line is read once."""
+    host = {"folder": str(tmp_path), "agents": {"consul": "server"}}
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    (tmp_path / "logs" / "toxiproxy.log").write_text("latency 500 ms\n")
+    monkeypatch.setattr(systemctl, "ask", lambda *_: {"pid": None, "exit": 0})
+    attendant = Telling()
+    attendant._spec = {**SPEC, "hosts": {"consul-1": host}}
+    answer = attendant.answer(name, words, [])
+    assert "latency" not in answer.get("text", "")
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("journalctl", ["--since=-u", "toxiproxy"]), ("systemctl", ["-s", "TERM", "status", "-s", "toxiproxy"])],
+)
+def test_a_line_that_two_readers_would_read_in_two_ways_runs_nothing(ran, name, words):
+    assert Telling().answer(name, words, [])["code"] == 1
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("systemctl", ["kill", "-s", "CONT", "consul"]), ("systemctl", ["show", "-p", "MainPID", "--value", "consul"]),
+        ("systemctl", ["restart", "consul.service"]), ("journalctl", ["-u", "consul", "-n", "100"]),
+        ("journalctl", ["-xeu", "consul", "--since", "-5m"]),
+    ],
+)  # fmt: skip
+def test_units_of_the_hosts_agents_are_the_trainees(ran, name, words):
+    Telling().answer(name, words, [])
+    assert [asked.units for asked in ran] == [("consul",)]
+
+
+def test_journalctl_without_a_unit_says_what_it_knows():
+    assert "this host knows: journalctl -u UNIT" in Telling().answer("journalctl", [], [])["error"]
+
+
+def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):
+    """Here, a mount is a note of it, and what is mounted a copy."""
+    folder, mounts = tmp_path / "host", []
+    (folder / "logs").mkdir(parents=True)
+    for name in ("consul", "toxiproxy"):
+        (folder / "logs" / f"{name}.log").write_text(name)
+    new = tmp_path / "new"
+    (new / str(folder / "logs").lstrip("/")).mkdir(parents=True)
+    own.logs(str(new), {"folder": str(folder), "agents": {"consul": "server", "nomad": "client"}},
+             mount=lambda *words: mounts.append((*words[:2], bool(len(words) > 3 and words[3] & 1))))  # fmt: skip
+    at = f"{new}{folder}/logs"
+    log = f"{at}/consul.log"
+    assert mounts == [("none", at, False), (f"{folder}/logs/consul.log", log, False), ("none", log, True)]
+
+
+def test_the_exit_code_of_systemctl_is_that_of_the_host(ran):
+    assert Telling().answer("systemctl", ["is-active", "consul"], [])["code"] == 3
+
+
+def test_a_host_that_is_none_is_named_with_those_there_are():
+    assert "consul-1, consul-2" in Telling().answer("on", ["consul-9", "ls"], [])["error"]
+
+
+def test_an_unknown_command_is_none():
+    assert Telling().answer("reboot", [], [])["code"] == 127
+
+
+def test_each_line_that_was_typed_is_told_once_and_half_a_line_later(tmp_path):
+    typed = tmp_path / "typed"
+    attendant = Telling(str(typed))
+    typed.write_text("1700000000.5\tconsul members\n1700000001.5\tconsul")
+    attendant.note()
+    attendant.note()
+    with typed.open("a") as file:
+        file.write(" info\nno time\tx\n")
+    over = threading.Event()
+    over.set()
+    attendant.note_until(over)
+    assert [(each["wall"], each["text"]) for each in attendant.told] == [
+        (1700000000.5, "consul members"), (1700000001.5, "consul info")
+    ]  # fmt: skip
+
+
+def test_a_keeper_that_is_gone_ends_no_shell():
+    assert Attendant(SPEC, "/nowhere/typed").answer("say", ["done"], []) == {"error": "the game is over"}
+
+
+@pytest.mark.parametrize("words", [[], ["down"], ["train", "--list"]])
+def test_inside_there_is_no_more_of_hashidrill_than_say(words, capsys):
+    assert client.main("hashidrill", words) == 2
+    assert "hashidrill say" in capsys.readouterr().err
+
+
+@pytest.mark.lie
+def test_a_command_of_a_game_that_is_over_says_so(capsys):
+    assert client.main("users", []) == 1
+    assert capsys.readouterr().err == "the game is over\n"

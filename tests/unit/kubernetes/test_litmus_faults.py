@@ -1,0 +1,455 @@
+"""The faults of Litmus keep their contract on a fake cluster, and believe no ChaosResult."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from fake_litmus import FINALIZER
+from hashidrill.core.engine.inject import planned
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.kubernetes.kubernetes.crd import problems
+from hashidrill.kubernetes.kubernetes.objects import ours
+from hashidrill.kubernetes.litmus import engines
+from hashidrill.testing.faults import check_fault
+from litmus_cases import LITMUS_CASES, MOMENTARY, disarm, litmus_world
+from virtual_time import run
+
+IDS = [f"{kind}-{number}" for number, (kind, _) in enumerate(LITMUS_CASES)]
+
+
+def fault_of(world, kind, params):
+    cls = registry.fault(kind)
+    return cls(cls.Params.model_validate(params), world)
+
+
+async def put_on(world, kind, params):
+    fault = fault_of(world, kind, params)
+    undo = await planned(fault, world.target("consul-1"), "0-x")
+    await fault.apply(undo)
+    return fault, json.loads(json.dumps(dict(undo)))
+
+
+def made_by(kind, params):
+    async def made():
+        world, kubernetes = litmus_world()
+        await put_on(world, kind, params)
+        return next(one for (resource, _), one in kubernetes.objects.items() if resource == "chaosengines")
+
+    return run(made())
+
+
+@pytest.mark.parametrize(("kind", "params"), LITMUS_CASES, ids=IDS)
+def test_a_fault_keeps_its_contract_on_the_fake_and_leaves_nothing(kind, params):
+    world, kubernetes = litmus_world()
+    fault = fault_of(world, kind, params)
+    report = run(check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY))
+    assert report.present.ok
+    assert report.gone.ok
+    assert kubernetes.left() == []
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(("kind", "params"), LITMUS_CASES, ids=IDS)
+def test_a_pass_of_a_hundred_without_a_probe_proves_nothing(kind, params):
+    """The effect is taken away behind the fault's back; Litmus goes on to say Pass, 100, without any probe."""
+
+    async def disarmed():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, kind, params)
+        armed = await fault.verify(undo, present=True)
+        disarm(kubernetes, undo)
+        return armed, await fault.verify(undo, present=True)
+
+    armed, seen = run(disarmed())
+    assert armed.ok, armed
+    assert "says Running, Awaited" in armed.figures["litmus"], "what Litmus says is kept beside the proof"
+    assert not seen.ok, seen
+    assert "Pass of 100 without a single probe, which says nothing" in seen.measured
+
+
+@pytest.mark.parametrize(
+    ("controller", "told"),
+    [
+        ("absent", "no operator has taken it up: is chaos-operator running"),
+        ("old-crd", "its status stays empty though an operator has it: the CustomResourceDefinition is older"),
+        ("no-runner", "has started no runner: is there a ServiceAccount litmus-admin"),
+        ("skips", "Litmus did not run "),
+        ("fails", "its ChaosResult says Error, Error: failed to inject: no"),
+        ("passes", "its ChaosResult says Completed, Pass of 100 without a single probe"),
+    ],
+)
+@pytest.mark.parametrize(("kind", "params"), LITMUS_CASES, ids=IDS)
+def test_an_operator_that_injects_nothing_proves_nothing_and_says_why(kind, params, controller, told):
+    async def seen():
+        world, kubernetes = litmus_world()
+        kubernetes.controller = controller
+        fault, undo = await put_on(world, kind, params)
+        evidence = await fault.verify(undo, present=True)
+        await fault.revert(undo)
+        return evidence, kubernetes.left()
+
+    evidence, left = run(seen())
+    assert not evidence.ok
+    assert told in evidence.measured
+    assert left == []
+
+
+@pytest.mark.lie
+def test_a_history_that_stays_at_injected_counts_neither_as_in_force_nor_as_gone():
+    async def seen():
+        world, kubernetes = litmus_world()
+        kubernetes.controller = "passes"
+        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+        return await fault.verify(undo, present=True), await fault.verify(undo, present=False)
+
+    present, gone = run(seen())
+    assert not present.ok
+    assert "(history: injected)" in present.measured
+    assert not gone.ok, "the engine is still there"
+
+
+def test_the_engine_has_our_run_an_owner_one_target_and_an_end_of_its_own():
+    one = made_by("litmus.pod_http_reset_peer", {})
+    assert one["metadata"]["labels"] == {
+        "app.kubernetes.io/managed-by": "hashidrill", "hashidrill/run": "run-1", "hashidrill/datacenter": "staging",
+    }  # fmt: skip
+    assert one["metadata"]["annotations"]["hashidrill/owner"] == "amelie@laptop"
+    assert one["spec"]["selectors"] == {"pods": [{"namespace": "consul", "names": "consul-1"}]}
+    assert one["spec"]["chaosServiceAccount"] == "litmus-admin"
+    env = {each["name"]: each["value"] for each in one["spec"]["experiments"][0]["spec"]["components"]["env"]}
+    assert env["TOTAL_CHAOS_DURATION"] == "90"
+    assert (env["TARGET_PODS"], env["NODE_LABEL"]) == ("", ""), "what the ChaosExperiment may have of its own"
+    assert env["TARGET_SERVICE_PORT"] == "8500"
+    assert all(isinstance(value, str) for value in env.values())
+
+
+def test_what_is_over_at_once_is_done_once():
+    env = made_by("litmus.pod_delete", {})["spec"]["experiments"][0]["spec"]["components"]["env"]
+    said = {one["name"]: one["value"] for one in env}
+    assert (said["TOTAL_CHAOS_DURATION"], said["CHAOS_INTERVAL"]) == ("1", "1")
+
+
+def test_quantities_are_written_in_the_units_of_litmus():
+    def env(kind, params):
+        listed = made_by(kind, params)["spec"]["experiments"][0]["spec"]["components"]["env"]
+        return {one["name"]: one["value"] for one in listed}
+
+    assert env("litmus.pod_network_latency", {"delay": "0.2s"})["NETWORK_LATENCY"] == "200"
+    assert env("litmus.pod_network_loss", {})["NETWORK_PACKET_LOSS_PERCENTAGE"] == "100"
+    hog = env("litmus.pod_memory_hog", {"size": "1GiB", "effect": "restarted"})
+    assert hog["MEMORY_CONSUMPTION"] == "1024"
+    cpu = env("litmus.pod_cpu_hog", {"cores": 2, "load": "80%", "effect": "slow", "by": "300ms"})
+    assert (cpu["CPU_CORES"], cpu["CPU_LOAD"]) == ("2", "80")
+
+
+@pytest.mark.lie
+def test_a_typo_in_a_field_of_an_engine_is_an_error_though_the_server_would_keep_it():
+    world, kubernetes = litmus_world()
+    definition = kubernetes.definitions["chaosengines"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    spec = definition["properties"]["spec"]
+    typo = {"engineState": "active", "chaosServiceAcount": "x"}
+    assert list(problems(typo, spec)) == [], "as the server reads it"
+    [told] = problems(typo, spec, closed=True)
+    assert told == (
+        "spec.chaosServiceAcount: the cluster's definition does not have it, and nobody would read it:"
+        " did you mean chaosServiceAccount?"
+    )
+    del spec["properties"]["selectors"]
+    with pytest.raises(
+        FaultError, match=r"(?s)nothing was applied.*spec\.selectors: the cluster's definition does not"
+    ):
+        run(put_on(world, "litmus.pod_delete", {}))
+    assert kubernetes.left() == []
+
+
+@pytest.mark.lie
+def test_a_typo_in_an_environment_is_an_error_and_creates_nothing():
+    world, kubernetes = litmus_world()
+    params = {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAME": "a"}, "effect": "silent"}
+    with pytest.raises(FaultError, match=r"(?s)pod-dns-error there does not name these.*did you mean TARGET_HOSTNAMES"):
+        run(put_on(world, "litmus.experiment", params))
+    assert kubernetes.left() == []
+
+
+def test_an_experiment_that_is_not_installed_is_told_before_anything_is_created():
+    world, kubernetes = litmus_world()
+    del kubernetes.objects["chaosexperiments", "pod-delete"]
+    with pytest.raises(FaultError, match="the namespace consul has no ChaosExperiment pod-delete, which Litmus would"):
+        run(put_on(world, "litmus.pod_delete", {}))
+    assert kubernetes.left() == []
+
+
+def test_a_cluster_without_litmus_is_told():
+    world, kubernetes = litmus_world()
+    del kubernetes.definitions["chaosengines"]
+    with pytest.raises(FaultError, match=r"knows no ChaosEngine of litmuschaos\.io; is Litmus installed there\?"):
+        run(put_on(world, "litmus.pod_delete", {}))
+
+
+def test_a_revert_stops_the_engine_before_it_deletes_it():
+    async def asked():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+        del kubernetes.asked[:]
+        await fault.revert(undo)
+        return [one[:2] for one in kubernetes.asked if one[0] != "GET"]
+
+    assert run(asked()) == [("PATCH", "chaosengines"), ("DELETE", "chaosresults"), ("DELETE", "chaosengines")]
+
+
+def test_a_stuck_finalizer_is_told_with_the_commands_that_help_and_waits_no_longer_than_its_limit():
+    async def reverted():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+        kubernetes.controller = "stuck"
+        await fault.revert(undo)
+
+    with pytest.raises(FaultError) as stuck:
+        run(reverted())
+    assert "waited 32s for the pods of ChaosEngine hashidrill-run-1-0-x-" in str(stuck.value)
+    assert "pods of Litmus run for it" in str(stuck.value)
+    assert "`kubectl --context staging -n consul delete jobs,pods -l chaosUID=uid-" in str(stuck.value)
+    assert """--type merge -p '{"metadata":{"finalizers":null}}'`""" in str(stuck.value)
+
+
+def test_a_finalizer_that_stays_without_pods_is_told_with_the_commands_that_help():
+    async def reverted():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+        kubernetes.controller = "stuck"
+        kubernetes.chaos_pods.clear()
+        await fault.revert(undo)
+
+    with pytest.raises(FaultError, match=r"waited 10s for ChaosEngine hashidrill-run-1-0-x-.*it is being deleted, and"):
+        run(reverted())
+
+
+class Died(BaseException):
+    """The runner, between two requests."""
+
+
+@pytest.mark.parametrize("controller", ["works", "absent", "no-runner", "fails"])
+def test_whenever_a_runner_dies_its_engine_is_found_by_its_labels_and_all_of_it_goes(controller):
+    """At every moment of a fault's life: before each request that it makes, of each of its kinds of answers."""
+
+    async def cut_off(requests):
+        world, kubernetes = litmus_world()
+        kubernetes.controller = controller
+        fault = fault_of(world, "litmus.pod_http_reset_peer", {})
+        undo = await planned(fault, world.target("consul-1"), "0-x")
+        answer, before = kubernetes.answer, len(kubernetes.asked)
+
+        def until_it_dies(*args, **kwargs):
+            if len(kubernetes.asked) - before >= requests:
+                raise Died
+            return answer(*args, **kwargs)
+
+        kubernetes.answer = until_it_dies
+        died = False
+        try:
+            await fault.apply(undo)
+            await fault.verify(undo, present=True)
+            await fault.revert(undo)
+        except Died:
+            died = True
+        kubernetes.answer = answer
+        for _, name, _ in await ours(kubernetes.cluster(), engines.OBJECTS, "staging"):
+            await engines.remove(kubernetes.cluster(), name)
+        gone = await fault.verify(undo, present=False)
+        return died, kubernetes.left(), gone.ok
+
+    moments = []
+    while not moments or moments[-1][0]:
+        moments.append(run(cut_off(len(moments))))
+    assert len(moments) > 6
+    assert [(left, gone) for _, left, gone in moments if left or not gone] == []
+
+
+@pytest.mark.lie
+def test_an_engine_that_was_deleted_by_force_is_not_gone_while_its_pods_run():
+    """Its finalizer was taken away: the API server has forgotten it, and its experiment goes on."""
+
+    async def seen():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, "litmus.pod_cpu_hog", {"effect": "slow", "by": "300ms"})
+        del kubernetes.objects["chaosengines", undo["object"]["name"]]
+        kubernetes.slow_s.clear()
+        return await fault.verify(undo, present=False)
+
+    gone = run(seen())
+    assert not gone.ok
+    assert "its engine is gone, and pods of Litmus run for it: hashidrill-run-1-0-x-" in gone.measured
+
+
+def test_an_effect_that_outlives_its_engine_is_not_proven_gone():
+    async def seen():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+        del kubernetes.objects["chaosengines", undo["object"]["name"]]
+        kubernetes.chaos_pods.clear()
+        return await fault.verify(undo, present=False)
+
+    assert not run(seen()).ok
+
+
+@pytest.mark.parametrize("kind", ["litmus.pod_http_reset_peer", "litmus.pod_network_loss"])
+def test_our_own_broken_network_is_no_silent_agent(kind):
+    async def seen():
+        world, kubernetes = litmus_world()
+        kubernetes.controller = "passes"
+        fault, undo = await put_on(world, kind, {})
+        for host in world.hosts.values():
+            host.use(AgentApi).cut_off = True
+        return await fault.verify(undo, present=True)
+
+    evidence = run(seen())
+    assert not evidence.ok
+    assert "neither does any other" in evidence.measured
+
+
+def test_netem_is_refused_before_anything_is_created_where_the_file_does_not_say_that_it_is_there():
+    world, kubernetes = litmus_world(netem=False)
+    refused = set()
+    for kind, params in LITMUS_CASES:
+        if fault_of(world, kind, params).by_netem:
+            refused.add(kind)
+            with pytest.raises(FaultError, match=r"nothing was applied: it needs netem"):
+                run(put_on(world, kind, params))
+    assert kubernetes.left() == []
+    assert refused == {f"litmus.pod_network_{what}" for what in ("latency", "loss", "corruption")} | {
+        "litmus.experiment"
+    }
+
+
+def test_a_pod_that_comes_back_under_another_name_is_not_deleted():
+    world, _ = litmus_world(owner="ReplicaSet")
+    with pytest.raises(FaultError, match="belongs to a ReplicaSet: only a StatefulSet brings it back"):
+        run(put_on(world, "litmus.pod_delete", {}))
+
+
+def test_a_node_is_drained_only_where_the_file_allows_it_and_one_agent_is_there():
+    world, kubernetes = litmus_world(drain=False)
+    with pytest.raises(FaultError, match=r"services\.kubernetes\.drain of the attach file does not say"):
+        run(put_on(world, "litmus.node_drain", {}))
+    world, kubernetes = litmus_world()
+    kubernetes.pods["consul-2"]["spec"]["nodeName"] = "node-of-consul-1"
+    with pytest.raises(FaultError, match="the node node-of-consul-1 also runs consul-2: to drain it takes more than"):
+        run(put_on(world, "litmus.node_drain", {}))
+    assert kubernetes.left() == []
+
+
+def test_a_node_that_somebody_else_cordoned_is_not_drained():
+    world, kubernetes = litmus_world()
+    kubernetes.cordoned.add("node-of-consul-1")
+    with pytest.raises(FaultError, match="the node node-of-consul-1 of consul-1 is cordoned as it is"):
+        run(put_on(world, "litmus.node_drain", {}))
+
+
+def test_a_cordoned_node_is_not_drained_while_its_pod_stays_and_not_back_while_it_takes_none():
+    async def seen():
+        world, kubernetes = litmus_world()
+        kubernetes.controller = "passes"
+        fault, undo = await put_on(world, "litmus.node_drain", {})
+        kubernetes.cordoned.add("node-of-consul-1")
+        present = await fault.verify(undo, present=True)
+        await fault.revert(undo)
+        return present, await fault.verify(undo, present=False)
+
+    present, gone = run(seen())
+    assert not present.ok
+    assert not gone.ok
+    assert "the node is cordoned" in gone.measured
+
+
+def test_answers_that_are_so_already_are_refused():
+    world, _ = litmus_world()
+    with pytest.raises(FaultError, match="answers with the status 200 as it is: the fault would not show"):
+        run(put_on(world, "litmus.pod_http_status_code", {"code": 200}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "why"),
+    [
+        ("litmus.pod_network_latency", {"delay": "1ms"}, "from 20ms to 2s"),
+        ("litmus.pod_network_loss", {"percent": "30%"}, "nobody outside counts packets"),
+        ("litmus.pod_cpu_hog", {"cores": 2}, "effect"),
+        ("litmus.pod_cpu_hog", {"effect": "slow"}, "`by` how much"),
+        ("litmus.pod_memory_hog", {"size": "1GiB", "effect": "silent", "by": "300ms"}, "no other effect does"),
+        ("litmus.pod_memory_hog", {"size": "10B", "effect": "silent"}, "greater than or equal"),
+        ("litmus.pod_http_status_code", {"code": 418}, "503"),
+        ("litmus.pod_http_modify_body", {"body": 'a"; rm -rf /'}, "pattern"),
+        ("litmus.pod_http_modify_header", {"header": "X Y", "value": "1"}, "pattern"),
+        ("litmus.experiment", {"experiment": "node-drain", "effect": "silent"}, "hits a node with all that runs there"),
+        ("litmus.experiment", {"experiment": "x", "env": {"TARGET_PODS": "a"}, "effect": "silent"}, "`on` says whom"),
+        (
+            "litmus.experiment",
+            {"experiment": "x", "env": {"TOTAL_CHAOS_DURATION": "9"}, "effect": "silent"},
+            "how long",
+        ),
+        ("litmus.experiment", {"experiment": "x", "env": {"A": 1}, "effect": "silent"}, "string"),
+    ],
+)
+def test_parameters_that_cannot_be_are_told(kind, params, why):
+    with pytest.raises(ValidationError, match=why):
+        registry.fault(kind).Params.model_validate(params)
+
+
+def test_a_second_apply_creates_no_second_engine():
+    async def twice():
+        world, kubernetes = litmus_world()
+        fault, undo = await put_on(world, "litmus.pod_http_reset_peer", {})
+        await fault.apply(undo)
+        return [one for (resource, _), one in kubernetes.objects.items() if resource == "chaosengines"]
+
+    [made] = run(twice())
+    assert made["metadata"]["finalizers"] == [FINALIZER]
+
+
+def test_every_kind_has_a_case_and_its_rights():
+    kinds = {kind for kind in registry.fault_kinds() if kind.startswith("litmus.")}
+    assert {kind for kind, _ in LITMUS_CASES} == kinds
+    for kind, params in LITMUS_CASES:
+        rights = {(right.resource, right.access) for right in fault_of(None, kind, params).rights()}
+        engines = {access for resource, access in rights if resource == "chaosengines.litmuschaos.io"}
+        assert engines == {"create", "delete", "get", "list", "patch"}
+        assert ("chaosexperiments.litmuschaos.io", "get") in rights
+
+
+@pytest.mark.parametrize(("kind", "params"), LITMUS_CASES, ids=IDS)
+def test_a_fault_uses_the_capabilities_that_it_declares_and_no_others(kind, params):
+    world, _ = litmus_world()
+    used = set()
+    host = world.hosts["consul-1"]
+
+    class Recorded(type(host)):
+        def use(self, capability):
+            used.add(capability)
+            return super().use(capability)
+
+    host.__class__ = Recorded
+    fault = fault_of(world, kind, params)
+    run(check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY))
+    assert used == set(fault.requires().capabilities)
+
+
+@pytest.mark.parametrize(("kind", "params"), LITMUS_CASES, ids=IDS)
+def test_a_fault_asks_the_cluster_for_nothing_beyond_its_rights(kind, params):
+    """Each request that it makes, in its whole life, is one that the role of `acl kubernetes` allows."""
+
+    async def asked():
+        world, kubernetes = litmus_world()
+        fault = fault_of(world, kind, params)
+        await check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY)
+        return kubernetes.asked, fault.rights()
+
+    requests, rights = run(asked())
+    allowed = {(right.resource.partition(".")[0], right.access) for right in rights}
+    verbs = {"POST": "create", "DELETE": "delete", "PATCH": "patch"}
+    for method, resource, name in requests:
+        access = verbs.get(method) or ("get" if name else "list")
+        assert (resource, access) in allowed

@@ -1,0 +1,184 @@
+"""A pod of an agent that is made again, with another address, in the middle of a run."""
+
+from __future__ import annotations
+
+import anyio
+import httpx
+import pytest
+from test_agents_in_pods import There
+
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.protocols.capabilities import AgentApi
+from hashidrill.kubernetes.kubernetes.agents import located, watched
+from hashidrill.staging.attach.datacenter import AttachedDatacenter
+from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.login import Login
+from hashidrill.staging.attach.wire import Wire
+from virtual_time import run
+
+NEW, OTHER = "10.73.0.92", "10.73.0.93"
+
+
+class Followed:
+    """A datacenter of pods while a run goes on: `told` is what was said, `api` what an agent answers."""
+
+    def __init__(self, there, datacenter, wires):
+        self.there, self.datacenter, self.wires, self.told = there, datacenter, wires, []
+
+    async def moved(self, name, address):
+        """The pod is there again, with that address."""
+        self.there.kubernetes.pods[name]["status"]["podIP"] = address
+        self.there.fake.world.hosts[name].address = address
+        await anyio.sleep(3)
+
+    async def answers(self, name):
+        host = self.datacenter.host(name)
+        return (await host.use(AgentApi).api("GET", "/v1/agent/self", agent="consul")).status
+
+
+def during(there, case):
+    async def main():
+        target = await located(there.target, there.kubernetes.cluster)
+        wires = there.fake.wires(target)
+        estate = await discover(target, wires)
+        spec = DatacenterSpec.model_validate(estate.as_datacenter())
+        async with watched(target, there.kubernetes.cluster) as looks:
+            datacenter = AttachedDatacenter(
+                spec, target, estate, wires, make_transport=lambda login: there.fake.transport(login.service),
+                pods=looks,
+            )  # fmt: skip
+            one = Followed(there, datacenter, wires)
+            async with anyio.create_task_group() as group:
+                group.start_soon(datacenter.keep, one.told.append)
+                await anyio.sleep(2)
+                await case(one)
+                group.cancel_scope.cancel()
+        return one
+
+    return run(main())
+
+
+@pytest.fixture
+def there(tmp_path):
+    return There(tmp_path)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("name", ["consul-1", "consul-2"])
+def test_faults_probes_and_interlocks_ask_the_agent_at_its_new_address(there, name):
+    """The datacenter was attached at consul-1: what is asked of nobody in particular is asked there."""
+
+    async def case(one):
+        old, probes = one.datacenter.host(name).address, one.datacenter.probes()
+        await one.moved(name, NEW)
+        assert one.datacenter.host(name).address == NEW
+        assert await one.answers(name) == 200
+        assert (await one.wires["consul"].request("GET", "/v1/status/leader")).status == 200
+        assert (await one.wires["consul"].request("GET", "/v1/agent/self", url=f"http://{old}:8500")).status == 200
+        client = httpx.AsyncClient(transport=one.datacenter.services[0].transport)
+        assert (await client.get(f"http://{old}:8500/v1/agent/self")).status_code == 200
+        before = len(there.fake.asked)
+        for probe in probes:
+            await probe.sample()
+        asked = {request.url.host for request in there.fake.asked[before:]}
+        assert NEW in asked
+        assert old not in asked
+
+    one = during(there, case)
+    assert [text for text in one.told if f"{name}: pod {name} came back at {NEW} (before: " in text]
+
+
+def test_an_agent_that_moved_and_leads_is_known_by_its_name(there):
+    async def case(one):
+        leads = there.fake.world.consul.leader
+        await one.moved(leads, NEW)
+        [target] = await one.datacenter.select("consul:leader")
+        assert (target.host, target.address) == (leads, NEW)
+
+    during(there, case)
+
+
+@pytest.mark.lie
+def test_a_pod_that_gets_the_address_of_another_one_is_asked_there_itself(there):
+    async def case(one):
+        old = one.datacenter.host("consul-2").address
+        await one.moved("consul-2", NEW)
+        await one.moved("consul-3", old)
+        assert [one.datacenter.host(f"consul-{number}").address for number in (2, 3)] == [NEW, old]
+        before = len(there.fake.asked)
+        assert [await one.answers("consul-2"), await one.answers("consul-3")] == [200, 200]
+        assert [asked.url.host for asked in there.fake.asked[before:]] == [NEW, old]
+
+    during(there, case)
+
+
+def test_a_pod_that_comes_back_to_its_first_address_is_asked_there(there):
+    async def case(one):
+        old = one.datacenter.host("consul-2").address
+        for address in (NEW, OTHER, old):
+            await one.moved("consul-2", address)
+            assert await one.answers("consul-2") == 200
+
+    during(there, case)
+
+
+def test_a_pod_that_is_being_deleted_or_has_no_address_yet_moves_nobody(there):
+    async def case(one):
+        pod = there.kubernetes.pods["consul-2"]
+        pod["status"]["podIP"] = ""
+        await anyio.sleep(3)
+        pod["status"]["podIP"], pod["metadata"]["deletionTimestamp"] = NEW, "2026-01-01T00:00:00Z"
+        await anyio.sleep(3)
+        assert one.datacenter.host("consul-2").address == "10.73.0.12"
+
+    assert not [text for text in during(there, case).told if "came back" in text]
+
+
+def test_a_pod_that_nobody_makes_anew_is_told_once(there):
+    async def case(one):
+        del there.kubernetes.pods["consul-3"]
+        await anyio.sleep(90)
+
+    told = during(there, case).told
+    assert [text for text in told if "there is no pod" in text] == [
+        "consul-3: there is no pod consul-3 any more: its old address is asked"
+    ]
+
+
+def test_a_server_that_may_not_be_asked_any_more_is_told_once_and_the_rest_goes_on(there):
+    async def case(one):
+        there.kubernetes.refuses["GET", "pods"] = 403
+        await anyio.sleep(20)
+        assert await one.answers("consul-2") == 200
+
+    [text] = [text for text in during(there, case).told if "not followed" in text]
+    assert "pods" in text
+
+
+def test_agents_that_are_no_pods_are_not_looked_after(tmp_path):
+    there = There(tmp_path, '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n')
+
+    async def looked():
+        async with watched(there.target, there.kubernetes.cluster) as looks:
+            return looks
+
+    assert run(looked()) is None
+
+
+def test_a_wire_asks_where_the_agent_is_now():
+    asked = []
+
+    def answer(request):
+        asked.append(str(request.url))
+        return httpx.Response(200)
+
+    async def main():
+        wire = Wire(Login("consul", "http://a"), transport=httpx.MockTransport(answer))
+        wire.move("http://a", "http://b")
+        wire.move("http://b", "http://c")
+        await wire.request("GET", "/1")
+        wire.move("http://c", "http://a")
+        await wire.request("GET", "/2")
+
+    run(main())
+    assert asked == ["http://c/1", "http://a/2"]

@@ -1,0 +1,37 @@
+"""Ctrl-C at the moment in which the keeper of a datacenter is started: what nobody has a handle of is ended too."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.lab.up import running
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_keeper_that_is_being_started_is_told_to_end(number, monkeypatch, tmp_path):
+    def interrupts(*_):
+        raise KeyboardInterrupt
+
+    def started(*_, **__):
+        signal.raise_signal(number)
+        return SimpleNamespace(pid=4711, stdout=io.BytesIO(b""))
+
+    told = []
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(running.binaries, "ensure", lambda *_, **__: SimpleNamespace(path="/consul", version="1.22.2"))
+    monkeypatch.setattr(running.subprocess, "Popen", started)
+    monkeypatch.setattr(os, "kill", lambda *call: told.append(call))
+    before = signal.signal(number, interrupts)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            running.up("x", DatacenterSpec.model_validate({"consul": {"servers": 1}}), expose={}, say=print)
+    finally:
+        signal.signal(number, before)
+    assert told == [(4711, signal.SIGTERM)]

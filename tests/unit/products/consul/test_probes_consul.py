@@ -1,0 +1,229 @@
+"""What the Consul probes make of answers, silence and nonsense."""
+
+import asyncio
+
+import anyio
+import httpx
+import pytest
+
+from hashidrill.core.probes.agents_api import AgentsApi
+from hashidrill.products.consul.probes import (
+    AutopilotProbe,
+    LeaderProbe,
+    LeaderViewProbe,
+    MembersProbe,
+    RaftProbe,
+    RaftTimesProbe,
+    consul_probes,
+)
+from virtual_time import run
+
+HOSTS = {"consul-1": "10.73.0.11", "consul-2": "10.73.0.12", "consul-3": "10.73.0.13"}
+ADDRESSES = list(HOSTS.values())
+
+
+def sampled(probe_of, answers):
+    """Sample once in virtual time; `answers` maps an address to a reply, an error to raise, or seconds to hang."""
+
+    async def answer(request):
+        reply = answers[request.url.host] if isinstance(answers, dict) else answers
+        reply = reply(request) if callable(reply) else reply
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, (int, float)):
+            await asyncio.sleep(reply)
+            pytest.fail("the probe waited to the end")
+        return reply
+
+    async def main():
+        api = AgentsApi(port=8500, transport=httpx.MockTransport(answer))
+        start_s = anyio.current_time()
+        samples = await probe_of(api).sample()
+        await api.aclose()
+        return samples, anyio.current_time() - start_s
+
+    return run(main())
+
+
+def says(leader):
+    return httpx.Response(200, json=f"{leader}:8300" if leader else "")
+
+
+HANGS = 3600
+REFUSED = httpx.ConnectError("connection refused")
+NO_LEADER = httpx.Response(500, text="No known leader")
+
+
+def majority(**by_host):
+    answers = {HOSTS[name.replace("_", "-")]: answer for name, answer in by_host.items()}
+    (sample,), took_s = sampled(lambda api: LeaderProbe(HOSTS, api=api), answers)
+    return sample, took_s
+
+
+def test_the_leader_is_who_a_majority_names():
+    leader = says("10.73.0.12")
+    sample, took_s = majority(consul_1=leader, consul_2=leader, consul_3=leader)
+    assert (sample.signal, sample.host, sample.text, sample.value, sample.ok) == (
+        "raft.leader", "", "consul-2", 1.0, True,
+    )  # fmt: skip
+    assert took_s == 0
+
+
+def test_a_cut_off_leader_that_believes_in_itself_is_not_the_leader():
+    leader = says("10.73.0.12")
+    sample, _ = majority(consul_1=says("10.73.0.11"), consul_2=leader, consul_3=leader)
+    assert sample.text == "consul-2"
+
+
+def test_a_hung_server_does_not_delay_the_majority():
+    leader = says("10.73.0.12")
+    sample, took_s = majority(consul_1=HANGS, consul_2=leader, consul_3=leader)
+    assert sample.text == "consul-2"
+    assert took_s == 0
+
+
+def test_one_voice_of_three_is_no_majority_and_each_reason_is_named():
+    sample, took_s = majority(consul_1=says("10.73.0.11"), consul_2=HANGS, consul_3=REFUSED)
+    assert (sample.ok, sample.value) == (False, 0.0)
+    assert "consul-1: consul-1" in sample.text
+    assert "consul-2: no answer within 1s" in sample.text
+    assert "consul-3: GET /v1/status/leader: connection refused" in sample.text
+    assert took_s <= 1.0
+
+
+def test_servers_without_a_leader_name_nobody():
+    sample, _ = majority(consul_1=says(""), consul_2=says(""), consul_3=NO_LEADER)
+    assert (sample.ok, sample.value) == (False, 0.0)
+    assert "consul-1: knows no leader" in sample.text
+    assert "No known leader" in sample.text
+
+
+def test_an_address_that_is_no_host_of_ours_is_shown_as_it_is():
+    foreign = says("10.99.0.1")
+    assert majority(consul_1=foreign, consul_2=foreign, consul_3=foreign)[0].text == "10.99.0.1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "ok", "value", "text"),
+    [
+        (says("10.73.0.13"), True, 1.0, "consul-3"),
+        (says(""), False, 0.0, "knows no leader"),
+        (HANGS, False, 0.0, "no answer within 1s"),
+        (httpx.Response(200, text="<html>"), False, 0.0, "unexpected body"),
+    ],
+)
+def test_a_server_has_its_own_view_of_the_leader(answer, ok, value, text):
+    (sample,), took_s = sampled(lambda api: LeaderViewProbe("consul-1", HOSTS, api=api), answer)
+    assert (sample.host, sample.ok, sample.value) == ("consul-1", ok, value)
+    assert text in sample.text
+    assert took_s <= 1.0
+
+
+def test_raft_says_state_term_and_commit_index():
+    raft = {"state": "Follower", "term": "7", "commit_index": "12345", "num_peers": "2"}
+    samples, _ = sampled(
+        lambda api: RaftProbe("consul-1", HOSTS, api=api), httpx.Response(200, json={"Stats": {"raft": raft}})
+    )
+    assert [(s.signal, s.value, s.text, s.host) for s in samples] == [
+        ("raft.state", 0.0, "Follower", "consul-1"),
+        ("raft.term", 7.0, "", "consul-1"),
+        ("raft.commit_index", 12345.0, "", "consul-1"),
+    ]
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(200, json={"Stats": {}}), httpx.Response(500), REFUSED, HANGS])
+def test_a_sick_agent_gives_failed_samples_with_a_reason(answer):
+    samples, _ = sampled(lambda api: RaftProbe("consul-1", HOSTS, api=api), answer)
+    assert [s.signal for s in samples] == ["raft.state", "raft.term", "raft.commit_index"]
+    assert {(s.ok, s.value, s.host) for s in samples} == {(False, None, "consul-1")}
+    assert all(s.text for s in samples)
+
+
+def test_members_are_counted_by_the_first_server_that_answers():
+    listing = [{"Name": f"consul-{n}", "Status": status} for n, status in ((1, 4), (2, 1), (3, 1), (4, 3))]
+    answers = {ADDRESSES[0]: HANGS, ADDRESSES[1]: REFUSED, ADDRESSES[2]: httpx.Response(200, json=listing)}
+    samples, took_s = sampled(lambda api: MembersProbe(HOSTS, api=api), answers)
+    assert [(s.signal, s.value, s.text, s.host) for s in samples] == [
+        ("consul.members_alive", 2.0, "", ""),
+        ("consul.members_failed", 1.0, "consul-1", ""),
+    ]
+    assert took_s == 0
+
+
+def test_members_without_any_server_fail_with_every_reason():
+    samples, _ = sampled(lambda api: MembersProbe(HOSTS, api=api), REFUSED)
+    assert [s.ok for s in samples] == [False, False]
+    assert all(name in samples[0].text for name in HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ok", "value"),
+    [
+        (httpx.Response(200, json={"Healthy": True}), True, 1.0),
+        (httpx.Response(429, json={"Healthy": False}), True, 0.0),
+        (httpx.Response(429, text="rate limit exceeded"), False, None),
+        (httpx.Response(500, text="No cluster leader"), False, None),
+        (HANGS, False, None),
+    ],
+)
+def test_autopilot_says_unhealthy_with_429_and_a_rate_limit_is_not_that(answer, ok, value):
+    (sample,), _ = sampled(lambda api: AutopilotProbe(HOSTS, api=api), answer)
+    assert (sample.signal, sample.ok, sample.value) == ("consul.autopilot_healthy", ok, value)
+
+
+def timer(name, count, mean_ms, max_ms, **labels):
+    return {"Name": name, "Count": count, "Mean": mean_ms, "Max": max_ms, "Labels": labels}
+
+
+def raft_times(*timers):
+    answer = httpx.Response(200, json={"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Samples": list(timers)})
+    samples, _ = sampled(lambda api: RaftTimesProbe("consul-1", HOSTS, api=api), answer)
+    return {sample.signal: sample for sample in samples}
+
+
+def test_raft_timers_are_milliseconds_and_come_out_as_seconds():
+    samples = raft_times(
+        timer("consul.raft.commitTime", 10, 12.5, 80.0),
+        timer("consul.raft.leader.dispatchLog", 10, 11.0, 70.0),
+        timer("consul.raft.leader.lastContact", 5, 30.0, 45.0),
+        timer("consul.runtime.gc_pause_ns", 5, 30.0, 45.0),
+    )
+    assert {signal: sample.value for signal, sample in samples.items()} == {
+        "raft.commit_time": pytest.approx(0.0125),
+        "raft.dispatch_log": pytest.approx(0.011),
+        "raft.last_contact": pytest.approx(0.030),
+    }
+    assert "max 0.080000s, 10 in 10s" in samples["raft.commit_time"].text
+    assert {sample.host for sample in samples.values()} == {"consul-1"}
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [
+        [
+            timer("consul.raft.replication.appendEntries.rpc", n, ms, ms, peer_id=f"p{n}")
+            for n, ms in ((1, 40), (3, 20))
+        ],
+        [timer(f"consul.raft.replication.appendEntries.rpc.p{n}", n, ms, ms) for n, ms in ((1, 40), (3, 20))],
+    ],
+    ids=["labels", "names"],
+)
+def test_the_timers_of_all_peers_become_one_weighted_mean(peers):
+    assert raft_times(*peers)["raft.append_entries"].value == pytest.approx(0.025)
+
+
+def test_a_timer_that_did_not_run_has_no_sample():
+    assert raft_times(timer("consul.raft.commitTime", 0, 0, 0)) == {}
+
+
+def test_all_probes_of_three_servers():
+    probes = consul_probes(HOSTS)
+    kinds = [type(probe).__name__ for probe in probes]
+    assert len(kinds) == 12
+    assert {probe.host for probe in probes} == {"", *HOSTS}
+
+    async def close():
+        for probe in probes:
+            await probe.aclose()
+
+    run(close())

@@ -1,0 +1,159 @@
+"""Nomad as a service: where its agents are, how each is configured, who has which role, and when it is ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from hashidrill.core.errors import SelectorError
+from hashidrill.core.protocols.service import Site
+from hashidrill.products.nomad import readiness
+from hashidrill.products.nomad.model import Nomad
+from hashidrill.products.nomad.service import NomadService
+from hashidrill.testing.nomad import FakeNomad
+
+ADDRESSES = {f"nomad-{n}": f"10.73.0.1{n}" for n in (1, 2, 3)} | {f"node-{n}": f"10.73.0.3{n}" for n in (1, 2)}
+
+
+def agent(host, role, **spec):
+    service = NomadService(Nomad.model_validate({"clients": 2, **spec}))
+    data = Path("/run") / host
+    return service.agent(
+        Site(host, role, ADDRESSES[host], data / "nomad", data / "nomad.json", {"nomad": Path("/bin/nomad")}, ADDRESSES)
+    )
+
+
+def test_servers_and_nodes_are_hosts_of_their_own():
+    places = NomadService(Nomad(servers=3, clients=2)).places()
+    assert [(place.host, place.role) for place in places] == [
+        ("nomad-1", "server"), ("nomad-2", "server"), ("nomad-3", "server"), ("node-1", "client"), ("node-2", "client"),
+    ]  # fmt: skip
+
+
+def test_a_client_shares_nothing_with_another_one_and_is_not_root():
+    plans = [agent(host, "client") for host in ("node-1", "node-2")]
+    folders = [plan.config["data_dir"] for plan in plans]
+    assert folders == ["/run/node-1/nomad", "/run/node-2/nomad"]
+    assert [plan.environment["TMPDIR"] for plan in plans] == folders
+    assert not any(plan.as_root for plan in plans)
+    assert "server" not in plans[0].config
+    assert plans[0].config["client"]["server_join"]["retry_join"] == [
+        "10.73.0.11:4647", "10.73.0.12:4647", "10.73.0.13:4647",
+    ]  # fmt: skip
+
+
+def test_what_the_yaml_says_wins_for_all_or_for_one_role():
+    spec = {"config": {"log_level": "DEBUG"}, "server_config": {"server": {"heartbeat_grace": "10s"}}}
+    server, client = agent("nomad-1", "server", **spec).config, agent("node-1", "client", **spec).config
+    assert (server["log_level"], client["log_level"]) == ("DEBUG", "DEBUG")
+    assert server["server"]["heartbeat_grace"] == "10s"
+    assert server["server"]["bootstrap_expect"] == 3
+    assert "server" not in client
+
+
+@pytest.mark.parametrize(
+    ("role", "most", "hosts"),
+    [
+        ("leader", 3, {"nomad-1", "nomad-2", "nomad-3"}),
+        ("followers", 2, {"nomad-1", "nomad-2", "nomad-3"}),
+        ("clients", 2, {"node-1", "node-2"}),
+        ("one-client", 2, {"node-1", "node-2"}),
+        ("all", 5, {"nomad-1", "nomad-2", "nomad-3", "node-1", "node-2"}),
+    ],
+)
+def test_the_hosts_that_a_role_may_mean(role, most, hosts):
+    service = NomadService(Nomad(clients=2))
+    assert service.candidates(role) == hosts
+    assert service.most(role) == most
+
+
+def test_a_role_that_nobody_can_have_says_why():
+    alone = NomadService(Nomad(servers=1, clients=0))
+    assert alone.candidates("one-follower") == alone.candidates("one-client") == frozenset()
+    assert "servers is 1" in alone.impossible("one-follower")
+    assert "clients is 0" in alone.impossible("one-client")
+
+
+def selected(world, role):
+    service = NomadService(Nomad(clients=2))
+
+    async def leader(_hosts):
+        return world.leading
+
+    service.leader = leader
+    return [host.name for host in anyio.run(service.select, role, world)]
+
+
+def test_roles_are_those_of_now(tmp_path):
+    world = FakeNomad(tmp_path)
+    world.leading = "nomad-2"
+    assert selected(world, "leader") == ["nomad-2"]
+    assert selected(world, "followers") == ["nomad-1", "nomad-3"]
+    assert selected(world, "one-follower") == ["nomad-1"]
+    assert selected(world, "one-client") == ["node-1"]
+    assert selected(world, "clients") == ["node-1", "node-2"]
+
+
+def test_without_a_leader_its_roles_mean_nobody(tmp_path):
+    world = FakeNomad(tmp_path)
+    world.leading = None
+    with pytest.raises(SelectorError, match="nomad:leader: no server is known to a majority"):
+        selected(world, "leader")
+
+
+# ready
+
+NODE = {"Status": "ready", "SchedulingEligibility": "eligible", "Drivers": {"raw_exec": {"Healthy": True}}}
+READY = {
+    "status/leader": "10.73.0.11:4647",
+    "operator/raft/configuration": {"Servers": [{"Voter": True}] * 3},
+    "operator/keyring/keys": [{"State": "active"}],
+    "nodes": [{"Name": "node-1", **NODE}, {"Name": "node-2", **NODE}],
+}
+
+
+def looked(tmp_path, **changed):
+    """`changed` by the last word of the path."""
+    world = FakeNomad(tmp_path)
+    answers = {path: changed.get(path.rpartition("/")[2], answer) for path, answer in READY.items()}
+
+    def answer(request):
+        found = answers[request.url.path.removeprefix("/v1/")]
+        return found if isinstance(found, httpx.Response) else httpx.Response(200, json=found)
+
+    hosts = {role: [host for host in world.all_hosts() if host.roles["nomad"] == role] for role in ("server", "client")}
+    return anyio.run(readiness.look, hosts["server"], hosts["client"], httpx.MockTransport(answer))
+
+
+def test_ready_is_a_leader_all_voters_a_key_and_all_nodes(tmp_path):
+    assert looked(tmp_path)[0] is True
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"leader": ""}, "no leader is known to a majority"),
+        ({"configuration": {"Servers": [{"Voter": True}] * 2 + [{"Voter": False}]}}, "2 of 3 servers are voters"),
+        ({"keys": [{"State": "inactive"}]}, "no key yet"),
+        ({"nodes": [{"Name": "node-1", **NODE}]}, "node-2 (not registered)"),
+        (
+            {"nodes": [{"Name": "node-1", **NODE}, {"Name": "node-2", **NODE, "Status": "initializing"}]},
+            "node-2 (initializing, eligible)",
+        ),
+        (
+            {"nodes": [{"Name": "node-1", **NODE}, {"Name": "node-2", **NODE, "Drivers": None}]},
+            "node-2 (raw_exec: not found yet)",
+        ),
+        ({"nodes": httpx.Response(500, text="No cluster leader")}, "HTTP 500 No cluster leader"),
+        ({"keys": {"not": "a list"}}, "TypeError"),
+    ],
+    ids=["leader", "voters", "key", "missing", "initializing", "driver", "error", "nonsense"],
+)
+def test_what_is_missing_is_named(tmp_path, changed, said):
+    ready, evidence, _ = looked(tmp_path, **changed)
+    assert ready is None
+    assert said in evidence

@@ -1,0 +1,259 @@
+"""What is found in an attached datacenter, by reading alone; and each way in which it cannot be had, by its message."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from attached_estates import TOKEN, FakeEstate, attach_file, certificate_error, consul_target, of_nomad, of_vault
+from hashidrill.core.errors import AttachError
+from hashidrill.staging.attach.estate import Estate, discover
+from hashidrill.staging.attach.target import read_target
+from hashidrill.staging.attach.wire import AgentTransport, Place, Wire
+from hashidrill.testing.fakes import FakeDatacenter
+from virtual_time import run
+
+pytestmark = pytest.mark.lie
+
+
+@pytest.fixture
+def target(tmp_path):
+    return consul_target(tmp_path)
+
+
+def test_consuls_hosts_have_their_roles_and_voters_and_the_leader(target):
+    fake = FakeEstate(FakeDatacenter(servers=3, clients=2))
+    fake.world.consul.meta["client-1"] = {"environment": "staging"}
+    estate = run(fake.found(target))
+    assert {name: dict(host.roles) for name, host in estate.hosts.items()} == {
+        **{f"consul-{n}": {"consul": "server"} for n in (1, 2, 3)},
+        **{f"client-{n}": {"consul": "client"} for n in (1, 2)},
+    }  # fmt: skip
+    assert estate.leaders == {"consul": "consul-1"}
+    assert estate.voters == {"consul": ("consul-1", "consul-2", "consul-3")}
+    assert estate.versions == {"consul": "1.22.2"}
+    assert estate.hosts["client-1"].meta == {"consul.environment": "staging", "consul.datacenter": "drill"}
+    assert estate.hosts["consul-2"].urls == {"consul": "http://10.73.0.12:8500"}
+    assert estate.specs == {"consul": {"version": "1.22.2", "servers": 3, "clients": 2}}
+
+
+def test_looking_writes_nothing(target):
+    fake = FakeEstate()
+    run(fake.found(target))
+    assert {request.method for request in fake.asked} == {"GET"}
+    assert all(request.headers["X-Consul-Token"] == TOKEN for request in fake.asked)
+
+
+def test_an_estate_is_plain_data_without_a_token(target):
+    estate = run(FakeEstate().found(target))
+    text = json.dumps(estate.to_data())
+    assert TOKEN not in text
+    again = Estate.from_data(json.loads(text))
+    assert again.hosts == estate.hosts
+    assert [host.name for host in again.having("consul", "server")] == ["consul-1", "consul-2", "consul-3"]
+
+
+def test_a_failed_member_is_there_and_said_to_be_failed_and_one_that_left_is_not(target):
+    fake = FakeEstate(FakeDatacenter(servers=3, clients=2))
+    fake.world.consul.answer(fake.world.hosts["client-2"], "PUT", "/v1/agent/leave", {}, b"")
+    fake.world.hosts["consul-3"].process = None
+    estate = run(fake.found(target))
+    assert "client-2" not in estate.hosts
+    assert "consul: consul-3 is failed" in estate.notes
+    assert estate.hosts["consul-3"].meta["consul.status"] == "failed"
+
+
+def test_without_operator_read_the_peers_stand_in_and_that_is_said(target):
+    fake = FakeEstate()
+    fake.weak = {"/v1/operator/raft/configuration"}
+    estate = run(fake.found(target))
+    assert estate.voters["consul"] == ("consul-1", "consul-2", "consul-3")
+    assert estate.leaders["consul"] == "consul-1"
+    assert any("who votes is taken from the peers" in note and 'operator = "read"' in note for note in estate.notes)
+
+
+def refused(fake, target):
+    with pytest.raises(AttachError) as caught:
+        run(fake.found(target))
+    return str(caught.value)
+
+
+def test_a_token_that_sees_only_some_nodes_is_refused_instead_of_missing_hosts(target):
+    fake = FakeEstate()
+    fake.filtered = True
+    assert 'sees only 4 of Consul\'s nodes, so hosts would be missed; it needs node_prefix ""' in refused(fake, target)
+
+
+def test_a_weak_token_is_told_with_the_rule_that_it_lacks_and_where_it_came_from(target, tmp_path):
+    fake = FakeEstate()
+    fake.weak = {"/v1/catalog/nodes"}
+    said = refused(fake, target)
+    assert f"the token from the file {tmp_path}/token is too weak: it needs node_prefix" in said
+    assert TOKEN not in said
+
+
+def test_an_unknown_token_and_no_token_are_two_messages(tmp_path):
+    target = consul_target(tmp_path)
+    (tmp_path / "token").write_text("99999999-0000-0000-0000-000000000000")
+    assert "/token is not known there (ACL not found)" in refused(FakeEstate(), consul_target_again(tmp_path))
+    anonymous = read_target(attach_file(tmp_path, '  consul: {address: "http://10.73.0.11:8500"}\n'), {})
+    assert "refused without a token" in refused(FakeEstate(), anonymous)
+    assert target.logins["consul"].token
+
+
+def consul_target_again(folder):
+    """The token file as it stands now."""
+    return read_target(folder / "staging.yaml", {})
+
+
+def test_an_address_that_does_not_answer_is_told(target):
+    fake = FakeEstate()
+    fake.silent = {"10.73.0.11"}
+    said = refused(fake, target)
+    assert "http://10.73.0.11:8500: GET /v1/agent/members: connection refused; is the address right" in said
+
+
+def test_a_certificate_that_is_not_accepted_is_told_as_such(target):
+    def answer(request):
+        raise httpx.ConnectError("TLS", request=request) from certificate_error()
+
+    wire = Wire(target.logins["consul"], transport=httpx.MockTransport(answer))
+    with pytest.raises(AttachError, match=r"its certificate is not accepted: self-signed.*give ca_file, server_name"):
+        run(discover(target, {"consul": wire}))
+
+
+def test_a_server_that_wants_a_client_certificate_is_told_as_such(target):
+    """TLS 1.3 says so only when the answer is read, and httpx lets that error through as it is."""
+
+    def answer(_request):
+        error = ssl.SSLError(1, "tlsv13 alert certificate required")
+        error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+        raise error
+
+    wire = Wire(target.logins["consul"], transport=httpx.MockTransport(answer))
+    with pytest.raises(AttachError, match="TLS failed: it wants a client certificate; give ca_file"):
+        run(discover(target, {"consul": wire}))
+
+    async def probed():
+        place = Place("https://h:9", target.logins["consul"])
+        transport = AgentTransport(lambda *_: place, lambda _: httpx.MockTransport(answer))
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://10.73.0.11:8500/v1/status/leader")
+
+    with pytest.raises(httpx.ReadError, match="it wants a client certificate"):
+        run(probed())
+
+
+def test_plain_http_to_a_tls_port_and_something_that_is_no_consul_are_told(target):
+    def told(answer):
+        wire = Wire(target.logins["consul"], transport=httpx.MockTransport(lambda _: answer))
+        with pytest.raises(AttachError) as caught:
+            run(discover(target, {"consul": wire}))
+        return str(caught.value)
+
+    plain = httpx.Response(400, text="Client sent an HTTP request to an HTTPS server.")
+    assert "speaks TLS: write its address as https://10.73.0.11:8500" in told(plain)
+    assert "HTTP 404 not found; is this consul?" in told(httpx.Response(404, text="not found"))
+    assert "is this consul?" in told(httpx.Response(200, text="<html>"))
+    assert "expected a list; is this consul?" in told(httpx.Response(200, json={"a": 1}))
+
+
+BOTH = """\
+  consul: {address: "http://10.73.0.11:8500", token_file: token}
+  nomad: {address: "https://10.73.0.21:4646"}
+  vault: {address: "https://10.73.0.51:8200", agents: {vault-2: "https://127.0.0.1:9002"}}
+"""
+
+
+def test_agents_of_several_products_at_one_address_are_one_host(tmp_path):
+    fake = FakeEstate(FakeDatacenter(servers=1, clients=1))
+    fake.answers = {**of_nomad(), **of_vault()}
+    estate = run(fake.found(read_target(attach_file(tmp_path, BOTH), {})))
+    assert dict(estate.hosts["client-1"].roles) == {"consul": "client", "nomad": "client"}
+    assert estate.hosts["client-1"].urls["nomad"] == "https://10.73.0.31:4646"
+    assert "node-2" not in estate.hosts
+    assert estate.leaders == {"consul": "consul-1", "nomad": "nomad-1", "vault": "vault-1"}
+    assert estate.voters["vault"] == ("vault-1", "vault-2", "vault-3")
+    assert [host.name for host in estate.having("vault")] == ["vault-1", "vault-2", "vault-3"]
+    assert estate.hosts["vault-2"].urls["vault"] == "https://127.0.0.1:9002"
+    assert any("vault-3 is in Raft's configuration and was not heard of" in note for note in estate.notes)
+    assert estate.versions == {"consul": "1.22.2", "nomad": "1.10.5", "vault": "1.21.0"}
+    assert estate.specs["vault"] == {"version": "1.21.0", "servers": 3, "storage": "raft", "unseal": "never"}
+
+
+def test_servers_of_vaults_own_chart_are_one_host_each_though_raft_knows_them_by_names(tmp_path):
+    """Raft has `vault-0.vault-internal`, and they hear of each other by the addresses of their pods."""
+    fake = FakeEstate(FakeDatacenter(servers=1, clients=1))
+    nodes = [
+        {"hostname": f"vault-{n}", "api_address": f"http://10.73.0.5{n}:8200", "active_node": n == 1} for n in (0, 1)
+    ]
+    servers = [{"node_id": f"id-{n}", "address": f"vault-{n}.vault-internal:8201", "voter": True} for n in (0, 1, 2)]
+    fake.answers = of_vault() | {
+        ("vault", "/v1/sys/ha-status"): {"nodes": nodes},
+        ("vault", "/v1/sys/storage/raft/configuration"): {"data": {"config": {"servers": servers}}},
+    }
+    estate = run(fake.found(read_target(attach_file(tmp_path, '  vault: {address: "http://10.73.0.51:8200"}\n'), {})))
+    assert {name: host.address for name, host in estate.hosts.items()} == {
+        "id-0": "10.73.0.50", "id-1": "10.73.0.51", "id-2": "vault-2.vault-internal",
+    }  # fmt: skip
+    assert estate.leaders == {"vault": "id-1"}
+    assert estate.voters["vault"] == ("id-0", "id-1", "id-2")
+    assert [note for note in estate.notes if "not heard of" in note] == [
+        "vault: id-2 is in Raft's configuration and was not heard of: sealed, or down"
+    ]
+
+
+def test_every_product_that_cannot_be_attached_is_in_the_one_message(tmp_path):
+    fake = FakeEstate(FakeDatacenter(servers=1, clients=1))
+    fake.answers = of_nomad()
+    fake.silent = {"10.73.0.11"}
+    said = refused(fake, read_target(attach_file(tmp_path, BOTH), {}))
+    assert "staging cannot be attached:" in said
+    assert "  consul: http://10.73.0.11:8500" in said
+    assert "  vault: https://10.73.0.51:8200: GET /v1/sys/seal-status: HTTP 404" in said
+    assert "  nomad:" not in said
+
+
+def test_hosts_that_cannot_be_told_apart_are_refused(target):
+    fake = FakeEstate()
+    fake.world.hosts["consul-2"].address = fake.world.hosts["consul-3"].address
+    assert "consul-3 and consul-2 both have the address 10.73.0.13" in refused(fake, target)
+
+
+def test_an_agents_url_for_a_host_that_is_not_there_is_a_mistake(tmp_path):
+    body = '  consul: {address: "http://10.73.0.11:8500", token_file: token, agents: {consul-9: "http://x:1"}}\n'
+    target = read_target(attach_file(tmp_path, body), {})
+    said = refused(FakeEstate(), target)
+    assert "agents: there is no 'consul-9'; consul knows client-1, consul-1, consul-2, consul-3" in said
+    to_heal = replace(target, undoing=True)  # a fault may have taken it out of the membership
+    assert "consul-9" not in run(FakeEstate().found(to_heal)).hosts
+
+
+def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and_to_nobody_else(tmp_path):
+    body = (
+        '  consul: {address: "https://lb:8501", token_file: token, namespace: n, agents: {consul-1: "https://h:9"}}\n'
+    )
+    login = read_target(attach_file(tmp_path, body), {}).logins["consul"]
+    seen = []
+
+    def answer(request):
+        seen.append((str(request.url), request.headers["X-Consul-Token"], request.headers["Host"]))
+        return httpx.Response(200, json="x")
+
+    def place_of(address, port):
+        return Place(login.url_of("consul-1", address), login) if (address, port) == ("10.73.0.11", 8500) else None
+
+    async def ask():
+        transport = AgentTransport(place_of, lambda _: httpx.MockTransport(answer))
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://10.73.0.11:8500/v1/status/leader", params={"stale": ""})
+            with pytest.raises(httpx.ConnectError, match=r"192\.0\.2\.1 is no agent of the attached datacenter"):
+                await client.get("http://192.0.2.1:8500/v1/status/leader")
+        await transport.close()
+
+    run(ask())
+    assert seen == [("https://h:9/v1/status/leader?stale=", TOKEN, "h:9")]
