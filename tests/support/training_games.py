@@ -175,6 +175,7 @@ class PlayedGame:
                           ("quiesce", watch_ends + 5)):  # fmt: skip
             build.phase(phase, at=at)
         self._faults(build, watch_ends)
+        build.event("attended.begins", at=FAULT_S, at_s=0, in_force=[])
         build._method.append({"fault": "disk.latency", "on": "host:consul-1", "for": "30m", "with": {"delay": "1s"}})
         build.mark(WATCH, at=self.done_s, until=watch_ends)
         back_s = self.back_s if self.back_s is not None else 1e9

@@ -42,14 +42,11 @@ class Dialect:
     """What differs between the agents, which build different versions of the library in."""
 
     duplicates: bool = True
-    """Whether an attribute may be given twice; Vault 1.21 refuses that."""
-
-    forgiving: bool = False
-    """Whether a value that is missing before `}` is dropped instead of refused, when another `}` follows."""
+    """Whether an attribute may be given twice; Nomad 1.10.5 and Vault 1.21 refuse that."""
 
 
 CONSUL = Dialect()
-NOMAD = Dialect(forgiving=True)
+NOMAD = Dialect(duplicates=False)
 VAULT = Dialect(duplicates=False)
 
 
@@ -297,16 +294,10 @@ class _Hcl:
     def body(self, place: Place) -> Mapping:
         self.deeper()
         entries: list[Entry] = []
-        wrong: MalformedError | None = None
-        try:
-            self.items(entries, within=True)
-        except _UnexpectedError as error:
-            wrong = error
-            if not self.dialect.forgiving or self.scanner.last.kind != "}":
-                raise
+        self.items(entries, within=True)
         if (end := self.scanner.next()).kind != "}":
             what = f"a }} is missing: the block opened in line {place.line} does not end"
-            raise wrong or MalformedError(end.place, what)
+            raise MalformedError(end.place, what)
         self.depth -= 1
         return Mapping(tuple(entries), place)
 

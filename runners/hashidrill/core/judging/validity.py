@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,7 +139,11 @@ def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[st
 
 
 def _steps_cut_short(recording: Recording, experiment: Experiment) -> Iterator[str]:
-    """Faults and marks that ended well before their time. A fault that follows a role ends where the role moves on."""
+    """Faults and marks that ended well before their time.
+
+    A fault that follows a role ends where the role moves on; who acts on what is broken may end it.
+    """
+    acted_ns = min((entry.t_ns for entry in recording.events("attended.begins")), default=math.inf)
     proven = [window for window in recording.faults if window.proven]
     windows: list[FaultWindow | MarkWindow] = [*proven, *recording.marks]
     for window in windows:
@@ -147,7 +152,7 @@ def _steps_cut_short(recording: Recording, experiment: Experiment) -> Iterator[s
             continue
         start_ns, end_ns = measure.in_force(recording, window)
         lasted_s = (end_ns - start_ns) / measure.SECOND
-        if lasted_s < _WHOLE * step.for_:
+        if end_ns < acted_ns and lasted_s < _WHOLE * step.for_:
             yield (
                 f"{measure.named(recording, window)} was in force for {measure.seconds(lasted_s)}, although step"
                 f" {window.step + 1} of the method says {step.for_}"

@@ -20,7 +20,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.folders import PLAYBOOKS, shipped
+from hashidrill.core.util.folders import PLAYBOOKS, say_own_wins, shipped
 from hashidrill.faces.cli.common import (
     Hypotheses,
     RunsDir,
@@ -92,7 +92,10 @@ def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
 def _hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
     """Those that ship and those of the named folder; of one's own nearby, what their text says."""
     own = {} if named is not None else outlines()
-    return hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named) | own
+    shipped = hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named)
+    for name in own.keys() & shipped.keys():
+        say_own_wins(f"{own[name].path}: {name}", Path(own[name].path), Path(shipped[name].path))
+    return shipped | own
 
 
 def _experiment_row(name: str, path: Path) -> dict[str, Any]:

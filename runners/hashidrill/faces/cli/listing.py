@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.util import foreign
 from hashidrill.core.util.files import JOURNAL_NAME, VERDICT_NAME
 from hashidrill.core.util.folders import RUNS_DIR
 from hashidrill.faces.cli.common import Hypotheses, Json, RunsDir, console, examples, print_json, print_text, recordings
@@ -79,8 +79,8 @@ def _verdict(path: Path) -> str:
         with open(f"{path}/{VERDICT_NAME}", "rb") as file:  # noqa: PTH123 - of thousands, this is quick
             content = file.read()
         first = _FIRST.match(content)
-        return first[1].decode() if first else Verdict(json.loads(content)["verdict"])
+        return first[1].decode() if first else Verdict(foreign.parse(content)["verdict"])
     except FileNotFoundError:
         return "no verdict"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "not readable"  # one of many

@@ -55,7 +55,7 @@ def test_a_side_without_its_stress_is_not_compared(tmp_path, name):
     folder = tmp_path / "hypotheses"
     folder.mkdir()
     (folder / "mine.py").write_text(
-        "from hashidrill.core.hypothesis import comparison\n\n\n@comparison(rounds=True)\ndef mine(candidate, baseline, *,"
+        "from hashidrill import comparison\n\n\n@comparison(rounds=True)\ndef mine(candidate, baseline, *,"
         " figure: str):\n    assert len(candidate) == len(baseline)\n"
     )
     with_stress = lambda built: built.load("churn", rate=20)  # noqa: E731

@@ -262,7 +262,7 @@ class TestRecordedHypotheses:
         recording = project.recorded()
         path = recording.path / provenance.HYPOTHESES_NAME
         path.write_text(path.read_text().replace("< at_most", "> at_most"))
-        monkeypatch.setattr("hashidrill.core.judging.judge.damage", lambda _: [])
+        monkeypatch.setattr("hashidrill.core.judging.validity.damage", lambda _: [])
         [judgement] = judge(recording, recorded_hypotheses=True).judgements
         assert "not what its SHA-256 says; it was not run" in judgement.text
 

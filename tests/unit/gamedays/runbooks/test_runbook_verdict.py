@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 from hashidrill.core.judging.judge import read_verdict
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.recording.reader import Recording
-from hashidrill.faces.cli import app
 from hashidrill.faces.cli import rehearse as command
+from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.history.database import opened
 from hashidrill.gamedays.history.place import history_file
 from hashidrill.gamedays.history.store import Store, record_run

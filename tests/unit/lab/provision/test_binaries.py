@@ -409,7 +409,7 @@ def test_a_build_installs_go_and_for_cgo_a_c_compiler_where_they_are_missing(tmp
     monkeypatch.setattr(
         packages, "install_packages", lambda asked, say: installed.append([one.debian for one in asked])
     )
-    monkeypatch.setattr(packages, "tool", lambda name: None)
+    monkeypatch.setattr(binaries_build, "tool", lambda name: None)
     monkeypatch.setattr(binaries_build, "find_go", lambda: GO if installed else None)
     monkeypatch.setattr(binaries_build, "_run", lambda *_: None)
     monkeypatch.setattr(binaries_build, "_go_version", lambda *_: "")

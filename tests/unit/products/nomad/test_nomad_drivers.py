@@ -19,7 +19,7 @@ datacenter: {{nomad: {nomad}}}
 load: {{web: {{kind: nomad.replicas, count: 2}}}}
 steady_state: {{for: 5s, require: ["web.running >= 2"]}}
 method: [{{fault: process.kill, on: "nomad:leader", for: 5s}}]
-expect: [{{replicas_return: {{load: web, within: 30s}}}}]
+expect: [{{replicas_return: {{load: web, within: 15s}}}}]
 """
 
 
