@@ -67,7 +67,7 @@ LOOP.run(main())
 LOOPS = {"tap": "asyncio", "tap, uvloop": "uvloop"}
 """As `hashidrill retry` runs it, and as the clients of an experiment have it."""
 H11_ALONE = """
-from hashidrill.clients.retry import wire
+from hashidrill.core.tap import wire
 wire.plain_request = wire.plain_reply = wire.request_bytes = wire.reply_bytes = lambda _: None
 """
 

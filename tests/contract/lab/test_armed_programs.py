@@ -15,7 +15,7 @@ INSIDE = """
 import json, os, subprocess, sys, time
 from hashidrill.lab.local.inside.armed import Armed
 from hashidrill.lab.local.inside.hostd import HostDaemon
-from hashidrill.lab.sandbox import syscalls as sc
+from hashidrill.core.util import syscalls as sc
 
 folder = sys.argv[1]
 elsewhere = subprocess.Popen(["/bin/sleep", "60"])
