@@ -135,10 +135,12 @@ def say(config, text):
 
 
 def pytest_configure(config):
-    """A shell that ignores SIGINT (nohup, some CI runners) would have every child ignore it: tests that interrupt
-    children run as if they were started from a terminal."""
+    """A shell that ignores SIGINT and SIGQUIT (`&` in a script, some CI runners) would have every child ignore them:
+    tests that interrupt children run as if they were started from a terminal."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     # messages are folded by their length, path included, and a Unix socket's path has 107 characters at most
     if len(tempfile.gettempdir()) > len(SHORT_TEMP) and os.access(SHORT_TEMP, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHORT_TEMP)
