@@ -1,1 +1,1 @@
-"""One room a product, with all that knows it: agents, roles, API, probes, faults, loads, checks. No engine."""
+"""One folder per product, with everything that knows it: agents, roles, API, probes, faults, loads, checks."""

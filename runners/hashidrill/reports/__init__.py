@@ -1,1 +1,1 @@
-"""What a judged run looks like afterwards: HTML, Markdown, timeline, figures. What it means is in `core/judging/`."""
+"""How a judged run looks: HTML, Markdown, timeline, figures. `core/judging/` says what it means."""

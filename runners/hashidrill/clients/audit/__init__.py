@@ -1,5 +1,5 @@
-"""`hashidrill audit`: is retry logic configured, and is it sane? Reads files; starts and asks nothing.
+"""`hashidrill audit`: finds missing and harmful retry configuration. Reads files; starts and asks nothing.
 
-`sources` finds and reads the files, `kinds` says what each is, the `rules_*` modules judge, `suppress` takes out what
-somebody decided with a reason, `run` does all of it, the `report_*` modules write.
+`sources` finds and reads files, `kinds` tells what each one is, the `rules_*` modules judge, `unread` lists what could
+not be read, `run` does it all, and the `report_*` modules write.
 """

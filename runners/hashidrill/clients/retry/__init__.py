@@ -1,5 +1,4 @@
-"""Does a client retry, and does it retry well? A tap in front of the upstream, and verdicts over what came through.
+"""The retry battery: runs a command behind a tap, once for each fault, and says whether and how well it retries.
 
-`tap.Tap` is the proxy that fails attempts by plan and records each of them; `battery.run_battery` runs a command
-behind it once for each fault; `verdicts` judges the attempts; `catalogue` names faults and verdicts.
+`battery.run_battery` runs the command; the tap (`core/tap/`) fails attempts by plan and records them; `judging` judges.
 """

@@ -1,4 +1,4 @@
-"""Two sides of one experiment, run again and again: what differs between them, and how sure is that?
+"""Compares two sides of one experiment over several rounds: what differs, and how certain that is.
 
-It knows figures and rounds. What a configuration is, and what a pipeline does with the answer, is the gate's.
+It knows figures and rounds. The gate (`rollouts/gate/`) knows configurations and pipelines.
 """

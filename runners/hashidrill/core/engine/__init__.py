@@ -1,4 +1,4 @@
-"""How a run goes, from outside (`launch`) and inside the sandbox (`run`: its docstring numbers the steps).
+"""How a run goes: `run` does it, and its docstring numbers the steps. Launching is in `lab/runs/` and `staging/runs/`.
 
-What YAML says is in `core/experiment/`, what a run leaves in `core/recording/`, what that means in `core/judging/`.
+`core/experiment/` reads the YAML, `core/recording/` keeps what a run leaves, `core/judging/` says what it means.
 """

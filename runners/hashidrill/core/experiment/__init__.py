@@ -1,4 +1,1 @@
-"""What YAML says: documents with positions, the models, conditions, selectors, and every check before anything starts.
-
-Nothing here starts or measures anything.
-"""
+"""Reads and checks the YAML: documents with positions, models, conditions, selectors. Starts and measures nothing."""

@@ -1,6 +1,6 @@
-"""What breaks any host: disk, network, links, processes, CPU; `base` is what a fault is built on.
+"""Faults on any host: disk, network, links, processes, CPU. `base` is the class to build a fault on.
 
-Faults of one product are in that product's room. A new module goes into MODULES, with its kinds.
+Faults of a product are in `products/PRODUCT/faults/`. A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {

@@ -1,4 +1,4 @@
-"""What a recording means: verdicts, doubts, and which seconds count. Pure functions of a recording, no clock.
+"""Judges a recording: verdicts, doubts, and which seconds count. Pure functions; no clock.
 
-Hypotheses themselves are in `hypotheses/` at the top of the repository; what they measure with is `measure.py`.
+The hypotheses are in `hypotheses/` at the top of the repository; they measure with `measure.py`.
 """

@@ -1,4 +1,4 @@
-"""How any load keeps its rate: schedule, arrivals, HTTP, the load generator, and clients' commands behind a tap.
+"""How every load keeps its rate: schedule, arrivals, HTTP client, load generator, and client commands behind a tap.
 
-What a load asks of Consul is in `products/consul/loads/`.
+What a load asks of a product is in `products/PRODUCT/loads/`.
 """

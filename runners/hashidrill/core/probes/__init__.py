@@ -1,1 +1,1 @@
-"""Periodic samples of any host: processes, disk. Probes of one product are in that product's room."""
+"""Samples every host periodically: processes, disk. Probes of a product are in `products/PRODUCT/`."""

@@ -1,1 +1,1 @@
-"""What a fault, a load, a probe, a product, a host must be able to do, and the registry that finds them by name."""
+"""The protocols of faults, loads, probes, products and hosts, and the registry that finds them by name."""

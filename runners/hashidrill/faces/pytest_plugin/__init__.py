@@ -1,7 +1,6 @@
-"""The pytest plugin: collects experiments, runs each of them once, and judges one expectation per test.
+"""The pytest plugin: collects experiments, runs each once, and judges one expectation per test.
 
-It is loaded into every pytest run on a machine that has hashidrill, so that importing it costs nothing: all else of
-hashidrill is imported when there is an experiment at hand.
+pytest loads it on every machine that has hashidrill, so it imports the rest only when there is an experiment.
 """
 
 from __future__ import annotations

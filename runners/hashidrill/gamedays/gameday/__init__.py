@@ -1,4 +1,4 @@
-"""A game day: people, experiments in order, what each of them predicted, what happened, and who does what next.
+"""A game day: its people, experiments, predictions, results, and the actions that follow.
 
-How a single run goes is not here (engine), nor what it is worth (judging).
+`core/engine/` does a single run, and `core/judging/` judges it.
 """

@@ -1,5 +1,4 @@
-"""Every run and every game day in one SQLite file: trends, what changed since it last passed, flaky or broken.
+"""Keeps every run and game day in one SQLite file: trends, what changed since the last pass, what is flaky.
 
-It reads recordings and verdicts, and keeps what outlives them. How a run is judged is for judging/ to say, and when
-the next one begins for schedules/.
+`core/judging/` judges runs; `gamedays/schedules/` says when the next one begins.
 """

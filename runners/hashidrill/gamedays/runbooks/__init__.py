@@ -1,4 +1,4 @@
-"""How is a runbook written, followed and judged? `hashidrill rehearse`.
+"""`hashidrill rehearse`: follows a runbook on a broken datacenter, and judges whether it helps.
 
-Not in here: what breaks the datacenter, and when users are well; an experiment says both.
+The experiment says what breaks and when users are well.
 """

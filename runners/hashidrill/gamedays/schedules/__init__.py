@@ -1,4 +1,4 @@
-"""When experiments and game days run by themselves: a cron expression as a Nomad job, a GitHub workflow or a timer.
+"""Schedules experiments and game days: writes a Nomad job, a GitHub workflow or a systemd timer.
 
-It writes what others run. What came of those runs is in history/.
+`gamedays/history/` keeps what came of those runs.
 """

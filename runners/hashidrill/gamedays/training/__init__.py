@@ -1,4 +1,4 @@
-"""Training: a real datacenter that is sick for a reason that is hidden, a person who repairs it, and what became of it.
+"""Training: a real datacenter gets sick for a hidden reason, a trainee repairs it, and a card says how well.
 
-Not in it: how a run goes (engine), how it is judged (judging), how faults are made (faults).
+`core/engine/` does the run, `core/judging/` judges it, `core/faults/` breaks the datacenter.
 """

@@ -1,5 +1,4 @@
-"""What people see of a run or a game day in a browser while it goes on: one page, served on the loopback.
+"""The war room: one page in a browser, on the loopback, that shows a run or a game day while it goes on.
 
-What may be seen of an event is said in `hashidrill.core.protocols.events`; what a report shows afterwards is in
-`reports/`. Whoever plays runs tells a `room.Room`, which never waits for a browser.
+`core/protocols/events.py` says who may see an event. A run tells a `room.Room`, which never waits for a browser.
 """

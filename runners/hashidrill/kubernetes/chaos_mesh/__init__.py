@@ -1,7 +1,7 @@
-"""Chaos Mesh as an injector: its objects, whom they are aimed at, and the kinds of faults that they carry out.
+"""Chaos Mesh as injector: its objects, their targets, and the kinds of faults that they carry out.
 
-Its conditions are told and never believed: AllRecovered is true before anything is injected, too. What proves a fault
-is in `observing.py`. Which API server is asked, and how, is in `kubernetes/kubernetes/`.
+Its conditions are reported, not believed: AllRecovered is true before anything is injected, too. `observing.py` has the
+proofs, `kubernetes/kubernetes/` the API client.
 """
 
 MODULES = {

@@ -1,5 +1,4 @@
-"""Reads experiments of Chaos Mesh and Litmus, and writes experiments in their formats. Text alone: no cluster is asked.
+"""Translates experiments from and to the files of Chaos Mesh and Litmus. Asks no cluster.
 
-What is not translated is always said: `lost` where the rest still makes sense, an error where it does not. What runs
-these objects through their own controllers is in `kubernetes/chaos_mesh/`.
+Whatever it cannot translate it reports: as lost where the rest still makes sense, as an error where it does not.
 """

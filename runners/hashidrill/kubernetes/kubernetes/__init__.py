@@ -1,4 +1,1 @@
-"""One Kubernetes API server: how it is reached, what it is asked, and what of a manifest it would drop unsaid.
-
-Nothing here knows Chaos Mesh; its objects are in `kubernetes/chaos_mesh/`.
-"""
+"""The client of one Kubernetes API server: connection, requests, and the fields that the server would drop."""

@@ -1,8 +1,7 @@
-"""Litmus as an injector: its ChaosEngines, whom they are aimed at, and the kinds of faults that they carry out.
+"""Litmus as injector: its ChaosEngines, their targets, and the kinds of faults that they carry out.
 
-A ChaosResult is told and never believed: an experiment without a probe is a Pass of 100, whatever it did. What proves a
-fault is in `kubernetes/observing.py` and `kubernetes/answers.py`. Which API server is asked is in
-`kubernetes/kubernetes/`.
+A ChaosResult is reported, not believed: without a probe it says Pass, whatever the experiment did. `observing.py` and
+`answers.py` have the proofs, `kubernetes/kubernetes/` the API client.
 """
 
 MODULES = {

@@ -1,4 +1,4 @@
-"""A datacenter on this machine: one network namespace a host, its disks, links and processes. `inside/` runs in it.
+"""A datacenter on this machine: one network namespace per host, with its disks, links and processes.
 
-The sandbox around all of it is in `lab/sandbox/`; what breaks a host is in `core/faults/`.
+`inside/` runs in the sandbox (`lab/sandbox/`); `core/faults/` breaks hosts.
 """

@@ -1,1 +1,1 @@
-"""What this machine must have: binaries that match their pins, system packages, and what `doctor` looks at."""
+"""What this machine needs: binaries that match their pins, system packages, and the checks of `doctor`."""

@@ -1,1 +1,1 @@
-"""Namespaces and cgroups that the kernel takes away when the runner dies, and calls into them. No Consul, no YAML."""
+"""Namespaces and cgroups that the kernel removes when the runner dies, and the system calls for them."""

@@ -1,1 +1,1 @@
-"""`hashidrill up`: a datacenter that stays, the process that keeps it, and what finds it again. No runs, no faults."""
+"""`hashidrill up`: keeps a datacenter running, and finds it again. No runs, no faults."""

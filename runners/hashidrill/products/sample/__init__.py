@@ -1,6 +1,6 @@
-"""Small programs of our own to break: a store, write-through caches before it, services with a pool of workers.
+"""Small programs to break: a store, write-through caches in front of it, services with a pool of workers.
 
-What they do wrong is what real ones did, and each can be told to do it right. Products have rooms of their own.
+They make the mistakes that real programs made; an option makes each of them do it right.
 """
 
 MODULES = {"loads": ("sample.get",)}

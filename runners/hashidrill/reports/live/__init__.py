@@ -1,1 +1,1 @@
-"""What a run looks like while it goes on, on a terminal or in a log. What it looks like afterwards is in `reports/`."""
+"""How a run looks while it goes on, on a terminal or in a log."""

@@ -1,6 +1,5 @@
-"""Which change breaks an experiment: the smallest set of changed keys, or the first version or commit that breaks it.
+"""Finds the change that breaks an experiment: the smallest set of keys, or the first version or commit.
 
-The search, its certainty and its log are pure: they ask for runs of named candidates and know nothing of datacenters.
-How a candidate is made and run is in `candidates`, and what counts as broken in `broken`. How a single run goes is in
-`core/engine/`; how two sides are compared is in `core/compare/`.
+Search, certainty and log are pure: they ask for runs of named candidates. `candidates` makes and runs one, `broken`
+decides whether it is broken.
 """

@@ -1,5 +1,5 @@
-"""gate: would this change of a configuration or a version survive a bad day?
+"""`hashidrill gate`: would this change of configuration or version survive a bad day?
 
-What differs between a baseline and a candidate, which experiments matter for that, and what their paired runs say.
-How two runs are measured against each other is not here (hashidrill.core.compare), nor what a run is worth (judging).
+It finds what differs, picks the experiments that matter for it, and reads their paired runs. `core/compare/` compares
+two runs; `core/judging/` judges each.
 """

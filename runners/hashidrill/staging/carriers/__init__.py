@@ -1,6 +1,5 @@
-"""How a fault reaches a host of an attached datacenter, and how it ends there when nobody asks any more.
+"""Carries a fault to a host of an existing datacenter, and ends it there when the runner is gone.
 
-`inside/` runs on that host, where no hashidrill is installed: plain Python 3.8 of the standard library alone, sent as
-text (`bundle.py`). What each capability needs of a product, like its agent's command line, the product says itself
-(`datacenter.attach.product.Attachable`). Which faults there are is in `core/faults/`.
+`inside/` runs on that host: Python 3.8, standard library only, sent as text (`bundle.py`). What a capability needs of a
+product, like its agent's command line, the product says (`staging/attach/product.py`).
 """

@@ -1,3 +1,4 @@
-"""What must be true before an existing datacenter is touched, and what ends a run there. Pure decisions, and a few
-small clients of Consul's KV store. Who asks for them, and when, is in `staging/attach/`.
+"""Decides whether an existing datacenter may be touched, and what ends a run there.
+
+Pure decisions, and small clients of Consul's KV store. `staging/attach/` asks them.
 """

@@ -1,1 +1,1 @@
-"""What runs in the sandbox, next to the hosts, with the standard library alone."""
+"""Programs that run in the game's sandbox, next to the hosts; standard library only."""

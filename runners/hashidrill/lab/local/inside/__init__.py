@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: init (PID 1), one hostd and one canary a host, and diskd.
+"""Programs inside the sandbox: init (PID 1), one hostd and one canary per host, and diskd.
 
-Standard library only, so that each of them starts in a few tens of milliseconds.
+Standard library only, so that each starts in a few tens of milliseconds.
 """

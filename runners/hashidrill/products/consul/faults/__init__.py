@@ -1,6 +1,6 @@
-"""Faults of Consul itself: leaders, agents, state, streams, configuration. `hashidrill.faults` has those of any host.
+"""Faults of Consul: leaders, agents, state, streams, configuration. `core/faults/` has those of any host.
 
-A new module goes into MODULES, with its kinds.
+A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {

@@ -1,7 +1,6 @@
-"""Traffic that only Consul understands: KV, locks, checks, watches, streams. How a load keeps its rate is in
-`core/loads/`.
+"""Loads on Consul: KV, locks, checks, watches, streams. `core/loads/` keeps their rate.
 
-A new module goes into MODULES, with its kinds.
+A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {

@@ -1,6 +1,6 @@
-"""What breaks Nomad in ways of its own: nodes, leaders, jobs. Not what breaks any host.
+"""Faults of Nomad: nodes, leaders, jobs. `core/faults/` has those of any host.
 
-A new module goes into MODULES, with its kinds.
+A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {

@@ -1,6 +1,6 @@
-"""What asks something of Nomad: jobs that are dispatched, builds, replicas that are kept running, registered services.
+"""Loads on Nomad: dispatched jobs, builds, replicas that must keep running, registered services.
 
-A new module goes into MODULES, with its kinds.
+A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {

@@ -1,6 +1,6 @@
-"""What breaks Vault in ways of its own: seals, step-downs, tokens, snapshots, configuration. Not what breaks any host.
+"""Faults of Vault: seals, step-downs, tokens, snapshots, configuration. `core/faults/` has those of any host.
 
-A new module goes into MODULES, with its kinds.
+A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {

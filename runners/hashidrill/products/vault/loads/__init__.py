@@ -1,6 +1,6 @@
-"""Traffic that only Vault understands: secrets and tokens. How a load keeps its rate is in `core/loads/`.
+"""Loads on Vault: secrets and tokens. `core/loads/` keeps their rate.
 
-A new module goes into MODULES, with its kinds.
+A new module is listed in MODULES, with its kinds.
 """
 
 MODULES = {"kv": ("vault.kv.write", "vault.kv.read"), "tokens": ("vault.token.churn",)}

@@ -1,5 +1,5 @@
-"""What runs on a host of somebody else's: Python 3.8 or later, standard library alone, no import from other rooms.
+"""Programs on a host of an existing datacenter: Python 3.8 or later, standard library only, no import of other rooms.
 
-It is sent as text and run from memory; nothing of it is installed. The one file that an agent writes is its note in
-/run, which is gone after a restart of the host like everything that the faults change.
+They are sent as text and run from memory; nothing is installed. An agent writes one file, its note in /run, which a
+restart of the host removes like everything that a fault changes.
 """
