@@ -93,7 +93,18 @@ def test_a_day_there_is_interrupted_and_goes_on_there(staging, day, tmp_path, ho
         stdout, stderr = process.communicate(timeout=_WITHIN_S)
     assert process.returncode == 130, stdout + stderr
     done = hashidrill(
-        "gameday", "resume", folder, "--yes", "--json", "--runs", runs, env=home, cwd=tmp_path, within_s=200
+        "gameday",
+        "resume",
+        folder,
+        "--yes",
+        "--json",
+        "--attach",
+        attach,
+        "--runs",
+        runs,
+        env=home,
+        cwd=tmp_path,
+        within_s=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)

@@ -56,6 +56,9 @@ _STOPPED = "interrupted"
 """The outcome of a run that somebody stopped, also one that was stopped from outside."""
 _DAY_HELP = "A day: its folder, the folder's name, or `last`."
 
+BreaksQuorum = Annotated[
+    bool, typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too.")
+]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Ask nobody: for scheduled days. Predictions stay empty, and the report says so.")
 ]
@@ -85,10 +88,7 @@ def run(
     *,
     yes: Yes = False,
     attach: AttachTo = None,
-    breaks_quorum: Annotated[
-        bool,
-        typer.Option("--breaks-quorum", help="With --attach: a quorum may break, where an experiment says so too."),
-    ] = False,
+    breaks_quorum: BreaksQuorum = False,
     plain: Plain = False,
     as_json: Json = False,
     serve: Serve = False,
@@ -121,7 +121,6 @@ def run(
                 "sha256": plan.sha256}  # fmt: skip
         if there is not None:
             head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
-            head |= {"said": _said(breaks_quorum)}
         with DayJournal.create(folder, head) as journal:
             code = _go_on(
                 plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
@@ -138,6 +137,8 @@ def resume(
         str | None, typer.Argument(metavar="[DAY]", help=f"{_DAY_HELP} Default: the last one not over.")
     ] = None,
     *,
+    attach: AttachTo = None,
+    breaks_quorum: BreaksQuorum = False,
     yes: Yes = False,
     plain: Plain = False,
     as_json: Json = False,
@@ -150,14 +151,14 @@ def resume(
     """Go on with a day that was interrupted: nothing that was answered is asked again, nothing that ran runs again.
 
     A run that was interrupted is run again; the report names the interrupted one. One that had ended is judged alone.
-    Exit codes as of `gameday run`.
+    A day that ran with --attach needs it again: the day's folder does not decide what is broken. Exit codes as of
+    `gameday run`.
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
     say = console(stderr=as_json)
     with war_room(serve, port, say) as room, DayJournal.resume(folder) as journal:
-        said = _said(BREAKS_QUORUM in (journal.head.get("said") or ()))
-        there = attached(Path(str(journal.head["attach"])), *said) if journal.head.get("attach") else None
+        there = _where(journal, attach, breaks_quorum=breaks_quorum)
         plan = plan_of_day(folder, journal, over=resolve if there is None else there.over)
         if other := changed(plan, journal):
             raise UsageError(
@@ -170,6 +171,20 @@ def resume(
             plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
         )
     raise typer.Exit(code)
+
+
+def _where(journal: DayJournal, attach: Path | None, *, breaks_quorum: bool) -> Standing | None:
+    """The datacenter that the operator names. The folder of the day may be a stranger's; it only says which it was."""
+    name = journal.head.get("attached")
+    if attach is None:
+        if name is not None:
+            raise UsageError(f"this day ran against {name}: name its file again with --attach FILE")
+        return None
+    there = attached(attach, *_said(breaks_quorum))
+    if there.target.name != name:
+        where = f"against {name}" if name else "without an existing datacenter"
+        raise UsageError(f"{attach} is {there.target.name}, and this day ran {where}")
+    return there
 
 
 def report(
@@ -217,6 +232,8 @@ def _go_on(
     """To the end of the day, or to where it is interrupted; the exit code."""
     folder = journal.path.parent
     again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
+    if there is not None:
+        again += f" --attach {shlex.quote(str(journal.head['attach']))}"
 
     def tell(text: str, style: str = "") -> None:
         words.tell(say, text, style)

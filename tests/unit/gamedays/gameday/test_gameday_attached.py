@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -94,14 +95,28 @@ def test_it_is_resumed_there_once_what_was_left_is_reverted_there(there, tmp_pat
     assert day(tmp_path)[0] == 130
     [left] = (the_day(tmp_path) / "runs").iterdir()
     there.machine.planted, there.stuck = {}, ["disk.latency-0"]
-    code, _, said = called("resume", "--yes")
+    code, _, said = called("resume", "--yes", "--attach", "staging.yaml")
     assert (code, there.machine.ran) == (4, ["killed-leader"])
     assert f"hashidrill heal --attach {there.target.path} {left}" in unfolded(said)
     there.stuck = []
-    code, said, _ = called("resume", "--yes", "--json")
+    code, said, _ = called("resume", "--yes", "--json", "--attach", "staging.yaml")
     assert (code, json.loads(said)["outcome"]) == (0, "done")
     assert there.healed == [left, left]
-    assert [str(path) for path in there.read] == ["staging.yaml", *[str(there.target.path)] * 2]
+    assert [str(path) for path in there.read] == ["staging.yaml"] * 3
+
+
+@pytest.mark.lie
+def test_the_folder_of_a_day_does_not_say_which_datacenter_is_broken(there, tmp_path):
+    """The folder may be a stranger's: it would have his attach file used, with the operator's tokens."""
+    there.machine.planted = {"killed-leader": {"stops": True, "outcome": "interrupted"}}
+    assert day(tmp_path)[0] == 130
+    code, _, said = called("resume", "--yes")
+    assert (code, len(there.read)) == (2, 1)
+    assert f"this day ran against {there.target.name}: name its file again with --attach FILE" in unfolded(said)
+    there.target = replace(there.target, name="another")
+    code, _, said = called("resume", "--yes", "--attach", "other.yaml")
+    assert code == 2
+    assert "other.yaml is another, and this day ran against" in unfolded(said)
 
 
 @pytest.mark.lie
