@@ -140,8 +140,11 @@ class NomadShell:
         said = b""
         try:
             await session.send(handed(program({"args": dict(args)}, HANDOVER)))
+            await session.end_input()
             with anyio.move_on_after(_HANDED_WITHIN_S):
                 said = await session.receive()
+                with contextlib.suppress(FaultError):
+                    await session.receive()  # `close` waits for the end, which is not seen unless it is read
         finally:
             await session.close()
         answer = foreign.parse(said) if said else {"why": await session.ended()}

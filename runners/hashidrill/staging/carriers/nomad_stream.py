@@ -129,6 +129,10 @@ class ExecSession:
         except FaultError as error:
             raise FaultError(f"{self._where}: {error}") from None
 
+    async def end_input(self) -> None:
+        """Nothing more is sent: until then Nomad does not tell that the program has ended. Raises FaultError."""
+        await self._stream.send({"stdin": {"close": True}})
+
     async def receive(self) -> bytes:
         try:
             while b"\n" not in self._rest:
@@ -153,7 +157,7 @@ class ExecSession:
 
     async def close(self) -> None:
         with contextlib.suppress(FaultError):
-            await self._stream.send({"stdin": {"close": True}})
+            await self.end_input()
             with anyio.move_on_after(_CONNECTS_WITHIN_S):
                 await self._ended.wait()
         await self._stream.close()
