@@ -50,6 +50,7 @@ from hashidrill.staging.attach.wire import UnansweredError
 from hashidrill.staging.carriers import ssh
 from hashidrill.staging.carriers.opened import CARRIED, carried, look
 from hashidrill.testing.faults import check_fault
+from places import SUPPORT
 from ssh_servers import SshServers
 
 pytestmark = [pytest.mark.lie, pytest.mark.long, pytest.mark.needs("datacenter", "nft", "strace", "ip")]
@@ -285,7 +286,7 @@ def test_a_runner_that_is_killed_or_silent_leaves_nothing(staging, end):
 
     told = {"target": staging.target.handed_over(), "estate": staging.estate.to_data()}
     here = str(Path(__file__).parent)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, str(Path(here).parent / "support")])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, str(SUPPORT)])}
     runner = subprocess.Popen(
         [sys.executable, "-c", RUNNER.format(tests=here)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=environment,
