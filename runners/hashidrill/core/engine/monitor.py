@@ -84,7 +84,7 @@ class Monitor:
         """What is known of the condition's signal over the last `window_s` seconds.
 
         `rate` counts acknowledged operations; for the attempts of a client, all of them. A load's statistics are
-        unknown while its generator is silent; of nothing due there is no figure.
+        unknown while its generator is silent. A load with nothing due has no figure.
         """
         if window_s > self._keep_s:
             raise ValueError(f"{condition}: only the last {self._keep_s:g}s are kept, not {window_s:g}s")

@@ -312,7 +312,7 @@ async def _method(running: Run, levels: Levels) -> str:
 async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
     """A guardrail is a condition that must not hold: once one holds over its whole window, the method is cancelled.
 
-    So it is once nobody knows whether it holds: harm that cannot be seen must end as well.
+    The same happens once its signal is unknown for that long: harm that cannot be seen must end as well.
     """
     while True:
         now = running.clock.now_ns()
