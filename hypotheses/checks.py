@@ -47,11 +47,15 @@ def checks_keep_interval(
     drift_s = np.concatenate((measure.served_s(ops), unsaid))
     kept = float((drift_s <= within).mean())
     figures = {
-        "checks_due": len(drift_s), "kept_share": kept, "missed": int((~ops.ok).sum()) + len(unsaid),
+        "checks_due": len(drift_s),
+        "kept_share": kept,
+        "missed": int((~ops.ok).sum()) + len(unsaid),
         "never_fired": silent,
-        "drift_p50_s": measure.percentile(drift_s, 50), "drift_p99_s": measure.percentile(drift_s, 99),
-        "drift_max_s": float(drift_s.max()), "checks_per_s": len(ops) * SECOND / (end_ns - start_ns),
-    }  # fmt: skip
+        "drift_p50_s": measure.percentile(drift_s, 50),
+        "drift_p99_s": measure.percentile(drift_s, 99),
+        "drift_max_s": float(drift_s.max()),
+        "checks_per_s": len(ops) * SECOND / (end_ns - start_ns),
+    }
     measured = (
         f"{share(kept)} of {len(drift_s)} checks of {load} arrived within {within} of their due time in the {during}"
         f" (drift p50 {seconds(figures['drift_p50_s'])}, p99 {seconds(figures['drift_p99_s'])})"

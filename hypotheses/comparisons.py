@@ -141,9 +141,11 @@ class _Measured:
 
     def figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {
-            "candidate": self.figure.shown(lower_median(self.candidate)), "ratio": self.ratio,
-            "baseline": self.figure.shown(lower_median(self.baseline)), "rounds": len(self.pairs),
-        }  # fmt: skip
+            "candidate": self.figure.shown(lower_median(self.candidate)),
+            "ratio": self.ratio,
+            "baseline": self.figure.shown(lower_median(self.baseline)),
+            "rounds": len(self.pairs),
+        }
         if self.interval is not None:
             found |= {"ratio_low": self.interval.low, "ratio_high": self.interval.high}
         return found

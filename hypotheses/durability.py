@@ -33,9 +33,13 @@ def no_acknowledged_write_lost(recording: Recording, *, load: str, fault: str | 
         raise HypothesisInvalidError(f"the final reads of {load} are missing: the run ended before it made them")
     found = check_registers(ops, finals)
     figures = {
-        "acknowledged_writes": acknowledged, "keys_read": len(finals), "lost": len(found.lost),
-        "phantoms": len(found.phantoms), "lost_keys": list(found.lost), "phantom_keys": list(found.phantoms),
-    }  # fmt: skip
+        "acknowledged_writes": acknowledged,
+        "keys_read": len(finals),
+        "lost": len(found.lost),
+        "phantoms": len(found.phantoms),
+        "lost_keys": list(found.lost),
+        "phantom_keys": list(found.phantoms),
+    }
     require(not found.lost and not found.phantoms, _why(recording, load, ops, found), **figures)
     if found.unread:
         raise HypothesisInvalidError(

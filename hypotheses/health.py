@@ -58,8 +58,12 @@ def green_but_sick(
             span = f"from {when(recording, int(seen.t_ns[first]))} to {length_s:.1f}s later"
             longest = (length_s, f"{span}, under {named(recording, window)}")
     figures = {"green_but_sick_s": longest[0], "worst_p50_s": worst, "red": sorted(reds)}
-    require(sick_at_all, f"{load} never got slow: its worst p50 over 1s under a fault was {seconds(worst)};"
-            f" expected it over {p50_below} while every health check is green", **figures)  # fmt: skip
+    require(
+        sick_at_all,
+        f"{load} never got slow: its worst p50 over 1s under a fault was {seconds(worst)};"
+        f" expected it over {p50_below} while every health check is green",
+        **figures,
+    )
     red_text = "; ".join(sorted(reds))
     require(
         longest[0] >= at_least,

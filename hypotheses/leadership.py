@@ -99,8 +99,10 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
         raise HypothesisInvalidError(
             f"{fault} hit no host that led at that moment, so leadership had no host to leave: use `on: consul:leader`"
         )
-    return Held(f"leadership left the faulted host {seconds(max(took_s))} after {fault} (allowed: {within})",
-                left_after_s=max(took_s))  # fmt: skip
+    return Held(
+        f"leadership left the faulted host {seconds(max(took_s))} after {fault} (allowed: {within})",
+        left_after_s=max(took_s),
+    )
 
 
 @hypothesis
@@ -161,9 +163,11 @@ def survives_leader_changes(
     longest = int(np.argmax(np.diff(edges)))
     stall_s = float(np.diff(edges)[longest]) / SECOND
     figures = {
-        "leader_changes": len(moved), "longest_stall_s": stall_s, "acknowledged": len(acked_ns),
+        "leader_changes": len(moved),
+        "longest_stall_s": stall_s,
+        "acknowledged": len(acked_ns),
         "leaders": len({reign.host for reign in named}),
-    }  # fmt: skip
+    }
     hint = measure.clue(recording, int(edges[longest]), int(edges[longest + 1]))
     require(
         stall_s <= within,

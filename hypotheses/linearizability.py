@@ -43,12 +43,18 @@ def linearizable(recording: Recording, *, load: str, configurations: int = DEFAU
     inside, before = _under_faults(recording, ops)
     unknown = sum(not op.certain for history in histories.values() for op in history)
     figures = {
-        "keys": len(histories), "reads": kinds["read"], "writes": kinds["write"], "cas": kinds["cas"],
-        "cas_missed": kinds["miss"], "unknown": unknown,
-        "answered_in_force": inside, "answered_before": before,
+        "keys": len(histories),
+        "reads": kinds["read"],
+        "writes": kinds["write"],
+        "cas": kinds["cas"],
+        "cas_missed": kinds["miss"],
+        "unknown": unknown,
+        "answered_in_force": inside,
+        "answered_before": before,
         "configurations": sum(looked for _, looked in verdicts.values()),
-        "broken_keys": sorted(broken), "undecided_keys": sorted(undecided),
-    }  # fmt: skip
+        "broken_keys": sorted(broken),
+        "undecided_keys": sorted(undecided),
+    }
     require(not broken, _why(recording, load, broken), **figures)
     if undecided:
         raise HypothesisInvalidError(
@@ -122,9 +128,11 @@ def _why(recording: Recording, load: str, broken: dict[str, list[Op]]) -> str:
 def _told(recording: Recording, op: Op) -> str:
     shown = replace(op, value=_short(op.value), expected=_short(op.expected))
     what = {
-        "read": f"read {shown.value}", "write": f"write {shown.value}", "cas": f"cas {shown.expected} -> {shown.value}",
+        "read": f"read {shown.value}",
+        "write": f"write {shown.value}",
+        "cas": f"cas {shown.expected} -> {shown.value}",
         "miss": f"cas {shown.expected} -> {shown.value}, refused: the key did not hold {shown.expected}",
-    }[op.kind]  # fmt: skip
+    }[op.kind]
     until = "" if op.return_ns is None else f", {(op.return_ns - op.call_ns) / 1e6:.1f}ms long"
     return f"{what} ({when(recording, op.call_ns)}{until})"
 

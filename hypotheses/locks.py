@@ -74,14 +74,18 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
     ]
     gone = {act.action.session for act in acts if act.reason == SESSION_GONE}
     figures = {
-        "locks": len({belief.key for belief in held}), "holders": len({belief.action.session for belief in held}),
+        "locks": len({belief.key for belief in held}),
+        "holders": len({belief.action.session for belief in held}),
         "held_in_force": len(in_force),
-        "held_twice": len(twice), "held_twice_s": sum(_length_s(*pair) for pair in twice),
+        "held_twice": len(twice),
+        "held_twice_s": sum(_length_s(*pair) for pair in twice),
         "longest_held_twice_s": max((_length_s(*pair) for pair in twice), default=0.0),
-        "fencing_tokens_reused": len(reused), "leases_ran_out": sum(belief.ran_out for belief in held),
-        "sessions_gone": len(gone), "shed": sum(act.status in _SHED for act in acts),
+        "fencing_tokens_reused": len(reused),
+        "leases_ran_out": sum(belief.ran_out for belief in held),
+        "sessions_gone": len(gone),
+        "shed": sum(act.status in _SHED for act in acts),
         "timed_out": sum(act.outcome == "unknown" and not act.status for act in acts),
-    }  # fmt: skip
+    }
     require(not twice and not reused, _why(recording, load, twice, reused), **figures)
     if not in_force:
         raise HypothesisInvalidError(
@@ -121,9 +125,12 @@ def renewals_before_claims(
         raise HypothesisInvalidError(f"every renewal and claim of {load} was served, so there was no overload")
     renewed, claimed = sum(renewals) / len(renewals), sum(claims) / len(claims)
     figures = {
-        "renewals": len(renewals), "renewals_served_share": renewed, "claims": len(claims),
-        "claims_served_share": claimed, "shed": sum(act.status in _SHED for act in acts),
-    }  # fmt: skip
+        "renewals": len(renewals),
+        "renewals_served_share": renewed,
+        "claims": len(claims),
+        "claims_served_share": claimed,
+        "shed": sum(act.status in _SHED for act in acts),
+    }
     compared = f"{share(renewed)} of {len(renewals)} renewals against {share(claimed)} of {len(claims)} claims"
     require(
         renewed >= min(claimed + by, _SERVED),

@@ -192,9 +192,12 @@ class _Around:
     def figures(self) -> dict[str, float]:
         change = self.change
         return {
-            "p50_before_s": self.before.p50_s, "p50_after_s": self.after.p50_s,
-            "ratio": change.ratio, "ratio_low": change.low, "ratio_high": change.high,
-        }  # fmt: skip
+            "p50_before_s": self.before.p50_s,
+            "p50_after_s": self.after.p50_s,
+            "ratio": change.ratio,
+            "ratio_low": change.low,
+            "ratio_high": change.high,
+        }
 
     def told(self, recording: Recording | None = None) -> str:
         """What was measured, and what that shows; with a recording, when."""

@@ -204,10 +204,12 @@ def _mitigated(recording: Recording, mitigation: str, start_ns: int, end_ns: int
 
 
 _PARTS = {
-    "again_s": "tries and steps before the evaluation that placed it", "evaluation_s": "its evaluation",
-    "plan_s": "the plan, until its node had it", "start_s": "the start of its task on the node",
+    "again_s": "tries and steps before the evaluation that placed it",
+    "evaluation_s": "its evaluation",
+    "plan_s": "the plan, until its node had it",
+    "start_s": "the start of its task on the node",
     "known_s": "until the servers knew",
-}  # fmt: skip
+}
 
 
 def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:

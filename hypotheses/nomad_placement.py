@@ -121,8 +121,12 @@ def downloads_are_retried(recording: Recording, *, load: str, fault: str | None 
         )
     retried = [ok for build, ok in hit if build.restarts]
     figures = {
-        "builds": len(ops), "ok": int(ops.ok.sum()), "hit": len(hit), "retried": len(retried), "saved": sum(retried),
-    }  # fmt: skip
+        "builds": len(ops),
+        "ok": int(ops.ok.sum()),
+        "hit": len(hit),
+        "retried": len(retried),
+        "saved": sum(retried),
+    }
     require(
         len(retried) == len(hit),
         f"{len(hit)} of {len(ops)} builds of {load} had a failed download, {len(hit) - len(retried)} of these were"

@@ -51,10 +51,16 @@ def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Hel
     silent = [key for key in known if heard and seen[key][0] == "complete" and heard.get(key, ("", 0))[1] == 0]
     unseen = [key for key in acknowledged if key not in seen]
     figures = {
-        "acknowledged": len(acknowledged), "accounted": len(known) - len(lost), "lost": len(lost), "twice": len(twice),
-        "ran_and_forgotten": len(gone) - len(lost), "unheard": len(silent), "lost_keys": lost, "twice_keys": twice,
+        "acknowledged": len(acknowledged),
+        "accounted": len(known) - len(lost),
+        "lost": len(lost),
+        "twice": len(twice),
+        "ran_and_forgotten": len(gone) - len(lost),
+        "unheard": len(silent),
+        "lost_keys": lost,
+        "twice_keys": twice,
         **{state: states[state] for state in _ACCOUNTED},
-    }  # fmt: skip
+    }
     whole = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     require(
         not lost,
@@ -138,10 +144,15 @@ def no_work_lost_but_rolled_back(
             (reappeared if there and not _gone_with_its_job(ops.keys[at], finals) else rolled_back).append(ops.keys[at])
     judged = len(kept) + len(lost) + len(rolled_back) + len(reappeared)
     figures = {
-        "acknowledged": len(acknowledged), "kept": len(kept), "lost": len(lost), "rolled_back": len(rolled_back),
-        "reappeared": len(reappeared), "in_flight": len(acknowledged) - judged, "lost_keys": lost,
+        "acknowledged": len(acknowledged),
+        "kept": len(kept),
+        "lost": len(lost),
+        "rolled_back": len(rolled_back),
+        "reappeared": len(reappeared),
+        "in_flight": len(acknowledged) - judged,
+        "lost_keys": lost,
         "reappeared_keys": reappeared,
-    }  # fmt: skip
+    }
     counts = f"{len(kept)} kept, {len(rolled_back)} rolled back, {len(acknowledged) - judged} under way at the time"
     what = f"of {len(acknowledged)} acknowledged by {load}: {counts}"
     require(not lost, f"{what}; {len(lost)} lost that were not to be rolled back: {_shown(lost)}", **figures)

@@ -56,9 +56,12 @@ def load_is_shed(
     quick_s = measure.percentile(not_served.latency_s[shed], 99)
     part = float(shed.mean())
     figures = {
-        "refused_share": part, "refused": int(shed.sum()), "timed_out_or_failed": int((~shed).sum()),
-        "served": int(picked.ok.sum()), "p99_of_refusals_s": quick_s,
-    }  # fmt: skip
+        "refused_share": part,
+        "refused": int(shed.sum()),
+        "timed_out_or_failed": int((~shed).sum()),
+        "served": int(picked.ok.sum()),
+        "p99_of_refusals_s": quick_s,
+    }
     others = _first_of(recording, not_served, ~shed)
     require(
         part >= refused,
@@ -120,9 +123,11 @@ def recovers_without_restart(
     low = np.flatnonzero(after < goodput * before)
     back_s = 0.0 if not len(low) else float("inf") if low[-1] + 1 == len(t_ns) else (low[-1] + 1) * STEP_S
     figures = {
-        "goodput_before_per_s": before, "goodput_at_end_per_s": float(after[-1]), "recovered_after_s": back_s,
+        "goodput_before_per_s": before,
+        "goodput_at_end_per_s": float(after[-1]),
+        "recovered_after_s": back_s,
         "worst_goodput_per_s": float(after.min()),
-    }  # fmt: skip
+    }
     require(
         back_s <= within,
         f"{load} did not recover within {within} after the load was back to normal ({when(recording, start_ns)}):"

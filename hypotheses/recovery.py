@@ -193,11 +193,14 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
             f" before {within} had passed: give the experiment a longer `recovery: {{for: ...}}`"
         )
     figures = {
-        "recovered_after_s": back.after_s, "p50_recovered_after_s": back.p50_s,
-        "errors_recovered_after_s": back.errors_s, "worst_p50_s": worst,
+        "recovered_after_s": back.after_s,
+        "p50_recovered_after_s": back.p50_s,
+        "errors_recovered_after_s": back.errors_s,
+        "worst_p50_s": worst,
         "p50_at_end_s": float(p50.value_s[~np.isnan(p50.value_s)][-1]),
-        "errors_share": span.ops.error_share(), "operations": len(span.ops),
-    }  # fmt: skip
+        "errors_share": span.ops.error_share(),
+        "operations": len(span.ops),
+    }
     worst_text = f"worst {span.window} since then: p50 {seconds(worst)}, {when(span.recording, worst_at)}"
     if back.after_s > within:
         hint = measure.clue(span.recording, span.start_ns, span.end_ns)
@@ -216,9 +219,10 @@ def _why(span: _Span, back: _Back, p50_below: Duration, within: Duration, errors
         wrong.append(f"p50 under {p50_below}: {took}")
     if back.errors_s > within:
         took = (
-            "they never got there" if np.isinf(back.errors_s)
+            "they never got there"
+            if np.isinf(back.errors_s)
             else f"they stayed there only from {seconds(back.errors_s)} on"
-        )  # fmt: skip
+        )
         wrong.append(f"errors under {errors_below}: {took} ({share(span.ops.error_share())} of all since then)")
     return (
         f"{span.load} did not recover within {within} after {span.mark}"

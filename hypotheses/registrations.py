@@ -98,9 +98,11 @@ class _Found:
         self.at_the_end = sorted(key for key, step in _last(changes, finals).items() if finals.get(key, step) != step)
         missing = self.wrong.values.count(MISSING)
         self.figures = {
-            "missing": missing, "ghosts": len(self.wrong) - missing, "wrong_at_the_end": len(self.at_the_end),
+            "missing": missing,
+            "ghosts": len(self.wrong) - missing,
+            "wrong_at_the_end": len(self.at_the_end),
             "changes": int(changes.ok.sum()),
-        }  # fmt: skip
+        }
         first = when(recording, int(self.wrong.intended_ns.min()))
         self.story = (
             f"from {first} on the catalog lacked {missing} instances of {load} and had {len(self.wrong) - missing} that"

@@ -146,10 +146,8 @@ def no_storm(recording: Recording, *, client: str, capacity: Rate, window: Durat
     """Retries never push attempts above the upstream's capacity, in any window."""
     attempts, operations = _load(recording, client + SUFFIX), _reported(recording, client)
     return _answer(
-        pressure.no_storm(
-            _ANY, attempts.start_ns, operations.intended_ns, capacity_per_s=capacity, window_s=window
-        )
-    )  # fmt: skip
+        pressure.no_storm(_ANY, attempts.start_ns, operations.intended_ns, capacity_per_s=capacity, window_s=window)
+    )
 
 
 @hypothesis(never=room())
@@ -171,9 +169,15 @@ def recovers(
     before_ns = int(operations.intended_ns[0]), min(start for start, _ in spans)
     after_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
     judged = pressure.recovers(
-        fault or _ANY, operations.intended_ns, operations.ok, before_ns=before_ns, after_ns=after_ns,
-        within_s=within, goodput=goodput, window_s=window,
-    )  # fmt: skip
+        fault or _ANY,
+        operations.intended_ns,
+        operations.ok,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        within_s=within,
+        goodput=goodput,
+        window_s=window,
+    )
     return _answer(judged)
 
 
@@ -183,9 +187,7 @@ def circuit_breaks(recording: Recording, *, client: str, fault: str | None = Non
     attempts, operations = _load(recording, client + SUFFIX), _reported(recording, client)
     spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
     lasted_ns = min(start for start, _ in spans), max(end for _, end in spans)
-    judged = pressure.circuit_breaks(
-        fault or _ANY, attempts.start_ns, operations.intended_ns, lasted_ns=lasted_ns
-    )  # fmt: skip
+    judged = pressure.circuit_breaks(fault or _ANY, attempts.start_ns, operations.intended_ns, lasted_ns=lasted_ns)
     return _answer(judged)
 
 
@@ -270,11 +272,17 @@ def _runs(recording: Recording, client: str) -> list[Run]:
     plain = clean[len(clean) // 2] if clean else ()
     return [
         Run(
-            each, bool(operations.ok[index]), operations.outcome[index] != "unknown", int(operations.start_ns[index]),
-            int(operations.end_ns[index]), plain, note=operations.errors[index],
+            each,
+            bool(operations.ok[index]),
+            operations.outcome[index] != "unknown",
+            int(operations.start_ns[index]),
+            int(operations.end_ns[index]),
+            plain,
+            note=operations.errors[index],
         )
-        for index, each in enumerate(every) if not cut_off[index]
-    ]  # fmt: skip
+        for index, each in enumerate(every)
+        if not cut_off[index]
+    ]
 
 
 def _by_time(client: str, operations: Operations, attempt: Attempt) -> int | None:

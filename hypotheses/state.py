@@ -72,11 +72,15 @@ def no_write_lost_but_rolled_back(
     judged = judge(ops, finals, reset, load, others, leave_out=leave_out)
     rolled_back = sorted({ops.keys[i] for i, fate in judged.fates.items() if fate is Fate.ROLLED_BACK})
     figures = {
-        "acknowledged": int(ops.ok.sum()), **{fate.name.lower(): judged.count(fate) for fate in Fate},
-        "keys_rolled_back": rolled_back, "keys_lost": list(judged.lost), "keys_resurrected": list(judged.resurrected),
-        "keys_phantom": list(judged.phantoms), "keys_not_as_saved": list(judged.differs),
+        "acknowledged": int(ops.ok.sum()),
+        **{fate.name.lower(): judged.count(fate) for fate in Fate},
+        "keys_rolled_back": rolled_back,
+        "keys_lost": list(judged.lost),
+        "keys_resurrected": list(judged.resurrected),
+        "keys_phantom": list(judged.phantoms),
+        "keys_not_as_saved": list(judged.differs),
         "keys_in_snapshot": len(reset.saved.kv),
-    }  # fmt: skip
+    }
     counts = ", ".join(f"{judged.count(fate)} {fate}" for fate in Fate)
     what = f"{int(ops.ok.sum())} acknowledged writes of {load}: {counts}"
     broken = judged.lost or judged.resurrected or judged.phantoms or judged.differs
@@ -110,10 +114,11 @@ def _and_rolled_back(keys: list[str]) -> str:
 def _why(judged: Judged) -> str:
     lines = []
     for what, found in (
-        ("keys lost a write", judged.lost), ("keys hold a resurrected write", judged.resurrected),
+        ("keys lost a write", judged.lost),
+        ("keys hold a resurrected write", judged.resurrected),
         ("keys hold phantom values", judged.phantoms),
         ("keys differed from the snapshot right after the restore", judged.differs),
-    ):  # fmt: skip
+    ):
         if found:
             lines.append(f"{len(found)} {what}: {_names(list(found))}")
             lines += [f"  {key}: {why}" for key, why in list(found.items())[:_SHOWN]]
@@ -143,10 +148,12 @@ def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
         )
     wrong = [each for each in tried if each.succeeded and not each.same]
     figures = {
-        "tried_across": len(tried), "refused": sum(not each.succeeded for each in tried),
+        "tried_across": len(tried),
+        "refused": sum(not each.succeeded for each in tried),
         "succeeded_on_the_same_key": sum(each.succeeded and each.same for each in tried),
-        "crossed": len(wrong), "keys_crossed": sorted({each.key for each in wrong}),
-    }  # fmt: skip
+        "crossed": len(wrong),
+        "keys_crossed": sorted({each.key for each in wrong}),
+    }
     lines = [
         f"  {each.key}: {when(recording, each.start_ns)} a CAS with index {each.step.index}, read with the value"
         f" {each.step.expected!r}, succeeded; the snapshot held {each.saved}"
@@ -216,9 +223,12 @@ def write_amplification_below(
     before = _bytes_per_commit(recording, host, recording.phases["steady"][0], method_ns)
     judged = _bytes_per_commit(recording, host, *_span(recording, fault, since))
     figures = {
-        "bytes_per_commit": judged.each, "bytes_per_commit_before": before.each, "times": judged.each / before.each,
-        "commits": judged.commits, "commits_before": before.commits,
-    }  # fmt: skip
+        "bytes_per_commit": judged.each,
+        "bytes_per_commit_before": before.each,
+        "times": judged.each / before.each,
+        "commits": judged.commits,
+        "commits_before": before.commits,
+    }
     text = (
         f"{host} wrote {judged.each / 1000:.1f} kB per commit, {judged.each / before.each:.1f} times the"
         f" {before.each / 1000:.1f} kB of the steady state (allowed: under {times:g} times)"
@@ -245,8 +255,11 @@ def _span(recording: Recording, fault: str | None, since: Since) -> tuple[int, i
 def _bytes_per_commit(recording: Recording, host: str, start_ns: int, end_ns: int) -> _Cost:
     """Raises HypothesisInvalidError when too little was committed or measured there."""
     if host == "leader":
-        spans = [(reign.host, max(reign.start_ns, start_ns), reign.end_ns)
-                 for reign in measure.reigns(recording, start_ns, end_ns) if reign.host]  # fmt: skip
+        spans = [
+            (reign.host, max(reign.start_ns, start_ns), reign.end_ns)
+            for reign in measure.reigns(recording, start_ns, end_ns)
+            if reign.host
+        ]
     else:
         spans = [(host, start_ns, end_ns)]
     written, commits = 0.0, 0.0
@@ -271,9 +284,12 @@ def _bytes_per_commit(recording: Recording, host: str, start_ns: int, end_ns: in
 def _measured(series: Series) -> Series:
     picked = np.flatnonzero(series.ok & ~np.isnan(series.value))
     return Series(
-        series.t_ns[picked], series.value[picked], [series.text[i] for i in picked], [series.host[i] for i in picked],
+        series.t_ns[picked],
+        series.value[picked],
+        [series.text[i] for i in picked],
+        [series.host[i] for i in picked],
         series.ok[picked],
-    )  # fmt: skip
+    )
 
 
 @hypothesis(never=room())

@@ -315,8 +315,13 @@ def watchers_converge(
             " earlier, or give the experiment a longer recovery"
         )
     worst = max([*took, *(after for _, after in late)])
-    figures = {"watchers": judged, "late": len(late), "not_judged": too_soon + unmoved, "slowest_s": worst,
-               "median_s": float(np.median([*took, *(after for _, after in late)]))}  # fmt: skip
+    figures = {
+        "watchers": judged,
+        "late": len(late),
+        "not_judged": too_soon + unmoved,
+        "slowest_s": worst,
+        "median_s": float(np.median([*took, *(after for _, after in late)])),
+    }
     first = f"; the first one: {late[0][0]}, {seconds(late[0][1])}" if late else ""
     require(
         not late,

@@ -48,10 +48,16 @@ def no_secret_lost(
     found, without = check_registers(owed, finals), check_registers(ops, finals)
     rolled_back = sorted(without.lost.keys() - found.lost.keys())
     figures = {
-        "acknowledged": int(ops.ok.sum()), "read": len(finals), "unlisted": unlisted, "lost": len(found.lost),
-        "phantoms": len(found.phantoms), "rolled_back": len(rolled_back), "secrets_lost": list(found.lost),
-        "secrets_phantom": list(found.phantoms), "secrets_rolled_back": rolled_back,
-    }  # fmt: skip
+        "acknowledged": int(ops.ok.sum()),
+        "read": len(finals),
+        "unlisted": unlisted,
+        "lost": len(found.lost),
+        "phantoms": len(found.phantoms),
+        "rolled_back": len(rolled_back),
+        "secrets_lost": list(found.lost),
+        "secrets_phantom": list(found.phantoms),
+        "secrets_rolled_back": rolled_back,
+    }
     require(not found.lost and not found.phantoms, _secrets(recording, load, ops, found, unlisted), **figures)
     if found.unread:
         raise HypothesisInvalidError(
@@ -125,12 +131,18 @@ def no_lease_lost(
     lost, valid = gone & ~undone, back & ~undone
     rolled_back = int(((gone | back) & undone).sum())
     figures = {
-        "granted": int(ops.ok.sum()), "to_last": int(granted.kept.sum()), "due": int(granted.due.sum()),
-        "checked": int((granted.due & read).sum()), "unlisted": unlisted, "lost": int(lost.sum()),
-        "revoked": int(granted.revoked.sum()), "revoked_and_valid": int(valid.sum()), "rolled_back": rolled_back,
+        "granted": int(ops.ok.sum()),
+        "to_last": int(granted.kept.sum()),
+        "due": int(granted.due.sum()),
+        "checked": int((granted.due & read).sum()),
+        "unlisted": unlisted,
+        "lost": int(lost.sum()),
+        "revoked": int(granted.revoked.sum()),
+        "revoked_and_valid": int(valid.sum()),
+        "rolled_back": rolled_back,
         "leases_lost": [ops.keys[i] for i in np.flatnonzero(lost)],
         "leases_valid_again": [ops.keys[i] for i in np.flatnonzero(valid)],
-    }  # fmt: skip
+    }
     require(
         not lost.any() and not valid.any(), _leases(recording, load, granted, lost, valid, unlisted=unlisted), **figures
     )
@@ -147,8 +159,9 @@ def no_lease_lost(
     return Held(
         f"{_covered(covered)}: none was lost; {figures['revoked']} revoked ones stayed so"
         + _and(rolled_back, snapshot),
-        **figures, **covered.figures,
-    )  # fmt: skip
+        **figures,
+        **covered.figures,
+    )
 
 
 class _Leases:

@@ -62,8 +62,15 @@ def ground():
         yield ground
         left = ground.left_after(_GONE_WITHIN_S)
     finally:
-        for name in (VARIABLE, "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", HISTORY, NOTIFY, NO_INSTALL,
-                     "XDG_STATE_HOME"):  # fmt: skip
+        for name in (
+            VARIABLE,
+            "PYTHONPYCACHEPREFIX",
+            "PYTHONDONTWRITEBYTECODE",
+            HISTORY,
+            NOTIFY,
+            NO_INSTALL,
+            "XDG_STATE_HOME",
+        ):
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]

@@ -49,9 +49,12 @@ def measured(path, tasks):
     started = [at_s + start.start_s for at_s, start in zip(received, starts, strict=True)]
     total_s = float(ops.latency_s.max())
     one = Measured(
-        tasks, max(start.evaluation_s for start in starts), min(start.plan_s for start in starts),
-        max(started) - min(received), total_s - max(started),
-    )  # fmt: skip
+        tasks,
+        max(start.evaluation_s for start in starts),
+        min(start.plan_s for start in starts),
+        max(started) - min(received),
+        total_s - max(started),
+    )
     return one, total_s
 
 

@@ -53,8 +53,10 @@ def blocks(tmp_path_factory):
     for number in range(BLOCKS):
         order = list(SIDES)
         random.Random(number).shuffle(order)
-        runs = {side: played(side, _recording(folder / f"{number:03d}" / side.replace(" ", "-"), side), wanted)
-                for side in order}  # fmt: skip
+        runs = {
+            side: played(side, _recording(folder / f"{number:03d}" / side.replace(" ", "-"), side), wanted)
+            for side in order
+        }
         if not any(run.invalid for run in runs.values()):
             found.append(runs)
     return found
@@ -127,9 +129,17 @@ def test_what_comparisons_find(blocks, capsys):
             covered = float(np.mean([end[2].low <= truth <= end[2].high for end in ends]))
             shares[calibrate, side] = said[Decision.WORSE], covered
             no_worse = said[Decision.NO_WORSE] + said[Decision.BETTER]
-            rows.append((side, f"{truth:.2f}", f"{said[Decision.WORSE]:.1%}", f"{no_worse:.1%}",
-                         f"{said[Decision.CANNOT_TELL]:.1%}", f"{np.mean([end[1] for end in ends]):.1f}",
-                         f"{covered:.1%}"))  # fmt: skip
+            rows.append(
+                (
+                    side,
+                    f"{truth:.2f}",
+                    f"{said[Decision.WORSE]:.1%}",
+                    f"{no_worse:.1%}",
+                    f"{said[Decision.CANNOT_TELL]:.1%}",
+                    f"{np.mean([end[1] for end in ends]):.1f}",
+                    f"{covered:.1%}",
+                )
+            )
     table(capsys, f"comparisons from {len(blocks)} blocks, at most {AT_MOST} rounds each", rows)
     for (calibrate, side), (worse, covered) in shares.items():
         assert covered >= 0.9, (calibrate, side, covered)

@@ -32,11 +32,22 @@ GATES = int(os.environ.get("HASHIDRILL_BENCH_GATES", "1000"))
 ROUNDS, EXPERIMENTS = 6, 8
 """What 8 minutes last for, and how many experiments share the alarms."""
 USUAL = {
-    "kv-writes.latency.p50": 0.007, "kv-writes.latency.p99": 2.5, "kv-writes.steady.p50": 0.006,
-    "kv-writes.errors": 0.08, "kv-writes.recovery": 0.2, "kv-writes.lost": 0.0, "kv-reads.latency.p50": 0.003,
-    "kv-reads.latency.p99": 0.03, "kv-reads.steady.p50": 0.003, "kv-reads.errors": 0.001, "kv-reads.recovery": 0.2,
-    "ready": 6.5, "cpu": 4.0, "memory": 5.1e8, "written": 1.1e7,
-}  # fmt: skip
+    "kv-writes.latency.p50": 0.007,
+    "kv-writes.latency.p99": 2.5,
+    "kv-writes.steady.p50": 0.006,
+    "kv-writes.errors": 0.08,
+    "kv-writes.recovery": 0.2,
+    "kv-writes.lost": 0.0,
+    "kv-reads.latency.p50": 0.003,
+    "kv-reads.latency.p99": 0.03,
+    "kv-reads.steady.p50": 0.003,
+    "kv-reads.errors": 0.001,
+    "kv-reads.recovery": 0.2,
+    "ready": 6.5,
+    "cpu": 4.0,
+    "memory": 5.1e8,
+    "written": 1.1e7,
+}
 FAR = USUAL | {"kv-writes.latency.p50": 20.0, "kv-writes.latency.p99": 20.0, "kv-writes.errors": 0.7, "ready": 23.0}
 SPREAD = {"quiet": 0.1, "busy": 0.25, "bursts": 0.25, "heavy": 0.25}
 """Of the logarithm of one run's number."""
@@ -58,8 +69,10 @@ def _gate(draw, wanted, candidate, shape):
     """What it says, after how many rounds."""
     rounds = []
     for number in range(ROUNDS):
-        sides = [Played(side, Path(), _numbers(draw, usual, shape))
-                 for side, usual in (("baseline", USUAL), ("candidate", candidate))]  # fmt: skip
+        sides = [
+            Played(side, Path(), _numbers(draw, usual, shape))
+            for side, usual in (("baseline", USUAL), ("candidate", candidate))
+        ]
         rounds.append(Round(number, sides, ("baseline", "candidate")))
         found = compared(rounds, wanted, at_most=8, alarms=ALARMS / EXPERIMENTS)
         if is_sure(found):
@@ -77,8 +90,16 @@ def test_what_a_gate_says_of_planted_noise(capsys):
             ends = [_gate(draw, wanted, candidate, shape) for _ in range(GATES)]
             said = {each: sum(end[0] is each for end in ends) / GATES for each in Decision}
             passed = said[Decision.NO_WORSE] + said[Decision.BETTER]
-            rows.append((shape, name, f"{said[Decision.WORSE]:.1%}", f"{passed:.1%}",
-                         f"{said[Decision.CANNOT_TELL]:.1%}", f"{np.mean([end[1] for end in ends]):.1f}"))  # fmt: skip
+            rows.append(
+                (
+                    shape,
+                    name,
+                    f"{said[Decision.WORSE]:.1%}",
+                    f"{passed:.1%}",
+                    f"{said[Decision.CANNOT_TELL]:.1%}",
+                    f"{np.mean([end[1] for end in ends]):.1f}",
+                )
+            )
             if name == "equal":
                 assert said[Decision.WORSE] <= 0.01, (shape, said)
                 assert passed >= {"quiet": 0.97, "busy": 0.85}.get(shape, 0.0), (shape, said)

@@ -103,16 +103,20 @@ def told(capsys, title, ours, hand):
 
     ready, memory = [one["ready_s"] for one in ours], [one["memory_mb"]["all"] for one in ours]
     rows = [
-        row("seconds to ready", ready), row("seconds of use", [one["use_s"] for one in ours]),
-        row("seconds to down", [one["down_s"] for one in ours]), row("memory in MB (PSS)", memory),
+        row("seconds to ready", ready),
+        row("seconds of use", [one["use_s"] for one in ours]),
+        row("seconds to down", [one["down_s"] for one in ours]),
+        row("memory in MB (PSS)", memory),
         ("of it, by program", json.dumps(ours[-1]["memory_mb"]), ""),
-    ]  # fmt: skip
+    ]
     if hand:
         beside, theirs = [one["ready_s"] for one in hand], [one["memory_mb"]["all"] for one in hand]
         rows += [
-            row("by hand: seconds to ready", beside), row("  ratio, pair by pair", ratios(ready, beside)),
-            row("by hand: memory in MB (PSS)", theirs), row("  ratio, pair by pair", ratios(memory, theirs)),
-        ]  # fmt: skip
+            row("by hand: seconds to ready", beside),
+            row("  ratio, pair by pair", ratios(ready, beside)),
+            row("by hand: memory in MB (PSS)", theirs),
+            row("  ratio, pair by pair", ratios(memory, theirs)),
+        ]
     table(capsys, f"{title}: {len(ours)} times, nothing left after each (median, range)", rows)
     assert all(value > 0 for value in (*ready, *memory))
 

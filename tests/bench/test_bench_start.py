@@ -144,8 +144,10 @@ def test_what_the_engine_adds_to_the_waits_of_a_run(tmp_path):
     print(f"\n{psutil.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}; {PAIRS} pairs")
     for name in roots:
         spread = ", ".join(f"{one:.2f}" for one in sorted(walls[name]))
-        print(f"{name:<7} outside of the waits {statistics.median(walls[name]):.2f} s ({spread}), "
-              f"CPU {statistics.median(cpus[name]):.2f} s")  # fmt: skip
+        print(
+            f"{name:<7} outside of the waits {statistics.median(walls[name]):.2f} s ({spread}), "
+            f"CPU {statistics.median(cpus[name]):.2f} s"
+        )
         for part in parts[name][0]:
             print(f"    {part:<18}{statistics.median(each[part] for each in parts[name]):6.2f} s")
     more = [now - then for then, now in zip(walls["before"], walls["now"], strict=True)]

@@ -42,8 +42,9 @@ def consul(tmp_path_factory):
     http, rpc = _ports()
     config = {
         "ports": {"http": http, "server": rpc, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1},
-        "limits": {"http_max_conns_per_client": 8000}, "log_level": "error",
-    }  # fmt: skip
+        "limits": {"http_max_conns_per_client": 8000},
+        "log_level": "error",
+    }
     (folder / "config.json").write_text(json.dumps(config))
     command = [binaries.ensure("consul", "1.22.2").path, "agent", "-dev", f"-config-file={folder / 'config.json'}"]
     with (folder / "consul.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:

@@ -165,11 +165,16 @@ def measured(port, pid):
     rate, loaded, late = offered(port)
     cpu_us = (sum(process.cpu_times()[:2]) - before) / len(loaded) * 1e6
     return {
-        "p50 alone": np.percentile(one, 50), "p99 alone": np.percentile(one, 99), "a second": rate,
-        "p50 loaded": np.percentile(loaded, 50), "p99 loaded": np.percentile(loaded, 99),
-        "late p50": np.percentile(late, 50), "late p99": np.percentile(late, 99),
-        "cpu us each": cpu_us, "load": os.getloadavg()[0],
-    }  # fmt: skip
+        "p50 alone": np.percentile(one, 50),
+        "p99 alone": np.percentile(one, 99),
+        "a second": rate,
+        "p50 loaded": np.percentile(loaded, 50),
+        "p99 loaded": np.percentile(loaded, 99),
+        "late p50": np.percentile(late, 50),
+        "late p99": np.percentile(late, 99),
+        "cpu us each": cpu_us,
+        "load": os.getloadavg()[0],
+    }
 
 
 def test_the_tap_beside_mitmproxy(tell):

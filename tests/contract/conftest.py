@@ -87,7 +87,12 @@ def definitions(tmp_path_factory):
     for name in ("go.mod", "go.sum"):
         shutil.copyfile(module_folder(product, dict(KUBERNETES_VERSIONS)[product.name]) / name, folder / name)
     said = subprocess.run(
-        [str(find_go().path), "mod", "download", "-json", "github.com/chaos-mesh/chaos-mesh"], cwd=folder,
-        env=os.environ | {"GOFLAGS": "-mod=readonly"}, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        [str(find_go().path), "mod", "download", "-json", "github.com/chaos-mesh/chaos-mesh"],
+        cwd=folder,
+        env=os.environ | {"GOFLAGS": "-mod=readonly"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     return Path(json.loads(said.stdout)["Dir"]) / "config/crd/bases"

@@ -66,16 +66,24 @@ def links(staging, toxiproxy, home):
     api, *others = free_ports(12, [address])
     first = next(port for port in others if all(_is_free(address, port + n) for n in range(10)))
     plan = hashidrill(
-        "toxiproxy", "plan", "--attach", staging.attach_file(name="plan.yaml"), "--listen", address, "--first-port",
-        first, env=home,
-    )  # fmt: skip
+        "toxiproxy",
+        "plan",
+        "--attach",
+        staging.attach_file(name="plan.yaml"),
+        "--listen",
+        address,
+        "--first-port",
+        first,
+        env=home,
+    )
     assert plan.returncode == 0, plan.stderr
     config = staging.folder / "toxiproxy.json"
     config.write_text(plan.stdout)
     server = subprocess.Popen(
         [str(toxiproxy.path), "-host", address, "-port", str(api), "-config", str(config)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         url = f"http://{address}:{api}"
         deadline = time.monotonic() + _WITHIN_S
@@ -310,10 +318,15 @@ def test_the_disk_of_a_running_leader_is_slowed_over_ssh_and_is_quick_again(stag
     servers = SshServers(staging.folder, dict.fromkeys(staging.hosts, Here()))
     try:
         ssh = {
-            "user": "ops", "key_file": "id", "known_hosts": "known_hosts", "agent": False, "python": sys.executable,
+            "user": "ops",
+            "key_file": "id",
+            "known_hosts": "known_hosts",
+            "agent": False,
+            "python": sys.executable,
             "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
-            "notes": str(tmp_path / "notes"), "check_address": False,
-        }  # fmt: skip
+            "notes": str(tmp_path / "notes"),
+            "check_address": False,
+        }
         file = staging.attach_file(name="carried.yaml", interlocks=f"carriers: {json.dumps({'ssh': ssh})}\n")
         plan = hashidrill("run", path, "--attach", file, "--plan", env=home)
         assert plan.returncode == 0, plan.stderr

@@ -45,17 +45,22 @@ class Desk:
         main = "import sys; from hashidrill.faces.cli import main; sys.argv[0] = 'hashidrill'; main()"
         secret = "import json, sys; print(json.load(sys.stdin)['SecretID'])"
         for name, words in {
-            "hashidrill": f'{sys.executable} -c "{main}"', "consul": str(consul),
+            "hashidrill": f'{sys.executable} -c "{main}"',
+            "consul": str(consul),
             "jq": f'{sys.executable} -c "{secret}"',
-        }.items():  # fmt: skip
+        }.items():
             (bin_ / name).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
             (bin_ / name).chmod(0o755)
         pem = {name: str(estate.folder / f"{name}.pem") for name in ("ca", "cert", "key")}
         self.env = environment(
-            PATH=f"{bin_}:{os.environ['PATH']}", HOME=folder, XDG_STATE_HOME=folder / "state",
-            CONSUL_HTTP_ADDR=estate.url("stage-1"), CONSUL_CACERT=pem["ca"], CONSUL_CLIENT_CERT=pem["cert"],
+            PATH=f"{bin_}:{os.environ['PATH']}",
+            HOME=folder,
+            XDG_STATE_HOME=folder / "state",
+            CONSUL_HTTP_ADDR=estate.url("stage-1"),
+            CONSUL_CACERT=pem["ca"],
+            CONSUL_CLIENT_CERT=pem["cert"],
             CONSUL_CLIENT_KEY=pem["key"],
-        )  # fmt: skip
+        )
         for name, token in (("staging", "consul.token"), ("operator", "operator.token")):
             (folder / f"{name}.yaml").write_text(
                 "apiVersion: hashidrill/v1\nkind: Attach\nmetadata: {name: staging-eu}\ndatacenter:\n"
@@ -71,9 +76,15 @@ class Desk:
         if command.startswith(OF_OPERATORS):
             command = command.replace("staging.yaml", "operator.yaml")
         return subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command], cwd=self.folder, env=env, capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 @pytest.fixture(scope="module")

@@ -153,10 +153,21 @@ def middle(server):
 def lock(binary, middle, *flags):
     """`consul lock` around a child that runs until its standard input is closed."""
     return subprocess.Popen(
-        [binary.path, "lock", f"-http-addr=127.0.0.1:{middle.server_address[1]}", "-pass-stdin", "-verbose", *flags,
-         "locks/leader", "cat"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        [
+            binary.path,
+            "lock",
+            f"-http-addr=127.0.0.1:{middle.server_address[1]}",
+            "-pass-stdin",
+            "-verbose",
+            *flags,
+            "locks/leader",
+            "cat",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def test_consul_lock_without_monitor_retry_gives_up_at_the_first_error(consul, middle):

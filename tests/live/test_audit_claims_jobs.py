@@ -25,8 +25,13 @@ def soon(attempts, mode="fail", interval_s=5):
 
 
 def again(attempts):
-    return {"Attempts": attempts, "Interval": 3600 * SECOND, "Delay": 5 * SECOND, "DelayFunction": "constant",
-            "Unlimited": False}  # fmt: skip
+    return {
+        "Attempts": attempts,
+        "Interval": 3600 * SECOND,
+        "Delay": 5 * SECOND,
+        "DelayFunction": "constant",
+        "Unlimited": False,
+    }
 
 
 SCENARIOS = []
@@ -153,8 +158,13 @@ def update(deadline_s, *, reverts):
     """A version has until then to become well: to run for longer than one takes to fail on a busy machine. One that
     fails is given up at once.
     """
-    policy = {"MaxParallel": 1, "HealthCheck": "task_states", "MinHealthyTime": 4 * SECOND,
-              "HealthyDeadline": deadline_s * SECOND, "ProgressDeadline": (deadline_s + 1) * SECOND}  # fmt: skip
+    policy = {
+        "MaxParallel": 1,
+        "HealthCheck": "task_states",
+        "MinHealthyTime": 4 * SECOND,
+        "HealthyDeadline": deadline_s * SECOND,
+        "ProgressDeadline": (deadline_s + 1) * SECOND,
+    }
     return policy | ({"AutoRevert": True} if reverts else {})
 
 

@@ -18,8 +18,12 @@ SECOND = 10**9
 WITHIN_S = 60
 LEADERLESS = Answer(500, b"No cluster leader")
 KEY = Answer(body=b'[{"Key": "key", "Value": "eA==", "Flags": 0}]', headers={"X-Consul-Index": "7"})
-SELF = {"Config": {"Datacenter": "dc1", "NodeName": "consul", "Server": True, "Version": "1.22.2"},
-        "DebugConfig": {}, "Member": {}, "Stats": {"license": {"type": "none"}}}  # fmt: skip
+SELF = {
+    "Config": {"Datacenter": "dc1", "NodeName": "consul", "Server": True, "Version": "1.22.2"},
+    "DebugConfig": {},
+    "Member": {},
+    "Stats": {"license": {"type": "none"}},
+}
 
 
 @pytest.fixture
@@ -233,8 +237,12 @@ def test_by_default_the_first_pauses_of_a_template_are_a_quarter_and_half_a_seco
 
 def test_without_disconnect_an_allocation_is_lost_with_its_node_and_replaced(start):
     """HD216: the node is stopped and goes on; the job with lost_after keeps the allocation that it has."""
-    grace = {"heartbeat_grace": "4s", "min_heartbeat_ttl": "2s", "max_heartbeats_per_second": 100,
-             "failover_heartbeat_ttl": "5s"}  # fmt: skip
+    grace = {
+        "heartbeat_grace": "4s",
+        "min_heartbeat_ttl": "2s",
+        "max_heartbeats_per_second": 100,
+        "failover_heartbeat_ttl": "5s",
+    }
     first = start("first", server=server(**grace))
     wait("a leader", first.leader, within_s=WITHIN_S)
     join = {"retry_join": [f"127.0.0.1:{first.rpc}"], "retry_interval": "500ms"}
@@ -249,8 +257,11 @@ def test_without_disconnect_an_allocation_is_lost_with_its_node_and_replaced(sta
 
     wait("both to run", lambda: statuses() == (["running"], ["running"]) or None, within_s=WITHIN_S)
     node.signal(signal.SIGSTOP)
-    wait("both to be seen as gone", lambda: (
-        [each[0] for each in statuses()] == ["lost", "unknown"] or None), within_s=WITHIN_S)  # fmt: skip
+    wait(
+        "both to be seen as gone",
+        lambda: [each[0] for each in statuses()] == ["lost", "unknown"] or None,
+        within_s=WITHIN_S,
+    )
     node.signal(signal.SIGCONT)
     back = (["complete", "running"], ["running"])
     wait("one to be replaced, the other to be back", lambda: statuses() == back or None, within_s=WITHIN_S)

@@ -156,18 +156,26 @@ class Server:
             "disable_mlock": True,
             "api_addr": self.url,
             "cluster_addr": f"https://127.0.0.1:{cluster}",
-            "listener": [{"tcp": {"address": f"127.0.0.1:{port}", "cluster_address": f"127.0.0.1:{cluster}",
-                                  "tls_disable": True}}],
+            "listener": [
+                {
+                    "tcp": {
+                        "address": f"127.0.0.1:{port}",
+                        "cluster_address": f"127.0.0.1:{cluster}",
+                        "tls_disable": True,
+                    }
+                }
+            ],
             "storage": {"raft": raft if join else {key: raft[key] for key in ("path", "node_id")}},
-        }  # fmt: skip
+        }
         file = folder / f"{name}.json"
         file.write_text(json.dumps(document))
         self.program = run(name, binary.path, "server", "-config", file)
         wait(f"{name} to answer", self.status, within_s=WITHIN_S)
 
     def call(self, method, path, token="", **body):
-        answer = httpx.request(method, f"{self.url}/v1/{path}", json=body or None, headers={"X-Vault-Token": token},
-                               timeout=30)  # fmt: skip
+        answer = httpx.request(
+            method, f"{self.url}/v1/{path}", json=body or None, headers={"X-Vault-Token": token}, timeout=30
+        )
         return answer.status_code, answer.json() if answer.content else {}
 
     def status(self):

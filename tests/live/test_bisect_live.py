@@ -34,9 +34,21 @@ def test_the_changed_key_that_breaks_a_real_datacenter_is_found_after_an_interru
     (tmp_path / "bad.hcl").write_text(BAD)
 
     first = hashidrill(
-        "bisect", "--experiment", "small.yaml", "--good", "good.hcl", "--bad", "bad.hcl", "--log", "log.jsonl",
-        "--tries", "3", "--json", cwd=tmp_path, within_s=200,
-    )  # fmt: skip
+        "bisect",
+        "--experiment",
+        "small.yaml",
+        "--good",
+        "good.hcl",
+        "--bad",
+        "bad.hcl",
+        "--log",
+        "log.jsonl",
+        "--tries",
+        "3",
+        "--json",
+        cwd=tmp_path,
+        within_s=200,
+    )
     assert first.returncode == 3, first.stderr
     done = hashidrill("bisect", "--resume", "log.jsonl", "--json", cwd=tmp_path, within_s=400)
 
@@ -53,10 +65,14 @@ def rollout(end: int, **limits: str) -> str:
 
 
 HARMLESS = {
-    "log_level": ('"INFO"', '"DEBUG"'), "leave_on_terminate": ("true", "false"),
-    "raft_snapshot_threshold": ("16384", "20000"), "raft_snapshot_interval": ('"30s"', '"40s"'),
-    "raft_trailing_logs": ("10240", "12000"), "session_ttl_min": ('"10s"', '"12s"'),
-    "check_update_interval": ('"5m"', '"6m"'), "disable_keyring_file": ("false", "true"),
+    "log_level": ('"INFO"', '"DEBUG"'),
+    "leave_on_terminate": ("true", "false"),
+    "raft_snapshot_threshold": ("16384", "20000"),
+    "raft_snapshot_interval": ('"30s"', '"40s"'),
+    "raft_trailing_logs": ("10240", "12000"),
+    "session_ttl_min": ('"10s"', '"12s"'),
+    "check_update_interval": ('"5m"', '"6m"'),
+    "disable_keyring_file": ("false", "true"),
     "dns_config": (
         '{ max_stale = "87600h" node_ttl = "1s" only_passing = false enable_truncate = false udp_answer_limit = 3 }',
         '{ max_stale = "80000h" node_ttl = "5s" only_passing = true enable_truncate = true udp_answer_limit = 4 }',
@@ -66,13 +82,15 @@ HARMLESS = {
         '{ cleanup_dead_servers = false last_contact_threshold = "300ms" max_trailing_logs = 300 }',
     ),
     "performance": (
-        '{ leave_drain_time = "5s" rpc_hold_timeout = "7s" }', '{ leave_drain_time = "6s" rpc_hold_timeout = "8s" }'
+        '{ leave_drain_time = "5s" rpc_hold_timeout = "7s" }',
+        '{ leave_drain_time = "6s" rpc_hold_timeout = "8s" }',
     ),
     "telemetry": (
-        "{ disable_hostname = false filter_default = true }", "{ disable_hostname = true filter_default = false }"
+        "{ disable_hostname = false filter_default = true }",
+        "{ disable_hostname = true filter_default = false }",
     ),
     "gossip_lan": ("{ retransmit_mult = 4 suspicion_mult = 4 }", "{ retransmit_mult = 5 suspicion_mult = 5 }"),
-}  # fmt: skip
+}
 
 
 def searched(folder, good: str, bad: str) -> dict:
@@ -81,9 +99,17 @@ def searched(folder, good: str, bad: str) -> dict:
     (folder / "good.hcl").write_text(good)
     (folder / "bad.hcl").write_text(bad)
     done = hashidrill(
-        "bisect", "--experiment", "small.yaml", "--good", "good.hcl", "--bad", "bad.hcl", "--json", cwd=folder,
+        "bisect",
+        "--experiment",
+        "small.yaml",
+        "--good",
+        "good.hcl",
+        "--bad",
+        "bad.hcl",
+        "--json",
+        cwd=folder,
         within_s=1500,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return json.loads(done.stdout)
 

@@ -29,9 +29,22 @@ def test_the_search_runs_real_experiments_and_names_the_bracket(tmp_path):
     """The SLO is one that breaks at a known place: the rate itself, between 20/s and 40/s."""
     (tmp_path / "small.yaml").write_text(SMALL)
     done = hashidrill(
-        "capacity", "small.yaml", "--vary", "load.kv-writes.rate", "--until", "kv-writes.rate < 30/s",
-        "--until", "kv-writes.latency.p50 < 5s", "--tries", "2", "--repeat", "1", "--json", cwd=tmp_path, within_s=200,
-    )  # fmt: skip
+        "capacity",
+        "small.yaml",
+        "--vary",
+        "load.kv-writes.rate",
+        "--until",
+        "kv-writes.rate < 30/s",
+        "--until",
+        "kv-writes.latency.p50 < 5s",
+        "--tries",
+        "2",
+        "--repeat",
+        "1",
+        "--json",
+        cwd=tmp_path,
+        within_s=200,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["held"], found["not_held"]) == ("20/s", "40/s")

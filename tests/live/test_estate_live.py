@@ -34,20 +34,34 @@ METHODS = {
     "slow disk": (slow("consul:one-follower"), NOTHING_LOST),
     "slow leader": (slow("consul:leader"), [*NOTHING_LOST, *RECOVERS]),
     "network errors": (
-        [{"fault": "network.reset", "on": "consul:leader", "with": {"port": 8501}, "for": "4s"}], NOTHING_LOST,
+        [{"fault": "network.reset", "on": "consul:leader", "with": {"port": 8501}, "for": "4s"}],
+        NOTHING_LOST,
     ),
     "streaming enablement": (
-        [{"fault": "consul.config", "on": "consul:clients", "with": {"set": {"use_streaming_backend": True}},
-          "for": "5s"}],
+        [
+            {
+                "fault": "consul.config",
+                "on": "consul:clients",
+                "with": {"set": {"use_streaming_backend": True}},
+                "for": "5s",
+            }
+        ],
         [*NOTHING_LOST, *RECOVERS],
     ),
     "snapshot reset": (
-        [{"fault": "consul.snapshot.save", "on": "consul:leader", "with": {"name": "before"}, "for": "1s"},
-         {"fault": "consul.snapshot.restore", "on": "consul:leader", "with": {"snapshot": "before"}, "at": "4s",
-          "for": "2s"}],
+        [
+            {"fault": "consul.snapshot.save", "on": "consul:leader", "with": {"name": "before"}, "for": "1s"},
+            {
+                "fault": "consul.snapshot.restore",
+                "on": "consul:leader",
+                "with": {"snapshot": "before"},
+                "at": "4s",
+                "for": "2s",
+            },
+        ],
         [{"no_write_lost_but_rolled_back": {"load": "kv-writes", "snapshot": "before"}}],
     ),
-}  # fmt: skip
+}
 OVER_SSH = {"slow disk", "slow leader", "streaming enablement"}
 EACH_TIME = "streaming enablement"
 """The one of `-m long`: parts of the others are in other tests of that tier."""
@@ -86,9 +100,14 @@ def drills_in(estate, folder):
 def ran(drills, what, servers=3, **more):
     method, expect = METHODS[what]
     path = experiment(
-        drills.folder / f"{what.replace(' ', '-')}.yaml", method=method, load=LOAD, expect=expect, servers=servers,
-        clients=1, recovery="6s",
-    )  # fmt: skip
+        drills.folder / f"{what.replace(' ', '-')}.yaml",
+        method=method,
+        load=LOAD,
+        expect=expect,
+        servers=servers,
+        clients=1,
+        recovery="6s",
+    )
     if any(registry.fault(step["fault"]).sets_back for step in method):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"breaks_quorum": True}))
         return drills.run(path, "--breaks-quorum", **more)

@@ -143,8 +143,11 @@ def test_the_active_server_of_somebody_elses_vault_steps_down(vault, drills):
 @pytest.mark.needs("vault", "setpriv")
 def test_a_vault_whose_keys_nobody_has_is_not_sealed(vault, drills):
     """Nobody could unseal it: it is refused before anything happens, and doctor says the same."""
-    path = written(drills.folder / "sealed.yaml", [{"fault": "vault.seal", "on": "vault:one-standby", "for": "3s"}],
-                   vault={"servers": 3})  # fmt: skip
+    path = written(
+        drills.folder / "sealed.yaml",
+        [{"fault": "vault.seal", "on": "vault:one-standby", "for": "3s"}],
+        vault={"servers": 3},
+    )
     with drills.beside({"vault": vault}, path) as (file, _):
         done = hashidrill("run", path, "--attach", file, "--runs", drills.folder / "runs", env=drills.env)
         told = hashidrill("doctor", "--attach", file, "--json", env=drills.env)

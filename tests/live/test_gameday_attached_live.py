@@ -18,11 +18,14 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "3s"}
 DAY = {
-    "apiVersion": "hashidrill/v1", "kind": "GameDay", "metadata": {"name": "their-day", "title": "A day in staging"},
-    "people": {"ada": {"role": "lead"}}, "before": [{"check": "machine"}],
+    "apiVersion": "hashidrill/v1",
+    "kind": "GameDay",
+    "metadata": {"name": "their-day", "title": "A day in staging"},
+    "people": {"ada": {"role": "lead"}},
+    "before": [{"check": "machine"}],
     "questions": {"leader": {"measure": "leader", "ask": "Who leads afterwards?"}},
     "experiments": [{"experiment": "one.yaml"}, {"experiment": "two.yaml"}],
-}  # fmt: skip
+}
 _WITHIN_S = 60.0
 
 
@@ -69,9 +72,18 @@ def test_what_is_not_armed_is_a_no_go(staging, day, tmp_path, home):
     file, _ = day
     staging.ask("DELETE", "/v1/kv/hashidrill-interlocks/armed")
     done = hashidrill(
-        "gameday", "run", file, "--yes", "--json", "--attach", staging.attach_file(), "--runs", tmp_path / "runs",
-        env=home, cwd=tmp_path,
-    )  # fmt: skip
+        "gameday",
+        "run",
+        file,
+        "--yes",
+        "--json",
+        "--attach",
+        staging.attach_file(),
+        "--runs",
+        tmp_path / "runs",
+        env=home,
+        cwd=tmp_path,
+    )
     found = json.loads(done.stdout)
     assert (done.returncode, found["outcome"]) == (3, "no-go"), done.stderr
     assert "armed" in found["checks"][0]["text"]

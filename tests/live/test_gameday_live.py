@@ -80,10 +80,15 @@ LATEST_S = 9.0
 def facts(found):
     """What does not depend on when and how often it was interrupted."""
     runs = [
-        (run["name"], run["state"], run["verdict"], [(each["title"], each["finding"]) for each in run["expectations"]],
-         [(q["name"], q["measured"], [(a["person"], a["came"]) for a in q["answers"]]) for q in run["questions"]])
+        (
+            run["name"],
+            run["state"],
+            run["verdict"],
+            [(each["title"], each["finding"]) for each in run["expectations"]],
+            [(q["name"], q["measured"], [(a["person"], a["came"]) for a in q["answers"]]) for q in run["questions"]],
+        )
         for run in found["runs"]
-    ]  # fmt: skip
+    ]
     return found["outcome"], found["verdict"], found["exit_code"], [each["ok"] for each in found["checks"]], runs
 
 
@@ -151,6 +156,7 @@ def test_a_day_that_compares_variants_is_interrupted_in_the_second_one_and_made_
         json.loads((path.parent / "run.json").read_text()) for path in sorted(compared.parent.glob(f"*/{JOURNAL_NAME}"))
     ]
     assert [([host["name"] for host in each["hosts"]], each["outcome"]) for each in ran] == [
-        (["noop-1"], "complete"), (["noop-1", "noop-2"], "complete")
-    ]  # fmt: skip
+        (["noop-1"], "complete"),
+        (["noop-1", "noop-2"], "complete"),
+    ]
     assert (compared / "report.html").is_file()

@@ -169,8 +169,9 @@ def test_a_snapshot_is_restored_under_the_generated_policy_and_nothing_is_left_b
     assert {key for key in after if key not in before and not key.startswith("hashidrill-audit/")} == set()
     lines = [json.loads(value) for key, value in sorted(after.items()) if key.startswith("hashidrill-audit/")]
     assert [line["what"] for line in lines if line["verb"] == "apply"] == [
-        "consul.snapshot.save", "consul.snapshot.restore",
-    ]  # fmt: skip
+        "consul.snapshot.save",
+        "consul.snapshot.restore",
+    ]
     assert {line["what"] for line in lines if line["verb"] == "clean-up"} >= {"consul.kv.write", "consul.kv.cas"}
     assert estate.sessions() == []
 
@@ -221,10 +222,13 @@ def put(estate, keys):
 def arming(**to):
     now = dt.datetime.now(dt.UTC)
     said = {
-        "armed_by": "ana", "experiments": [{"name": "moved", "digest": digest()}], "datacenter": "staging-1",
+        "armed_by": "ana",
+        "experiments": [{"name": "moved", "digest": digest()}],
+        "datacenter": "staging-1",
         "nonce": "1",
-        "since": (now - dt.timedelta(hours=1)).isoformat(), "until": (now + dt.timedelta(hours=1)).isoformat(),
-    }  # fmt: skip
+        "since": (now - dt.timedelta(hours=1)).isoformat(),
+        "until": (now + dt.timedelta(hours=1)).isoformat(),
+    }
     return json.dumps(said | to)
 
 

@@ -67,9 +67,14 @@ def test_a_terminal_that_is_closed_reverts_what_is_in_force(tmp_path):
     outer, inner = pty.openpty()
     words = [*CLI, "run", experiment(tmp_path / "short.yaml", method=[FSYNC]), "--runs", runs]
     process = subprocess.Popen(
-        [*map(str, words)], stdin=inner, stdout=inner, stderr=inner, env=environment(), start_new_session=True,
+        [*map(str, words)],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env=environment(),
+        start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other way to have a terminal
-    )  # fmt: skip
+    )
     os.close(inner)
     closed = threading.Event()
 

@@ -26,17 +26,25 @@ def written(path, *, method, expect, load=None, require=None, recovery="15s"):
         "kind": "Experiment",
         "metadata": {"name": path.stem, "title": "Nomad at work", "why": "It tests the Nomad of a local datacenter"},
         "datacenter": {"nomad": {"servers": SERVERS, "clients": NODES}},
-        "load": load or {
+        "load": load
+        or {
             "web": {"kind": "nomad.replicas", "count": 6},
             "batch": {"kind": "nomad.dispatch", "rate": "0.5/s"},
         },
-        "steady_state": {"for": "3s", "within": "60s", "require": require or [
-            "web.running >= 6", "nomad.leader >= 1", f"nomad.nodes_ready >= {NODES}",
-        ]},
+        "steady_state": {
+            "for": "3s",
+            "within": "60s",
+            "require": require
+            or [
+                "web.running >= 6",
+                "nomad.leader >= 1",
+                f"nomad.nodes_ready >= {NODES}",
+            ],
+        },
         "method": method,
         "recovery": {"for": recovery},
         "expect": expect,
-    }  # fmt: skip
+    }
     path.write_text(json.dumps(document, indent=2))
     return path
 
@@ -44,9 +52,14 @@ def written(path, *, method, expect, load=None, require=None, recovery="15s"):
 def test_work_goes_on_while_the_leader_is_killed_and_while_its_disk_is_slow(tmp_path):
     method = [
         {"fault": "process.kill", "on": "nomad:leader", "at": "0s", "for": "5s"},
-        {"fault": "disk.latency", "on": "nomad:leader", "with": {"op": "fsync", "delay": "200ms"}, "at": "12s",
-         "for": "6s"},
-    ]  # fmt: skip
+        {
+            "fault": "disk.latency",
+            "on": "nomad:leader",
+            "with": {"op": "fsync", "delay": "200ms"},
+            "at": "12s",
+            "for": "6s",
+        },
+    ]
     expect = [
         {"no_acknowledged_write_lost": {"load": "batch"}},
         {"replicas_return": {"load": "web", "within": "30s"}},
@@ -121,9 +134,14 @@ def test_work_is_accounted_for_while_a_node_loses_its_servers(tmp_path):
 def test_what_the_restore_of_a_snapshot_takes_back_is_counted_and_nothing_else_is_lost(tmp_path):
     method = [
         {"fault": "nomad.snapshot.save", "on": "nomad:leader", "with": {"name": "early"}, "at": "0s", "for": "4s"},
-        {"fault": "nomad.snapshot.restore", "on": "nomad:leader", "with": {"snapshot": "early"}, "at": "16s",
-         "for": "6s"},
-    ]  # fmt: skip
+        {
+            "fault": "nomad.snapshot.restore",
+            "on": "nomad:leader",
+            "with": {"snapshot": "early"},
+            "at": "16s",
+            "for": "6s",
+        },
+    ]
     expect = [
         {"no_work_lost_but_rolled_back": {"load": "batch"}},
         {"no_work_lost_but_rolled_back": {"load": "deploys"}},
@@ -132,9 +150,12 @@ def test_what_the_restore_of_a_snapshot_takes_back_is_counted_and_nothing_else_i
     drill = Drill(path, tmp_path / "runs")
     assert (drill.exit_code, drill.result["verdict"]) == (0, "PASS"), (drill.result, drill.said)
     path = written(
-        tmp_path / "lost.yaml", method=method, load=WORK, require=AT_WORK,
+        tmp_path / "lost.yaml",
+        method=method,
+        load=WORK,
+        require=AT_WORK,
         expect=[{"no_alloc_lost": {"load": "batch"}}, {"no_acknowledged_write_lost": {"load": "batch"}}],
-    )  # fmt: skip
+    )
     drill = Drill(path, tmp_path / "runs")
     assert drill.result["verdict"] == "FAIL", "what Nomad forgot passes for kept"
 

@@ -167,8 +167,10 @@ def outcomes(company, toxiproxy, tmp_path_factory, tell):
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as several:
         done = list(several.map(lambda plan: play(*plan, folder), plans))
-    tell(f"\n{sum(len(plan[1][0]) for plan in plans)} faults in {time.monotonic() - began:.0f}s, {len(killed)} runners"
-         f" killed, {sum(one.refused for one in done)} overlaps refused, HASHIDRILL_KILL_SEED={SEED}")  # fmt: skip
+    tell(
+        f"\n{sum(len(plan[1][0]) for plan in plans)} faults in {time.monotonic() - began:.0f}s, {len(killed)} runners"
+        f" killed, {sum(one.refused for one in done)} overlaps refused, HASHIDRILL_KILL_SEED={SEED}"
+    )
     kinds = Counter(step["fault"] for plan in plans for step in plan[1][0])
     tell(", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
     return done

@@ -57,9 +57,13 @@ def test_a_run_that_fills_the_disk_under_its_recording_ends_early_and_is_invalid
     run = shlex.join([*CLI, "run", str(path), "--plain", "--runs", str(runs)])
     script = f"mount -t tmpfs -o size=1m none {runs} && {run}; code=$?; cp -r {runs} {out}; exit $code"
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=110, env=environment(),
+        ["unshare", "-m", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=environment(),
         check=False,
-    )  # fmt: skip
+    )
     said = done.stdout + done.stderr
     assert "Traceback" not in said, said
     assert done.returncode == 3, said

@@ -19,10 +19,8 @@ from hashidrill.lab.provision.products import KUBERNETES_VERSIONS
 pytestmark = [
     pytest.mark.live,
     pytest.mark.kubernetes,
-    pytest.mark.needs(
-        "datacenter", "consul 1.22.2", *(f"{name} {version}" for name, version in KUBERNETES_VERSIONS)
-    ),
-]  # fmt: skip
+    pytest.mark.needs("datacenter", "consul 1.22.2", *(f"{name} {version}" for name, version in KUBERNETES_VERSIONS)),
+]
 REPEATS = int(os.environ.get("HASHIDRILL_REPEATS", "1"))
 STEP = "frozen-leader"
 BACKENDS = {"process.pause": {}, "chaos_mesh.physical.process": {"chaos_mesh": {}}}
@@ -50,22 +48,37 @@ JUDGED = {
 def written(folder, name, kind):
     """The experiment with that name, broken by that kind of fault."""
     path = folder / f"{kind}.yaml"
-    path.write_text(json.dumps({
-        "apiVersion": "hashidrill/v1", "kind": "Experiment",
-        "metadata": {"name": name, "title": "The leader freezes", "why": "Who injects must not change the verdict"},
-        "datacenter": {
-            "consul": {"servers": 3, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}}, **BACKENDS[kind],
-        },
-        "load": {
-            "kv-writes": {
-                "kind": "consul.kv.write", "rate": "20/s", "keys": 50, "value": "128B", "via": "consul:followers",
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "hashidrill/v1",
+                "kind": "Experiment",
+                "metadata": {
+                    "name": name,
+                    "title": "The leader freezes",
+                    "why": "Who injects must not change the verdict",
+                },
+                "datacenter": {
+                    "consul": {"servers": 3, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}},
+                    **BACKENDS[kind],
+                },
+                "load": {
+                    "kv-writes": {
+                        "kind": "consul.kv.write",
+                        "rate": "20/s",
+                        "keys": 50,
+                        "value": "128B",
+                        "via": "consul:followers",
+                    },
+                },
+                "steady_state": {"for": "2s", "within": "20s", "require": ["kv-writes.latency.p50 < 300ms"]},
+                "method": [{"name": STEP, "fault": kind, "on": "consul:leader", "for": TAKEN_OVER}],
+                "recovery": {"for": "6s"},
+                "expect": EXPECTATIONS[name],
             },
-        },
-        "steady_state": {"for": "2s", "within": "20s", "require": ["kv-writes.latency.p50 < 300ms"]},
-        "method": [{"name": STEP, "fault": kind, "on": "consul:leader", "for": TAKEN_OVER}],
-        "recovery": {"for": "6s"},
-        "expect": EXPECTATIONS[name],
-    }, indent=1))  # fmt: skip
+            indent=1,
+        )
+    )
     return path
 
 
@@ -101,12 +114,17 @@ def test_who_injects_does_not_change_the_verdict(name, tmp_path, tell):
             folder.mkdir()
             began = time.monotonic()
             judged, window, texts = run_of(written(folder, name, kind), folder)
-            tell(f"{name} {n} of {REPEATS}, {kind} on {window.host}: {judged.verdict} {judged.findings} {texts}"
-                 f" ({time.monotonic() - began:.1f}s)")  # fmt: skip
+            tell(
+                f"{name} {n} of {REPEATS}, {kind} on {window.host}: {judged.verdict} {judged.findings} {texts}"
+                f" ({time.monotonic() - began:.1f}s)"
+            )
             assert (window.kind, window.proven, window.gone_ns is not None) == (kind, True, True)
             assert (judged.exit_code, judged.verdict, judged.outcome, judged.invalid) == (
-                exit_code, verdict, "complete", (),
-            ), texts  # fmt: skip
+                exit_code,
+                verdict,
+                "complete",
+                (),
+            ), texts
             assert {hypothesis for hypothesis, finding in judged.findings if finding != HOLDS} == broken, texts
             seen.append(judged)
     assert len(seen) == REPEATS * len(BACKENDS)

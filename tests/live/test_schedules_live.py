@@ -62,8 +62,12 @@ class Nomad:
 
     def evidence(self):
         """What became of the tasks, for a message."""
-        told = [each["DisplayMessage"] for alloc in self.get("/v1/allocations?task_states=true")
-                for task in (alloc["TaskStates"] or {}).values() for each in task["Events"]]  # fmt: skip
+        told = [
+            each["DisplayMessage"]
+            for alloc in self.get("/v1/allocations?task_states=true")
+            for task in (alloc["TaskStates"] or {}).values()
+            for each in task["Events"]
+        ]
         failed = [evaluation.get("FailedTGAllocs") for evaluation in self.get("/v1/evaluations")]
         return f"tasks: {told}; not placed: {[each for each in failed if each]}"
 
@@ -84,16 +88,32 @@ def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_th
             nomad = Nomad(json.loads(done.stdout)["urls"]["nomad"])
             user.environment |= {"NOMAD_ADDR": nomad.url, HISTORY: str(history)}
             # its clients run as one user, and are no other's
-            done = user("schedule", "raft/frozen-leader", "--cron", "* * * * *", "--nomad", "--submit", "--node", "any",
-                        "--user", "", "--command", planted(user))  # fmt: skip
+            done = user(
+                "schedule",
+                "raft/frozen-leader",
+                "--cron",
+                "* * * * *",
+                "--nomad",
+                "--submit",
+                "--node",
+                "any",
+                "--user",
+                "",
+                "--command",
+                planted(user),
+            )
             assert done.returncode == 0, done.stderr
             assert f"registered: {_JOB}" in done.stdout
             [first] = nomad.until("the first run", lambda: runs_in(history), _FIRES_WITHIN_S)
 
             before = nomad.get("/v1/status/leader")
             other = next(peer for peer in nomad.get("/v1/status/peers") if peer != before)
-            moved = httpx.put(f"{nomad.url}/v1/operator/raft/transfer-leadership", params={"address": other},
-                              trust_env=False, timeout=30)  # fmt: skip
+            moved = httpx.put(
+                f"{nomad.url}/v1/operator/raft/transfer-leadership",
+                params={"address": other},
+                trust_env=False,
+                timeout=30,
+            )
             assert moved.status_code == 200, moved.text
             nomad.until("another leader", lambda: nomad.get("/v1/status/leader") not in {"", before}, 30)
             known = runs_in(history)

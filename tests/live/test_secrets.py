@@ -101,12 +101,13 @@ def drilled(tmp_path, program):
     method = [
         {"fault": "consul.config", "on": "host:consul-1", "with": changed, "for": "2s"},
         {"fault": "tap.fail", "on": "client:app", "with": {"fault": "503", "percent": "100%"}, "at": "4s", "for": "2s"},
-    ]  # fmt: skip
+    ]
     path = experiment(tmp_path / "marked.yaml", method=method, recovery="2s")
     document = json.loads(path.read_text())
     document["datacenter"]["consul"]["config"] |= {
-        "encrypt": GOSSIP, "acl": {"enabled": False, "tokens": {"agent": AGENT}},
-    }  # fmt: skip
+        "encrypt": GOSSIP,
+        "acl": {"enabled": False, "tokens": {"agent": AGENT}},
+    }
     words = ["{python}", str(program), "{url}", "--token", OPTION, "-H", f"X-Consul-Token: {HEADER}"]
     document["clients"] = {"app": {"command": words, "rate": "4/s", "timeout": "5s"}}
     path.write_text(f"# the key is {GOSSIP}\n{json.dumps(document, indent=2)}")
@@ -131,10 +132,16 @@ def test_a_run_with_secrets_in_every_place_leaves_and_shows_none_of_them(drilled
     assert json.loads((run / "run.json").read_text())["outcome"] == "complete"
     files = [file for file in run.rglob("*") if file.is_file()]
     assert {file.name for file in files} >= {
-        JOURNAL_NAME, "run.json", "report.html", "summary.md", "verdict.json", "experiment.yaml", "resolved.json",
+        JOURNAL_NAME,
+        "run.json",
+        "report.html",
+        "summary.md",
+        "verdict.json",
+        "experiment.yaml",
+        "resolved.json",
         "recording.sqlite",
         "consul.log",
-    }  # fmt: skip
+    }
     assert {str(file.relative_to(run)): found(ALL, file.read_bytes()) for file in files} == {
         str(file.relative_to(run)): [] for file in files
     }
@@ -184,8 +191,14 @@ def test_a_datacenter_that_stands_shows_none_of_its_secrets(drilled, program, tm
 
 def test_a_retry_card_shows_no_secret_of_the_command_or_the_environment(program):
     words = [
-        "python3", program, "{url}", "--token", OPTION, "-H", f"X-Consul-Token: {HEADER}",
-    ]  # fmt: skip
+        "python3",
+        program,
+        "{url}",
+        "--token",
+        OPTION,
+        "-H",
+        f"X-Consul-Token: {HEADER}",
+    ]
     with Watch(except_for=program) as watch:
         done = hashidrill("retry", "--no-upstream", "--json", "--fault", "503", "--", *words, env=user())
     assert done.returncode in {0, 1, 3}, done.stderr
@@ -199,9 +212,20 @@ def test_a_search_for_capacity_leaves_no_secret(drilled, program, tmp_path):
     until = "kv-writes.latency.p50 < 900ms"
     with Watch(except_for=program) as watch:
         done = hashidrill(
-            "capacity", drilled, "--vary", "load.kv-writes.rate", "--until", until, "--tries", "1", "--json", "--runs",
-            tmp_path / "runs", env=user(), within_s=200,
-        )  # fmt: skip
+            "capacity",
+            drilled,
+            "--vary",
+            "load.kv-writes.rate",
+            "--until",
+            until,
+            "--tries",
+            "1",
+            "--json",
+            "--runs",
+            tmp_path / "runs",
+            env=user(),
+            within_s=200,
+        )
     assert done.returncode == 0, done.stderr
     files = [file for file in (tmp_path / "runs").rglob("*") if file.is_file() and ARTIFACTS_NAME not in file.parts]
     assert files

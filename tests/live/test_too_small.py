@@ -9,9 +9,19 @@ from drills import Drill, experiment
 MINUTES = [{"fault": "noop", "on": "consul:leader", "for": "10m"}]
 VIEWS = {"kind": "consul.views", "count": 100_000, "profile": {"spike": {"to": "10000%", "for": "9m"}}}
 WRITES = {"kind": "consul.kv.write", "rate": "10/s"}
-BUSY = {"kind": "consul.kv.write", "rate": "10/s", "profile": {"search": {
-    "until": ["kv-writes.errors > 99%"], "from": "110%", "to": "120%", "every": "2s", "for": "9m",
-}}}  # fmt: skip
+BUSY = {
+    "kind": "consul.kv.write",
+    "rate": "10/s",
+    "profile": {
+        "search": {
+            "until": ["kv-writes.errors > 99%"],
+            "from": "110%",
+            "to": "120%",
+            "every": "2s",
+            "for": "9m",
+        }
+    },
+}
 
 
 def test_a_run_that_wants_more_memory_than_there_is_ends_before_anything_is_started(tmp_path):

@@ -20,10 +20,15 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.kubernetes,
     pytest.mark.needs(
-        "datacenter", "consul 1.22.2", "iptables", "tc", "ipset", "stress-ng",
+        "datacenter",
+        "consul 1.22.2",
+        "iptables",
+        "tc",
+        "ipset",
+        "stress-ng",
         *(f"{name} {version}" for name, version in KUBERNETES_VERSIONS),
     ),
-]  # fmt: skip
+]
 KIND = "chaos_mesh.physical.bandwidth"
 OBJECTS = "/apis/chaos-mesh.org/v1alpha1/namespaces/chaos-mesh/physicalmachinechaos"
 ASK = """

@@ -84,7 +84,8 @@ def test_an_experiment_passes_its_faults_are_proven_and_it_leaves_no_key(name, t
 def test_vault_keeps_its_data_in_the_consul_of_its_datacenter(tmp_path):
     """Killed in the middle, and nothing that it acknowledged is lost."""
     document = {
-        "apiVersion": "hashidrill/v1", "kind": "Experiment",
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
         "metadata": {"name": "vault-on-consul", "title": "Killed", "why": "It tests storage consul"},
         "datacenter": {
             "consul": {"servers": 1, "clients": 0, "config": {"performance": {"raft_multiplier": 1}}},
@@ -95,9 +96,10 @@ def test_vault_keeps_its_data_in_the_consul_of_its_datacenter(tmp_path):
         "method": [{"fault": "process.kill", "on": "vault:active", "for": "60s"}],
         "recovery": {"for": "10s"},
         "expect": [
-            {"vault_serves_within": {"within": "60s"}}, {"no_acknowledged_write_lost": {"load": "secrets"}},
+            {"vault_serves_within": {"within": "60s"}},
+            {"no_acknowledged_write_lost": {"load": "secrets"}},
         ],
-    }  # fmt: skip
+    }
     path = tmp_path / "vault-on-consul.yaml"
     path.write_text(json.dumps(document))
     drill = Drill(path, tmp_path / "runs", within_s=200)

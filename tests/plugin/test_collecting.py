@@ -32,8 +32,9 @@ def test_one_test_an_expectation_with_names_that_a_person_can_read(project):
 def test_the_same_expectation_twice_gets_names_of_its_own(project):
     path = project.plant(project.builder().expect("leadership_stays").expect("leadership_stays"))
     assert [line.rpartition("::")[2] for line in collected(project.run("--collect-only", "-q", path))] == [
-        "leadership_stays", "leadership_stays#2",
-    ]  # fmt: skip
+        "leadership_stays",
+        "leadership_stays#2",
+    ]
 
 
 def test_a_folder_on_the_command_line_is_searched(project):
@@ -134,9 +135,10 @@ def test_a_node_id_selects_one_expectation(project):
 def test_without_the_plugin_nothing_of_it_is_left(project):
     result = project.pytester.runpytest_subprocess("-p", "no:hashidrill", two(project))
     assert result.ret in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED}
-    assert "unrecognized arguments" in project.pytester.runpytest_subprocess(
-        "-p", "no:hashidrill", "--hashidrill-runs", "x"
-    ).stderr.str()  # fmt: skip
+    assert (
+        "unrecognized arguments"
+        in project.pytester.runpytest_subprocess("-p", "no:hashidrill", "--hashidrill-runs", "x").stderr.str()
+    )
 
 
 def test_importing_the_plugin_imports_nothing_heavy():

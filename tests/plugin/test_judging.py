@@ -40,16 +40,18 @@ class TestOutcomes:
         result = project.run(project.plant(recovers(project.builder(recovery=14)).expect("leadership_stays")))
         result.assert_outcomes(passed=1, failed=1)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
-        result.stdout.fnmatch_lines([
-            "*slow-disk: writes_recover[[]load=kv-writes,within=10s[]]*",
-            "slow-disk: writes_recover(load=kv-writes, within=10s)",
-            "kv-writes did not recover within 10s after the last fault ended*",
-            "expected p50 under 300ms: it stayed there only from 13.5s on",
-            "figures:",
-            "  recovered_after_s = 13.5",
-            "recording: */.hashidrill/runs/slow-disk-1",
-            "see it again: hashidrill check */.hashidrill/runs/slow-disk-1",
-        ])  # fmt: skip
+        result.stdout.fnmatch_lines(
+            [
+                "*slow-disk: writes_recover[[]load=kv-writes,within=10s[]]*",
+                "slow-disk: writes_recover(load=kv-writes, within=10s)",
+                "kv-writes did not recover within 10s after the last fault ended*",
+                "expected p50 under 300ms: it stayed there only from 13.5s on",
+                "figures:",
+                "  recovered_after_s = 13.5",
+                "recording: */.hashidrill/runs/slow-disk-1",
+                "see it again: hashidrill check */.hashidrill/runs/slow-disk-1",
+            ]
+        )
         assert "Traceback" not in result.stdout.str()
         assert ".py:" not in result.stdout.str()
 
@@ -74,11 +76,13 @@ class TestOutcomes:
         result = project.run(path)
         result.assert_outcomes(errors=2)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
-        result.stdout.fnmatch_lines([
-            "the run of slow-disk is INVALID:",
-            "  - fault noop on consul-1 was not proven in force: asked for in force, measured nothing of it",
-            "see it again: hashidrill check *",
-        ])  # fmt: skip
+        result.stdout.fnmatch_lines(
+            [
+                "the run of slow-disk is INVALID:",
+                "  - fault noop on consul-1 was not proven in force: asked for in force, measured nothing of it",
+                "see it again: hashidrill check *",
+            ]
+        )
         assert "Traceback" not in result.stdout.str()
         assert project.ran == ["slow-disk"]
 
@@ -147,12 +151,14 @@ class TestRuns:
         project.plant(recovers(project.builder("a", recovery=14)))
         project.plant(recovers(project.builder("b")))
         project.plant(recovers(project.builder("c", proven=False)))
-        project.run("experiments").stdout.fnmatch_lines([
-            "*= hashidrill =*",
-            "FAIL    a  */.hashidrill/runs/a-1",
-            "PASS    b  */.hashidrill/runs/b-2",
-            "INVALID c  */.hashidrill/runs/c-3",
-        ])  # fmt: skip
+        project.run("experiments").stdout.fnmatch_lines(
+            [
+                "*= hashidrill =*",
+                "FAIL    a  */.hashidrill/runs/a-1",
+                "PASS    b  */.hashidrill/runs/b-2",
+                "INVALID c  */.hashidrill/runs/c-3",
+            ]
+        )
 
     def test_there_is_no_summary_where_nothing_was_run(self, project):
         project.pytester.makepyfile(test_own="def test_own(): pass")
@@ -200,17 +206,29 @@ class TestRecordingOption:
     @pytest.mark.parametrize(
         ("part", "value", "said"),
         [
-            ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "9s"}, "for": "20s"}],
-             "*method?0?.fault: the experiment says disk.latency, the run had noop*"),
-            ("load", {LOAD: {"kind": "consul.kv.write", "rate": "500/s"}},
-             "*load.kv-writes.rate: the experiment says 500*, the run had 50*"),
-            ("datacenter", {"consul": {"servers": 5}},
-             "*datacenter.consul.servers: the experiment says 5, the run had 3*"),
-            ("guardrails", ["kv-writes.errors > 5% for 5s"],
-             "*guardrails?0?: the experiment says *, the run had nothing*"),
+            (
+                "method",
+                [{"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "9s"}, "for": "20s"}],
+                "*method?0?.fault: the experiment says disk.latency, the run had noop*",
+            ),
+            (
+                "load",
+                {LOAD: {"kind": "consul.kv.write", "rate": "500/s"}},
+                "*load.kv-writes.rate: the experiment says 500*, the run had 50*",
+            ),
+            (
+                "datacenter",
+                {"consul": {"servers": 5}},
+                "*datacenter.consul.servers: the experiment says 5, the run had 3*",
+            ),
+            (
+                "guardrails",
+                ["kv-writes.errors > 5% for 5s"],
+                "*guardrails?0?: the experiment says *, the run had nothing*",
+            ),
             ("recovery", {"for": "90s"}, "*recovery.for: the experiment says *, the run had 20s*"),
         ],
-    )  # fmt: skip
+    )
     def test_a_recording_of_another_experiment_of_that_name_is_not_judged(self, project, part, value, said):
         path = project.plant(recovers(project.builder()))
         document = json.loads((project.path / path).read_text())
@@ -329,9 +347,11 @@ class TestJUnit:
     def test_tells_failure_error_and_skip_apart(self, cases):
         found = {name: [child.tag for child in case if child.tag != "properties"] for name, case in cases.items()}
         assert found == {
-            "writes_recover": ["failure"], "green_but_sick": [], "leader_elected": ["error"],
+            "writes_recover": ["failure"],
+            "green_but_sick": [],
+            "leader_elected": ["error"],
             "latency_stays": ["skipped"],
-        }  # fmt: skip
+        }
         assert "did not recover within 10s" in cases["writes_recover"].find("failure").text
 
     def test_has_the_evidence_of_each_case_in_its_properties(self, cases):
@@ -345,8 +365,14 @@ class TestJUnit:
             assert properties["experiment"] == "slow-disk"
             assert properties["recording"].endswith(".hashidrill/runs/slow-disk-1")
             assert len(properties["evidence"]) > 40
-        assert float({e.get("name"): e.get("value") for e in cases["writes_recover"].iter("property")}
-                     ["figure.recovered_after_s"]) == 13.5  # fmt: skip
+        assert (
+            float(
+                {e.get("name"): e.get("value") for e in cases["writes_recover"].iter("property")}[
+                    "figure.recovered_after_s"
+                ]
+            )
+            == 13.5
+        )
 
     def test_says_that_a_verdict_turned_and_the_history_has_both_runs(self, project, monkeypatch):
         """As properties of each test of the run that failed, and in the last lines."""

@@ -32,8 +32,11 @@ def plant(project):
 def test_every_expectation_is_a_test_for_each_variant_and_every_comparison_is_one(project, plant):
     result = project.run(plant(), "-v")
     result.assert_outcomes(passed=3)
-    for name in ("::old.writes_recover[[]load=kv-writes,within=15s[]]*PASSED", "::new.writes_recover*PASSED",
-                 "no_worse_than[[]candidate=new,baseline=old,*PASSED"):  # fmt: skip
+    for name in (
+        "::old.writes_recover[[]load=kv-writes,within=15s[]]*PASSED",
+        "::new.writes_recover*PASSED",
+        "no_worse_than[[]candidate=new,baseline=old,*PASSED",
+    ):
         result.stdout.fnmatch_lines([f"*{name}*"])
     assert project.ran == ["slow-disk-old", "slow-disk-new"]
 
@@ -45,13 +48,15 @@ def test_a_variant_is_selected_by_its_name(project, plant):
 def test_a_candidate_that_is_slower_fails_the_comparison_alone(project, plant):
     result = project.run(plant(new_s=1.5, rounds=3))
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines([
-        "slow-disk: no_worse_than(candidate=new, baseline=old, figure=kv-writes.latency.p50, or_below=900ms)",
-        "kv-writes.latency.p50 is 1.5s, of the baseline 500ms: 3.00 times * in 3 rounds: worse by *",
-        "comparison: *-slow-disk-compared-*",
-        "see it again: hashidrill check *-slow-disk-compared-*",
-        "FAIL *slow-disk *",
-    ])  # fmt: skip
+    result.stdout.fnmatch_lines(
+        [
+            "slow-disk: no_worse_than(candidate=new, baseline=old, figure=kv-writes.latency.p50, or_below=900ms)",
+            "kv-writes.latency.p50 is 1.5s, of the baseline 500ms: 3.00 times * in 3 rounds: worse by *",
+            "comparison: *-slow-disk-compared-*",
+            "see it again: hashidrill check *-slow-disk-compared-*",
+            "FAIL *slow-disk *",
+        ]
+    )
 
 
 def test_a_variant_that_is_invalid_is_an_error_of_its_tests_and_of_the_comparison(project, plant):

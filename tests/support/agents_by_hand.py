@@ -107,9 +107,15 @@ class ByHand:
         environment = {**os.environ, **plan.environment, "CONSUL_HTTP_ADDR": f"http://{host.address}:8500"}
         with (base / "log").open("wb") as log:
             agent = subprocess.Popen(
-                plan.command, stdout=log, stderr=log, env=environment, cwd=base, user=self.uid, group=self.uid,
+                plan.command,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=base,
+                user=self.uid,
+                group=self.uid,
                 extra_groups=[],
-            )  # fmt: skip
+            )
         self.agents.append((agent, base))
 
     async def _run(self):

@@ -30,10 +30,20 @@ import trustme
 PORT = 8501
 _LED_WITHIN_S = 60.0
 _ENTRIES = (
-    "service-defaults", "proxy-defaults", "service-router", "service-splitter", "service-resolver",
-    "service-intentions", "ingress-gateway", "terminating-gateway", "mesh", "exported-services", "api-gateway",
-    "http-route", "tcp-route",
-)  # fmt: skip
+    "service-defaults",
+    "proxy-defaults",
+    "service-router",
+    "service-splitter",
+    "service-resolver",
+    "service-intentions",
+    "ingress-gateway",
+    "terminating-gateway",
+    "mesh",
+    "exported-services",
+    "api-gateway",
+    "http-route",
+    "tcp-route",
+)
 _MOVING = frozenset({"CreateTime", "Hash", "ServiceConnect", "ServiceProxy"})
 _READS = """\
 node_prefix "" { policy = "read" }
@@ -55,13 +65,22 @@ class Staging:
     """Three servers and a client. `network` is the second number of their addresses, 127.NETWORK.0.x."""
 
     def __init__(
-        self, consul: Path, folder: Path, *, network: int = 77, servers: int = 3, clients: int = 1,
+        self,
+        consul: Path,
+        folder: Path,
+        *,
+        network: int = 77,
+        servers: int = 3,
+        clients: int = 1,
         of_clients: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`of_clients`: more keys of the configuration of the clients."""
         self.folder, self._consul, self._of_clients = folder, consul, of_clients
-        self.hosts = {f"{name}-{n}": f"127.{network}.{net}.{n}" for name, net, count in
-                      (("stage", 0, servers), ("worker", 1, clients)) for n in range(1, count + 1)}  # fmt: skip
+        self.hosts = {
+            f"{name}-{n}": f"127.{network}.{net}.{n}"
+            for name, net, count in (("stage", 0, servers), ("worker", 1, clients))
+            for n in range(1, count + 1)
+        }
         self._servers = servers
         self.management, self.drill, self.reader = (_uuid() for _ in range(3))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -87,24 +106,37 @@ class Staging:
         for name, address in self.hosts.items():
             file = str(self.folder / "{}.pem")
             config = {
-                "datacenter": "staging", "node_name": name, "bind_addr": address, "client_addr": address,
-                "data_dir": str(self.folder / name), "retry_join": join, "retry_interval": "500ms", "encrypt": gossip,
-                "log_level": "warn", "disable_update_check": True, "performance": {"raft_multiplier": 1},
-                "node_meta": {"environment": "staging"}, "leave_on_terminate": False,
+                "datacenter": "staging",
+                "node_name": name,
+                "bind_addr": address,
+                "client_addr": address,
+                "data_dir": str(self.folder / name),
+                "retry_join": join,
+                "retry_interval": "500ms",
+                "encrypt": gossip,
+                "log_level": "warn",
+                "disable_update_check": True,
+                "performance": {"raft_multiplier": 1},
+                "node_meta": {"environment": "staging"},
+                "leave_on_terminate": False,
                 "ports": {"http": -1, "https": PORT, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1},
                 "tls": {
                     "defaults": {
-                        "ca_file": file.format("ca"), "cert_file": file.format("cert"), "key_file": file.format("key"),
-                        "verify_incoming": True, "verify_outgoing": True,
+                        "ca_file": file.format("ca"),
+                        "cert_file": file.format("cert"),
+                        "key_file": file.format("key"),
+                        "verify_incoming": True,
+                        "verify_outgoing": True,
                     },
                     "internal_rpc": {"verify_server_hostname": True},
                 },
                 "acl": {
-                    "enabled": True, "default_policy": "deny",
+                    "enabled": True,
+                    "default_policy": "deny",
                     "tokens": {"initial_management": self.management, "agent": self.management},
                 },
                 "telemetry": {"disable_hostname": True},
-            }  # fmt: skip
+            }
             if name.startswith("stage"):
                 config |= {"server": True, "bootstrap_expect": self._servers}
             else:
@@ -114,9 +146,12 @@ class Staging:
             (path / "agent.json").write_text(json.dumps(config))
             with (self.folder / f"{name}.log").open("wb") as log:
                 self._processes[name] = subprocess.Popen(
-                    [str(self._consul), "agent", f"-config-dir={path}"], stdout=log, stderr=subprocess.STDOUT,
-                    start_new_session=True, preexec_fn=_dies_with_us,  # noqa: PLW1509 - no threads at this point
-                )  # fmt: skip
+                    [str(self._consul), "agent", f"-config-dir={path}"],
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=_dies_with_us,  # noqa: PLW1509 - no threads at this point
+                )
         self._wait()
         self._make_tokens()
 
@@ -170,8 +205,15 @@ class Staging:
     def url(self, host: str) -> str:
         return f"https://{self.hosts[host]}:{PORT}"
 
-    def attach_file(self, *, name: str = "staging.yaml", token: str = "drill", ca: str = "ca", address: str = "",
-                    interlocks: str = "") -> Path:  # fmt: skip
+    def attach_file(
+        self,
+        *,
+        name: str = "staging.yaml",
+        token: str = "drill",
+        ca: str = "ca",
+        address: str = "",
+        interlocks: str = "",
+    ) -> Path:
         path = self.folder / name
         path.write_text(
             "apiVersion: hashidrill/v1\nkind: Attach\nmetadata: {name: staging-1}\ndatacenter:\n"

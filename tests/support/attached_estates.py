@@ -88,21 +88,32 @@ def of_vault() -> dict[tuple[str, str], Any]:
     servers = [{"node_id": f"vault-{n}", "address": f"10.73.0.5{n}:8201", "voter": True} for n in (1, 2, 3)]
     return {
         ("vault", "/v1/sys/seal-status"): {
-            "version": "1.21.0+ent", "storage_type": "raft", "cluster_name": "vault-staging", "sealed": False,
+            "version": "1.21.0+ent",
+            "storage_type": "raft",
+            "cluster_name": "vault-staging",
+            "sealed": False,
         },
         ("vault", "/v1/sys/ha-status"): {"nodes": nodes},
         ("vault", "/v1/sys/storage/raft/configuration"): {"data": {"config": {"servers": servers}}},
-    }  # fmt: skip
+    }
 
 
 def of_nomad() -> dict[tuple[str, str], Any]:
     """What a Nomad of one server and two nodes says; `node-2` is on a host that Consul knows as `client-1`."""
     tags = {"role": "nomad", "region": "global", "dc": "dc1", "build": "1.10.5"}
     stubs = [
-        {"ID": f"id-{n}", "Name": name, "Address": address, "Datacenter": "dc1", "NodeClass": "", "CreateIndex": n,
-         "Status": "ready", "SchedulingEligibility": "eligible"}
+        {
+            "ID": f"id-{n}",
+            "Name": name,
+            "Address": address,
+            "Datacenter": "dc1",
+            "NodeClass": "",
+            "CreateIndex": n,
+            "Status": "ready",
+            "SchedulingEligibility": "eligible",
+        }
         for n, name, address in ((1, "node-1", "10.73.0.41"), (2, "node-2", "10.73.0.31"))
-    ]  # fmt: skip
+    ]
     return {
         ("nomad", "/v1/agent/members"): {
             "Members": [{"Name": "nomad-1.global", "Addr": "10.73.0.21", "Tags": tags, "Status": "alive"}]
@@ -115,7 +126,7 @@ def of_nomad() -> dict[tuple[str, str], Any]:
             ("nomad", f"/v1/node/id-{n}"): {"Meta": {"environment": "staging"}, "HTTPAddr": f"{one['Address']}:4646"}
             for n, one in enumerate(stubs, start=1)
         },
-    }  # fmt: skip
+    }
 
 
 def certificate_error() -> ssl.SSLCertVerificationError:

@@ -65,8 +65,10 @@ class Product:
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *who, str(self._binary), *words, f"-config={path}"],
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def stop(self):
         for process in self._processes.values():
@@ -102,9 +104,12 @@ class Product:
     def part(self, token_file):
         """Its part of an attach file."""
         return {
-            "address": self.url(next(iter(self.hosts))), "token_file": str(token_file), "ca_file": self.pem("ca"),
-            "cert_file": self.pem("cert"), "key_file": self.pem("key"),
-        }  # fmt: skip
+            "address": self.url(next(iter(self.hosts))),
+            "token_file": str(token_file),
+            "ca_file": self.pem("ca"),
+            "cert_file": self.pem("cert"),
+            "key_file": self.pem("key"),
+        }
 
 
 class Nomad(Product):
@@ -121,31 +126,48 @@ class Nomad(Product):
         gossip = base64.b64encode(secrets.token_bytes(32)).decode()
         for name, address in self.hosts.items():
             config = {
-                "name": name, "bind_addr": address, "disable_update_check": True,
+                "name": name,
+                "bind_addr": address,
+                "disable_update_check": True,
                 "data_dir": str(self.folder / name / "data"),  # what is mounted goes beside it
-                "log_level": "WARN", "advertise": dict.fromkeys(("http", "rpc", "serf"), address),
-                "acl": {"enabled": True}, "telemetry": {"disable_hostname": True},
+                "log_level": "WARN",
+                "advertise": dict.fromkeys(("http", "rpc", "serf"), address),
+                "acl": {"enabled": True},
+                "telemetry": {"disable_hostname": True},
                 "consul": {"server_auto_join": False, "client_auto_join": False, "auto_advertise": False},
                 "tls": {
-                    "http": True, "rpc": True, "verify_server_hostname": True, "verify_https_client": True,
-                    "ca_file": self.pem("ca"), "cert_file": self.pem("cert"), "key_file": self.pem("key"),
+                    "http": True,
+                    "rpc": True,
+                    "verify_server_hostname": True,
+                    "verify_https_client": True,
+                    "ca_file": self.pem("ca"),
+                    "cert_file": self.pem("cert"),
+                    "key_file": self.pem("key"),
                 },
-            }  # fmt: skip
+            }
             if server := address in self._servers:
                 config["server"] = {
-                    "enabled": True, "bootstrap_expect": len(self._servers), "encrypt": gossip, "raft_multiplier": 1,
+                    "enabled": True,
+                    "bootstrap_expect": len(self._servers),
+                    "encrypt": gossip,
+                    "raft_multiplier": 1,
                     "server_join": {"retry_join": [f"{one}:4648" for one in self._servers], "retry_interval": "500ms"},
-                }  # fmt: skip
+                }
             else:
                 config["client"] = {
-                    "enabled": True, "network_interface": "lo", "cpu_total_compute": 1000, "memory_total_mb": 1024,
-                    "cpu_disable_dmidecode": True, "gc_disk_usage_threshold": 99, "gc_inode_usage_threshold": 99,
+                    "enabled": True,
+                    "network_interface": "lo",
+                    "cpu_total_compute": 1000,
+                    "memory_total_mb": 1024,
+                    "cpu_disable_dmidecode": True,
+                    "gc_disk_usage_threshold": 99,
+                    "gc_inode_usage_threshold": 99,
                     "server_join": {"retry_join": [f"{one}:4647" for one in self._servers], "retry_interval": "500ms"},
                     "options": {
                         "driver.allowlist": "raw_exec",
                         "fingerprint.denylist": "env_aws,env_azure,env_digitalocean,env_gce,cni,plugins_cni,bridge",
                     },
-                }  # fmt: skip
+                }
                 config["plugin"] = {"raw_exec": [{"config": {"enabled": True}}]}
             self._start(name, config, "agent", as_nobody=not server)
         self.until(lambda: self.ask("POST", "/v1/acl/bootstrap", {"BootstrapSecret": self.management}), "leader")
@@ -165,10 +187,13 @@ class Nomad(Product):
         moving = ("Index", "CreateTime", "Hash")
         found = {f"node {one['Name']}": (one["Status"], one["SchedulingEligibility"], one["Drain"]) for one in nodes}
         for what, path, key in (
-            ("job", "/v1/jobs?namespace=*", "ID"), ("token", "/v1/acl/tokens", "AccessorID"),
-            ("policy", "/v1/acl/policies", "Name"), ("namespace", "/v1/namespaces", "Name"),
-            ("variable", "/v1/vars?namespace=*", "Path"), ("allocation", "/v1/allocations?namespace=*", "ID"),
-        ):  # fmt: skip
+            ("job", "/v1/jobs?namespace=*", "ID"),
+            ("token", "/v1/acl/tokens", "AccessorID"),
+            ("policy", "/v1/acl/policies", "Name"),
+            ("namespace", "/v1/namespaces", "Name"),
+            ("variable", "/v1/vars?namespace=*", "Path"),
+            ("allocation", "/v1/allocations?namespace=*", "ID"),
+        ):
             for one in self.ask("GET", path) or []:
                 found[f"{what} {one[key]}"] = {k: v for k, v in one.items() if not k.endswith(moving)}
         servers = self.ask("GET", "/v1/operator/raft/configuration")["Servers"]
@@ -185,23 +210,39 @@ class Vault(Product):
 
     def start(self):
         tls = {"tls_cert_file": self.pem("cert"), "tls_key_file": self.pem("key")}
-        joined = {"leader_ca_cert_file": self.pem("ca"), "leader_client_cert_file": self.pem("cert"),
-                  "leader_client_key_file": self.pem("key")}  # fmt: skip
+        joined = {
+            "leader_ca_cert_file": self.pem("ca"),
+            "leader_client_cert_file": self.pem("cert"),
+            "leader_client_key_file": self.pem("key"),
+        }
         for name, address in self.hosts.items():
             others = [one for one in self.hosts if one != name]
             config = {
-                "disable_mlock": True, "log_level": "warn", "api_addr": self.url(name),
-                "cluster_addr": f"https://{address}:8201", "cluster_name": "vault-staging",
-                "listener": {"tcp": {
-                    "address": f"{address}:8200", "cluster_address": f"{address}:8201",
-                    "tls_require_and_verify_client_cert": True, "tls_client_ca_file": self.pem("ca"), **tls,
-                }},
-                "storage": {"raft": {
-                    "path": str(self.folder / name), "node_id": name, "performance_multiplier": 1,
-                    "autopilot_reconcile_interval": "1s", "autopilot_update_interval": "500ms",
-                    "retry_join": [{"leader_api_addr": self.url(one), **joined} for one in others],
-                }},
-            }  # fmt: skip
+                "disable_mlock": True,
+                "log_level": "warn",
+                "api_addr": self.url(name),
+                "cluster_addr": f"https://{address}:8201",
+                "cluster_name": "vault-staging",
+                "listener": {
+                    "tcp": {
+                        "address": f"{address}:8200",
+                        "cluster_address": f"{address}:8201",
+                        "tls_require_and_verify_client_cert": True,
+                        "tls_client_ca_file": self.pem("ca"),
+                        **tls,
+                    }
+                },
+                "storage": {
+                    "raft": {
+                        "path": str(self.folder / name),
+                        "node_id": name,
+                        "performance_multiplier": 1,
+                        "autopilot_reconcile_interval": "1s",
+                        "autopilot_update_interval": "500ms",
+                        "retry_join": [{"leader_api_addr": self.url(one), **joined} for one in others],
+                    }
+                },
+            }
             self._start(name, config, "server")
         first, *others = self.hosts
         self.until(lambda: self.ask("GET", "/v1/sys/seal-status", host=first) is not None, "API")
@@ -233,9 +274,10 @@ class Vault(Product):
     def dump(self):
         mounts = self.ask("GET", "/v1/sys/mounts")["data"]
         return {
-            "mounts": sorted(mounts), "auth": sorted(self.ask("GET", "/v1/sys/auth")["data"]),
+            "mounts": sorted(mounts),
+            "auth": sorted(self.ask("GET", "/v1/sys/auth")["data"]),
             "policies": sorted(self.ask("LIST", "/v1/sys/policies/acl")["data"]["keys"]),
             "tokens": sorted(self.ask("LIST", "/v1/auth/token/accessors")["data"]["keys"]),
             "voters": self._voters(),
             "sealed": [self.ask("GET", "/v1/sys/seal-status", host=name)["sealed"] for name in self.hosts],
-        }  # fmt: skip
+        }

@@ -47,14 +47,24 @@ class Box:
         into = ["unshare", "--user", "--map-root-user"] if outer is None else [*outer.inside, "unshare"]
         self._holder = subprocess.Popen(
             [*into, "--net", "sh", "-c", "ip link set lo up; echo up; exec setpriv --pdeathsig KILL sleep 100000"],
-            stdout=subprocess.PIPE, text=True, env=environment(),
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
         assert self._holder.stdout.readline() == "up\n"
         self.pid = self._holder.pid
         self.inside = [
-            "nsenter", "--target", str(self.pid), "--user", "--net", "--preserve-credentials", "--setuid", "0",
-            "--setgid", "0",
-        ]  # fmt: skip
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--user",
+            "--net",
+            "--preserve-credentials",
+            "--setuid",
+            "0",
+            "--setgid",
+            "0",
+        ]
         self._started = []
 
     def start(self, command, **more):
@@ -115,9 +125,16 @@ class RealAgent:
     ):
         self.folder = folder
         spec = {
-            "id": fault_id, "kind": kind, "args": args, "lease_s": lease_s, "deadline_s": deadline_s,
-            "renewals": renewals, "folder": str(folder), "who": "test", **more,
-        }  # fmt: skip
+            "id": fault_id,
+            "kind": kind,
+            "args": args,
+            "lease_s": lease_s,
+            "deadline_s": deadline_s,
+            "renewals": renewals,
+            "folder": str(folder),
+            "who": "test",
+            **more,
+        }
         self.process = box.start(
             [sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -108,8 +108,9 @@ class FakeSession:
                 shell.in_force.pop(told["id"], None)
             others = [
                 {"kind": one["kind"], "why": f"of the run {one['run']}"}
-                for one in shell.notes.values() if told["run"] not in {"", one.get("run", "")}
-            ]  # fmt: skip
+                for one in shell.notes.values()
+                if told["run"] not in {"", one.get("run", "")}
+            ]
             why = "asked to" if left else "nothing is left"
             await self._say(event="reverted", why=why, by="guardian", proof="", others=others)
             self._end()

@@ -86,7 +86,7 @@ async def main(folder, told):
         journal.write("run", sync=True, id=folder.name, experiment="killed", root="", attached={"name": estate.name})
         async with carried(
             target, estate, {"consul": Asked(told["pids"])}, deadline_s=600, tell=print, run=folder.name
-        ) as parts:  # fmt: skip
+        ) as parts:
             hosts = Hosts(estate, parts)
             journal.write("connected", sync=True)
             step = 0
@@ -97,7 +97,7 @@ async def main(folder, told):
                     aim = await target_of(hosts, estate, kind)
                     async with injected(
                         faults(hosts)[kind], aim, fault_id=f"{step}-{kind}", step=step, journal=journal
-                    ):  # fmt: skip
+                    ):
                         await anyio.sleep(HELD_S)
                 except HashidrillError as error:
                     print(error, flush=True)

@@ -32,10 +32,14 @@ CHAOS_MESH_CASES = [
     ("chaos_mesh.resource", {"chaos": "HTTPChaos", "spec": HTTP_ABORT, "effect": "silent"}),
     (
         "chaos_mesh.resource",
-        {"chaos": "NetworkChaos", "spec": {"action": "delay", "delay": {"latency": "300ms"}}, "effect": "slow",
-         "by": "300ms"},
+        {
+            "chaos": "NetworkChaos",
+            "spec": {"action": "delay", "delay": {"latency": "300ms"}},
+            "effect": "slow",
+            "by": "300ms",
+        },
     ),
-]  # fmt: skip
+]
 MOMENTARY = {"chaos_mesh.pod_kill", "chaos_mesh.container_kill"}
 OWNED = Owned("run-1", "staging", "amelie@laptop", 90.0)
 
@@ -47,10 +51,11 @@ def chaos_world(world=None, *, netem=True, owner="StatefulSet"):
     cluster = kubernetes.cluster()
     for name, host in world.hosts.items():
         host.parts |= {
-            ChaosPod: of_pod(cluster, OWNED, name, netem=netem), PodStatus: Watched(cluster, name),
+            ChaosPod: of_pod(cluster, OWNED, name, netem=netem),
+            PodStatus: Watched(cluster, name),
             ChaosMachine: of_machine(cluster, OWNED, f"http://{host.address}:31767", netem=netem),
             AgentApi: TimedApi(host, kubernetes),
-        }  # fmt: skip
+        }
     return world, kubernetes
 
 

@@ -126,9 +126,14 @@ def job(name, task, *, kind="service", restart=None, **group):
     small = {"Resources": {"CPU": 20, "MemoryMB": 20}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1}}
     ran = {"Name": "task", "Driver": "raw_exec", **small, **task}
     policy = {} if restart is None else {"RestartPolicy": restart}
-    return {"ID": name, "Type": kind, "Datacenters": ["*"], "TaskGroups": [
-        {"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [ran], **policy, **group}
-    ]}  # fmt: skip
+    return {
+        "ID": name,
+        "Type": kind,
+        "Datacenters": ["*"],
+        "TaskGroups": [
+            {"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [ran], **policy, **group}
+        ],
+    }
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,14 @@ BETTER = {"better_than": {"candidate": "new", "baseline": "old", "figure": "kv-w
 
 
 def planted(
-    path: Path, variant: str, *, p50_s: float = 0.02, seed: int = 0, took_effect: bool = True,
+    path: Path,
+    variant: str,
+    *,
+    p50_s: float = 0.02,
+    seed: int = 0,
+    took_effect: bool = True,
     change: Callable[[RecordingBuilder], Any] = lambda built: built,
-) -> Path:  # fmt: skip
+) -> Path:
     """A run of a variant, 10 ms before the fault and `p50_s` under it, which scatters by 20 %."""
     built = RecordingBuilder(path).variant(variant, **OVERLAYS[variant])
     streams = {"use_streaming_backend": True} if variant == "new" and took_effect else {}
@@ -40,9 +45,12 @@ def planted(
 
 
 def compared(
-    path: Path, runs: Sequence[Mapping[str, Path]], *, compare: Sequence[Mapping[str, Any]] = (NO_WORSE,),
+    path: Path,
+    runs: Sequence[Mapping[str, Path]],
+    *,
+    compare: Sequence[Mapping[str, Any]] = (NO_WORSE,),
     change: Callable[[RecordingBuilder], Any] = lambda built: built,
-) -> Kept:  # fmt: skip
+) -> Kept:
     """The comparison of these runs, each round a mapping of variant to recording, written into a folder of its own."""
     plain = RecordingBuilder(path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
     whole = ResolvedExperiment.from_data(resolved_data({**plain, "variants": OVERLAYS, "compare": list(compare)}))

@@ -69,8 +69,14 @@ def at_work(
         )
     for n, after in enumerate(came_back):
         lost = after is None
-        one.write(REPLICAS, f"web.group[{n}]", "node-2", start=12, end=50 if lost else 12 + after,
-                  outcome="unknown" if lost else "ok")  # fmt: skip
+        one.write(
+            REPLICAS,
+            f"web.group[{n}]",
+            "node-2",
+            start=12,
+            end=50 if lost else 12 + after,
+            outcome="unknown" if lost else "ok",
+        )
     return one
 
 
@@ -145,8 +151,14 @@ def registered(path, *, never=0, wrong=(), blind_from=None, blind_until=99):
         outcome = "unknown" if n < never else "ok"
         one.write(REPLICAS, f"web.group[{n}]", "missing", start=4, end=50 if n < never else 7, outcome=outcome)
     for n, (what, after) in enumerate(wrong):
-        one.write(REPLICAS, f"alloc-{n}", what, start=12, end=50 if after is None else 12 + after,
-                  outcome="unknown" if after is None else "ok")  # fmt: skip
+        one.write(
+            REPLICAS,
+            f"alloc-{n}",
+            what,
+            start=12,
+            end=50 if after is None else 12 + after,
+            outcome="unknown" if after is None else "ok",
+        )
     for second in range(4, 50):
         seen = blind_from is None or not blind_from <= second < blind_until
         one.sample(f"{REPLICAS}.missing", float(len(wrong)) if seen else None, at=second, ok=seen)
@@ -377,8 +389,15 @@ def building(path, *, failed=0, restarts=0, ok=True):
     for n in range(10):
         hit = n < 3
         detail = Build("node-2", failed if hit else 0, restarts if hit else 0).detail()
-        one.write(BUILDS, f"run-{n}", "built", start=11 + n, end=12 + n, detail=detail,
-                  outcome="ok" if ok or not hit else "fail")  # fmt: skip
+        one.write(
+            BUILDS,
+            f"run-{n}",
+            "built",
+            start=11 + n,
+            end=12 + n,
+            detail=detail,
+            outcome="ok" if ok or not hit else "fail",
+        )
     return one.build(), {"load": BUILDS, "fault": "disk.error"}
 
 
@@ -656,15 +675,26 @@ def cas_crosses(path):
 def registers(path, *steps):
     builder = RecordingBuilder(path).fault("process.pause", "consul-1", at=10, until=20)
     for each, start in steps:
-        builder.write("registers", "hashidrill/registers/r/0", each.value or "", start=start, end=start + 0.1,
-                      detail=each.detail())  # fmt: skip
+        builder.write(
+            "registers",
+            "hashidrill/registers/r/0",
+            each.value or "",
+            start=start,
+            end=start + 0.1,
+            detail=each.detail(),
+        )
     return builder.build(), {"load": "registers"}
 
 
 @case("linearizable", TRUTH, "every read sees the write before it")
 def one_order(path):
-    return registers(path, (Step("write", "r.0"), 11), (Step("read", "r.0", 5), 12), (Step("write", "r.1"), 13),
-                     (Step("read", "r.1", 6), 14))  # fmt: skip
+    return registers(
+        path,
+        (Step("write", "r.0"), 11),
+        (Step("read", "r.0", 5), 12),
+        (Step("write", "r.1"), 13),
+        (Step("read", "r.1", 6), 14),
+    )
 
 
 @case("linearizable", LIE, "a stale read after the write was acknowledged")

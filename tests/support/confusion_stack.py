@@ -70,8 +70,14 @@ def waiting(path, *waits, until=50.0):
     run = fallen(path, secrets=[(12, 34)]).series("services.registered", 4.0, end=until)
     for n, (due, took) in enumerate([(11, 0.5), *waits]):
         lost = took is None
-        run.write("services", f"instance-{n}", "missing", start=due, end=50 if lost else due + took,
-                  outcome="unknown" if lost else "ok")  # fmt: skip
+        run.write(
+            "services",
+            f"instance-{n}",
+            "missing",
+            start=due,
+            end=50 if lost else due + took,
+            outcome="unknown" if lost else "ok",
+        )
     return run.build(), {"load": ["secrets"], "waits": ["services"], "within": "10s"}
 
 
@@ -171,8 +177,9 @@ def too_short(path):
 def restarted(path, opens=32.0, *, closes=10.0, shuts_again=None, next_until=40):
     """A fault from 10 s to 30 s, the next one until `next_until`; the gate is shut from `closes` to `opens`."""
     run = RecordingBuilder(path).load("kv-writes")
-    run.fault("process.kill", at=10, until=30, name="consul").fault("process.kill", "consul-2", at=10,
-                                                                     until=next_until, name="vault")  # fmt: skip
+    run.fault("process.kill", at=10, until=30, name="consul").fault(
+        "process.kill", "consul-2", at=10, until=next_until, name="vault"
+    )
 
     def gate(t):
         again = shuts_again is not None and shuts_again <= t < shuts_again + 2
@@ -236,8 +243,9 @@ def reset(path, *, missing=(), ghosts=(), finals=None, blind=(99, 99), since=Non
     for what, wrong in (("missing", missing), ("ghost", ghosts)):
         for key, after in wrong:
             lost = after is None
-            run.write(SERVICE, key, what, start=20.2, end=50 if lost else 20.2 + after,
-                      outcome="unknown" if lost else "ok")  # fmt: skip
+            run.write(
+                SERVICE, key, what, start=20.2, end=50 if lost else 20.2 + after, outcome="unknown" if lost else "ok"
+            )
             if lost:
                 truth[key] = "deregister" if what == "missing" else "register"
     for key, (start, end) in (since or {}).items():

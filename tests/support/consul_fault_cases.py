@@ -91,11 +91,18 @@ async def keys_deleted(_datacenter, host, _undo, _snapshot):
 DISARMED = {
     each.__name__: each
     for each in (
-        file_and_reload, file_and_restart, handed_back, rules_flushed, rules_of_another_flushed,
-        rules_of_an_agent_flushed, started_again,
-        new_server_left, snapshot_restored, keys_deleted,
+        file_and_reload,
+        file_and_restart,
+        handed_back,
+        rules_flushed,
+        rules_of_another_flushed,
+        rules_of_an_agent_flushed,
+        started_again,
+        new_server_left,
+        snapshot_restored,
+        keys_deleted,
     )
-}  # fmt: skip
+}
 _DISARMED = (
     ("consul.config", _THRESHOLD, "consul:leader", "file_and_reload"),
     ("consul.config", _STREAMING_OFF, "consul:one-follower", "file_and_restart"),

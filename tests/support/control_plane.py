@@ -72,9 +72,13 @@ class ControlPlane:
         within = ["nsenter", f"--net={self.machine.namespace}"] if name == "chaosd" else []
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*within, *self._command(name)], cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                [*within, *self._command(name)],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
                 env=self._environment(name),
-            )  # fmt: skip
+            )
 
     def end(self, name: str) -> None:
         """SIGKILL, as when its machine is gone."""
@@ -126,10 +130,12 @@ class ControlPlane:
         context = ssl.create_default_context(cadata=self.papers.trusted)
         async with httpx.AsyncClient(verify=context, trust_env=False, timeout=20.0) as client:
             return await client.request(
-                method, self.url + path, json=body,
+                method,
+                self.url + path,
+                json=body,
                 headers={"Authorization": f"Bearer {token}"}
                 | ({"Content-Type": f"application/{patch}+json"} if patch else {}),
-            )  # fmt: skip
+            )
 
     async def start(self) -> None:
         """All but chaosd, ready. Raises WaitTimeoutError with the end of the log of what is not."""
@@ -174,12 +180,19 @@ class ControlPlane:
             "metadata": {"name": f"chaos-mesh-{what}"},
             "webhooks": [
                 {
-                    "name": f"{plural}.chaos-mesh.org", "sideEffects": "None", "timeoutSeconds": 5,
-                    "rules": [{
-                        "apiGroups": ["chaos-mesh.org"], "apiVersions": ["v1alpha1"],
-                        "operations": ["CREATE", "UPDATE"], "resources": [plural],
-                    }],
-                    "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+                    "name": f"{plural}.chaos-mesh.org",
+                    "sideEffects": "None",
+                    "timeoutSeconds": 5,
+                    "rules": [
+                        {
+                            "apiGroups": ["chaos-mesh.org"],
+                            "apiVersions": ["v1alpha1"],
+                            "operations": ["CREATE", "UPDATE"],
+                            "resources": [plural],
+                        }
+                    ],
+                    "admissionReviewVersions": ["v1"],
+                    "failurePolicy": "Ignore",
                     "clientConfig": {
                         "url": f"https://{HERE}:{WEBHOOK}/{what}-chaos-mesh-org-v1alpha1-{plural}",
                         "caBundle": self.papers.bundle,
@@ -187,7 +200,7 @@ class ControlPlane:
                 }
                 for plural in plurals
             ],
-        }  # fmt: skip
+        }
 
     async def _made(self, path: str, body) -> None:
         said = await self.ask("POST", path, body)
@@ -211,9 +224,15 @@ async def grant(plane, rights):
         binding = where.removesuffix("s") + "bindings"
         subject = {"kind": "User", "name": "hashidrill", "apiGroup": "rbac.authorization.k8s.io"}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "hashidrill"}
-        await plane.ask("POST", binding, {
-            "metadata": {"name": "hashidrill"}, "subjects": [subject], "roleRef": reference,
-        })  # fmt: skip
+        await plane.ask(
+            "POST",
+            binding,
+            {
+                "metadata": {"name": "hashidrill"},
+                "subjects": [subject],
+                "roleRef": reference,
+            },
+        )
     for text in policy(rights, {}).split("---\n"):
         manifest = YAML(typ="safe", pure=True).load(text)
         said = await plane.ask("POST", wheres[manifest["kind"]], manifest)

@@ -33,11 +33,21 @@ async def ready_by_hand(consul: str, root: Path) -> float:
     for address in addresses:
         join = [f"-retry-join={other}" for other in addresses]
         command = [
-            consul, "agent", "-server", "-bootstrap-expect=3", f"-node={address}", f"-bind={address}",
-            f"-client={address}", f"-data-dir={root}/{address}", "-retry-interval=250ms", "-disable-host-node-id",
-            "-hcl=performance { raft_multiplier = 1 }", "-hcl=ports { grpc = -1 }",
-            "-hcl=disable_update_check = true", *join,
-        ]  # fmt: skip
+            consul,
+            "agent",
+            "-server",
+            "-bootstrap-expect=3",
+            f"-node={address}",
+            f"-bind={address}",
+            f"-client={address}",
+            f"-data-dir={root}/{address}",
+            "-retry-interval=250ms",
+            "-disable-host-node-id",
+            "-hcl=performance { raft_multiplier = 1 }",
+            "-hcl=ports { grpc = -1 }",
+            "-hcl=disable_update_check = true",
+            *join,
+        ]
         processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     base = f"http://{addresses[0]}:8500"
     async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=2) as client:

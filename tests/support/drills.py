@@ -23,8 +23,20 @@ AT_ONCE = 3
 _SEATS = BoundedSemaphore(AT_ONCE)
 
 
-def experiment(path, *, method, expect=None, load=None, require=None, steady="2s", within="20s", recovery="3s",
-               guardrails=(), servers=1, clients=0):  # fmt: skip
+def experiment(
+    path,
+    *,
+    method,
+    expect=None,
+    load=None,
+    require=None,
+    steady="2s",
+    within="20s",
+    recovery="3s",
+    guardrails=(),
+    servers=1,
+    clients=0,
+):
     """Write an experiment that takes some ten seconds; returns its path."""
     document = {
         "apiVersion": "hashidrill/v1",
@@ -32,7 +44,9 @@ def experiment(path, *, method, expect=None, load=None, require=None, steady="2s
         "metadata": {"name": path.stem, "title": "A short one", "why": "It tests hashidrill itself"},
         "datacenter": {
             "consul": {
-                "servers": servers, "clients": clients, "config": {"performance": {"raft_multiplier": 1}},
+                "servers": servers,
+                "clients": clients,
+                "config": {"performance": {"raft_multiplier": 1}},
             }
         },
         "load": load or {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s", "keys": 50, "value": "128B"}},
@@ -41,7 +55,7 @@ def experiment(path, *, method, expect=None, load=None, require=None, steady="2s
         "guardrails": list(guardrails),
         "recovery": {"for": recovery},
         "expect": expect or [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-    }  # fmt: skip
+    }
     path.write_text(json.dumps(document, indent=2))
     return path
 
@@ -55,9 +69,15 @@ def environment(**more):
 def start(*arguments, env=None, cwd=None):
     """`hashidrill ARGUMENTS` in a session of its own, as from another terminal."""
     return subprocess.Popen(
-        [*CLI, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True, env=env or environment(), cwd=cwd,
-    )  # fmt: skip
+        [*CLI, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=env or environment(),
+        cwd=cwd,
+    )
 
 
 def hashidrill(*arguments, env=None, cwd=None, within_s=_LONGEST_S):

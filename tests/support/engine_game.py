@@ -232,10 +232,16 @@ class Game:
                 if cancel_after_s is not None:
                     scope.deadline = anyio.current_time() + cancel_after_s
                 return await run(
-                    self.experiment, self.world, self.path, {"id": "run-1", "root": "/nowhere"},
-                    clock=virtual_time.VirtualClock(), events=events,
-                    load_generator=generator, recording_writer=recording, **more,
-                )  # fmt: skip
+                    self.experiment,
+                    self.world,
+                    self.path,
+                    {"id": "run-1", "root": "/nowhere"},
+                    clock=virtual_time.VirtualClock(),
+                    events=events,
+                    load_generator=generator,
+                    recording_writer=recording,
+                    **more,
+                )
 
         return virtual_time.run(main())
 

@@ -61,10 +61,15 @@ class Drills:
         """Inside the block, faults are carried to its hosts: this machine, as root."""
         servers = SshServers(self.estate.folder, dict.fromkeys(self.estate.hosts, Here()))
         ssh = {
-            "user": "ops", "key_file": "id", "known_hosts": "known_hosts", "agent": False, "python": sys.executable,
+            "user": "ops",
+            "key_file": "id",
+            "known_hosts": "known_hosts",
+            "agent": False,
+            "python": sys.executable,
             "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
-            "notes": str(self.folder / "notes"), "check_address": False,
-        }  # fmt: skip
+            "notes": str(self.folder / "notes"),
+            "check_address": False,
+        }
         before, self._more = self._more, f"carriers: {json.dumps({'ssh': ssh})}\n"
         try:
             yield
@@ -78,16 +83,24 @@ class Drills:
         address = "127.77.9.8"
         [api] = free_ports(1, [address])
         plan = hashidrill(
-            "toxiproxy", "plan", "--attach", self.file("management"), "--listen", address, "--first-port", "21000",
+            "toxiproxy",
+            "plan",
+            "--attach",
+            self.file("management"),
+            "--listen",
+            address,
+            "--first-port",
+            "21000",
             env=self.env,
-        )  # fmt: skip
+        )
         assert plan.returncode == 0, plan.stderr
         config = self.folder / "toxiproxy.json"
         config.write_text(plan.stdout)
         server = subprocess.Popen(
             [str(toxiproxy), "-host", address, "-port", str(api), "-config", str(config)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         before, url = self._more, f"http://{address}:{api}"
         try:
             deadline = time.monotonic() + 30

@@ -86,9 +86,14 @@ SPECS = {
         "process": {"type": "object", "properties": {"process": TEXT, "signal": NUMBER, "recoverCmd": TEXT}},
     },
 }
-REQUIRED = {"PodChaos": ["action", "mode", "selector"], "NetworkChaos": ["action", "mode", "selector"],
-            "IOChaos": ["action", "mode", "selector", "volumePath"], "HTTPChaos": ["mode", "selector", "target"],
-            "TimeChaos": ["mode", "selector", "timeOffset"], "PhysicalMachineChaos": ["action", "mode"]}  # fmt: skip
+REQUIRED = {
+    "PodChaos": ["action", "mode", "selector"],
+    "NetworkChaos": ["action", "mode", "selector"],
+    "IOChaos": ["action", "mode", "selector", "volumePath"],
+    "HTTPChaos": ["mode", "selector", "target"],
+    "TimeChaos": ["mode", "selector", "timeOffset"],
+    "PhysicalMachineChaos": ["action", "mode"],
+}
 
 
 def definition(kind):
@@ -96,10 +101,11 @@ def definition(kind):
     spec = {"type": "object", "properties": {**COMMON, **SPECS[kind]}, "required": REQUIRED[kind]}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}}
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.lower()}.chaos-mesh.org"},
         "spec": {"group": "chaos-mesh.org", "versions": [{"name": "v1alpha1", "served": True, "schema": schema}]},
-    }  # fmt: skip
+    }
 
 
 def a_pod(name, address, owner, labels=None, ports=None):
@@ -110,12 +116,15 @@ def a_pod(name, address, owner, labels=None, ports=None):
     listens = [{"name": each, "containerPort": port} for each, port in (ports or {}).items()]
     return {
         "metadata": {
-            "name": name, "uid": f"{name}-1", "namespace": NAMESPACE, "ownerReferences": [keeper],
+            "name": name,
+            "uid": f"{name}-1",
+            "namespace": NAMESPACE,
+            "ownerReferences": [keeper],
             "labels": dict(labels or {}),
         },
         "spec": {"containers": [{"name": "consul", "ports": listens}]},
         "status": {"podIP": address, "phase": "Running", "conditions": ready, "containerStatuses": [container]},
-    }  # fmt: skip
+    }
 
 
 class FakeKubernetes:
@@ -174,9 +183,10 @@ class FakeKubernetes:
     def _read(self, resource, name, labels=None, *, there=True):
         if resource == "pods" and not name:
             meant = [
-                pod for pod in self.pods.values()
+                pod
+                for pod in self.pods.values()
                 if there and (labels or {}).items() <= pod["metadata"].get("labels", {}).items()
-            ]  # fmt: skip
+            ]
             return 200, {"kind": "PodList", "metadata": {}, "items": copy.deepcopy(meant)}
         of_kind = self.definitions.get(name.partition(".")[0])
         found = self.pods.get(name) if resource == "pods" else of_kind
@@ -188,9 +198,10 @@ class FakeKubernetes:
         if not name:
             wanted = labels_in(query)
             items = [
-                one for (plural, _), one in self.objects.items()
+                one
+                for (plural, _), one in self.objects.items()
                 if plural == resource and wanted.items() <= one["metadata"].get("labels", {}).items()
-            ]  # fmt: skip
+            ]
             return 200, {"kind": "List", "metadata": {}, "items": copy.deepcopy(items)}
         if (resource, name) not in self.objects:
             return self._missing(resource, name)
@@ -213,8 +224,15 @@ class FakeKubernetes:
         return 201, copy.deepcopy(made)
 
     def _no(self, code, message, reason="", kind=""):
-        return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
-                      "reason": reason, "details": {"kind": kind} if kind else None}  # fmt: skip
+        return code, {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "code": code,
+            "message": message,
+            "reason": reason,
+            "details": {"kind": kind} if kind else None,
+        }
 
     def _missing(self, resource, name):
         return self._no(404, f'{resource} "{name}" not found', reason="NotFound", kind=resource)

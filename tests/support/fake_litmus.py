@@ -39,29 +39,45 @@ ENGINE = {
     },
 }
 HUB = {
-    "pod-delete": ["FORCE"], "container-kill": ["SIGNAL"],
+    "pod-delete": ["FORCE"],
+    "container-kill": ["SIGNAL"],
     "pod-network-latency": ["NETWORK_LATENCY", "JITTER", "NETWORK_INTERFACE"],
     "pod-network-loss": ["NETWORK_PACKET_LOSS_PERCENTAGE", "NETWORK_INTERFACE"],
     "pod-network-corruption": ["NETWORK_PACKET_CORRUPTION_PERCENTAGE", "NETWORK_INTERFACE"],
     "pod-network-duplication": ["NETWORK_PACKET_DUPLICATION_PERCENTAGE", "NETWORK_INTERFACE"],
-    "pod-http-latency": ["LATENCY"], "pod-http-reset-peer": ["RESET_TIMEOUT"],
+    "pod-http-latency": ["LATENCY"],
+    "pod-http-reset-peer": ["RESET_TIMEOUT"],
     "pod-http-status-code": ["STATUS_CODE", "MODIFY_RESPONSE_BODY"],
-    "pod-http-modify-header": ["HEADERS_MAP", "HEADER_MODE"], "pod-http-modify-body": ["RESPONSE_BODY", "CONTENT_TYPE"],
-    "pod-cpu-hog": ["CPU_CORES", "CPU_LOAD"], "pod-memory-hog": ["MEMORY_CONSUMPTION", "NUMBER_OF_WORKERS"],
+    "pod-http-modify-header": ["HEADERS_MAP", "HEADER_MODE"],
+    "pod-http-modify-body": ["RESPONSE_BODY", "CONTENT_TYPE"],
+    "pod-cpu-hog": ["CPU_CORES", "CPU_LOAD"],
+    "pod-memory-hog": ["MEMORY_CONSUMPTION", "NUMBER_OF_WORKERS"],
     "pod-io-stress": ["FILESYSTEM_UTILIZATION_PERCENTAGE", "NUMBER_OF_WORKERS", "VOLUME_MOUNT_PATH"],
-    "node-drain": ["TARGET_NODE"], "disk-fill": ["FILL_PERCENTAGE", "EPHEMERAL_STORAGE_MEBIBYTES"],
+    "node-drain": ["TARGET_NODE"],
+    "disk-fill": ["FILL_PERCENTAGE", "EPHEMERAL_STORAGE_MEBIBYTES"],
     "pod-dns-error": ["TARGET_HOSTNAMES"],
-}  # fmt: skip
+}
 """What a ChaosExperiment of that name lists of its environment, beside what all of them read."""
 _OF_HTTP = ["TARGET_SERVICE_PORT", "PROXY_PORT", "TOXICITY"]
 SEEN = {
-    "pod-delete": "replaced", "container-kill": "restarted", "pod-network-latency": "slow",
-    "pod-network-loss": "silent", "pod-network-corruption": "silent", "pod-network-duplication": "slow",
+    "pod-delete": "replaced",
+    "container-kill": "restarted",
+    "pod-network-latency": "slow",
+    "pod-network-loss": "silent",
+    "pod-network-corruption": "silent",
+    "pod-network-duplication": "slow",
     "pod-http-latency": "slow",
-    "pod-http-reset-peer": "silent", "pod-http-status-code": "answers", "pod-http-modify-header": "answers",
-    "pod-http-modify-body": "answers", "pod-cpu-hog": "slow", "pod-memory-hog": "restarted", "pod-io-stress": "slow",
-    "disk-fill": "replaced", "pod-dns-error": "silent", "node-drain": "",
-}  # fmt: skip
+    "pod-http-reset-peer": "silent",
+    "pod-http-status-code": "answers",
+    "pod-http-modify-header": "answers",
+    "pod-http-modify-body": "answers",
+    "pod-cpu-hog": "slow",
+    "pod-memory-hog": "restarted",
+    "pod-io-stress": "slow",
+    "disk-fill": "replaced",
+    "pod-dns-error": "silent",
+    "node-drain": "",
+}
 """What an agent shows of each here."""
 
 
@@ -75,8 +91,10 @@ class FakeLitmus(FakeKubernetes):
         for name, env in HUB.items():
             listed = [{"name": one} for one in (*env, *(_OF_HTTP if "-http-" in name else ()))]
             self.objects["chaosexperiments", name] = {
-                "kind": "ChaosExperiment", "metadata": {"name": name}, "spec": {"definition": {"env": listed}},
-            }  # fmt: skip
+                "kind": "ChaosExperiment",
+                "metadata": {"name": name},
+                "spec": {"definition": {"env": listed}},
+            }
         self.chaos_pods = {}
         self.cordoned = set()
         for name, pod in self.pods.items():
@@ -147,10 +165,11 @@ class FakeLitmus(FakeKubernetes):
             self._hit(made, back=False)
         targets = [{"name": "consul-1", "kind": "pod", "chaosStatus": "injected"}]
         self.objects["chaosresults", name] = {
-            "kind": "ChaosResult", "metadata": {"name": name, "labels": {"chaosUID": uid}},
+            "kind": "ChaosResult",
+            "metadata": {"name": name, "labels": {"chaosUID": uid}},
             "spec": {"engine": made["metadata"]["name"]},
             "status": {"experimentStatus": said, "history": {"targets": targets}},
-        }  # fmt: skip
+        }
 
     def _stop(self, made):
         """As the operator ends what runs; `stuck` has died by then."""
@@ -182,8 +201,10 @@ class FakeLitmus(FakeKubernetes):
                 self._hit(made, back=True)
             elif resource == "chaosresults":
                 made["status"]["experimentStatus"] = {
-                    "phase": "Completed", "verdict": "Pass", "probeSuccessPercentage": "100",
-                }  # fmt: skip
+                    "phase": "Completed",
+                    "verdict": "Pass",
+                    "probeSuccessPercentage": "100",
+                }
         self.chaos_pods.clear()
 
     def _hit(self, made, *, back):
@@ -231,7 +252,8 @@ class FakeLitmus(FakeKubernetes):
 def defined(plural, spec):
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": copy.deepcopy(spec), "status": KEPT}}}
     return {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.litmuschaos.io"},
         "spec": {"group": "litmuschaos.io", "versions": [{"name": "v1alpha1", "served": True, "schema": schema}]},
-    }  # fmt: skip
+    }

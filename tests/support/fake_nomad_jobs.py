@@ -23,8 +23,14 @@ from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.carriers.reaching import by_nomad
 
 CAPABILITIES = (
-    "list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-logs", "alloc-exec", "alloc-node-exec",
-)  # fmt: skip
+    "list-jobs",
+    "read-job",
+    "submit-job",
+    "alloc-lifecycle",
+    "read-logs",
+    "alloc-exec",
+    "alloc-node-exec",
+)
 
 
 def now_s():
@@ -107,10 +113,12 @@ class FakeAllocation:
         self.tick()
         events = [{"DisplayMessage": text} for text in self.events or ["Started"]]
         return {
-            "ID": self.id, "NodeID": self.node["ID"], "NodeName": self.node["Name"],
+            "ID": self.id,
+            "NodeID": self.node["ID"],
+            "NodeName": self.node["Name"],
             "ClientStatus": "running" if "client cut off" in self.plant else self.status,
             "TaskStates": {"carrier": {"Events": events}},
-        }  # fmt: skip
+        }
 
 
 class FakeNomad:
@@ -137,10 +145,16 @@ class FakeNomad:
     @staticmethod
     def _node(name, address):
         return {
-            "ID": f"node-{name}", "Name": name, "Address": address, "Status": "ready", "Datacenter": "dc1",
-            "SchedulingEligibility": "eligible", "Drain": False, "CreateIndex": 7,
+            "ID": f"node-{name}",
+            "Name": name,
+            "Address": address,
+            "Status": "ready",
+            "Datacenter": "dc1",
+            "SchedulingEligibility": "eligible",
+            "Drain": False,
+            "CreateIndex": 7,
             "Drivers": {"raw_exec": {"Detected": True, "Healthy": True, "HealthDescription": "Healthy"}},
-        }  # fmt: skip
+        }
 
     def faults(self):
         return [one for one in self.allocations if one.holds]
@@ -258,10 +272,15 @@ class FakeNomad:
         known = {
             "nodes": nodes,
             "jobs": [{"ID": name} for name in self.jobs if name.startswith(params.get("prefix", ""))],
-            "evaluations": [{"Status": "blocked", "FailedTGAllocs": {
-                "host": {"DimensionExhausted": {"memory": 1}},
-            }}],
-        }  # fmt: skip
+            "evaluations": [
+                {
+                    "Status": "blocked",
+                    "FailedTGAllocs": {
+                        "host": {"DimensionExhausted": {"memory": 1}},
+                    },
+                }
+            ],
+        }
         return known[last]
 
 

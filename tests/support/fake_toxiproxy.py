@@ -23,11 +23,14 @@ class FakeToxiproxy:
     def __init__(self, **upstreams):
         self.proxies = {
             name.replace("_", "-"): {
-                "name": name.replace("_", "-"), "listen": f"[::]:{21000 + number}", "upstream": upstream,
-                "enabled": True, "toxics": [],
+                "name": name.replace("_", "-"),
+                "listen": f"[::]:{21000 + number}",
+                "upstream": upstream,
+                "enabled": True,
+                "toxics": [],
             }
             for number, (name, upstream) in enumerate(upstreams.items())
-        }  # fmt: skip
+        }
         self.asked = []
         self.refuses = None
 

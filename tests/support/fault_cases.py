@@ -98,9 +98,13 @@ OLD = {"consul.streams.gather": "1.10.3"}
 """The Consul of faults that are not for the current one."""
 
 MOMENTARY = {
-    "process.restart", "consul.leader.transfer", "consul.session.expire", "consul.snapshot.save",
-    "consul.snapshot.restore", "consul.raft.compact",
-}  # fmt: skip
+    "process.restart",
+    "consul.leader.transfer",
+    "consul.session.expire",
+    "consul.snapshot.save",
+    "consul.snapshot.restore",
+    "consul.raft.compact",
+}
 
 
 def nature(kind: str) -> dict[str, bool]:

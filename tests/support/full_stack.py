@@ -18,12 +18,27 @@ FLAGS = ("--stack", "--clients", "2")
 """Three servers of each product, two Nomad clients, two Consul clients beside the one on each other host."""
 AGENTS = {"consul": 13, "nomad": 5, "vault": 3}
 _JOB = {
-    "ID": "batch", "Type": "batch", "Datacenters": ["*"], "ParameterizedJob": {"MetaRequired": ["mark"]},
-    "TaskGroups": [{"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [{
-        "Name": "task", "Driver": "raw_exec", "Config": {"command": "/bin/true"},
-        "Resources": {"CPU": 20, "MemoryMB": 20}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
-    }]}],
-}  # fmt: skip
+    "ID": "batch",
+    "Type": "batch",
+    "Datacenters": ["*"],
+    "ParameterizedJob": {"MetaRequired": ["mark"]},
+    "TaskGroups": [
+        {
+            "Name": "group",
+            "Count": 1,
+            "EphemeralDisk": {"SizeMB": 10},
+            "Tasks": [
+                {
+                    "Name": "task",
+                    "Driver": "raw_exec",
+                    "Config": {"command": "/bin/true"},
+                    "Resources": {"CPU": 20, "MemoryMB": 20},
+                    "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+                }
+            ],
+        }
+    ],
+}
 _ENDS_WITHIN_S = 30
 
 

@@ -59,11 +59,15 @@ def result(verdict="PASS", *, leader="another", stop=2.0, outcome="complete", pa
     }
     finding = {"PASS": "held", "FAIL": "broken", "INVALID": "invalid"}[verdict]
     return {
-        "verdict": verdict, "outcome": outcome, "report": True, "reasons": list(reasons),
+        "verdict": verdict,
+        "outcome": outcome,
+        "report": True,
+        "reasons": list(reasons),
         "expectations": [{"title": "writes_recover(load=kv-writes)", "finding": finding, "text": "after 2s"}],
-        "measured": measured, "figures": [["kv-writes", "steady state", "100", "50/s", "2 ms", "3 ms", "0 %"]],
+        "measured": measured,
+        "figures": [["kv-writes", "steady state", "100", "50/s", "2 ms", "3 ms", "0 %"]],
         "passed": list(passed),
-    }  # fmt: skip
+    }
 
 
 class Clock:
@@ -172,5 +176,19 @@ def resumed(plan, folder, *, lead=None, plays=None, look=fits, clock=None):
         return outcome_of(plan, journal)
 
 
-__all__ = ["DAY", "HOSTILE", "RUNS", "Clock", "Plays", "Script", "begin", "day_file", "fits", "folder_of", "planned",
-           "result", "resumed", "whole_day"]  # fmt: skip
+__all__ = [
+    "DAY",
+    "HOSTILE",
+    "RUNS",
+    "Clock",
+    "Plays",
+    "Script",
+    "begin",
+    "day_file",
+    "fits",
+    "folder_of",
+    "planned",
+    "result",
+    "resumed",
+    "whole_day",
+]

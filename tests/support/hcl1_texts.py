@@ -99,10 +99,34 @@ ODDITIES = {
 
 _KEYS = st.sampled_from(["a", "b-c", "d.e", "_f", "\u00e9", '"q r"', '"\\u00e9"'])
 _SPACE = st.sampled_from(["", " ", "\n", "\t", "\r\n", " # c\n", " // c\n", "/* c */"])
-_VALUES = st.sampled_from([
-    "1", "-7", "017", "0x1f", "1.5", "1e3", ".5", "true", '"s"', '"\\x41"', '"${a "b"}"', '"${a\n}"', '"}"',
-    "<<E\nx\nE\n", "<<-E\n  x\n  E\n", "[]", "{}", "08", "null", "x", '"\\/"', '"${"', "<<E\nx\nE", "'s'",
-])  # fmt: skip
+_VALUES = st.sampled_from(
+    [
+        "1",
+        "-7",
+        "017",
+        "0x1f",
+        "1.5",
+        "1e3",
+        ".5",
+        "true",
+        '"s"',
+        '"\\x41"',
+        '"${a "b"}"',
+        '"${a\n}"',
+        '"}"',
+        "<<E\nx\nE\n",
+        "<<-E\n  x\n  E\n",
+        "[]",
+        "{}",
+        "08",
+        "null",
+        "x",
+        '"\\/"',
+        '"${"',
+        "<<E\nx\nE",
+        "'s'",
+    ]
+)
 _RARELY = st.integers(0, 24).map(lambda number: number == 0)
 
 

@@ -12,21 +12,45 @@ SLOW = {"latency": lambda t: 3.0 if t >= 10 else 0.01}
 """A load that never recovers."""
 
 
-def planted(number, verdict="PASS", *, series="slow-disk", variant="", datacenter="local", figures=None, versions=None,
-            config=None, experiment=None, hashidrill="0.1.0", broken=()):  # fmt: skip
+def planted(
+    number,
+    verdict="PASS",
+    *,
+    series="slow-disk",
+    variant="",
+    datacenter="local",
+    figures=None,
+    versions=None,
+    config=None,
+    experiment=None,
+    hashidrill="0.1.0",
+    broken=(),
+):
     """The run of that number: an hour after the one before it."""
     versions = {"consul": "1.22.2"} if versions is None else versions
     config = {"consul-1": {"server": True}} if config is None else config
     experiment = {"load": {"kv-writes": {"rate": "50/s"}}} if experiment is None else experiment
-    numbers = {name: each if isinstance(each, Number) else Number(name, "s", each, 5e-4)
-               for name, each in (figures or {}).items()}  # fmt: skip
+    numbers = {
+        name: each if isinstance(each, Number) else Number(name, "s", each, 5e-4)
+        for name, each in (figures or {}).items()
+    }
     return Run(
-        id=f"run-{number:04d}", series=Series(series, variant, datacenter), began_s=BEGAN_S + 3600 * number,
-        ended_s=BEGAN_S + 3600 * number + 60, verdict=Verdict(verdict), outcome="complete", path=f"/runs/{number}",
-        hashidrill=hashidrill, title="A slow disk", figures=numbers, versions=versions, experiment=experiment,
-        config=config, conditions=digest([hashidrill, versions, experiment, config]),
+        id=f"run-{number:04d}",
+        series=Series(series, variant, datacenter),
+        began_s=BEGAN_S + 3600 * number,
+        ended_s=BEGAN_S + 3600 * number + 60,
+        verdict=Verdict(verdict),
+        outcome="complete",
+        path=f"/runs/{number}",
+        hashidrill=hashidrill,
+        title="A slow disk",
+        figures=numbers,
+        versions=versions,
+        experiment=experiment,
+        config=config,
+        conditions=digest([hashidrill, versions, experiment, config]),
         expectations=tuple(Expected(title, "broken", "it did not") for title in broken),
-    )  # fmt: skip
+    )
 
 
 def recorded(folder, name, /, *, fails=False, invalid=False, run=None, **how):

@@ -30,28 +30,67 @@ PACKAGED = {"site-packages", "dist-packages", "__pycache__", "lib-dynload"}
 RULES = (b" drop", b" reject", b"dnat", b"redirect", b"numgen", b"netem", b"tbf ", b" queue", b"-j DROP", b"-j REJECT")
 SAME_FOR_PEERS = ("TracerPid", "Seccomp", "Seccomp_filters", "NoNewPrivs", "State")
 COMMANDS = (
-    ("rules", "nft list ruleset"), ("rules", "nft -a list tables"), ("rules", "iptables-save"),
-    ("rules", "ip6tables-save"), ("rules", "tc -s qdisc show"), ("rules", "tc filter show"), ("rules", "ip rule"),
-    ("links", "ip -d link"), ("links", "ip route show table all"), ("links", "ip netns list"), ("links", "ip neigh"),
-    ("sockets", "ss -tanpi"), ("sockets", "netstat -tanp"), ("sockets", "lsof -nP -iTCP"), ("sockets", "nstat -az"),
-    ("sockets", "conntrack -L"), ("sockets", "ss -tan state time-wait"), ("sockets", "ss -xap"),
+    ("rules", "nft list ruleset"),
+    ("rules", "nft -a list tables"),
+    ("rules", "iptables-save"),
+    ("rules", "ip6tables-save"),
+    ("rules", "tc -s qdisc show"),
+    ("rules", "tc filter show"),
+    ("rules", "ip rule"),
+    ("links", "ip -d link"),
+    ("links", "ip route show table all"),
+    ("links", "ip netns list"),
+    ("links", "ip neigh"),
+    ("sockets", "ss -tanpi"),
+    ("sockets", "netstat -tanp"),
+    ("sockets", "lsof -nP -iTCP"),
+    ("sockets", "nstat -az"),
+    ("sockets", "conntrack -L"),
+    ("sockets", "ss -tan state time-wait"),
+    ("sockets", "ss -xap"),
     ("sockets", "ss -lntup"),
-    ("processes", "ps -ef --forest"), ("processes", "ps axewww"), ("processes", "pstree -alp"), ("processes", "lsns"),
-    ("mounts", "findmnt -A"), ("mounts", "df -a"), ("kernel", "dmesg"), ("kernel", "ipcs -a"),
-    ("kernel", "bpftool prog"), ("kernel", "journalctl -n 500 --no-pager"),
-    ("our own commands", "hashidrill status"), ("our own commands", "hashidrill status --json"),
-    ("our own commands", "hashidrill history"), ("our own commands", "hashidrill report last"),
-    ("our own commands", "hashidrill heal"), ("our own commands", "hashidrill list scenarios"),
-    ("products", "consul kv get -recurse -keys"), ("products", "consul kv get -recurse"),
-    ("products", "consul catalog services"), ("products", "consul catalog nodes -detailed"),
-    ("products", "consul members -detailed"), ("products", "consul operator raft list-peers"),
-    ("products", "nomad job status"), ("products", "nomad node status -verbose"), ("products", "nomad eval list"),
-    ("products", "vault status"), ("products", "vault secrets list"), ("products", "vault policy list"),
-)  # fmt: skip
+    ("processes", "ps -ef --forest"),
+    ("processes", "ps axewww"),
+    ("processes", "pstree -alp"),
+    ("processes", "lsns"),
+    ("mounts", "findmnt -A"),
+    ("mounts", "df -a"),
+    ("kernel", "dmesg"),
+    ("kernel", "ipcs -a"),
+    ("kernel", "bpftool prog"),
+    ("kernel", "journalctl -n 500 --no-pager"),
+    ("our own commands", "hashidrill status"),
+    ("our own commands", "hashidrill status --json"),
+    ("our own commands", "hashidrill history"),
+    ("our own commands", "hashidrill report last"),
+    ("our own commands", "hashidrill heal"),
+    ("our own commands", "hashidrill list scenarios"),
+    ("products", "consul kv get -recurse -keys"),
+    ("products", "consul kv get -recurse"),
+    ("products", "consul catalog services"),
+    ("products", "consul catalog nodes -detailed"),
+    ("products", "consul members -detailed"),
+    ("products", "consul operator raft list-peers"),
+    ("products", "nomad job status"),
+    ("products", "nomad node status -verbose"),
+    ("products", "nomad eval list"),
+    ("products", "vault status"),
+    ("products", "vault secrets list"),
+    ("products", "vault policy list"),
+)
 ASKED = (
-    "/", "/proxies", "/version", "/v1/agent/self", "/v1/agent/checks", "/v1/session/list", "/v1/agent/metrics",
-    "/v1/jobs", "/v1/allocations", "/metrics", "/debug/pprof/cmdline",
-)  # fmt: skip
+    "/",
+    "/proxies",
+    "/version",
+    "/v1/agent/self",
+    "/v1/agent/checks",
+    "/v1/session/list",
+    "/v1/agent/metrics",
+    "/v1/jobs",
+    "/v1/allocations",
+    "/metrics",
+    "/debug/pprof/cmdline",
+)
 PRODUCTS = (4646, 4647, 4648, 8200, 8201, 8300, 8301, 8302, 8500, 8501, 8502, 8503, 8600)
 """Where agents listen: hosts differ by which of them they have."""
 API_PORTS = ({4646}, {8200}, {8500, 8501})
@@ -98,8 +137,13 @@ class Search:
         return any(where == one or where.startswith(f"{one}/") for one in self.library)
 
     def said(self) -> dict[str, object]:
-        return {"tried": self.tried, "found": self.found, "library": self.shelf, "listeners": self.listens,
-                "connections": self.links}  # fmt: skip
+        return {
+            "tried": self.tried,
+            "found": self.found,
+            "library": self.shelf,
+            "listeners": self.listens,
+            "connections": self.links,
+        }
 
 
 def _read(path: Path, most: int = MOST_OF_A_FILE) -> bytes:
@@ -299,8 +343,10 @@ def unlike(listens: Mapping[str, Iterable[int]]) -> dict[int, list[str]]:
     """Ports, but for the products', that some hosts listen on and others do not: what is special about them?"""
     heard = {host: set(ports) - {*PRODUCTS} for host, ports in listens.items()}
     common = set.intersection(*heard.values()) if heard else set()
-    return {port: sorted(host for host, ports in heard.items() if port in ports)
-            for port in sorted(set().union(*heard.values()) - common)}  # fmt: skip
+    return {
+        port: sorted(host for host, ports in heard.items() if port in ports)
+        for port in sorted(set().union(*heard.values()) - common)
+    }
 
 
 def connections(proc: Path = Path("/proc")) -> list[list[str | int]]:

@@ -51,10 +51,12 @@ def litmus_world(world=None, *, netem=True, owner="StatefulSet", drain=True):
     cluster = kubernetes.cluster()
     for name, host in world.hosts.items():
         host.parts |= {
-            LitmusPod: AimedAt(cluster, OWNED, netem, "litmus-admin", name), PodStatus: Watched(cluster, name),
-            AgentApi: ChangedApi(host, kubernetes), NodeStatus: WatchedNode(cluster, name),
+            LitmusPod: AimedAt(cluster, OWNED, netem, "litmus-admin", name),
+            PodStatus: Watched(cluster, name),
+            AgentApi: ChangedApi(host, kubernetes),
+            NodeStatus: WatchedNode(cluster, name),
             LitmusNode: AimedAtNode(cluster, OWNED, netem, "litmus-admin", name, tuple(world.hosts), drain),
-        }  # fmt: skip
+        }
     return world, kubernetes
 
 

@@ -44,8 +44,9 @@ class Operator:
                 await self.plane.ask("PATCH", where, change, patch=MERGE)
         elif not metadata.get("finalizers"):
             change = {
-                "metadata": {"finalizers": [FINALIZER]}, "status": {"engineStatus": "initialized", "experiments": []},
-            }  # fmt: skip
+                "metadata": {"finalizers": [FINALIZER]},
+                "status": {"engineStatus": "initialized", "experiments": []},
+            }
             await self.plane.ask("PATCH", where, change, patch=MERGE)
         elif not engine.get("status", {}).get("experiments"):
             [step] = spec["experiments"]
@@ -58,16 +59,18 @@ class Operator:
         await self.make_pod(f"{name}-runner", labels={"chaosUID": uid})
         passes = self.mode == "passes"
         said = {
-            "phase": "Completed" if passes else "Running", "verdict": "Pass" if passes else "Awaited",
+            "phase": "Completed" if passes else "Running",
+            "verdict": "Pass" if passes else "Awaited",
             "probeSuccessPercentage": "100" if passes else "Awaited",
-        }  # fmt: skip
+        }
         target = {"name": self.host.name, "kind": "pod", "chaosStatus": "injected"}
         result = {
-            "apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosResult",
+            "apiVersion": "litmuschaos.io/v1alpha1",
+            "kind": "ChaosResult",
             "metadata": {"name": f"{name}-{step['name']}", "labels": {"chaosUID": uid}},
             "spec": {"engine": name, "experiment": step["name"]},
             "status": {"experimentStatus": said, "history": {"targets": [target]}},
-        }  # fmt: skip
+        }
         await self.plane.ask("POST", self.results, result)
         if passes:
             return
@@ -97,7 +100,7 @@ class Operator:
         made = {
             "metadata": {"name": name, "labels": labels or {}, "ownerReferences": [owner]},
             "spec": {"containers": [{"name": "consul", "image": "consul"}]},
-        }  # fmt: skip
+        }
         said = await self.plane.ask("POST", self.pods, made)
         assert said.status_code in {201, 409}, said.text[:300]
         if ready:
@@ -106,8 +109,10 @@ class Operator:
     async def ready(self, name, *, restarts) -> None:
         container = {"name": "consul", "restartCount": restarts, "image": "consul", "imageID": "", "ready": True}
         status = {
-            "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [container],
-        }  # fmt: skip
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [container],
+        }
         said = await self.plane.ask("PATCH", f"{self.pods}/{name}/status", {"status": status}, patch=MERGE)
         assert said.status_code == 200, said.text[:300]
 

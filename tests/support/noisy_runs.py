@@ -64,9 +64,7 @@ class Recorded:
 
 def searches(count: int, good_breaks: float, bad_holds: float, *, clear: float) -> tuple[int, float, int]:
     """Of so many searches of 64 commits: how many were not right, the runs of one, and the most builds of one."""
-    return searches_of(
-        count, lambda is_bad, seed: Planted(is_bad, good_breaks, bad_holds, seed=seed, clear=clear)
-    )  # fmt: skip
+    return searches_of(count, lambda is_bad, seed: Planted(is_bad, good_breaks, bad_holds, seed=seed, clear=clear))
 
 
 Runs = Callable[[str], Trial]

@@ -156,18 +156,29 @@ class Nomad:
         home = self._folder / f"nomad-{name}"
         home.mkdir()
         config = {
-            "name": name, "datacenter": "staging", "data_dir": str(home / "data"), "bind_addr": address,
-            "advertise": dict.fromkeys(("http", "rpc", "serf"), address), "disable_update_check": True,
+            "name": name,
+            "datacenter": "staging",
+            "data_dir": str(home / "data"),
+            "bind_addr": address,
+            "advertise": dict.fromkeys(("http", "rpc", "serf"), address),
+            "disable_update_check": True,
             "consul": {"server_auto_join": False, "client_auto_join": False, "auto_advertise": False},
-        }  # fmt: skip
+        }
         if client:
             config["client"] = {
-                "enabled": True, "servers": [f"{server}:4647"], "network_interface": "eth0",
-                "cpu_total_compute": 4000, "memory_total_mb": 4096, "cpu_disable_dmidecode": True,
-                "gc_disk_usage_threshold": 99, "gc_inode_usage_threshold": 99,
-                "options": {"fingerprint.denylist": "env_aws,env_azure,env_digitalocean,env_gce,cni,plugins_cni,bridge",
-                            "driver.allowlist": "raw_exec"},
-            }  # fmt: skip
+                "enabled": True,
+                "servers": [f"{server}:4647"],
+                "network_interface": "eth0",
+                "cpu_total_compute": 4000,
+                "memory_total_mb": 4096,
+                "cpu_disable_dmidecode": True,
+                "gc_disk_usage_threshold": 99,
+                "gc_inode_usage_threshold": 99,
+                "options": {
+                    "fingerprint.denylist": "env_aws,env_azure,env_digitalocean,env_gce,cni,plugins_cni,bridge",
+                    "driver.allowlist": "raw_exec",
+                },
+            }
             config["plugin"] = {"raw_exec": [{"config": {"enabled": True}}]}
         else:
             config["server"] = {"enabled": True, "bootstrap_expect": 1, "raft_multiplier": 1}
@@ -175,18 +186,32 @@ class Nomad:
             config |= {
                 "acl": {"enabled": True},
                 "tls": {
-                    "http": True, "rpc": True, "verify_server_hostname": True, "verify_https_client": True,
-                    "ca_file": self.pem("ca"), "cert_file": self.pem("cert"), "key_file": self.pem("key"),
+                    "http": True,
+                    "rpc": True,
+                    "verify_server_hostname": True,
+                    "verify_https_client": True,
+                    "ca_file": self.pem("ca"),
+                    "cert_file": self.pem("cert"),
+                    "key_file": self.pem("key"),
                 },
-            }  # fmt: skip
+            }
         file = home / "config.json"
         file.write_text(json.dumps(config))
         (home / "passwd").write_text("root:x:0:0::/root:/bin/sh\nnobody:x:0:0::/:/bin/false\n")
         (home / "root").mkdir()
         agent = [str(self._binary), "agent", f"-config={file}"]
         if client:
-            agent = ["unshare", "--mount", "sh", "-c", _ROOT.replace("$root", str(home / "root")), "root",
-                     str(home / "root"), str(home / "passwd"), *agent]  # fmt: skip
+            agent = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                _ROOT.replace("$root", str(home / "root")),
+                "root",
+                str(home / "root"),
+                str(home / "passwd"),
+                *agent,
+            ]
         return agent
 
     def ask(self, path, method="GET", body=None):

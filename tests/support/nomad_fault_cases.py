@@ -17,16 +17,22 @@ JOB, SNAPSHOT = "sleepers", "before"
 def sleepers():
     """What runs wherever these faults are put on something: two tasks that sleep, on two nodes."""
     task = {
-        "Name": "task", "Driver": "raw_exec", "Config": {"command": "/bin/sleep", "args": ["3600"]},
-        "Resources": {"CPU": 20, "MemoryMB": 20}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+        "Name": "task",
+        "Driver": "raw_exec",
+        "Config": {"command": "/bin/sleep", "args": ["3600"]},
+        "Resources": {"CPU": 20, "MemoryMB": 20},
+        "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
         "KillTimeout": 10**9,
-    }  # fmt: skip
+    }
     group = {
-        "Name": "group", "Count": 2, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [task],
+        "Name": "group",
+        "Count": 2,
+        "EphemeralDisk": {"SizeMB": 10},
+        "Tasks": [task],
         "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
         "RestartPolicy": {"Attempts": 1, "Interval": 60 * 10**9, "Delay": 10**9, "Mode": "fail"},
         "ReschedulePolicy": {"Unlimited": True, "DelayFunction": "constant", "Delay": 5 * 10**9},
-    }  # fmt: skip
+    }
     return {"ID": JOB, "Name": JOB, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group]}
 
 

@@ -35,12 +35,17 @@ class OrdinaryUser:
             folder.mkdir(exist_ok=True)
             os.chown(folder, self.account.pw_uid, self.account.pw_gid)
         self.environment = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": str(home), VARIABLE: str(self.work),
-            "XDG_STATE_HOME": str(home / "state"), "XDG_CACHE_HOME": str(home / "cache"), "SHELL": "/bin/sh",
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "HOME": str(home),
+            VARIABLE: str(self.work),
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "SHELL": "/bin/sh",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": os.pathsep.join([str(_SOURCE), *site.getsitepackages()]),
             **{f"HASHIDRILL_{binary.path.name.upper()}": str(_readable(binary, home)) for binary in found},
-        }  # fmt: skip
+        }
         self.python = self._usable_python()
         self.ground = Ground(self.work)
 
@@ -65,9 +70,15 @@ class OrdinaryUser:
     def _run(self, command):
         ids = [f"--reuid={self.account.pw_uid}", f"--regid={self.account.pw_gid}", "--clear-groups"]
         return subprocess.run(
-            ["setpriv", *ids, "--inh-caps=-all", *command], env=self.environment, cwd=self.home,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST_S, check=False,
-        )  # fmt: skip
+            ["setpriv", *ids, "--inh-caps=-all", *command],
+            env=self.environment,
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
 
 
 def _readable(binary, home):

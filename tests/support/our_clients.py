@@ -54,9 +54,12 @@ async def main(what, url, count, seconds, port):
     task.cancel()
     await asyncio.wait([task])
     figures = {
-        "opened": opened, "opening_cpu_s": before.user + before.system, "operations": done,
-        "cpu_s": after.user + after.system - before.user - before.system, "bytes": resident - idle_bytes,
-    }  # fmt: skip
+        "opened": opened,
+        "opening_cpu_s": before.user + before.system,
+        "operations": done,
+        "cpu_s": after.user + after.system - before.user - before.system,
+        "bytes": resident - idle_bytes,
+    }
     sys.stdout.write(json.dumps(figures) + "\n")
 
 

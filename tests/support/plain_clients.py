@@ -69,10 +69,12 @@ async def main(what, url, count, seconds):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     figures = {
-        "opened": opening, "opening_cpu_s": opening_cpu_s, "operations": done[0] - opening,
+        "opened": opening,
+        "opening_cpu_s": opening_cpu_s,
+        "operations": done[0] - opening,
         "cpu_s": after.user + after.system - before.user - before.system,
         "bytes": process.memory_info().rss - idle_bytes,
-    }  # fmt: skip
+    }
     sys.stdout.write(json.dumps(figures) + "\n")
 
 

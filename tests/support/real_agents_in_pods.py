@@ -162,9 +162,12 @@ async def without_its_role_nothing_is_seen(world):
 
 RIGHTS = [Right("kubernetes", "pods", access="list")]
 CASES = (
-    servers_are_found_by_their_labels, experiments_on_pods_are_planned, what_is_wrong_is_told,
-    a_pod_that_has_the_name_of_a_host_means_nothing, without_its_role_nothing_is_seen,
-)  # fmt: skip
+    servers_are_found_by_their_labels,
+    experiments_on_pods_are_planned,
+    what_is_wrong_is_told,
+    a_pod_that_has_the_name_of_a_host_means_nothing,
+    without_its_role_nothing_is_seen,
+)
 
 
 async def main() -> None:

@@ -50,9 +50,7 @@ def moments(seed, number):
     chance = random.Random(seed)
     sure = Moment("fault.proven", chance.uniform(0, LATER_S))
     anywhen = [chance.choice((LAUNCHED, *OF_FAULT)) for _ in range(number)]
-    others = [
-        Moment(event, chance.uniform(0, STARTS_WITHIN_S if event == LAUNCHED else LATER_S)) for event in anywhen
-    ]  # fmt: skip
+    others = [Moment(event, chance.uniform(0, STARTS_WITHIN_S if event == LAUNCHED else LATER_S)) for event in anywhen]
     return [sure, *others[1:]][:number]
 
 
@@ -72,9 +70,13 @@ async def killed(world, name, moment):
     await anyio.to_thread.run_sync(process.communicate)
     events = [entry.event for entry in one.journal()] if one.runs.exists() else []
     found = {
-        "moment": str(moment), "had_ended": ended, "last": events[-1] if events else "", "proven": "fault.proven" in
-        events, "found": await objects.ours(world.admin, "theirs"), "process": await state(world),
-    }  # fmt: skip
+        "moment": str(moment),
+        "had_ended": ended,
+        "last": events[-1] if events else "",
+        "proven": "fault.proven" in events,
+        "found": await objects.ours(world.admin, "theirs"),
+        "process": await state(world),
+    }
     return one, found
 
 
@@ -94,9 +96,11 @@ async def ended(one, world):
     healed = await one.healed()
     again = await one.says("heal", "--attach", one.file, "--json")
     return {
-        "healed": healed, "again": {"exit": again.returncode, "said": again.stderr[-600:]}, "then": await state(world),
+        "healed": healed,
+        "again": {"exit": again.returncode, "said": again.stderr[-600:]},
+        "then": await state(world),
         "answers": await world.host.agent_answers("consul", 2.0),
-    }  # fmt: skip
+    }
 
 
 def healed_at(number, moment):
@@ -147,7 +151,7 @@ def cases_of(seed, number, alone):
         lost,
         *(healed_at(n, one) for n, one in enumerate(moments(seed, number), start=1)),
         *(alone_at(n, Moment("fault.proven", 0.2)) for n in range(1, alone + 1)),
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -113,9 +113,11 @@ async def proven(world, fault, target):
     await fault.revert(undo)
     await in_force(fault, undo, present=False)
     return {
-        "present": asdict(report.present), "gone": asdict(report.gone), "took_s": round(took_s, 1),
+        "present": asdict(report.present),
+        "gone": asdict(report.gone),
+        "took_s": round(took_s, 1),
         "disarmed": asdict(evidence),
-    }  # fmt: skip
+    }
 
 
 def a_case(kind):

@@ -133,8 +133,11 @@ async def keeps_its_contract_when_it_kills(world):
     restart = shlex.join([sys.executable, str(again), str(world.datacenter.root / f"s/{HOST}.host")])
     first = (await world.process()).reference
     report = await check_fault(await world.fault(signal="KILL", restart=restart), await world.target())
-    return {"present": asdict(report.present), "gone": asdict(report.gone), "another": first != (
-        await world.process()).reference}  # fmt: skip
+    return {
+        "present": asdict(report.present),
+        "gone": asdict(report.gone),
+        "another": first != (await world.process()).reference,
+    }
 
 
 async def is_seen_to_be_disarmed(world):
@@ -226,8 +229,14 @@ async def an_unreachable_chaosd_is_told(world):
         await fault.revert(undo)
     except FaultError as error:
         reverted = str(error)
-    return {"ok": evidence.ok, "measured": evidence.measured, "reverted": reverted, "gone": gone.ok,
-            "recovered": held.get("AllRecovered"), "injected": held.get("AllInjected")}  # fmt: skip
+    return {
+        "ok": evidence.ok,
+        "measured": evidence.measured,
+        "reverted": reverted,
+        "gone": gone.ok,
+        "recovered": held.get("AllRecovered"),
+        "injected": held.get("AllInjected"),
+    }
 
 
 async def without_a_rule_it_is_refused(world):
@@ -263,11 +272,20 @@ async def a_process_that_is_not_there_is_told(world):
 
 
 CASES = (
-    keeps_its_contract, keeps_its_contract_when_it_kills, is_seen_to_be_disarmed, ends_by_itself,
-    what_is_left_is_found_by_its_labels, a_process_that_is_not_there_is_told, a_stuck_finalizer_is_told_with_what_helps,
-    a_controller_that_is_gone_is_told, without_a_rule_it_is_refused, an_unreachable_chaosd_is_told,
-    *real_chaos_machines.CASES, *real_chaos_runs.CASES, *real_chaos_troubles.CASES,
-)  # fmt: skip
+    keeps_its_contract,
+    keeps_its_contract_when_it_kills,
+    is_seen_to_be_disarmed,
+    ends_by_itself,
+    what_is_left_is_found_by_its_labels,
+    a_process_that_is_not_there_is_told,
+    a_stuck_finalizer_is_told_with_what_helps,
+    a_controller_that_is_gone_is_told,
+    without_a_rule_it_is_refused,
+    an_unreachable_chaosd_is_told,
+    *real_chaos_machines.CASES,
+    *real_chaos_runs.CASES,
+    *real_chaos_troubles.CASES,
+)
 
 
 async def main(cases=CASES) -> None:

@@ -39,22 +39,33 @@ class Runs:
         (self.folder / "home").mkdir()
         self.lasts = lasts
         settings = {
-            "kubeconfig": str(world.plane.kubeconfig(USER)), "namespace": NAMESPACE,
-            "chaosd": {world.host.name: world.plane.chaosd}, **kubernetes,
-        }  # fmt: skip
+            "kubeconfig": str(world.plane.kubeconfig(USER)),
+            "namespace": NAMESPACE,
+            "chaosd": {world.host.name: world.plane.chaosd},
+            **kubernetes,
+        }
         self.file = self.folder / "theirs.yaml"
         address = world.datacenter.hosts["consul-1"].plans["consul"].url
-        self.file.write_text(json.dumps({
-            "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "theirs"},
-            "datacenter": {"consul": {"address": address}}, "services": {"kubernetes": settings},
-        }))  # fmt: skip
+        self.file.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "hashidrill/v1",
+                    "kind": "Attach",
+                    "metadata": {"name": "theirs"},
+                    "datacenter": {"consul": {"address": address}},
+                    "services": {"kubernetes": settings},
+                }
+            )
+        )
 
     async def armed(self):
         process = await self.world.process()
         stop = {
-            "fault": "chaos_mesh.physical.process", "on": f"host:{self.world.host.name}",
-            "with": {"process": str(process.pid)}, "for": self.lasts,
-        }  # fmt: skip
+            "fault": "chaos_mesh.physical.process",
+            "on": f"host:{self.world.host.name}",
+            "with": {"process": str(process.pid)},
+            "for": self.lasts,
+        }
         self.path = experiment(self.folder / "stopped.yaml", method=[stop], load=LOAD, expect=EXPECT, servers=3)
         await self.world.host.api("DELETE", "/v1/kv/hashidrill-interlocks/lock", agent="consul")
         armed = await self.says("arm", self.path, "--attach", self.file, "--for", "10m")
@@ -75,8 +86,13 @@ class Runs:
         left = await objects.ours(self.world.admin, "theirs")
         verdict = said[0].get("verdict") if said else ""
         why = [one.data.get("error", "") for one in self.journal() if one.event in {"end", "fault.stuck"}]
-        return {"exit": done.returncode, "verdict": verdict, "said": done.stderr[-3000:], "why": " ".join(why)[-1500:],
-                "left": left}  # fmt: skip
+        return {
+            "exit": done.returncode,
+            "verdict": verdict,
+            "said": done.stderr[-3000:],
+            "why": " ".join(why)[-1500:],
+            "left": left,
+        }
 
     def journal(self):
         return [entry for path in sorted(self.runs.glob("*/journal.jsonl")) for entry in read_journal(path)]
@@ -94,8 +110,11 @@ class Runs:
 
     async def healed(self):
         done = await self.says("heal", "--attach", self.file, "--json")
-        return {"exit": done.returncode, "said": done.stderr[-1500:], "left": await objects.ours(
-            self.world.admin, "theirs")}  # fmt: skip
+        return {
+            "exit": done.returncode,
+            "said": done.stderr[-1500:],
+            "left": await objects.ours(self.world.admin, "theirs"),
+        }
 
 
 async def a_run_is_proven_and_judged(world):
@@ -118,8 +137,13 @@ async def a_run_whose_controller_dies_says_what_helps_and_is_healed(world):
     stuck = await objects.ours(world.admin, "theirs")
     world.plane.begin("chaos-controller-manager")
     await world.plane.controller_ready()
-    return {"exit": process.returncode, "said": said, "stuck": stuck, "healed": await one.healed(),
-            "took_s": round(took_s, 1)}  # fmt: skip
+    return {
+        "exit": process.returncode,
+        "said": said,
+        "stuck": stuck,
+        "healed": await one.healed(),
+        "took_s": round(took_s, 1),
+    }
 
 
 async def a_run_without_a_right_is_invalid(world):
@@ -175,7 +199,10 @@ def of_journal(runs):
 
 
 CASES = (
-    a_run_is_proven_and_judged, a_run_without_a_controller_is_invalid, a_run_without_a_right_is_invalid,
-    a_run_whose_controller_dies_says_what_helps_and_is_healed, *map(killed_at, KILLED_AT),
+    a_run_is_proven_and_judged,
+    a_run_without_a_controller_is_invalid,
+    a_run_without_a_right_is_invalid,
+    a_run_whose_controller_dies_says_what_helps_and_is_healed,
+    *map(killed_at, KILLED_AT),
     a_run_on_a_server_that_is_gone_does_not_begin,
-)  # fmt: skip
+)

@@ -80,9 +80,12 @@ async def a_definition_of_another_version_is_told(world):
     told = {}
     for name, patch, kind in (
         ("older", [{"op": "remove", "path": at}], "json-patch"),
-        ("other", {"spec": {"versions": [{**version, "served": False}, {**version, "name": "v2", "storage": False}]}},
-         "merge-patch"),
-    ):  # fmt: skip
+        (
+            "other",
+            {"spec": {"versions": [{**version, "served": False}, {**version, "name": "v2", "storage": False}]}},
+            "merge-patch",
+        ),
+    ):
         said = await world.plane.ask("PATCH", where, patch, patch=kind)
         assert said.status_code == 200, said.text[:500]
         told[name] = (await refused(world.put_on(f"0-{name}")))["told"]
@@ -106,8 +109,11 @@ async def refused(what):
 
 
 CASES = (
-    a_typo_is_dropped_by_the_server_and_refused_by_us, what_admission_refuses_is_told,
-    a_server_that_answers_nothing_is_told, a_server_that_is_gone_is_told, a_namespace_that_is_being_deleted_is_told,
+    a_typo_is_dropped_by_the_server_and_refused_by_us,
+    what_admission_refuses_is_told,
+    a_server_that_answers_nothing_is_told,
+    a_server_that_is_gone_is_told,
+    a_namespace_that_is_being_deleted_is_told,
     a_definition_of_another_version_is_told,
-)  # fmt: skip
+)
 """The last one has the definition of the kind away for a while."""

@@ -86,9 +86,11 @@ async def checked(datacenter, kind, params, on):
     roles = {host.name: host.role for host in datacenter.hosts.values()}
     assert [roles[f"consul-{n}"] for n in (1, 2, 3, 4)] == ["server"] * 3 + ["spare"], roles
     return {
-        "asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured,
+        "asked": report.present.asked,
+        "measured": report.present.measured,
+        "gone": report.gone.measured,
         "figures": dict(report.present.figures),
-    }  # fmt: skip
+    }
 
 
 async def looked(fault, undo, *, ok):

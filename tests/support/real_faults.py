@@ -145,10 +145,17 @@ async def _lift_limit(host, undo):
 
 
 _DISARM = {
-    "disk.latency": _clear_rule, "disk.error": _clear_rule, "disk.bandwidth": _clear_rule, "disk.full": _remove_ballast,
-    "process.pause": _continue, "process.kill": _start_again, "cpu.throttle": _lift_limit,
-    "network.partition": _empty_table, "network.loss": _empty_table, "network.block": _empty_table,
-}  # fmt: skip
+    "disk.latency": _clear_rule,
+    "disk.error": _clear_rule,
+    "disk.bandwidth": _clear_rule,
+    "disk.full": _remove_ballast,
+    "process.pause": _continue,
+    "process.kill": _start_again,
+    "cpu.throttle": _lift_limit,
+    "network.partition": _empty_table,
+    "network.loss": _empty_table,
+    "network.block": _empty_table,
+}
 
 
 anyio.run(main)

@@ -157,9 +157,13 @@ async def _old_connections(datacenter) -> dict:
     with proxied, waiting, connected() as newer:
         waiting.settimeout(10)
         return {
-            "before_s": before, "older": at_apply, "during_s": during, "proxied": fate(proxied),
-            "waiting": waiting.recv(1) == b"", "after_s": at_best(newer),
-        }  # fmt: skip
+            "before_s": before,
+            "older": at_apply,
+            "during_s": during,
+            "proxied": fate(proxied),
+            "waiting": waiting.recv(1) == b"",
+            "after_s": at_best(newer),
+        }
 
 
 async def main() -> None:

@@ -40,9 +40,10 @@ KINDS = ("litmus.pod_http_reset_peer", "litmus.pod_network_loss", "litmus.pod_de
 RESET = KINDS[0]
 HUB = {
     "pod-http-reset-peer": ("RESET_TIMEOUT", "TARGET_SERVICE_PORT", "PROXY_PORT", "TOXICITY"),
-    "pod-network-loss": ("NETWORK_PACKET_LOSS_PERCENTAGE", "NETWORK_INTERFACE"), "pod-delete": ("FORCE",),
+    "pod-network-loss": ("NETWORK_PACKET_LOSS_PERCENTAGE", "NETWORK_INTERFACE"),
+    "pod-delete": ("FORCE",),
     "container-kill": ("SIGNAL",),
-}  # fmt: skip
+}
 
 
 class Plane(ControlPlane):
@@ -75,14 +76,14 @@ class World:
         await self.operator.make_pod(HOST, ready=True)
         for name, env in HUB.items():
             made = {
-                "apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosExperiment", "metadata": {"name": name},
+                "apiVersion": "litmuschaos.io/v1alpha1",
+                "kind": "ChaosExperiment",
+                "metadata": {"name": name},
                 "spec": {"definition": {"image": "none", "env": [{"name": one, "value": ""} for one in env]}},
-            }  # fmt: skip
+            }
             with anyio.fail_after(60):
                 while True:
-                    said = await self.plane.ask(
-                        "POST", f"{GROUP}/namespaces/{NAMESPACE}/chaosexperiments", made
-                    )  # fmt: skip
+                    said = await self.plane.ask("POST", f"{GROUP}/namespaces/{NAMESPACE}/chaosexperiments", made)
                     if said.status_code in {201, 409}:
                         break
                     await anyio.sleep(0.3)
@@ -149,8 +150,11 @@ async def a_typo_is_kept_by_the_server_and_refused_by_us(world):
     """First as anybody else would send it."""
     spec = {"engineState": "stop", "chaosServiceAcount": "litmus-admin", "experiments": [{"name": "pod-delete"}]}
     made = {
-        "apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosEngine", "metadata": {"name": "typo"}, "spec": spec,
-    }  # fmt: skip
+        "apiVersion": "litmuschaos.io/v1alpha1",
+        "kind": "ChaosEngine",
+        "metadata": {"name": "typo"},
+        "spec": spec,
+    }
     said = await world.plane.ask("POST", f"{GROUP}/namespaces/{NAMESPACE}/chaosengines", made)
     kept = said.json().get("spec", {})
     await world.plane.ask("DELETE", f"{GROUP}/namespaces/{NAMESPACE}/chaosengines/typo")
@@ -215,10 +219,14 @@ async def without_a_rule_it_is_refused(world):
 
 
 CASES = (
-    keeps_its_contract, a_pass_of_a_hundred_without_an_effect_is_none, an_operator_that_is_away_is_told,
-    a_typo_is_kept_by_the_server_and_refused_by_us, a_stuck_finalizer_is_told_and_the_way_out_works,
-    what_is_left_is_found_by_its_labels, without_a_rule_it_is_refused,
-)  # fmt: skip
+    keeps_its_contract,
+    a_pass_of_a_hundred_without_an_effect_is_none,
+    an_operator_that_is_away_is_told,
+    a_typo_is_kept_by_the_server_and_refused_by_us,
+    a_stuck_finalizer_is_told_and_the_way_out_works,
+    what_is_left_is_found_by_its_labels,
+    without_a_rule_it_is_refused,
+)
 
 
 async def play(world) -> None:

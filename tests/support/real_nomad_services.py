@@ -112,8 +112,11 @@ async def sick(world):
     check = {"Node": entry["Node"], "CheckID": "by-hand", "Name": "by-hand", "Status": "critical"}
     where = {"Node": entry["Node"], "Address": entry["Address"], "SkipNodeUpdate": True}
     await world.consul("consul-1", "PUT", "catalog/register", {**where, "Check": check})
-    on_it = [each for each in await world.consul("consul-1", "GET", f"catalog/service/{SERVICE}")
-             if each["Node"] == entry["Node"]]  # fmt: skip
+    on_it = [
+        each
+        for each in await world.consul("consul-1", "GET", f"catalog/service/{SERVICE}")
+        if each["Node"] == entry["Node"]
+    ]
     await world.until("those of the node to be critical", critical=float(len(on_it)))
     await world.consul("consul-1", "PUT", "catalog/deregister", {"Node": entry["Node"], "CheckID": "by-hand"})
     await world.well()
@@ -133,9 +136,10 @@ async def main():
         world = World(datacenter, client)
         nomad_urls, consul_urls = [await datacenter.endpoints(f"{one}:servers") for one in ("nomad", "consul")]
         context = LoadContext(
-            nomad_urls, others={"consul": consul_urls},
+            nomad_urls,
+            others={"consul": consul_urls},
             emit_sample=lambda what, value, _text: world.seen.update({what: value}),
-        )  # fmt: skip
+        )
         load = Services("web", Services.Params(count=COUNT), context)
         group.start_soon(load.run, world.operations.append)
         print(json.dumps({"began": await world.well()}), flush=True)

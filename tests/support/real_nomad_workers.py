@@ -54,8 +54,13 @@ class World:
         return answer.json()
 
     def generator(self, run_id):
-        fleet = {"spawner": "nomad", "workers": WORKERS, "lease_s": LEASE_S, "lost_after_s": 4.0,
-                 "login": Login("nomad", self.nomad).handed_over()}  # fmt: skip
+        fleet = {
+            "spawner": "nomad",
+            "workers": WORKERS,
+            "lease_s": LEASE_S,
+            "lost_after_s": 4.0,
+            "login": Login("nomad", self.nomad).handed_over(),
+        }
         # nobody asks by this URL: a token on its way to the workers
         entrance = {"tls": {}, "headers": {"X-Consul-Token": TOKEN}, "params": {}}
         return LoadGenerator(Clock(), run_id, fleet=fleet, entrances={"http://127.0.0.1:1": entrance})
@@ -63,8 +68,11 @@ class World:
     async def start(self, loads):
         params = KvWrite.Params.model_validate({"rate": RATE, "keys": 7, "once": "50%"})
         self.operations.clear()
-        await loads.start([LoadSpecification("kv", KvWrite.kind, params, self.consul)], self.operations.append,
-                          lambda _t_ns, sample: self.samples.append(sample))  # fmt: skip
+        await loads.start(
+            [LoadSpecification("kv", KvWrite.kind, params, self.consul)],
+            self.operations.append,
+            lambda _t_ns, sample: self.samples.append(sample),
+        )
 
     async def has(self, number):
         async def enough():
@@ -110,13 +118,18 @@ async def together(world):
     written = {op.key for op in world.operations if op.outcome == "ok"}
     uncertain = [one.value for one in world.samples if one.signal.endswith(".uncertainty")]
     return {
-        "nodes": len(nodes), "whole": numbers[:_ENOUGH - 10] == list(range(_ENOUGH - 10)),
-        "once": len(set(numbers)) == len(numbers), "ordered": ends == sorted(ends),
+        "nodes": len(nodes),
+        "whole": numbers[: _ENOUGH - 10] == list(range(_ENOUGH - 10)),
+        "once": len(set(numbers)) == len(numbers),
+        "ordered": ends == sorted(ends),
         "apart_ms": max(abs(t - due[0] - n * 1e9 / 60) for n, t in enumerate(due)) / 1e6,
-        "uncertain_ms": max(uncertain) * 1e3, "lost": sum(read["kv"].get(key) is None for key in written),
-        "written": len(written), "sum": next(one.text for one in world.samples if one.signal == "workers.kv.offered"),
-        "token_in_job": TOKEN in job, "jobs": await left(world.wire),
-    }  # fmt: skip
+        "uncertain_ms": max(uncertain) * 1e3,
+        "lost": sum(read["kv"].get(key) is None for key in written),
+        "written": len(written),
+        "sum": next(one.text for one in world.samples if one.signal == "workers.kv.offered"),
+        "token_in_job": TOKEN in job,
+        "jobs": await left(world.wire),
+    }
 
 
 async def killed_worker(world):
@@ -155,16 +168,27 @@ async def killed_runner(world):
 def by_address(folder, consul, nomad, lasts="2s"):
     """A datacenter to attach, whose Nomad offers the loads, and an experiment for it."""
     attach = folder / "staging.yaml"
-    attach.write_text(json.dumps({
-        "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "staging"},
-        "datacenter": {"consul": {"address": consul}, "nomad": {"address": nomad}},
-        "engine": {"nomad": {"workers": WORKERS, "lease": "10s", "lost_after": "5s"}},
-    }))  # fmt: skip
+    attach.write_text(
+        json.dumps(
+            {
+                "apiVersion": "hashidrill/v1",
+                "kind": "Attach",
+                "metadata": {"name": "staging"},
+                "datacenter": {"consul": {"address": consul}, "nomad": {"address": nomad}},
+                "engine": {"nomad": {"workers": WORKERS, "lease": "10s", "lost_after": "5s"}},
+            }
+        )
+    )
     load = {"kind": "consul.kv.write", "rate": RATE, "keys": 20, "value": "64B", "via": "consul:servers"}
     moved = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": lasts}
-    path = drills.experiment(folder / "moved.yaml", method=[moved], load={"kv": load},
-                             require=["kv.latency.p50 < 500ms"],
-                             expect=[{"no_acknowledged_write_lost": {"load": "kv"}}], servers=3)  # fmt: skip
+    path = drills.experiment(
+        folder / "moved.yaml",
+        method=[moved],
+        load={"kv": load},
+        require=["kv.latency.p50 < 500ms"],
+        expect=[{"no_acknowledged_write_lost": {"load": "kv"}}],
+        servers=3,
+    )
     return attach, path
 
 
@@ -184,10 +208,12 @@ async def attached(world):
     [said] = json.loads(done.stdout)
     recording = Recording(Path(said["recording"]))
     return {
-        "verdict": said["verdict"], "operations": len(recording.operations("kv")), "jobs": await left(world.wire),
+        "verdict": said["verdict"],
+        "operations": len(recording.operations("kv")),
+        "jobs": await left(world.wire),
         "offered": recording.series("workers.kv.offered").text,
         "signals": sorted(name for name in recording.signals if name.startswith("workers.")),
-    }  # fmt: skip
+    }
 
 
 async def lost_in_a_run(world):
@@ -215,9 +241,12 @@ async def lost_in_a_run(world):
     [said] = json.loads(out)
     events = [entry.event for entry in read_journal(Path(said["recording"]) / "journal.jsonl")]
     return {
-        "code": runner.returncode, "verdict": said["verdict"], "invalid": said["invalid"],
-        "gone": events.count("fault.gone"), "jobs": await left(world.wire),
-    }  # fmt: skip
+        "code": runner.returncode,
+        "verdict": said["verdict"],
+        "invalid": said["invalid"],
+        "gone": events.count("fault.gone"),
+        "jobs": await left(world.wire),
+    }
 
 
 async def main():

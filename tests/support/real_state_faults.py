@@ -158,9 +158,12 @@ async def a_bloated_leader_writes_many_times_as_much(datacenter):
     assert await datacenter.hosts[target.host].agent_process("consul") == process
     await _until(bloat, undo, ok=True, present=False)
     return {
-        "fresh": fresh, "bloated": bloated, "compacted": compacted, "compact": asdict(report.present),
+        "fresh": fresh,
+        "bloated": bloated,
+        "compacted": compacted,
+        "compact": asdict(report.present),
         "disarmed": asdict(disarmed),
-    }  # fmt: skip
+    }
 
 
 async def _cost_as_leader(datacenter, db):
@@ -193,9 +196,12 @@ async def _until(fault, undo, *, ok, present=True):
 
 
 CHECKS = (
-    save_and_restore_keep_their_contract, a_restore_that_did_not_happen_is_noticed, a_save_that_is_damaged_is_noticed,
-    bloat_keeps_its_contract, a_bloated_leader_writes_many_times_as_much,
-)  # fmt: skip
+    save_and_restore_keep_their_contract,
+    a_restore_that_did_not_happen_is_noticed,
+    a_save_that_is_damaged_is_noticed,
+    bloat_keeps_its_contract,
+    a_bloated_leader_writes_many_times_as_much,
+)
 
 if __name__ == "__main__":
     anyio.run(main)

@@ -43,8 +43,11 @@ async def settled(datacenter):
     """
 
     async def well():
-        sealed = [host.name for host in datacenter.all_hosts() if "vault" in host.roles
-                  and not (await host.use(VaultOperator).seal_status()).open]  # fmt: skip
+        sealed = [
+            host.name
+            for host in datacenter.all_hosts()
+            if "vault" in host.roles and not (await host.use(VaultOperator).seal_status()).open
+        ]
         if sealed:
             return None, f"sealed: {sealed}"
         try:

@@ -37,8 +37,13 @@ class Drilled:
     def build(self):
         built = self.built
         for phase, at in {
-            "start": 0, "ready": 2, "steady": 4, "method": 10, "recovery": LEFT, "quiesce": 58,
-        }.items():  # fmt: skip
+            "start": 0,
+            "ready": 2,
+            "steady": 4,
+            "method": 10,
+            "recovery": LEFT,
+            "quiesce": 58,
+        }.items():
             built.phase(phase, at=float(at))
         if self.look_alike:
             built.mark("healthy", at=10, until=LEFT)
@@ -66,9 +71,13 @@ class Drilled:
             return self.sick_from <= t < self.well_from
 
         built.load(
-            "kv-writes", rate=50, start=4, end=min(58, self.comes_until), latency=lambda t: 3.0 if sick(t) else 0.01,
+            "kv-writes",
+            rate=50,
+            start=4,
+            end=min(58, self.comes_until),
+            latency=lambda t: 3.0 if sick(t) else 0.01,
             outcome=lambda t: "fail" if sick(t) else "ok",
-        )  # fmt: skip
+        )
         if self.comes_until < 58:
             built.load("kv-writes", rate=0.5, start=self.comes_until, end=58)
         built.healthy(end=58).series("generator.lag", 0.001, end=58)
@@ -77,9 +86,12 @@ class Drilled:
         built.expect("no_acknowledged_write_lost", load="kv-writes")
         built.expect("writes_recover", load="kv-writes", within="10s")
         about = {
-            "runbook": "slow", "experiment": "healthy" if self.look_alike else "raft/slow-leader-disk",
-            "look_alike": self.look_alike, "diagnosis": self.diagnosis, "users": self.users,
-        }  # fmt: skip
+            "runbook": "slow",
+            "experiment": "healthy" if self.look_alike else "raft/slow-leader-disk",
+            "look_alike": self.look_alike,
+            "diagnosis": self.diagnosis,
+            "users": self.users,
+        }
         built.run_info(**{"rehearsal": about, **self.info})
         built.end(self.end)
         return judge_drill(built.build().path)

@@ -51,21 +51,28 @@ def run_info(**changes):
     """run.json as the engine writes it."""
     servers = [f"consul-{n}" for n in (1, 2, 3)]
     return {
-        "id": "20260301-101500-slow-leader-disk", "experiment": "slow-leader-disk",
+        "id": "20260301-101500-slow-leader-disk",
+        "experiment": "slow-leader-disk",
         "title": "The Raft leader's disk slows down but does not fail",
-        "started_at": "2026-03-01T10:15:00+00:00", "ended_at": "2026-03-01T10:16:04+00:00",
-        "outcome": "complete", "error": "", "hashidrill": "0.1.0",
+        "started_at": "2026-03-01T10:15:00+00:00",
+        "ended_at": "2026-03-01T10:16:04+00:00",
+        "outcome": "complete",
+        "error": "",
+        "hashidrill": "0.1.0",
         "versions": {"consul": "1.22.2", "python": "3.11.7", "kernel": "6.1.0"},
         "binaries": {"consul": {"path": "/cache/consul-1.22.2", "sha256": "ab" * 32, "source": "built with Go"}},
         "machine": {"cpus": 2, "memory_bytes": 8_200_000_000, "kernel": "6.1.0", "distribution": "Debian 12"},
-        "config": {host: {"performance": {"raft_multiplier": 1}, "server": host in servers}
-                   for host in [*servers, "client-1"]},
-        "hosts": [*({"name": host, "address": f"10.73.0.{11 + n}", "role": "server"} for n, host in enumerate(servers)),
-                  {"name": "client-1", "address": "10.73.0.31", "role": "client"}],
+        "config": {
+            host: {"performance": {"raft_multiplier": 1}, "server": host in servers} for host in [*servers, "client-1"]
+        },
+        "hosts": [
+            *({"name": host, "address": f"10.73.0.{11 + n}", "role": "server"} for n, host in enumerate(servers)),
+            {"name": "client-1", "address": "10.73.0.31", "role": "client"},
+        ],
         "command": "hashidrill run experiments/raft/slow-leader-disk.yaml",
         "generator": {"cpu_share_max": 0.21, "lag_p99_s": 0.0012},
         **changes,
-    }  # fmt: skip
+    }
 
 
 def realistic_run(path: Path, *, fault_kind: str = "disk.latency", load: str = "kv-writes", **changes) -> Recording:
@@ -161,8 +168,14 @@ def broken() -> Judgement:
 
 def known() -> Judgement:
     text = "consul-1 led all through disk.latency, 20 s"
-    return Judgement("leadership_leaves(fault=disk.latency, within=20s)", "leadership_leaves", Finding.KNOWN, text,
-                     {"led_for_s": 20.1}, known_issue="hashicorp/consul#22064")  # fmt: skip
+    return Judgement(
+        "leadership_leaves(fault=disk.latency, within=20s)",
+        "leadership_leaves",
+        Finding.KNOWN,
+        text,
+        {"led_for_s": 20.1},
+        known_issue="hashicorp/consul#22064",
+    )
 
 
 def passing() -> RunVerdict:

@@ -41,9 +41,14 @@ class ScriptedGame:
     def on(self, host: str, command: str) -> tuple[int, str]:
         """The exit code, and what it prints."""
         done = subprocess.run(
-            shell_command(self._game, host, ["sh", "-c", command]), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, errors="replace", check=False, timeout=_COMMAND_WITHIN_S,
-        )  # fmt: skip
+            shell_command(self._game, host, ["sh", "-c", command]),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_COMMAND_WITHIN_S,
+        )
         return done.returncode, done.stdout + done.stderr
 
     def say(self, what: str, words: str = "") -> str:
@@ -66,9 +71,12 @@ def played(
     With `trainer`, it has a page; the trainer's address is in that file.
     """
     request = {
-        "scenario": str(find_scenario(name).absolute()), "seed": seed, "trainee": trainee, "out": str(out),
+        "scenario": str(find_scenario(name).absolute()),
+        "seed": seed,
+        "trainee": trainee,
+        "out": str(out),
         "serve": None if trainer is None else {"port": 0, "to": str(trainer)},
-    }  # fmt: skip
+    }
     started, page = games.start(request), ""
     try:
         while told := started.line():

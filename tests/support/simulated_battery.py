@@ -90,10 +90,18 @@ class SimulatedBattery(Battery):
             noted = {"path": "/v1/kv/x", **model.sends(chance, len(seen))}
             seen.append(
                 Attempt(
-                    round(now_s * _NS), round((now_s + lasts_s) * _NS), 1, reused, model.method, **noted,
-                    fault=fault, status=about.status if about else 200, upstream=about is None, retry_after_s=told,
+                    round(now_s * _NS),
+                    round((now_s + lasts_s) * _NS),
+                    1,
+                    reused,
+                    model.method,
+                    **noted,
+                    fault=fault,
+                    status=about.status if about else 200,
+                    upstream=about is None,
+                    retry_after_s=told,
                 )
-            )  # fmt: skip
+            )
             now_s += lasts_s
             if hangs and now_s >= deadline_s:
                 stopped, ok = f"after {deadline_s:g}s", False

@@ -71,9 +71,14 @@ class SshServers:
                 await asyncio.gather(feeding, return_exceptions=True)
 
         return await asyncssh.listen(
-            "127.0.0.1", 0, server_factory=Server, server_host_keys=[host_key], process_factory=serve, encoding=None,
+            "127.0.0.1",
+            0,
+            server_factory=Server,
+            server_host_keys=[host_key],
+            process_factory=serve,
+            encoding=None,
             authorized_client_keys=str(folder / "authorized"),
-        )  # fmt: skip
+        )
 
     def cut(self):
         """Every connection is gone at once, as a network is that nobody can use any more."""

@@ -171,8 +171,14 @@ class PlayedGame:
     def recording(self):
         watch_ends = self.done_s + WATCH_S
         build = RecordingBuilder(self.path / "run")
-        for phase, at in (("start", 0), ("ready", 2), ("steady", 4), ("method", 10), ("recovery", watch_ends),
-                          ("quiesce", watch_ends + 5)):  # fmt: skip
+        for phase, at in (
+            ("start", 0),
+            ("ready", 2),
+            ("steady", 4),
+            ("method", 10),
+            ("recovery", watch_ends),
+            ("quiesce", watch_ends + 5),
+        ):
             build.phase(phase, at=at)
         self._faults(build, watch_ends)
         build.event("attended.begins", at=FAULT_S, at_s=0, in_force=[])
@@ -180,10 +186,12 @@ class PlayedGame:
         build.mark(WATCH, at=self.done_s, until=watch_ends)
         back_s = self.back_s if self.back_s is not None else 1e9
         build.load(
-            "kv-writes", start=4, end=self.load_ends_s or watch_ends + 5,
+            "kv-writes",
+            start=4,
+            end=self.load_ends_s or watch_ends + 5,
             latency=lambda t: 2.0 if FAULT_S <= t < back_s else 0.01,
             outcome=lambda t: "fail" if self.unserved and self.unserved[0] <= t < self.unserved[1] else "ok",
-        )  # fmt: skip
+        )
         build.final_reads("kv-writes", {"kv-writes/100": None} if self.lost else None)
         for host in ("consul-1", "consul-2", "consul-3"):
             at = 4.0
@@ -204,11 +212,17 @@ class PlayedGame:
                 knows = bool(leads(at)) and not left <= at < back
                 build.sample("raft.leader", float(knows), at=at, host=host, text="consul-1" if knows else "", ok=knows)
                 at += 0.5
-        build.run_info(hosts=[
-            {"name": name, "address": address, "role": "server" if "client" not in name else "client",
-             "agents": {"consul": "server" if "client" not in name else "client"}}
-            for name, address in ADDRESSES.items()
-        ])  # fmt: skip
+        build.run_info(
+            hosts=[
+                {
+                    "name": name,
+                    "address": address,
+                    "role": "server" if "client" not in name else "client",
+                    "agents": {"consul": "server" if "client" not in name else "client"},
+                }
+                for name, address in ADDRESSES.items()
+            ]
+        )
         for expectation in self.course.resolved.experiment.expect:
             build.expect(expectation.hypothesis, **expectation.params)
         recording = build.build()

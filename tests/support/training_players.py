@@ -225,8 +225,11 @@ def two_racks(game: Game) -> None:
 def silence(game: Game) -> None:
     clients = {f"client-{number}": f"10.73.0.3{number}" for number in (1, 2, 3)}
     asks = {host: "client-2" if host == "client-1" else "client-1" for host in clients}  # from where users are
-    quiet = [host for host, at in clients.items()
-             if game.on(asks[host], f"curl -s -m 3 http://{at}:8500/v1/status/leader")[0]]  # fmt: skip
+    quiet = [
+        host
+        for host, at in clients.items()
+        if game.on(asks[host], f"curl -s -m 3 http://{at}:8500/v1/status/leader")[0]
+    ]
     if len(quiet) != 1:
         raise NotFoundError(f"these do not answer: {quiet}")
     host = quiet[0]
@@ -314,11 +317,20 @@ def final(game: Game) -> None:
 
 
 EXPERTS: dict[str, Callable[[Game], None]] = {
-    "first": first, "payday": payday,
-    "morning-shift": morning_shift, "quarter-end": quarter_end, "cron-hour": cron_hour, "long-tail": long_tail,
-    "two-racks": two_racks, "silence": silence, "aftershock": aftershock, "lights-on": lights_on,
-    "night-batch": night_batch, "patch-night": patch_night, "final": final,
-}  # fmt: skip
+    "first": first,
+    "payday": payday,
+    "morning-shift": morning_shift,
+    "quarter-end": quarter_end,
+    "cron-hour": cron_hour,
+    "long-tail": long_tail,
+    "two-racks": two_racks,
+    "silence": silence,
+    "aftershock": aftershock,
+    "lights-on": lights_on,
+    "night-batch": night_batch,
+    "patch-night": patch_night,
+    "final": final,
+}
 """One for each scenario; each leaves `done` to whoever plays it."""
 
 

@@ -68,11 +68,25 @@ def write_history(top: Path, number: int) -> History:
 def bisected(history: History, *more: str, within_s: float = 1500) -> dict[str, Any]:
     """What `hashidrill bisect --json` says of it, by its p99."""
     done = hashidrill(
-        "bisect", "--experiment", "incidents/uber-m3-2019", "--git", "good..HEAD",
-        "--build", "python3 -m py_compile ingest.py", "--client", CLIENT,
-        "--figure", "ingest.latency.p99", "--factor", "1.5", "--duet", "--json", *more,
-        cwd=history.top, within_s=within_s,
-    )  # fmt: skip
+        "bisect",
+        "--experiment",
+        "incidents/uber-m3-2019",
+        "--git",
+        "good..HEAD",
+        "--build",
+        "python3 -m py_compile ingest.py",
+        "--client",
+        CLIENT,
+        "--figure",
+        "ingest.latency.p99",
+        "--factor",
+        "1.5",
+        "--duet",
+        "--json",
+        *more,
+        cwd=history.top,
+        within_s=within_s,
+    )
     if done.returncode:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout)

@@ -45,9 +45,13 @@ def _first_answer(port, message):
     client.initiate_connection()
     client.increment_flow_control_window(1 << 24)
     headers = [
-        (":method", "POST"), (":scheme", "http"), (":path", _PATH), (":authority", f"127.0.0.1:{port}"),
-        ("te", "trailers"), ("content-type", "application/grpc"),
-    ]  # fmt: skip
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", _PATH),
+        (":authority", f"127.0.0.1:{port}"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ]
     client.send_headers(1, headers)
     client.send_data(1, _PREFIX.pack(False, len(message)) + message)
     received = b""

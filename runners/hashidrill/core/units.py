@@ -132,8 +132,15 @@ class Size(Quantity):
     """A number of bytes: `512B`, `4kB` (1000), `64KiB` (1024), `20MB`, `1GiB`."""
 
     _units: ClassVar = {
-        "B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
-    }  # fmt: skip
+        "B": 1,
+        "kB": 1e3,
+        "KB": 1e3,
+        "MB": 1e6,
+        "GB": 1e9,
+        "KiB": 2**10,
+        "MiB": 2**20,
+        "GiB": 2**30,
+    }
     _pattern = _NUMBER + r"\s?(?P<unit>B|kB|KB|MB|GB|KiB|MiB|GiB)"
     _noun = "a size"
     _examples = ("512B", "4kB", "64MiB")

@@ -70,10 +70,18 @@ def _both(one: Offer | None, two: Offer) -> Offer:
 
 @asynccontextmanager
 async def held(
-    target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *, deadline_s: float,
-    tell: Callable[[str], None], who: str = "", undoing: bool = False, run: str = "", connect: Connect | None = None,
+    target: AttachTarget,
+    estate: Estate,
+    wires: Mapping[str, Wire],
+    *,
+    deadline_s: float,
+    tell: Callable[[str], None],
+    who: str = "",
+    undoing: bool = False,
+    run: str = "",
+    connect: Connect | None = None,
     awaited: Collection[str] = (),
-) -> AsyncIterator[Parts]:  # fmt: skip
+) -> AsyncIterator[Parts]:
     """By host, the capabilities that carriers and backends add, held inside the block. Raises AttachError.
 
     `deadline_s`: how long what they put there may stay when nobody asks any more. `undoing`: it is only taken away, and
@@ -102,9 +110,14 @@ async def held(
 
 
 def _add(
-    parts: Parts, target: AttachTarget, places: Mapping[str, _Place], cluster: Cluster, owner: Mapping[str, Any], *,
+    parts: Parts,
+    target: AttachTarget,
+    places: Mapping[str, _Place],
+    cluster: Cluster,
+    owner: Mapping[str, Any],
+    *,
     undoing: bool,
-) -> None:  # fmt: skip
+) -> None:
     """To take an object away, it takes neither the pod nor the chaosd that it was aimed at: it is known by its name."""
     from hashidrill.kubernetes.chaos_mesh.hosts import of_machine, of_pod  # noqa: PLC0415 - see _cluster
     from hashidrill.kubernetes.kubernetes.objects import Owned  # noqa: PLC0415 - as above
@@ -193,9 +206,11 @@ async def objects_left(target: AttachTarget, tell: Callable[[str], None], connec
 
 
 async def remove_objects(
-    target: AttachTarget, removed: Callable[[str], None], connect: Connect | None = None,
+    target: AttachTarget,
+    removed: Callable[[str], None],
+    connect: Connect | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Deletes all of these, found by their labels, and tells each; returns why others stay. Raises HashidrillError.
 
     `tell` hears what it waits for.
@@ -222,7 +237,7 @@ async def remove_objects(
 
 async def _ours(
     cluster: Cluster, datacenter: str, tell: Callable[[str], None] | None = None
-) -> list[tuple[str, str, str]]:  # fmt: skip
+) -> list[tuple[str, str, str]]:
     """Each object of ours, whoever injects. Raises FaultError, also when we may list none of any."""
     from hashidrill.kubernetes.chaos_mesh.objects import OBJECTS as OF_CHAOS_MESH  # noqa: PLC0415 - see _cluster
     from hashidrill.kubernetes.kubernetes.objects import ours  # noqa: PLC0415 - as above

@@ -87,8 +87,10 @@ def text_lines(verdict: ComparisonVerdict) -> Iterator[str]:
     rows = [("figure", *verdict.variants), *figure_rows(verdict)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows if len(rows) > 1 else ():
-        first, *others = (cell.ljust(width) if not n else cell.rjust(width)
-                          for n, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
+        first, *others = (
+            cell.ljust(width) if not n else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         yield "  ".join([first, *others])
 
 
@@ -99,10 +101,13 @@ def markdown(verdict: ComparisonVerdict, folder: Path) -> str:
         for run in verdict.runs
     ]
     compared = [
-        (f"{FINDINGS[each.finding][0]} {FINDINGS[each.finding][1]}", code(each.title),
-         plain(each.text) + (f" ({plain(each.known_issue)})" if each.known_issue else ""))
+        (
+            f"{FINDINGS[each.finding][0]} {FINDINGS[each.finding][1]}",
+            code(each.title),
+            plain(each.text) + (f" ({plain(each.known_issue)})" if each.known_issue else ""),
+        )
         for each in verdict.comparisons
-    ]  # fmt: skip
+    ]
     figures = [(code(name), *map(plain, shown)) for name, *shown in figure_rows(verdict)]
     blocks = [
         f"### {SYMBOLS[verdict.verdict]} {verdict.verdict.value}: {plain(verdict.title)}",
@@ -138,11 +143,16 @@ def render(verdict: ComparisonVerdict, folder: Path) -> Html:
     body = [
         banner,
         section("Comparisons", *comparisons) if comparisons else Html(),
-        section("Figures side by side", table(("figure", *verdict.variants), figures, numbers_from=1),
-                el("p", note, class_="note")) if figures else Html(),
+        section(
+            "Figures side by side",
+            table(("figure", *verdict.variants), figures, numbers_from=1),
+            el("p", note, class_="note"),
+        )
+        if figures
+        else Html(),
         section("Runs", table(("round", "variant", "verdict", "what came of it", "recording"), runs)),
         section("How to judge it again", el("p", el("code", f"hashidrill check {folder}"))),
-    ]  # fmt: skip
+    ]
     return page(f"{result}: {verdict.title}", body)
 
 

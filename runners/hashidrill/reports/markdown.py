@@ -66,19 +66,28 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
 
 def _expectations(verdict: RunVerdict) -> str:
     rows = [
-        (f"{FINDINGS[judgement.finding][0]} {FINDINGS[judgement.finding][1]}", code(judgement.title),
-         plain(verdict.text_of(judgement)) + (f" ({plain(judgement.known_issue)})" if judgement.known_issue else ""))
+        (
+            f"{FINDINGS[judgement.finding][0]} {FINDINGS[judgement.finding][1]}",
+            code(judgement.title),
+            plain(verdict.text_of(judgement)) + (f" ({plain(judgement.known_issue)})" if judgement.known_issue else ""),
+        )
         for judgement in verdict.judgements
-    ]  # fmt: skip
+    ]
     return row_table(("finding", "expectation", "evidence"), rows)
 
 
 def _faults(faults: Sequence[FaultWindow]) -> str:
     rows = [
-        (code(fault.kind), plain(fault.host), plain(asked(fault)) or NOTHING, _measured(fault.proof),
-         _measured(fault.gone_proof), plain(state_of(fault)))
+        (
+            code(fault.kind),
+            plain(fault.host),
+            plain(asked(fault)) or NOTHING,
+            _measured(fault.proof),
+            _measured(fault.gone_proof),
+            plain(state_of(fault)),
+        )
         for fault in faults
-    ]  # fmt: skip
+    ]
     return row_table(("fault", "host", "asked for", "measured in force", "measured afterwards", "state"), rows)
 
 
@@ -88,10 +97,17 @@ def _measured(evidence: object) -> str:
 
 def _figures(recording: Recording) -> str:
     rows = [
-        (code(row.load), PARTS[row.part], human_number(row.operations), human_rate(row.rate_per_s),
-         human_duration(row.p50_s), human_duration(row.p99_s), human_share(row.errors))
+        (
+            code(row.load),
+            PARTS[row.part],
+            human_number(row.operations),
+            human_rate(row.rate_per_s),
+            human_duration(row.p50_s),
+            human_duration(row.p99_s),
+            human_share(row.errors),
+        )
         for row in load_figures(recording)
-    ]  # fmt: skip
+    ]
     return row_table(("load", "part", "operations", "rate", "p50", "p99", "errors"), rows, numbers_from=2)
 
 

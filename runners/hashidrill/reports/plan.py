@@ -61,13 +61,18 @@ def _workers(plan: Plan) -> Iterator[dict[str, Any]]:
     number = f"{nomad.workers} worker{'' if nomad.workers == 1 else 's'}"
     rights = engine_rights(plan.target.logins["nomad"].params.get("namespace", "default"))
     yield {
-        "verb": "start", "what": _JOB, "on": "nomad:clients", "hosts": hosts, "at_s": 0.0,
+        "verb": "start",
+        "what": _JOB,
+        "on": "nomad:clients",
+        "hosts": hosts,
+        "at_s": 0.0,
         "until_s": max((action.at_s + action.for_s for action in plan.actions), default=0.0),
         "where": f"{PREFIX}{plan.run_id or 'RUN'}, {number} on as many of {', '.join(hosts) or 'no host'}",
         "params": {"lease": str(nomad.lease)},
         "reverted": "the job is removed with the run; workers whose runner is silent end within their lease",
-        "observer": "", "rights": [f"{right.service}: {right}" for right in rights],
-    }  # fmt: skip
+        "observer": "",
+        "rights": [f"{right.service}: {right}" for right in rights],
+    }
 
 
 def _data(action: Action, experiment: Experiment) -> dict[str, Any]:
@@ -75,26 +80,36 @@ def _data(action: Action, experiment: Experiment) -> dict[str, Any]:
     hosts = ", ".join(action.hosts) or "no host"
     where = f"on {action.on}" + ("" if len(action.hosts) == 1 and action.on.endswith(hosts) else f" ({many} {hosts})")
     common = {
-        "verb": action.verb, "what": action.what, "on": action.on, "hosts": list(action.hosts), "at_s": action.at_s,
+        "verb": action.verb,
+        "what": action.what,
+        "on": action.on,
+        "hosts": list(action.hosts),
+        "at_s": action.at_s,
         "until_s": action.at_s + action.for_s,
-    }  # fmt: skip
+    }
     if action.verb == "offer":
         load = experiment.load[action.name]
         rights = registry.load(load.kind).rights(action.name, load.parameters)
         said = f"through {action.on} ({hosts}), as {action.name}"
         return {
-            **common, "where": said, "params": load.params, "reverted": "", "observer": "",
+            **common,
+            "where": said,
+            "params": load.params,
+            "reverted": "",
+            "observer": "",
             "rights": [f"{right.service}: {right}" for right in rights],
-        }  # fmt: skip
+        }
     step = experiment.method[action.step]
     fault = make_fault(step, None)  # type: ignore[arg-type]  # actions that apply are steps with faults
     params = getattr(step, "with_", {})
     return {
-        **common, "where": where + (", following it" if getattr(step, "follow", False) else ""), "params": params,
+        **common,
+        "where": where + (", following it" if getattr(step, "follow", False) else ""),
+        "params": params,
         "reverted": _first_line(inspect.getdoc(fault.revert) or "it takes its own effect away"),
         "observer": fault.observer.through if fault.observer else "",
         "rights": [f"{right.service}: {right}" for right in fault.rights()],
-    }  # fmt: skip
+    }
 
 
 def _first_line(text: str) -> str:

@@ -62,10 +62,13 @@ def banner(recording: Recording, verdict: RunVerdict) -> Html:
     """The verdict first, then every reason against it."""
     result = verdict.verdict
     reasons: list[Content] = [
-        *(el("li", el("b", judgement.title), ": ", FINDINGS[judgement.finding][1])
-          for judgement in verdict.judgements if judgement.finding.verdict is not Verdict.PASS),
+        *(
+            el("li", el("b", judgement.title), ": ", FINDINGS[judgement.finding][1])
+            for judgement in verdict.judgements
+            if judgement.finding.verdict is not Verdict.PASS
+        ),
         *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
-    ]  # fmt: skip
+    ]
     if not verdict.judgements and not verdict.invalid:
         reasons.append(el("li", "There was no expectation to judge."))
     ended = how_it_ended(recording)
@@ -144,10 +147,18 @@ def _issue(issue: str) -> Html:
 
 def figures(recording: Recording) -> Html:
     rows = [
-        (row.load, PARTS[row.part], human_number(row.operations), human_rate(row.rate_per_s), human_duration(row.p50_s),
-         human_duration(row.p99_s), human_duration(row.max_s), human_share(row.errors))
+        (
+            row.load,
+            PARTS[row.part],
+            human_number(row.operations),
+            human_rate(row.rate_per_s),
+            human_duration(row.p50_s),
+            human_duration(row.p99_s),
+            human_duration(row.max_s),
+            human_share(row.errors),
+        )
         for row in load_figures(recording)
-    ]  # fmt: skip
+    ]
     if not rows:
         return section("Key figures", el("p", "This recording holds no operations."))
     headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
@@ -173,8 +184,15 @@ def fault_proofs(recording: Recording) -> Html:
     marks = [el("p", f"Mark: {text}.") for text in marked(recording)[:MOST_ROWS]]
     if not recording.faults:
         return section("Fault proofs", el("p", "No fault was applied."), *marks)
-    headings = ("fault", "asked for", "measured in force", "before its revert", "measured afterwards", "in force for",
-                "state")  # fmt: skip
+    headings = (
+        "fault",
+        "asked for",
+        "measured in force",
+        "before its revert",
+        "measured afterwards",
+        "in force for",
+        "state",
+    )
     rows = [_proof_row(fault) for fault in recording.faults[:MOST_ROWS]]
     more = len(recording.faults) - MOST_ROWS
     return section(
@@ -216,13 +234,15 @@ def _evidence(evidence: Mapping[str, Any] | None) -> Html:
     if not evidence:
         return el("span", NOTHING)
     figures_ = [human_figure(str(name), value) for name, value in dict(evidence.get("figures") or {}).items()]
-    return joined([
-        el("span", "✓ " if evidence.get("ok") else "✗ ", str(evidence.get("measured", NOTHING))),
-        el("br"),
-        el("span", f"asked: {evidence.get('asked', NOTHING)}", class_="note"),
-        *([el("br"), el("span", observed_through(evidence), class_="note")] if "through" in evidence else []),
-        el("details", el("summary", "figures"), definitions(figures_)) if figures_ else None,
-    ])  # fmt: skip
+    return joined(
+        [
+            el("span", "✓ " if evidence.get("ok") else "✗ ", str(evidence.get("measured", NOTHING))),
+            el("br"),
+            el("span", f"asked: {evidence.get('asked', NOTHING)}", class_="note"),
+            *([el("br"), el("span", observed_through(evidence), class_="note")] if "through" in evidence else []),
+            el("details", el("summary", "figures"), definitions(figures_)) if figures_ else None,
+        ]
+    )
 
 
 def how_to_reproduce(recording: Recording) -> Html:
@@ -244,8 +264,9 @@ def versions_and_machine(recording: Recording) -> Html:
     generator = [human_figure(str(name), value) for name, value in _mapping(run.get("generator")).items()]
     rows = [
         (name, str(binary.get("path", NOTHING)), str(binary.get("source", NOTHING)), str(binary.get("sha256", NOTHING)))
-        for name, binary in binaries.items() if isinstance(binary, Mapping)
-    ]  # fmt: skip
+        for name, binary in binaries.items()
+        if isinstance(binary, Mapping)
+    ]
     return section(
         "Versions and machine",
         definitions([(str(name), str(value)) for name, value in versions.items() if value is not None]),
@@ -266,8 +287,9 @@ def configuration(recording: Recording) -> Html:
     run = recording.run
     hosts = [
         (str(host.get("name")), str(host.get("role", NOTHING)), str(host.get("address", NOTHING)))
-        for host in run.get("hosts") or [] if isinstance(host, Mapping)
-    ]  # fmt: skip
+        for host in run.get("hosts") or []
+        if isinstance(host, Mapping)
+    ]
     same: dict[str, list[str]] = {}
     for host, config in _mapping(Redactor().clean(run.get("config"))).items():
         same.setdefault(json.dumps(config, indent=2, sort_keys=True, default=str), []).append(str(host))
@@ -304,5 +326,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers
 
     head = el("tr", [el("th", title, scope="col", class_=kind(n)) for n, title in enumerate(headings)])
     body = [el("tr", [el("td", cell, class_=kind(n)) for n, cell in enumerate(row)]) for row in rows]
-    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll", tabindex="0", role="group",
-              aria_label=f"table: {', '.join(headings)}")  # fmt: skip
+    return el(
+        "div",
+        el("table", el("thead", head), el("tbody", body)),
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=f"table: {', '.join(headings)}",
+    )

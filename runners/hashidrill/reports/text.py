@@ -19,10 +19,19 @@ _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-:=+*#"
 _TO_ASCII = str.maketrans(
     {
-        "✓": "+", "✗": "x", "µ": "u", NOTHING: "-", "—": "-", "…": "...", "→": "->", "·": "|", "█": "#", "░": ".",
+        "✓": "+",
+        "✗": "x",
+        "µ": "u",
+        NOTHING: "-",
+        "—": "-",
+        "…": "...",
+        "→": "->",
+        "·": "|",
+        "█": "#",
+        "░": ".",
         **dict(zip(_BARS[:-1], _ASCII_BARS[:-1], strict=True)),
     }
-)  # fmt: skip
+)
 
 
 def human_duration(seconds: float | None) -> str:  # noqa: PLR0911 - one return a unit
@@ -149,8 +158,10 @@ def counted(number: int, noun: str) -> str:
 
 def printable(text: str, limit: int = 4000) -> str:
     """`text` without control characters (a log line can carry terminal escapes), cut after `limit` characters."""
-    clean = "".join(c if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs"} else "\N{REPLACEMENT CHARACTER}"
-                    for c in text[:limit])  # fmt: skip
+    clean = "".join(
+        c if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs"} else "\N{REPLACEMENT CHARACTER}"
+        for c in text[:limit]
+    )
     return clean if len(text) <= limit else f"{clean} … ({len(text) - limit} more characters)"
 
 

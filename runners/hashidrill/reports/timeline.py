@@ -67,16 +67,19 @@ def timeline(recording: Recording) -> dict[str, Any]:
 def _timeline(recording: Recording, domain: tuple[float, float], points: int) -> dict[str, Any]:
     bucket_s = _bucket(domain, points)
     return {
-        "start": _seconds(domain[0]), "end": _seconds(domain[1]), "bucket": bucket_s,
+        "start": _seconds(domain[0]),
+        "end": _seconds(domain[1]),
+        "bucket": bucket_s,
         "phases": [
             {"start": _of(start), "end": _of(end), "label": name}
-            for name, (start, end) in recording.phases.items() if end > start
+            for name, (start, end) in recording.phases.items()
+            if end > start
         ],
         "faults": _faults(recording),
         "lanes": _lanes(recording),
         "marks": _marks(recording),
         "panels": [*_load_panels(recording, domain, bucket_s), *_signal_panels(recording, domain, bucket_s, points)],
-    }  # fmt: skip
+    }
 
 
 def _domain(recording: Recording) -> tuple[float, float]:
@@ -228,17 +231,25 @@ def load_panels(
     name = printable(load, 60)
     return [
         {
-            "title": f"{name}: latency", "unit": "s", "log": True, "labels": True, "t": middles,
+            "title": f"{name}: latency",
+            "unit": "s",
+            "log": True,
+            "labels": True,
+            "t": middles,
             "series": [{"name": "p50", "v": p50}, {"name": "p99", "v": p99}],
         },
         {
-            "title": f"{name}: operations per second", "unit": "/s", "log": False, "t": middles,
+            "title": f"{name}: operations per second",
+            "unit": "/s",
+            "log": False,
+            "t": middles,
             "series": [
-                {"name": "errors", "v": errors, "style": "bars"}, {"name": "due", "v": offered, "style": "faint"},
+                {"name": "errors", "v": errors, "style": "bars"},
+                {"name": "due", "v": offered, "style": "faint"},
                 {"name": "acknowledged", "v": answered},
             ],
         },
-    ]  # fmt: skip
+    ]
 
 
 def _edges(domain: tuple[float, float], bucket_s: float) -> Floats:
@@ -284,10 +295,15 @@ def _signal_panels(
             if (points_of := _points(recording.series(panel.signal, host), domain, bucket_s, points, panel.worst))
         ]
         if series:
-            shown.append({
-                "title": printable(panel.title, 120), "signal": printable(panel.signal, 120), "unit": panel.unit,
-                "log": panel.unit == "s", "series": series,
-            })  # fmt: skip
+            shown.append(
+                {
+                    "title": printable(panel.title, 120),
+                    "signal": printable(panel.signal, 120),
+                    "unit": panel.unit,
+                    "log": panel.unit == "s",
+                    "series": series,
+                }
+            )
     return shown
 
 

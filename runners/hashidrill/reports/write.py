@@ -51,11 +51,15 @@ def judged(recording: Recording, verdict: RunVerdict, report: Path | None) -> Ju
     """The verdict as the last event of a run."""
     ends = recording.events("end")
     return Judged(
-        t_ns=ends[-1].t_ns if ends else 0, verdict=verdict.verdict.value, invalid=tuple(verdict.invalid),
-        doubts=tuple(verdict.doubts), notes=tuple(verdict.notes),
+        t_ns=ends[-1].t_ns if ends else 0,
+        verdict=verdict.verdict.value,
+        invalid=tuple(verdict.invalid),
+        doubts=tuple(verdict.doubts),
+        notes=tuple(verdict.notes),
         expectations=tuple(
             Expected(each.title, each.hypothesis, each.finding.value, each.text, each.figures, each.known_issue)
             for each in verdict.judgements
         ),
-        recording=str(recording.path), report=str(report or ""),
-    )  # fmt: skip
+        recording=str(recording.path),
+        report=str(report or ""),
+    )

@@ -209,18 +209,23 @@ class FakeConsul:
 
     def _peer(self, name: str) -> dict[str, Any]:
         return {
-            "ID": f"id-of-{name}", "Node": name, "Address": self._address(name), "Voter": True,
+            "ID": f"id-of-{name}",
+            "Node": name,
+            "Address": self._address(name),
+            "Voter": True,
             "Leader": name == self.leader,
-        }  # fmt: skip
+        }
 
     def _about(self, host: Machine) -> dict[str, Any]:
         shows = self._read if self._is_at_least(_LATE_SELF) else self._started
         state = "Leader" if host.name == self.leader else "Follower"
         behind = self.behind.get(host.name, lambda: 0)()
         raft = {
-            "state": state, "term": str(self.term), "commit_index": str(self.commit_index),
+            "state": state,
+            "term": str(self.term),
+            "commit_index": str(self.commit_index),
             "applied_index": str(self.commit_index - behind),
-        }  # fmt: skip
+        }
         return {
             "Config": {"Version": self.version, "NodeName": host.name},
             "DebugConfig": {

@@ -250,8 +250,9 @@ class FakeHost(Capable):
             return [Exchange(_QUICK_S, errno.ECONNREFUSED)] * count
         links = self.world.noise.link(self.world.dice(), count).tolist()
         toxics = [*self.egress, *([] if proxy is None else proxy.toxics)]
-        return [pass_through([t for t in toxics if dice.random() < t.toxicity], request, dice, own_s)
-                for own_s in links]  # fmt: skip
+        return [
+            pass_through([t for t in toxics if dice.random() < t.toxicity], request, dice, own_s) for own_s in links
+        ]
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:  # noqa: ARG002 - no time passes here
         rules = self.world.rules_between(self, address, None)

@@ -133,8 +133,16 @@ class FakeNomad:
         }
         self.term = 3
         self.leading: str | None = "nomad-1"
-        self.nodes = {f"id-{name}": {"ID": f"id-{name}", "Name": name, "Status": "ready", "CreateIndex": 7,
-                                     "SchedulingEligibility": "eligible"} for name in names[3:]}  # fmt: skip
+        self.nodes = {
+            f"id-{name}": {
+                "ID": f"id-{name}",
+                "Name": name,
+                "Status": "ready",
+                "CreateIndex": 7,
+                "SchedulingEligibility": "eligible",
+            }
+            for name in names[3:]
+        }
         self.running = dict.fromkeys(self.nodes, 2)
         self.jobs: dict[str, list[dict[str, Any]]] = {}
         """The trial jobs of observers; `work` has all others."""
@@ -230,10 +238,17 @@ class FakeNomad:
 
     def _get_operator(self, _host: Any, _parts: list[str], _params: Any, _body: Any) -> Any:
         servers = [host for host in self.hosts.values() if host.roles["nomad"] == "server"]
-        return {"Servers": [
-            {"ID": f"raft-{host.name}", "Node": f"{host.name}.global", "Address": f"{host.address}:4647", "Voter": True}
-            for host in servers
-        ]}  # fmt: skip
+        return {
+            "Servers": [
+                {
+                    "ID": f"raft-{host.name}",
+                    "Node": f"{host.name}.global",
+                    "Address": f"{host.address}:4647",
+                    "Voter": True,
+                }
+                for host in servers
+            ]
+        }
 
     def _put_operator(self, _host: Any, _parts: list[str], params: dict[str, str], _body: Any) -> Any:
         self.leading = params["id"].removeprefix("raft-")

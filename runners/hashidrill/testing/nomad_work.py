@@ -57,9 +57,16 @@ class FakeWork:
         number = next(self._numbers)
         node = list(self.nodes)[number % len(self.nodes)]
         alloc = {
-            "ID": f"alloc-{number}", "Name": name, "JobID": job, "NodeName": node, "NodeID": self.nodes[node],
-            "ClientStatus": "running", "DesiredStatus": "run", "restarts": 0, "TaskStates": {"task": {"Events": []}},
-        }  # fmt: skip
+            "ID": f"alloc-{number}",
+            "Name": name,
+            "JobID": job,
+            "NodeName": node,
+            "NodeID": self.nodes[node],
+            "ClientStatus": "running",
+            "DesiredStatus": "run",
+            "restarts": 0,
+            "TaskStates": {"task": {"Events": []}},
+        }
         self.allocs.append(alloc)
         self._start(alloc)
 
@@ -94,9 +101,7 @@ class FakeWork:
         number = signal.Signals[name]
         if name in ("SIGSTOP", "SIGCONT"):
             state = "T" if name == "SIGSTOP" else "S"
-            moved = TaskProcess(
-                process.alloc, process.job, process.pid, process.start_time, state, process.catches
-            )  # fmt: skip
+            moved = TaskProcess(process.alloc, process.job, process.pid, process.start_time, state, process.catches)
             self.processes[alloc_id] = (node, moved)
         elif name in _ENDS and number not in process.catches:
             self._killed(alloc)

@@ -111,8 +111,16 @@ class RecordingBuilder:
             named = {"name": name} if name else {}
             self._method.append({**named, "fault": kind, "on": f"host:{host}", **times})
         target = {"host": host, "address": self._address(host), "agent": "consul"}
-        self.event("fault.intent", at=at, fault_id=fault_id, kind=kind, step=step, target=target,
-                   params=dict(params or {}), undo={})  # fmt: skip
+        self.event(
+            "fault.intent",
+            at=at,
+            fault_id=fault_id,
+            kind=kind,
+            step=step,
+            target=target,
+            params=dict(params or {}),
+            undo={},
+        )
         if failed:
             return self.event("fault.failed", at=at, fault_id=fault_id, error=failed)
         at = at if applied is None else applied
@@ -159,9 +167,18 @@ class RecordingBuilder:
             took = max(latency(at) if callable(latency) else latency, late)
             key = f"{load}/{index % keys if keys else index}"
             self._operations.append(
-                Operation(load, _ns(at), _ns(at + late), _ns(at + took), what, key, f"{load}-{index}",
-                          200 if what == "ok" else 500, "" if what == "ok" else "no leader")
-            )  # fmt: skip
+                Operation(
+                    load,
+                    _ns(at),
+                    _ns(at + late),
+                    _ns(at + took),
+                    what,
+                    key,
+                    f"{load}-{index}",
+                    200 if what == "ok" else 500,
+                    "" if what == "ok" else "no leader",
+                )
+            )
         return self
 
     def service(self, client: str, **spec: Any) -> Self:
@@ -170,9 +187,18 @@ class RecordingBuilder:
         return self
 
     def write(
-        self, load: str, key: str, value: str, *, start: float, end: float, outcome: str = "ok", error: str = "",
-        reason: str = "", detail: Detail | None = None,
-    ) -> Self:  # fmt: skip
+        self,
+        load: str,
+        key: str,
+        value: str,
+        *,
+        start: float,
+        end: float,
+        outcome: str = "ok",
+        error: str = "",
+        reason: str = "",
+        detail: Detail | None = None,
+    ) -> Self:
         """One operation."""
         status = 200 if outcome == "ok" else 0
         self._operations.append(
@@ -251,8 +277,12 @@ class RecordingBuilder:
         members = float(self._servers + self._clients)
         self.series("consul.autopilot_healthy", autopilot, start=start, end=end)
         self.series("consul.members_alive", members if alive is None else alive, start=start, end=end)
-        self.series("consul.members_failed", lambda at: members - (alive(at) if callable(alive) else alive or members),
-                    start=start, end=end)  # fmt: skip
+        self.series(
+            "consul.members_failed",
+            lambda at: members - (alive(at) if callable(alive) else alive or members),
+            start=start,
+            end=end,
+        )
         self.series("raft.last_contact", last_contact, start=start, end=end, host="consul-1")
         return self.leader(leader, start=start, end=end)
 
@@ -292,16 +322,18 @@ class RecordingBuilder:
         first = next(iter(measured))
         clients = {"clients": self._services} if self._services else {}
         return {
-            "apiVersion": "hashidrill/v1", "kind": "Experiment",
+            "apiVersion": "hashidrill/v1",
+            "kind": "Experiment",
             "metadata": {"name": self.name, "title": f"The {self.name} recording", "why": "A test", "tags": self._tags},
             "datacenter": {"consul": {"servers": self._servers, "clients": self._clients}},
-            "load": {load: {"kind": "consul.kv.write", "rate": "50/s"} for load in loads}, **clients,
+            "load": {load: {"kind": "consul.kv.write", "rate": "50/s"} for load in loads},
+            **clients,
             "steady_state": {"for": "5s", "require": [f"{first}.errors < 1%"]},
             "method": self._method or [{"fault": "noop", "on": "consul:leader", "for": "20s"}],
             "guardrails": self._guardrails,
             "recovery": {"for": "20s"},
             "expect": self._expect or [{"no_acknowledged_write_lost": {"load": first}}],
-        }  # fmt: skip
+        }
 
     def build(self) -> Recording:
         """Write all of it and open it."""
@@ -344,10 +376,15 @@ class RecordingBuilder:
     def _run_info(self) -> dict[str, Any]:
         names = [*self.hosts, *(f"client-{n}" for n in range(1, self._clients + 1))]
         return {
-            "id": self.path.name, "experiment": self.name, "title": f"The {self.name} recording",
-            "started_at": "2025-10-09T08:53:20+00:00", "ended_at": "2025-10-09T08:54:12+00:00",
-            "outcome": self._end[0] if self._end else None, "error": self._end[1] if self._end else None,
-            "format": FORMAT, "hashidrill": "0.1.0",
+            "id": self.path.name,
+            "experiment": self.name,
+            "title": f"The {self.name} recording",
+            "started_at": "2025-10-09T08:53:20+00:00",
+            "ended_at": "2025-10-09T08:54:12+00:00",
+            "outcome": self._end[0] if self._end else None,
+            "error": self._end[1] if self._end else None,
+            "format": FORMAT,
+            "hashidrill": "0.1.0",
             "versions": {"consul": "1.22.2", "python": "3.12.0", "kernel": "6.1"},
             "binaries": {"consul": {"path": "/usr/bin/consul", "sha256": "0" * 64, "source": "PATH"}},
             "machine": {"cpus": 2, "memory_bytes": 8_000_000_000, "kernel": "6.1", "distribution": "Debian 12"},
@@ -356,9 +393,10 @@ class RecordingBuilder:
                 {"name": host, "address": self._address(host), "role": "server" if host in self.hosts else "client"}
                 for host in names
             ],
-            "command": f"hashidrill run {self.name}.yaml", "generator": {"cpu_share_max": 0.2, "lag_p99_s": 0.001},
+            "command": f"hashidrill run {self.name}.yaml",
+            "generator": {"cpu_share_max": 0.2, "lag_p99_s": 0.001},
             **self._run,
-        }  # fmt: skip
+        }
 
     @staticmethod
     def _address(host: str) -> str:

@@ -32,18 +32,27 @@ def packed(entries: Iterable[Entry], sessions: Iterable[Session] = (), *, index:
     for session in sessions:
         state += bytes([SESSION]) + pack(
             {
-                "ID": session.id, "Name": session.name, "Node": session.node, "TTL": session.ttl,
-                "Behavior": session.behavior, "CreateIndex": session.create_index, "ModifyIndex": session.create_index,
+                "ID": session.id,
+                "Name": session.name,
+                "Node": session.node,
+                "TTL": session.ttl,
+                "Behavior": session.behavior,
+                "CreateIndex": session.create_index,
+                "ModifyIndex": session.create_index,
             }
-        )  # fmt: skip
+        )
     for entry in entries:
         state += bytes([KVS]) + pack(
             {
-                "Key": entry.key, "Value": entry.value or None, "Flags": entry.flags, "LockIndex": entry.lock_index,
-                "CreateIndex": entry.create_index, "ModifyIndex": entry.modify_index,
+                "Key": entry.key,
+                "Value": entry.value or None,
+                "Flags": entry.flags,
+                "LockIndex": entry.lock_index,
+                "CreateIndex": entry.create_index,
+                "ModifyIndex": entry.modify_index,
                 **({"Session": entry.session} if entry.session else {}),
             }
-        )  # fmt: skip
+        )
     meta = json.dumps({"Version": 1, "Index": index, "Term": term, "Size": len(state)}).encode()
     members = {"meta.json": meta, "state.bin": state}
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())
@@ -92,8 +101,11 @@ class FakeKv:
             heard()
 
     def _get(self, key: str, params: Mapping[str, str]) -> ApiAnswer:
-        found = [one for each, one in sorted(self.entries.items())
-                 if each == key or ("recurse" in params and each.startswith(key))]  # fmt: skip
+        found = [
+            one
+            for each, one in sorted(self.entries.items())
+            if each == key or ("recurse" in params and each.startswith(key))
+        ]
         if not found:
             return ApiAnswer(404, b"")
         return ApiAnswer(200, found[0].value) if "raw" in params else _said(value=[_shown(entry) for entry in found])
@@ -124,10 +136,14 @@ class FakeKv:
 def _shown(entry: Entry) -> dict[str, Any]:
     """As Consul's HTTP API does."""
     return {
-        "Key": entry.key, "Value": base64.b64encode(entry.value).decode() or None, "Flags": entry.flags,
-        "LockIndex": entry.lock_index, "CreateIndex": entry.create_index, "ModifyIndex": entry.modify_index,
+        "Key": entry.key,
+        "Value": base64.b64encode(entry.value).decode() or None,
+        "Flags": entry.flags,
+        "LockIndex": entry.lock_index,
+        "CreateIndex": entry.create_index,
+        "ModifyIndex": entry.modify_index,
         **({"Session": entry.session} if entry.session else {}),
-    }  # fmt: skip
+    }
 
 
 def _said(*, value: Any) -> ApiAnswer:

@@ -24,8 +24,10 @@ curl = pytest.mark.needs("curl")
 def start(*arguments):
     return subprocess.Popen(
         [sys.executable, "-c", "from hashidrill.faces.cli import main; main()", "retry", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def retry(*arguments):
@@ -103,14 +105,16 @@ UNMEASURABLE = {
     "hangs": (["sleep", "86397"], 3, "stopped after 1s, and it made no request"),
     "floods": (["sh", "-c", "yes hashidrill"], 3, "more than 8 MiB of output"),
     "fails": (
-        ["python3", "-c", "import urllib.request as u; u.urlopen('{url}').read(); raise SystemExit(5)"], 3,
+        ["python3", "-c", "import urllib.request as u; u.urlopen('{url}').read(); raise SystemExit(5)"],
+        3,
         "without any fault it fails already (exit status 5; it was answered 200)",
     ),
     "does-not-end": (
-        ["python3", "-c", "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86397)"], 3,
+        ["python3", "-c", "import time, urllib.request as u; u.urlopen('{url}').read(); time.sleep(86397)"],
+        3,
         "without any fault it was stopped after 1s",
     ),
-}  # fmt: skip
+}
 """Name: a command, the exit code and what is said."""
 
 
@@ -137,8 +141,9 @@ def test_a_command_that_cannot_be_measured_gets_a_message_and_leaves_nothing(nam
 
 
 def test_an_upstream_that_is_not_there_is_named():
-    code, _, err = retry("--upstream", "http://127.0.0.1:9", "--", "python3", "-c",
-                         "import urllib.request as u; u.urlopen('{url}')")  # fmt: skip
+    code, _, err = retry(
+        "--upstream", "http://127.0.0.1:9", "--", "python3", "-c", "import urllib.request as u; u.urlopen('{url}')"
+    )
     assert code == 3
     assert "the upstream http://127.0.0.1:9 did not answer" in err
 

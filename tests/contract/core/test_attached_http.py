@@ -33,10 +33,13 @@ def files(tmp_path_factory):
 def entrance(files, *, ca="ca", cert="client", server_name="server.dc1.consul", params=None):
     """As a login gives it."""
     tls = {
-        "ca_file": str(files / f"{ca}.pem"), "ca_path": "", "server_name": server_name, "verify": True,
+        "ca_file": str(files / f"{ca}.pem"),
+        "ca_path": "",
+        "server_name": server_name,
+        "verify": True,
         "cert_file": str(files / f"{cert}.pem") if cert else "",
         "key_file": str(files / f"{cert}-key.pem") if cert else "",
-    }  # fmt: skip
+    }
     return {"tls": tls, "headers": {"X-Consul-Token": TOKEN}, "params": params or {}}
 
 

@@ -364,9 +364,10 @@ def test_agents_behind_the_tap_are_asked_in_turn_and_from_the_address_of_the_loa
         servers = [await asyncio.start_server(quietly, "127.0.0.1", 0) for _ in range(2)]
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         client = ClientLoad(
-            "careful", ClientSpec.model_validate({"command": ["true"], "rate": "1/s"}),
+            "careful",
+            ClientSpec.model_validate({"command": ["true"], "rate": "1/s"}),
             LoadContext([f"http://127.0.0.1:{port}" for port in ports], local_address="127.0.0.73"),
-        )  # fmt: skip
+        )
         async with client._tap() as tap:
             assert tap.address.startswith("127.0.0.73:")
             seen = [await observer.exchange(tap.url, "503") for _ in range(4)]
@@ -467,10 +468,12 @@ def test_a_service_is_gone_when_the_loads_are_stopped(tmp_path):
     ("command", "said"),
     [
         (spec("no-such-command", rate="1/s"), "client broken: no-such-command: there is no such command"),
-        (spec("sh", "-c", """echo '{"start_ns": 5, "end_ns": 3, "ok": true}'; sleep 60""", service=True),
-         "client broken: its report of an operation is wrong: it is due"),
+        (
+            spec("sh", "-c", """echo '{"start_ns": 5, "end_ns": 3, "ok": true}'; sleep 60""", service=True),
+            "client broken: its report of an operation is wrong: it is due",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_client_that_cannot_be_measured_ends_the_loads_with_one_message(command, said, tmp_path):
     with pytest.raises(DatacenterError) as error:
         Offered(tmp_path, {"broken": command}, count("nothing", 1))

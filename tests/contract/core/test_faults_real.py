@@ -44,11 +44,15 @@ def table(lines):
     rows = [("fault", "asked for", "measured in force", "measured afterwards", "seconds")]
     rows += [
         (
-            name(line["kind"], line["params"]), line["present"]["asked"], line["present"]["measured"],
-            line["gone"]["measured"], str(line["seconds"]),
+            name(line["kind"], line["params"]),
+            line["present"]["asked"],
+            line["present"]["measured"],
+            line["gone"]["measured"],
+            str(line["seconds"]),
         )
-        for line in lines if "error" not in line
-    ]  # fmt: skip
+        for line in lines
+        if "error" not in line
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 

@@ -16,13 +16,19 @@ from hashidrill.lab.sandbox.sandbox import sandbox
 pytestmark = pytest.mark.live
 SCRIPT = places.SUPPORT / "real_links.py"
 DISARMABLE = (
-    ("network.latency", "delete_toxics"), ("network.latency", "delete_toxics_of_the_canary"),
-    ("network.latency", "flush_rules"), ("network.latency", "kill_toxiproxy"), ("network.latency", "stop_toxiproxy"),
-    ("network.bandwidth", "delete_toxics_of_the_canary"), ("network.timeout", "delete_toxics_of_the_canary"),
-    ("network.reset", "flush_rules"), ("network.slow_close", "delete_toxics_of_the_canary"),
-    ("network.slicer", "delete_toxics_of_the_canary"), ("network.limit_data", "flush_rules"),
+    ("network.latency", "delete_toxics"),
+    ("network.latency", "delete_toxics_of_the_canary"),
+    ("network.latency", "flush_rules"),
+    ("network.latency", "kill_toxiproxy"),
+    ("network.latency", "stop_toxiproxy"),
+    ("network.bandwidth", "delete_toxics_of_the_canary"),
+    ("network.timeout", "delete_toxics_of_the_canary"),
+    ("network.reset", "flush_rules"),
+    ("network.slow_close", "delete_toxics_of_the_canary"),
+    ("network.slicer", "delete_toxics_of_the_canary"),
+    ("network.limit_data", "flush_rules"),
     ("toxiproxy.toxic", "delete_toxics"),
-)  # fmt: skip
+)
 
 
 EACH_TIME = {"delete_toxics", "flush_rules"}
@@ -32,13 +38,24 @@ EACH_TIME = {"delete_toxics", "flush_rules"}
 @pytest.fixture(scope="session")
 def reported(consul, toxiproxy, tmp_path_factory, request):
     """The cases of the tests that were selected, one after the other on one datacenter; then the disarmed ones."""
-    of_this_file = [item.callspec.params for item in request.session.items
-                    if item.path == Path(__file__) and hasattr(item, "callspec")]  # fmt: skip
+    of_this_file = [
+        item.callspec.params
+        for item in request.session.items
+        if item.path == Path(__file__) and hasattr(item, "callspec")
+    ]
     numbers = [params["number"] for params in of_this_file if "number" in params]
     disarming = [(params["kind"], params["by"]) for params in of_this_file if "by" in params]
     log = tmp_path_factory.mktemp("faults") / "log"
-    command = [sys.executable, str(SCRIPT), str(consul.path), "{root}", consul.version, str(toxiproxy.path),
-               json.dumps(numbers), json.dumps(disarming)]  # fmt: skip
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        str(consul.path),
+        "{root}",
+        consul.version,
+        str(toxiproxy.path),
+        json.dumps(numbers),
+        json.dumps(disarming),
+    ]
     with sandbox(command, {"PYTHONPATH": str(Path(hashidrill.__file__).parents[1])}, log) as box:
         lines = [json.loads(line) for line in box.output]
     checked = {(line["kind"], json.dumps(line["params"])): line for line in lines if "kind" in line}

@@ -166,8 +166,13 @@ def answered(*replies):
     ("data", "close", "status", "body", "error"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue", False, 200, b"true", ""),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ntr\r\n2\r\nue\r\n0\r\n\r\n", False, 200, b"true",
-         ""),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ntr\r\n2\r\nue\r\n0\r\n\r\n",
+            False,
+            200,
+            b"true",
+            "",
+        ),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1", False, 200, b"1", ""),
         (b"HTTP/1.1 429 Too Many\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", True, 429, b"", ""),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntr", True, 0, b"", "connection lost: "),
@@ -175,7 +180,7 @@ def answered(*replies):
         (b"", True, 0, b"", "connection lost: "),
         (b"SSH-2.0-OpenSSH_9.2\r\n", False, 0, b"", "not HTTP: "),
     ],
-)  # fmt: skip
+)
 def test_what_a_server_says_is_one_answer_and_does_not_spill_into_the_next(data, close, status, body, error):
     well = (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Consul-Index: 7\r\n\r\nnext", False)
     (first, second), seen = answered((data, close), well)

@@ -271,13 +271,20 @@ def test_instances_come_fail_get_well_and_go_and_none_is_left():
     operations, one, two = asyncio.run(main())
     assert {op.outcome for op in operations if op.status} == {"ok"}
     assert [op.value for op in operations if op.key == "web-x-0"][:6] == [
-        "register", "critical", "passing", "deregister", "register", "critical",
-    ]  # fmt: skip
+        "register",
+        "critical",
+        "passing",
+        "deregister",
+        "register",
+        "critical",
+    ]
     assert one.services == two.services == {}
     assert {json.loads(body)["Name"] for path, body in one.puts if path.endswith("register") and body} == {"web"}
     assert {json.loads(body)["ID"] for path, body in one.puts if path.endswith("/register")} == {
-        "web-x-0", "web-x-2", "web-x-4",
-    }  # fmt: skip
+        "web-x-0",
+        "web-x-2",
+        "web-x-4",
+    }
 
 
 @pytest.mark.parametrize("to_the_end", [True, False])

@@ -27,13 +27,14 @@ RULES = {
     "a port": [Block("input", OTHERS, 8500), Block("output", OTHERS[:1], 8300)],
     "refuse": [Block("input", OTHERS, 8500, refuse=True)],
     "redirect": [
-        Redirect(OTHERS, 8300, 22_000, "link"), Redirect(OTHERS, 22_002, 22_001),
+        Redirect(OTHERS, 8300, 22_000, "link"),
+        Redirect(OTHERS, 22_002, 22_001),
         Block("input", OTHERS, 8300, refuse=True, resets_pass=True),
     ],
     "cut votes": [rpc.cut_votes(OTHERS)],
     "cut streams": [rpc.cut_streams(OTHERS)],
     "cut off": rpc.cut_off(OTHERS),
-}  # fmt: skip
+}
 BEGIN = """
 import json, socket, sys, threading
 from hashidrill.core.protocols.packets import *
@@ -79,8 +80,11 @@ def in_namespace(program):
     """What a program says as JSON that runs in a network namespace of its own."""
     ran = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", BEGIN + textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
@@ -107,13 +111,19 @@ def test_the_kernel_lists_the_rules_as_they_were_meant_and_once_if_they_are_set_
     words = [(rule, line) for rule in rules for line in rule.lines()]
     by_chain = {chain: [one for one in words if one[0].place == chain] for chain in packets.chains_of(rules)}
     assert sorted(map(str, own)) == sorted(
-        str([
-            chain.name, sorted(rule.addresses), sorted(next((word[1] for word in line if word[0] == "dport"), ())),
-            line[-1][0] in {"drop", "reset"}, getattr(rule, "comment", ""),
-            0 if getattr(rule, "comment", "") else None,
-        ])
-        for chain, lines in by_chain.items() for rule, line in lines
-    )  # fmt: skip
+        str(
+            [
+                chain.name,
+                sorted(rule.addresses),
+                sorted(next((word[1] for word in line if word[0] == "dport"), ())),
+                line[-1][0] in {"drop", "reset"},
+                getattr(rule, "comment", ""),
+                0 if getattr(rule, "comment", "") else None,
+            ]
+        )
+        for chain, lines in by_chain.items()
+        for rule, line in lines
+    )
     ends = {"drop": "immediate", "accept": "immediate", "reset": "reject", "redirect": "redir", "comment": "redir"}
     assert sorted(each[-1] for each in names) == sorted(ends[line[-1][0]] for _, line in words)
     for word, expression in (("chance", "numgen"), ("counter", "counter"), ("set mark", "ct")):
@@ -185,9 +195,13 @@ def test_what_is_blocked_is_silent_or_refused_and_other_ports_and_addresses_are_
         print(json.dumps([*said, ask(8500)]))
         """
     ) == [
-        ["TimeoutError", "A8501"], ["ConnectionRefusedError", "A8501"], ["TimeoutError", "A8501"],
-        ["A8500", "A8501"], ["A8500", "A8501"], "A8500",
-    ]  # fmt: skip
+        ["TimeoutError", "A8501"],
+        ["ConnectionRefusedError", "A8501"],
+        ["TimeoutError", "A8501"],
+        ["A8500", "A8501"],
+        ["A8500", "A8501"],
+        "A8500",
+    ]
 
 
 def test_the_share_of_packets_that_is_dropped_is_the_share_that_was_asked_for():

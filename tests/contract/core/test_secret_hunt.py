@@ -37,7 +37,7 @@ def hunt():
         lambda token: base64.b64encode(token.encode()).decode(),
         lambda token: token.encode().hex(),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize(("name", "token"), [("consul", TOKEN), ("vault", OTHER)])
 def test_a_token_in_a_file_is_found_however_it_is_written(hunt, tmp_path, as_it_stands, name, token):
     (tmp_path / "deep").mkdir()
@@ -73,12 +73,15 @@ def after_noise(content):
 @pytest.mark.parametrize(
     "layers",
     [
-        (zlib.compress, base64.b64encode, in_json), (base64.b64encode, zlib.compress, hexed, gzip.compress),
-        (zlib.compress, base64.urlsafe_b64encode, zlib.compress, base64.b64encode), (zlib.compress, hexed, in_json),
-        (gzip.compress, after_noise), (base64.b64encode, base64.b64encode, base64.b64encode),
+        (zlib.compress, base64.b64encode, in_json),
+        (base64.b64encode, zlib.compress, hexed, gzip.compress),
+        (zlib.compress, base64.urlsafe_b64encode, zlib.compress, base64.b64encode),
+        (zlib.compress, hexed, in_json),
+        (gzip.compress, after_noise),
+        (base64.b64encode, base64.b64encode, base64.b64encode),
         (zlib.compress, base64.b64encode, in_json, gzip.compress, base64.b64encode, in_json),
     ],
-)  # fmt: skip
+)
 def test_a_token_is_found_however_it_is_nested(hunt, layers):
     content = f"told = {TOKEN!r}".encode()
     for layer in layers:

@@ -37,7 +37,9 @@ def experiment(tmp_path):
         "metadata": {"name": "marked", "title": "Marked", "why": "It tests hashidrill itself"},
         "datacenter": {
             "consul": {
-                "binary": str(agent), "servers": 1, "clients": 0,
+                "binary": str(agent),
+                "servers": 1,
+                "clients": 0,
                 "config": {"encrypt": GOSSIP, "acl": {"tokens": {"agent": TOKEN}}},
             },
             "ready_within": "10s",
@@ -46,7 +48,7 @@ def experiment(tmp_path):
         "steady_state": {"require": ["kv-writes.errors < 1%"]},
         "method": [{"fault": "noop", "on": "consul:leader", "for": "1s"}],
         "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "marked.yaml"
     path.write_text(f"# {GOSSIP}\n{json.dumps(document, indent=2)}\n")
     return path

@@ -311,8 +311,10 @@ def test_a_reused_connection_is_reset_and_a_fresh_one_is_not(fault):
     result, attempts, _ = behind(First(fault), work)
     assert result == ("reset", (200, b"0123456789"))
     assert [(a.path, a.reused, a.fault, a.connection) for a in attempts] == [
-        ("/1", False, "", 1), ("/2", True, fault, 1), ("/3", False, "", 2),
-    ]  # fmt: skip
+        ("/1", False, "", 1),
+        ("/2", True, fault, 1),
+        ("/3", False, "", 2),
+    ]
 
 
 def test_a_client_that_follows_redirects_is_led_to_a_reused_connection():
@@ -454,10 +456,14 @@ def test_a_request_that_comes_byte_by_byte_is_one_attempt_from_its_first_byte():
     assert attempt.end_ns - attempt.start_ns > 0.002e9 * 50
 
 
-@pytest.mark.parametrize("reply", [
-    Reply(200, [(b"connection", b"close")], b"last"),
-    Reply(200, [(b"transfer-encoding", b"chunked")], b"last"),
-], ids=["close", "chunked"])  # fmt: skip
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(200, [(b"connection", b"close")], b"last"),
+        Reply(200, [(b"transfer-encoding", b"chunked")], b"last"),
+    ],
+    ids=["close", "chunked"],
+)
 def test_a_script_may_say_what_only_h11_can_say(reply):
     """Also in the middle of requests that were sent at once."""
     received, attempts, _ = behind(
@@ -813,11 +819,14 @@ def test_a_command_that_floods_is_ended_with_a_reason():
         ran(["sh", "-c", "yes"])
 
 
-@pytest.mark.parametrize(("command", "message"), [
-    (["no-such-command-here"], "there is no such command"),
-    (["/etc/passwd"], "cannot be run"),
-    ([], "write it after --"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["no-such-command-here"], "there is no such command"),
+        (["/etc/passwd"], "cannot be run"),
+        ([], "write it after --"),
+    ],
+)
 def test_a_command_that_cannot_start_is_named(command, message):
     with pytest.raises(UsageError, match=message):
         ran(command)

@@ -23,9 +23,14 @@ NOT_FOR_HELP = SLOW | {
     "hashidrill.core.hypothesis",
 }
 NOT_FOR_VALIDATE = SLOW | {
-    "anyio", "asyncio", "httptools", "rich", "statistics", "hashidrill.core.loads.connection",
+    "anyio",
+    "asyncio",
+    "httptools",
+    "rich",
+    "statistics",
+    "hashidrill.core.loads.connection",
     "hashidrill.products.consul.faults.snapshot",
-}  # fmt: skip
+}
 COMMAND = "from hashidrill.faces.cli import main; main()"
 LOADED = """
 import atexit, json, sys
@@ -50,8 +55,10 @@ def test_help_names_every_command_and_imports_none():
     assert "without running anything" in said  # of validate, whose module is not imported
     assert loaded & NOT_FOR_HELP == set()
     assert {name for name in loaded if name.startswith("hashidrill.faces.cli.")} == {
-        "hashidrill.faces.cli.app", "hashidrill.faces.cli.commands", "hashidrill.faces.cli.output",
-    }  # fmt: skip
+        "hashidrill.faces.cli.app",
+        "hashidrill.faces.cli.commands",
+        "hashidrill.faces.cli.output",
+    }
 
 
 def test_validate_imports_only_what_the_experiment_names():

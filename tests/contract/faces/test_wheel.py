@@ -37,8 +37,18 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     run(uv, "build", "--quiet", "--wheel", "--out-dir", folder / "dist", cwd=ROOT)
     # the versions of the lock, so that a release of today breaks no test; what is asked for, the wheel says
-    run(uv, "export", "--quiet", "--frozen", "--no-emit-project", "--no-hashes", "--all-groups",
-        "--output-file", folder / "versions.txt", cwd=ROOT)  # fmt: skip
+    run(
+        uv,
+        "export",
+        "--quiet",
+        "--frozen",
+        "--no-emit-project",
+        "--no-hashes",
+        "--all-groups",
+        "--output-file",
+        folder / "versions.txt",
+        cwd=ROOT,
+    )
     run(uv, "venv", "--quiet", folder / "venv", cwd=folder)
     python = folder / "venv" / "bin" / "python"
     [wheel] = (folder / "dist").glob("*.whl")

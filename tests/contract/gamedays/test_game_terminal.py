@@ -38,9 +38,13 @@ class Door:
         with self._listener, self._listener.accept()[0] as peer:
             request, fds, *_ = socket.recv_fds(peer, 65536, 3)
             code = subprocess.run(
-                json.loads(request)["words"][1:], stdin=fds[0], stdout=fds[1], stderr=fds[2], check=False,
+                json.loads(request)["words"][1:],
+                stdin=fds[0],
+                stdout=fds[1],
+                stderr=fds[2],
+                check=False,
                 preexec_fn=own_session,
-            ).returncode  # fmt: skip
+            ).returncode
             for fd in fds:
                 os.close(fd)
             peer.sendall(json.dumps({"code": code}).encode() + b"\n")

@@ -26,10 +26,13 @@ def test_runs_of_four_processes_are_all_stored_though_none_had_made_the_file(tmp
     started = [
         subprocess.Popen(
             [sys.executable, "-c", _STORES, *(str(recorded(tmp_path, name).path) for name in mine)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for mine in names
-    ]  # fmt: skip
+    ]
     for process in started:
         assert process.stdout.readline() == "ready\n"
     for process in started:  # all at once
@@ -52,8 +55,14 @@ def test_a_process_that_dies_while_it_writes_leaves_the_runs_before_it(tmp_path)
         "record_run(Path(sys.argv.pop(1))); store.Store._turn = turn\nstored =",
     )
     paths = [str(recorded(tmp_path, name).path) for name in ("a", "b")]
-    done = subprocess.run([sys.executable, "-c", dies, paths[0], paths[1]], input="go\n", text=True, check=False,
-                          capture_output=True, timeout=100)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", dies, paths[0], paths[1]],
+        input="go\n",
+        text=True,
+        check=False,
+        capture_output=True,
+        timeout=100,
+    )
     assert done.returncode == 9, done.stderr
     with opened(history_file()) as database:
         assert [run.id for run in Store(database).runs()] == ["a"]

@@ -22,8 +22,17 @@ from hashidrill.gamedays.schedules import github, nomad, systemd
 from hashidrill.gamedays.schedules.cron import cron, next_times, on_calendar
 from hashidrill.gamedays.schedules.job import Job
 
-EXPRESSIONS = ["* * * * *", "17 2 * * *", "*/7 */5 * * *", "0 9-17/4 * * MON-FRI", "30 1 1,15 jan,JUL *",
-               "0 4 1 * 1", "5 0 29 2 *", "0 0 31 * *", "0 12 * * 5-7"]  # fmt: skip
+EXPRESSIONS = [
+    "* * * * *",
+    "17 2 * * *",
+    "*/7 */5 * * *",
+    "0 9-17/4 * * MON-FRI",
+    "30 1 1,15 jan,JUL *",
+    "0 4 1 * 1",
+    "5 0 29 2 *",
+    "0 0 31 * *",
+    "0 12 * * 5-7",
+]
 ODD = ['a "b"', "${c} %{d}", "$e %f", "back\\slash", "it's"]
 SYSTEMD = shutil.which("systemd-analyze")
 needs_systemd = [
@@ -50,9 +59,13 @@ class TestNomad:
             file = tmp_path / "job.nomad.hcl"
             file.write_text(text)
             done = subprocess.run(
-                [binary("nomad", "1.10.5").path, "job", "validate", file], capture_output=True, text=True, check=False,
-                timeout=60, env={**os.environ, "NOMAD_ADDR": "http://127.0.0.1:1"},
-            )  # fmt: skip
+                [binary("nomad", "1.10.5").path, "job", "validate", file],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+                env={**os.environ, "NOMAD_ADDR": "http://127.0.0.1:1"},
+            )
             return done.returncode, done.stdout + done.stderr
 
         return run
@@ -86,8 +99,11 @@ class TestCalendar:
         for line in on_calendar(found, "UTC"):
             done = subprocess.run(
                 ["systemd-analyze", "calendar", "--base-time=2026-01-10 03:30:00 UTC", "--iterations=12", line],
-                capture_output=True, text=True, check=True, env={**os.environ, "TZ": "UTC", "LC_ALL": "C"},
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=True,
+                env={**os.environ, "TZ": "UTC", "LC_ALL": "C"},
+            )
             stamps = re.findall(r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d):00 UTC", done.stdout)
             elapses |= {dt.datetime.fromisoformat(each).replace(tzinfo=dt.UTC) for each in stamps}
         expected = next_times(found, after, 6)
@@ -160,9 +176,10 @@ def test_the_service_starts_the_run_which_is_in_the_history(tmp_path):
     values = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
     undone = [word.replace("%%", "%") for word in shlex.split(values["ExecStart"].replace("$$", "$"))]
     given = dict(
-        word.replace("%%", "%").split("=", 1) for line in re.findall(r"^Environment=(.*)$", text, re.MULTILINE)
+        word.replace("%%", "%").split("=", 1)
+        for line in re.findall(r"^Environment=(.*)$", text, re.MULTILINE)
         for word in shlex.split(line)
-    )  # fmt: skip
+    )
     for _ in range(2):
         subprocess.run(undone, cwd=values["WorkingDirectory"], env={**os.environ, **given}, check=True, timeout=60)
     assert (tmp_path / "words").read_text() == repr(words)
@@ -192,9 +209,14 @@ def test_each_step_of_the_workflow_runs_and_the_next_workflow_has_the_history(tm
             if "run" not in step:
                 continue
             done = subprocess.run(
-                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], cwd=work, env=environment,
-                capture_output=True, text=True, check=False, timeout=60,
-            )  # fmt: skip
+                ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+                cwd=work,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
             assert done.returncode == 0, done.stderr
         shutil.copy(kept, cache)
     assert runs_in(cache) == ["run-0-0", "run-1-0"]

@@ -180,8 +180,11 @@ def test_a_page_that_lost_its_network_comes_back_and_has_every_line_once(browser
                         assert await page.run("document.querySelector('#notice').hidden") is False
                         network.up = True
                         await tell(1)
-                        await page.until(f"{LINES} === {json.dumps(','.join(said[-300:]))}" if count < 300 else
-                                         f"{LINES}.endsWith({json.dumps(','.join(said[-300:]))})")  # fmt: skip
+                        await page.until(
+                            f"{LINES} === {json.dumps(','.join(said[-300:]))}"
+                            if count < 300
+                            else f"{LINES}.endsWith({json.dumps(','.join(said[-300:]))})"
+                        )
                         await page.until("document.querySelector('#connection').innerText === 'live'")
                         assert await page.run("document.querySelector('#notice').hidden") is True
                     network.cut()

@@ -34,8 +34,11 @@ def post(url, what, body=None, **headers):
 def test_it_listens_on_the_loopback_alone_and_is_gone_afterwards():
     with serve() as room:
         port = int(origin(room.lead_url).rsplit(":", 1)[1])
-        listening = [each.laddr for each in psutil.Process().net_connections("inet")
-                     if each.status == psutil.CONN_LISTEN and each.laddr.port == port]  # fmt: skip
+        listening = [
+            each.laddr
+            for each in psutil.Process().net_connections("inet")
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == port
+        ]
         assert [each.ip for each in listening] == ["127.0.0.1"]
         assert httpx.get(room.watch_url, trust_env=False).status_code == 200
         assert httpx.get(f"{origin(room.lead_url)}/x/", trust_env=False).status_code == 404
@@ -181,15 +184,19 @@ with serve() as room:
         print("reverted", flush=True)
         sys.exit(130)
 """
-WAITS = {"while it sleeps": "time.sleep(60)", "while it waits for a line": "input()",
-         "while it waits for an event": "__import__('queue').SimpleQueue().get()"}  # fmt: skip
+WAITS = {
+    "while it sleeps": "time.sleep(60)",
+    "while it waits for a line": "input()",
+    "while it waits for an event": "__import__('queue').SimpleQueue().get()",
+}
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize("waits", WAITS.values(), ids=WAITS)
 def test_the_stop_button_does_what_ctrl_c_does(waits):
-    started = subprocess.Popen([sys.executable, "-c", RUN.format(waits=waits)], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+    started = subprocess.Popen(
+        [sys.executable, "-c", RUN.format(waits=waits)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         lead, watch = started.stdout.readline().split()
         assert post(watch, "stop").status_code == 403

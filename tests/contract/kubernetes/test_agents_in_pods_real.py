@@ -38,10 +38,12 @@ def test_the_experiments_on_pods_are_planned_and_doctor_says_that_they_can_run(c
     line = cases["experiments_on_pods_are_planned"]
     faults = {name.removeprefix("kubernetes/"): planned for name, planned in line["planned"].items()}
     kinds = {
-        "consul-leader-pod-killed": "chaos_mesh.pod_kill", "consul-server-partitioned": "chaos_mesh.resource",
-        "consul-io-latency": "chaos_mesh.io.latency", "node-drain-with-quorum": "litmus.node_drain",
+        "consul-leader-pod-killed": "chaos_mesh.pod_kill",
+        "consul-server-partitioned": "chaos_mesh.resource",
+        "consul-io-latency": "chaos_mesh.io.latency",
+        "node-drain-with-quorum": "litmus.node_drain",
         "clock-skew-on-leader": "chaos_mesh.time",
-    }  # fmt: skip
+    }
     assert faults == {name: [[kind, SERVERS]] for name, kind in kinds.items()}
     assert sorted(line["can"]) == sorted(line["planned"])
 

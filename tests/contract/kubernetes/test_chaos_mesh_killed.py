@@ -31,10 +31,16 @@ pytestmark = [
 def cases(binary, definitions, tmp_path_factory, tell):
     tell(f"HASHIDRILL_KILL_SEED={SEED}")
     return played(
-        "real_chaos_kills.py", definitions, binary=binary, versions=VERSIONS, tell=tell,
-        log=tmp_path_factory.mktemp("killed") / "log", HASHIDRILL_KILLS=str(KILLS), HASHIDRILL_ALONE=str(ALONE),
+        "real_chaos_kills.py",
+        definitions,
+        binary=binary,
+        versions=VERSIONS,
+        tell=tell,
+        log=tmp_path_factory.mktemp("killed") / "log",
+        HASHIDRILL_KILLS=str(KILLS),
+        HASHIDRILL_ALONE=str(ALONE),
         HASHIDRILL_KILL_SEED=SEED,
-    )  # fmt: skip
+    )
 
 
 def nothing_is_left(line):

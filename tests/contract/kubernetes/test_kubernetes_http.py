@@ -120,8 +120,12 @@ def test_an_object_is_created_found_by_its_labels_and_gone(server):
         found = await objects.ours(cluster, "staging")
         said = objects.said_of(await cluster.get(CHAOS_MESH.api, "PodChaos", name))
         await objects.remove(cluster, "PodChaos", name)
-        return found, said, await objects.ours(cluster, "staging"), [one["metadata"]["name"] for one in
-                                                                    await cluster.listed("v1", "Pod")]  # fmt: skip
+        return (
+            found,
+            said,
+            await objects.ours(cluster, "staging"),
+            [one["metadata"]["name"] for one in await cluster.listed("v1", "Pod")],
+        )
 
     found, said, after, pods = asked(server.cluster(), go)
     assert found == [("PodChaos", OWNED.named("0-x"), "run-1")]

@@ -33,9 +33,12 @@ def definitions():
     """The CustomResourceDefinitions of Litmus: the module of its operator has them. By that very hash."""
     said = subprocess.run(
         [str(find_go().path), "mod", "download", "-json", f"{MODULE}@{VERSION}"],
-        env=os.environ | {"GONOSUMDB": MODULE, "GOFLAGS": "-mod=mod"}, capture_output=True, text=True, check=True,
+        env=os.environ | {"GONOSUMDB": MODULE, "GOFLAGS": "-mod=mod"},
+        capture_output=True,
+        text=True,
+        check=True,
         timeout=300,
-    )  # fmt: skip
+    )
     found = json.loads(said.stdout)
     assert found["Sum"] == SUM
     return Path(found["Dir"]) / "deploy/crds"

@@ -30,9 +30,12 @@ def test_a_specification_reaches_the_process_and_stands_in_no_command_line_or_en
     given = {"token": SECRET, "much": "x" * 300_000}  # more than a pipe holds: nobody has to write while we wait
     with handed_over(given) as stdin:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD], stdin=stdin, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-c", CHILD],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": python_path()},
-        )  # fmt: skip
+        )
         for file in ("cmdline", "environ"):
             assert SECRET.encode() not in Path(f"/proc/{child.pid}/{file}").read_bytes()
     answer = json.loads(child.communicate(timeout=30)[0])

@@ -133,9 +133,13 @@ def test_without_a_terminal_root_installs_and_a_user_is_told_the_command(fakes, 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("CI", None)
     ended = subprocess.run(
-        [sys.executable, "-S", program, uid], env=environment, start_new_session=True, capture_output=True, text=True,
+        [sys.executable, "-S", program, uid],
+        env=environment,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     if uid == "0":
         assert ended.stdout == "installing with apt-get: nftables (for network faults)\n"
         assert record.read_text().splitlines() == [APT_LINE]

@@ -26,8 +26,12 @@ STORAGES = {"raft": (), "consul": ON_CONSUL}
 
 
 def on_each_storage(cases):
-    return [pytest.param(storage, *case, marks=marks) for storage, marks in STORAGES.items() for case in cases
-            if storage == "raft" or case[0] not in RAFT_ONLY]  # fmt: skip
+    return [
+        pytest.param(storage, *case, marks=marks)
+        for storage, marks in STORAGES.items()
+        for case in cases
+        if storage == "raft" or case[0] not in RAFT_ONLY
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -58,13 +58,30 @@ def opened(browser: str, page: Path, tmp_path: Path) -> tuple[str, list[str], li
     """The page's DOM once its script has run, what the console said, and every address that was asked for."""
     profile, log = tmp_path / "profile", tmp_path / "net.json"
     done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", f"--user-data-dir={profile}",
-         "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-         "--enable-logging=stderr", f"--log-net-log={log}", "--window-size=1300,900", "--virtual-time-budget=3000",
-         "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={profile}",
+            "--no-proxy-server",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            "--enable-logging=stderr",
+            f"--log-net-log={log}",
+            "--window-size=1300,900",
+            "--virtual-time-budget=3000",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     asked = [event["params"] for event in json.loads(log.read_text())["events"] if "url" in event.get("params", {})]
     # the browser's own look-ups (updates, the time) have no initiator; what a page asks for has the page's

@@ -68,8 +68,11 @@ def test_commits_are_those_of_the_first_parent_line_oldest_first(git):
     names = repository.between("v1..HEAD")
 
     assert [repository.subject(name).partition(" = ")[0] for name in names] == [
-        "set limits { rpc_rate", "set limits { rpc_rate", "set limits {", "join",
-    ]  # fmt: skip
+        "set limits { rpc_rate",
+        "set limits { rpc_rate",
+        "set limits {",
+        "join",
+    ]
     assert names[0] == git("rev-parse", "v1")
     assert repository.between("v1..main~1") == names[:-1]
 
@@ -77,11 +80,15 @@ def test_commits_are_those_of_the_first_parent_line_oldest_first(git):
 @pytest.mark.parametrize(
     ("revisions", "said"),
     [
-        ("v1", "write two revisions"), ("..HEAD", "write two revisions"), ("v1...HEAD", "write two revisions"),
-        ("v9..HEAD", "there is no revision v9"), ("HEAD..v1", "there is no commit after HEAD up to v1"),
-        ("--exec=x..HEAD", "write two revisions"), ("side..main", "not on the first-parent line of main"),
+        ("v1", "write two revisions"),
+        ("..HEAD", "write two revisions"),
+        ("v1...HEAD", "write two revisions"),
+        ("v9..HEAD", "there is no revision v9"),
+        ("HEAD..v1", "there is no commit after HEAD up to v1"),
+        ("--exec=x..HEAD", "write two revisions"),
+        ("side..main", "not on the first-parent line of main"),
     ],
-)  # fmt: skip
+)
 def test_revisions_that_are_no_line_of_commits_are_said(git, revisions, said):
     del git
     with pytest.raises(UsageError, match=said):
@@ -317,12 +324,14 @@ def test_the_shell_of_a_build_gives_status_and_output(tmp_path):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (["ingest"], "write NAME=COMMAND"), (["ingest="], "write NAME=COMMAND"),
+        (["ingest"], "write NAME=COMMAND"),
+        (["ingest="], "write NAME=COMMAND"),
         (["digest={checkout}/x"], "mean ingest"),
-        (["ingest=./ingest {url}"], "every commit would run the same program"), (["ingest='"], "No closing quotation"),
+        (["ingest=./ingest {url}"], "every commit would run the same program"),
+        (["ingest='"], "No closing quotation"),
         ([], "--build needs --client"),
     ],
-)  # fmt: skip
+)
 def test_a_client_that_does_not_run_the_build_is_refused(given, written, said):
     with pytest.raises(UsageError, match=said):
         clients_of(written, given)

@@ -82,10 +82,11 @@ def test_the_page_has_its_commands():
     [
         ("--good", "limits.rpc_rate: 100 -> 1  (bad.hcl:2:10)"),
         ("--versions", "consul 1.22.2 is the first that breaks"),
-        ("--path", "(bad) is the first that breaks"), ("--command", "(bad) is the first that breaks"),
+        ("--path", "(bad) is the first that breaks"),
+        ("--command", "(bad) is the first that breaks"),
         ("--build", "(bad) is the first that breaks"),
     ],
-)  # fmt: skip
+)
 def test_each_search_of_the_page_finds_what_is_planted(reader, start, found):
     del reader
     (line,) = [each for each in COMMANDS if start in each]

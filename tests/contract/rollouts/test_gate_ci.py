@@ -69,9 +69,13 @@ def run_step(script, folder, **environment):
     """As a runner does: bash, with what it sets."""
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
         env={**os.environ, "UV_NO_SYNC": "1", "UV_FROZEN": "1", **environment},
-    )  # fmt: skip
+    )
 
 
 def evaluated(text, contexts):
@@ -190,8 +194,12 @@ class TestTheAction:
 
     def test_options_and_several_paths_reach_the_command(self, repository, steps):
         repository("performance { raft_multiplier = 4 }\n")
-        codes, *_ = steps(path="consul.d\nconsul.d/server.hcl", base="main~1", head="main",
-                          arguments="--dry-run --suite raft/killed-leader")  # fmt: skip
+        codes, *_ = steps(
+            path="consul.d\nconsul.d/server.hcl",
+            base="main~1",
+            head="main",
+            arguments="--dry-run --suite raft/killed-leader",
+        )
         assert "runs raft/killed-leader" in codes["gate"][1]
 
     @pytest.mark.lie
@@ -271,10 +279,17 @@ def test_gitlabs_job_runs(repository, binary):
     repository.git("push", "-q", str(source), "main~1:refs/heads/main", "main:refs/tags/v1")
     script = [line.replace("--project .hashidrill-source", f"--project {ROOT}") for line in job["script"]]
     done = run_step(
-        "\n".join(script), repository.folder, CI_PROJECT_DIR=str(repository.folder), HASHIDRILL_PATH="consul.d",
-        CI_MERGE_REQUEST_DIFF_BASE_SHA=base, CI_COMMIT_SHA=head, HASHIDRILL_SOURCE=str(source), HASHIDRILL_REF="v1",
-        HASHIDRILL_ARGUMENTS="--suite raft/killed-leader", HASHIDRILL_CONSUL=str(binary("consul", "1.22.2").path),
-    )  # fmt: skip
+        "\n".join(script),
+        repository.folder,
+        CI_PROJECT_DIR=str(repository.folder),
+        HASHIDRILL_PATH="consul.d",
+        CI_MERGE_REQUEST_DIFF_BASE_SHA=base,
+        CI_COMMIT_SHA=head,
+        HASHIDRILL_SOURCE=str(source),
+        HASHIDRILL_REF="v1",
+        HASHIDRILL_ARGUMENTS="--suite raft/killed-leader",
+        HASHIDRILL_CONSUL=str(binary("consul", "1.22.2").path),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for kept in (*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]):
         assert (repository.folder / kept).exists()
@@ -306,10 +321,16 @@ def test_a_hook_passes_what_is_right_and_stops_what_is_wrong(tmp_path, hook, rig
     words += [name] if said.get("pass_filenames", True) else []
     codes = []
     for text in (right, wrong):
-        file.write_text((ROOT / "experiments/raft/killed-leader.yaml").read_text().replace(
-            "../bases", str(ROOT / "experiments/bases")) if text == "extends: good" else text)  # fmt: skip
-        done = subprocess.run([Path(sys.executable).with_name(program), *words], cwd=tmp_path, capture_output=True,
-                              check=False)  # fmt: skip
+        file.write_text(
+            (ROOT / "experiments/raft/killed-leader.yaml")
+            .read_text()
+            .replace("../bases", str(ROOT / "experiments/bases"))
+            if text == "extends: good"
+            else text
+        )
+        done = subprocess.run(
+            [Path(sys.executable).with_name(program), *words], cwd=tmp_path, capture_output=True, check=False
+        )
         codes.append(done.returncode)
     assert codes[0] == 0
     assert codes[1] in {1, 2}

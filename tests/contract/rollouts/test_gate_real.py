@@ -60,8 +60,9 @@ def repository(tmp_path, monkeypatch):
     def git(*words):
         subprocess.run(
             ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words],
-            check=True, capture_output=True,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+        )
 
     folder = tmp_path / "consul.d"
     folder.mkdir()

@@ -128,10 +128,13 @@ class EstateOfNomad(Estate):
         self.relays["nomad"] = self.nomad.relay
         self.logins = {"nomad": Login("nomad", self.nomad.url)}
         hosts = {
-            name: replace(one, roles={**one.roles, "nomad": "server" if name == "consul-1" else "client"},
-                          urls={**one.urls, "nomad": f"http://{one.address}:4646"})
+            name: replace(
+                one,
+                roles={**one.roles, "nomad": "server" if name == "consul-1" else "client"},
+                urls={**one.urls, "nomad": f"http://{one.address}:4646"},
+            )
             for name, one in self.estate.hosts.items()
-        }  # fmt: skip
+        }
         self.estate = replace(self.estate, hosts=hosts)
 
     def reached(self):
@@ -177,14 +180,20 @@ def struck(estate, end, moment, run):
     run.mkdir(parents=True)
     order = [moment.first, *(kind for kind in FAULTS if kind != moment.first)]
     told = {
-        "target": target.handed_over(), "estate": estate.estate.to_data(), "pids": estate.pids, "faults": order,
-    }  # fmt: skip
+        "target": target.handed_over(),
+        "estate": estate.estate.to_data(),
+        "pids": estate.pids,
+        "faults": order,
+    }
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
     with (run / "log").open("wb") as log:
         runner = subprocess.Popen(
-            [sys.executable, str(SUPPORT / "carried_runner.py"), str(run)], stdin=subprocess.PIPE, stdout=log,
-            stderr=log, env=environment,
-        )  # fmt: skip
+            [sys.executable, str(SUPPORT / "carried_runner.py"), str(run)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=environment,
+        )
     try:
         runner.stdin.write(json.dumps(told).encode())
         runner.stdin.close()
@@ -221,7 +230,7 @@ def healed(estate, run, tell=print):
         wires = {"consul": Asked(estate.pids)}
         async with carried(
             target, estate.estate, wires, deadline_s=1, tell=tell, undoing=True, awaited=open_on
-        ) as parts:  # fmt: skip
+        ) as parts:
             for host in {one for part in parts.values() for one in part.values()}:
                 host.act_for(run.name)
             done = await heal_run(run, Hosts(estate.estate, parts), attached="staging")

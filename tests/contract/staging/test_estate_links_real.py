@@ -59,9 +59,10 @@ def estate(toxiproxy):
     threading.Thread(target=agent.serve_forever, daemon=True).start()
     port = agent.server_address[1]
     server = subprocess.Popen(
-        [str(toxiproxy.path), "-host", "127.0.0.1", "-port", str(api)], stdout=subprocess.DEVNULL,
+        [str(toxiproxy.path), "-host", "127.0.0.1", "-port", str(api)],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     try:
         deadline = time.monotonic() + _WITHIN_S
         while True:

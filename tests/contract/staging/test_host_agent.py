@@ -62,7 +62,7 @@ ENDS = {
     "the agent was killed": (lambda agent: agent.process.kill(), {}, "the agent died", "guardian"),
     "the agent hangs": (hang, {"lease_s": 1}, "the agent hangs: lease", "guardian"),
     "its guardian was killed": (kill_guardian, {}, "its guardian died", "agent"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", ENDS)
@@ -106,8 +106,9 @@ def test_a_job_that_waits_applies_nothing_before_its_first_signal(box, folder):
     assert (box.tables(), agent.notes()) == ([], [])
 
 
-@pytest.mark.parametrize(("lease_s", "end", "why"), [(1, lambda one: None, "lease"),
-                                                     (1000, lambda one: one.terminate(), "SIGTERM")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lease_s", "end", "why"), [(1, lambda one: None, "lease"), (1000, lambda one: one.terminate(), "SIGTERM")]
+)
 def test_a_job_that_nobody_asks_for_applies_nothing_and_ends(box, folder, lease_s, end, why):
     """Nomad placed it after its runner had given up, or was killed."""
     agent = RealAgent(box, folder, "packets", RULES, renewals="signal", waits=True, lease_s=lease_s)
@@ -115,8 +116,10 @@ def test_a_job_that_nobody_asks_for_applies_nothing_and_ends(box, folder, lease_
     end(agent.process)
     said = agent.event("refused", "applied")
     assert (said["event"], said["name"], said["why"]) == (
-        "refused", "unasked", f"nobody asked for it: {why}; nothing was applied",
-    )  # fmt: skip
+        "refused",
+        "unasked",
+        f"nobody asked for it: {why}; nothing was applied",
+    )
     assert agent.process.wait(PATIENCE_S) == 2
     assert (box.tables(), agent.notes()) == ([], [])
 
@@ -189,8 +192,16 @@ def test_without_root_nothing_is_touched():
     """In a user namespace that maps nobody: there, everybody is an ordinary user."""
     command = ["unshare", "--user", sys.executable, "-"]
 
-    spec = {"id": "f", "kind": "packets", "args": RULES, "lease_s": 5, "deadline_s": 5, "renewals": "signal",
-            "folder": "/run/hashidrill", "who": ""}  # fmt: skip
+    spec = {
+        "id": "f",
+        "kind": "packets",
+        "args": RULES,
+        "lease_s": 5,
+        "deadline_s": 5,
+        "renewals": "signal",
+        "folder": "/run/hashidrill",
+        "who": "",
+    }
     done = subprocess.run(command, input=program(spec), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
     assert json.loads(done.stdout)["name"] == "no-root"
@@ -264,9 +275,12 @@ def test_an_agent_has_settings_of_ours_and_reads_again_without_them_however_it_e
         began = box.start([sys.executable, "-c", launch, f"-config-dir={conf}"], stdout=output, cwd=tmp_path)
     wait_for(lambda: log.read_text() == "agent.json\n", "its first words")
     args = {
-        "agent": "consul", "reference": reference(began.pid), "settings": {"a": 1}, "by": by,
+        "agent": "consul",
+        "reference": reference(began.pid),
+        "settings": {"a": 1},
+        "by": by,
         "check": ["-c", "import sys; sys.exit(not sys.argv[1:])"],
-    }  # fmt: skip
+    }
     agent = RealAgent(box, folder, "settings", args)
     try:
         agent.applied()
@@ -290,9 +304,12 @@ def test_settings_that_the_agents_own_program_rejects_are_refused_and_never_read
     code = "import sys, time; time.sleep(1000)"
     began = box.start([sys.executable, "-c", code, f"-config-dir={conf}"])
     args = {
-        "agent": "consul", "reference": reference(began.pid), "settings": {"a": 1}, "by": "restart",
+        "agent": "consul",
+        "reference": reference(began.pid),
+        "settings": {"a": 1},
+        "by": "restart",
         "check": ["-c", "import sys; sys.exit('unknown key a')"],
-    }  # fmt: skip
+    }
     wait_for(lambda: pids_of(conf), "it to begin")
     agent = RealAgent(box, folder, "settings", args)
     said = agent.event("applied", "failed")
@@ -393,10 +410,14 @@ def test_a_process_gets_little_cpu_and_then_as_much_as_it_wants(box, folder, end
 @pytest.mark.needs("tc")
 def test_netem_is_there_or_is_refused_by_its_name(box, folder):
     """Whether this kernel has it is asked of tc itself, and not of the agent."""
-    has = subprocess.run(
-        [*box.inside, "unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
-        capture_output=True, check=False,
-    ).returncode == 0  # fmt: skip
+    has = (
+        subprocess.run(
+            [*box.inside, "unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"],
+            capture_output=True,
+            check=False,
+        ).returncode
+        == 0
+    )
     agent = RealAgent(box, folder, "netem", {"device": "lo", "delay_ms": 100})
     said = agent.event("applied", "refused", "failed")
     shown = box.run("tc", "qdisc", "show", "dev", "lo")

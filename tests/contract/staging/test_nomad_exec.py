@@ -40,9 +40,11 @@ class Served:
             await socket.close(code=1008, message=self.refuses.encode())
             return socket
         child = await asyncio.create_subprocess_exec(
-            *json.loads(request.query["command"]), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            *json.loads(request.query["command"]),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        )
         if self.cuts:
             child.kill()
             await child.wait()
@@ -81,9 +83,12 @@ class Served:
         await site.start()
         port = runner.addresses[0][1]
         login = Login(
-            "nomad", f"http{'s' if served_with else ''}://127.0.0.1:{port}", tls or Tls(),
-            headers={"X-Nomad-Token": token}, params={"namespace": "drills"},
-        )  # fmt: skip
+            "nomad",
+            f"http{'s' if served_with else ''}://127.0.0.1:{port}",
+            tls or Tls(),
+            headers={"X-Nomad-Token": token},
+            params={"namespace": "drills"},
+        )
         try:
             async with Dialler(login) as dial:
                 yield ExecSession(await dial("alloc-1", command), "client-1")
@@ -105,8 +110,10 @@ def test_observers_answer_and_end_with_their_input():
             assert await session.ended() == "it ended with exit code 0"
         [request] = served.asked
         assert (request.headers["X-Nomad-Token"], request.query["namespace"], request.query["tty"]) == (
-            TOKEN, "drills", "false",
-        )  # fmt: skip
+            TOKEN,
+            "drills",
+            "false",
+        )
         assert TOKEN not in str(request.url)
 
     asyncio.run(main())

@@ -99,9 +99,15 @@ def consul(binary, tmp_path_factory):
     config = folder / "config.json"
     config.write_text(json.dumps({"ports": ports, "acl": acl, "performance": {"raft_multiplier": 1}}))
     command = [
-        binary("consul", "1.22.2").path, "agent", "-server", "-bootstrap-expect=1", "-bind=127.0.0.1", "-node=consul-1",
-        f"-config-file={config}", f"-data-dir={folder / 'data'}",
-    ]  # fmt: skip
+        binary("consul", "1.22.2").path,
+        "agent",
+        "-server",
+        "-bootstrap-expect=1",
+        "-bind=127.0.0.1",
+        "-node=consul-1",
+        f"-config-file={config}",
+        f"-data-dir={folder / 'data'}",
+    ]
     real = Real(f"http://127.0.0.1:{http}", "X-Consul-Token", ROOT_TOKEN)
     ready = lambda: real.call("PUT", "/v1/kv/ready", "yes") and real.call("GET", "/v1/acl/token/self") and real  # noqa: E731
     with running(command, ready, folder) as found:
@@ -113,11 +119,19 @@ def nomad(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nomad-acl")
     http, serf, rpc = free_ports(3, ["127.0.0.1"])
     config = folder / "config.json"
-    config.write_text(json.dumps({
-        "ports": {"http": http, "serf": serf, "rpc": rpc}, "acl": {"enabled": True}, "data_dir": str(folder / "data"),
-        "bind_addr": "127.0.0.1", "server": {"enabled": True, "bootstrap_expect": 1}, "name": "nomad-1",
-        "advertise": {"http": "127.0.0.1", "rpc": "127.0.0.1", "serf": "127.0.0.1"},
-    }))  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "ports": {"http": http, "serf": serf, "rpc": rpc},
+                "acl": {"enabled": True},
+                "data_dir": str(folder / "data"),
+                "bind_addr": "127.0.0.1",
+                "server": {"enabled": True, "bootstrap_expect": 1},
+                "name": "nomad-1",
+                "advertise": {"http": "127.0.0.1", "rpc": "127.0.0.1", "serf": "127.0.0.1"},
+            }
+        )
+    )
     real = Real(f"http://127.0.0.1:{http}", "X-Nomad-Token", ROOT_TOKEN)
 
     def ready():
@@ -132,9 +146,13 @@ def vault(binary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vault-acl")
     [port] = free_ports(1, ["127.0.0.1"])
     command = [
-        binary("vault").path, "server", "-dev", "-dev-no-store-token", f"-dev-root-token-id={ROOT_TOKEN}",
+        binary("vault").path,
+        "server",
+        "-dev",
+        "-dev-no-store-token",
+        f"-dev-root-token-id={ROOT_TOKEN}",
         f"-dev-listen-address=127.0.0.1:{port}",
-    ]  # fmt: skip
+    ]
     real = Real(f"http://127.0.0.1:{port}", "X-Vault-Token", ROOT_TOKEN)
     with running(command, lambda: real.call("GET", "/v1/sys/seal-status")["sealed"] is False and real, folder) as found:
         yield found
@@ -224,9 +242,15 @@ def test_interlocks_work_with_their_rights_alone_and_not_with_one_less(consul):
             with pytest.raises(InterlockError, match=r"already locked: .*ana@desk"):
                 await lock.check_free(kv, settings.lock.key)
             audit = Audit(
-                kv, settings.audit.prefix, run, "x", "ana", now=lambda: dt.datetime.now(dt.UTC), tell=print,
+                kv,
+                settings.audit.prefix,
+                run,
+                "x",
+                "ana",
+                now=lambda: dt.datetime.now(dt.UTC),
+                tell=print,
                 redactor=Redactor(),
-            )  # fmt: skip
+            )
             async with beside(audit.keep):
                 await audit.prune(1)
                 if not await audit.written(audit.note("begin"), 3):

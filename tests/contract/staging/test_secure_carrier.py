@@ -37,10 +37,13 @@ class Estate(Staging):
         super().__init__(folder)
         self.nomad = Nomad(binary, folder, self.boxes, HOSTS, secure=True)
         hosts = {
-            name: replace(one, roles={**one.roles, "nomad": "server" if name == "consul-1" else "client"},
-                          urls={**one.urls, "nomad": f"https://{one.address}:4646"})
+            name: replace(
+                one,
+                roles={**one.roles, "nomad": "server" if name == "consul-1" else "client"},
+                urls={**one.urls, "nomad": f"https://{one.address}:4646"},
+            )
             for name, one in self.estate.hosts.items()
-        }  # fmt: skip
+        }
         self.estate = replace(self.estate, hosts=hosts)
         self.pids = {one.address: self.agents(one.urls["consul"])[0] for one in hosts.values()}
 

@@ -96,10 +96,15 @@ class Staging:
             box.start(["env", "-C", str(home), sys.executable, "-c", LAUNCH, str(home / "raft")])
         self.servers = SshServers(folder, self.boxes)
         ssh = {
-            "user": "ops", "key_file": "id", "known_hosts": "known_hosts", "agent": False, "python": sys.executable,
-            "addresses": {name: f"127.0.0.1:{port}" for name, port in self.servers.ports.items()}, "lease": "3s",
+            "user": "ops",
+            "key_file": "id",
+            "known_hosts": "known_hosts",
+            "agent": False,
+            "python": sys.executable,
+            "addresses": {name: f"127.0.0.1:{port}" for name, port in self.servers.ports.items()},
+            "lease": "3s",
             "notes": str(folder / "run"),
-        }  # fmt: skip
+        }
         self.target = AttachTarget("staging", "", str(folder / "staging.yaml"), {}, carriers={"ssh": ssh})
         found = {
             name: FoundHost(name, address, {"consul": "server"}, {"consul": f"http://{address}:8500"})
@@ -131,9 +136,14 @@ class Staging:
     @asynccontextmanager
     async def hosts(self, **more):
         async with carried(
-            self.target, self.estate, {"consul": Answering(self)}, deadline_s=600, tell=self.told.append,
-            who="ana@desk", **more,
-        ) as parts:  # fmt: skip
+            self.target,
+            self.estate,
+            {"consul": Answering(self)},
+            deadline_s=600,
+            tell=self.told.append,
+            who="ana@desk",
+            **more,
+        ) as parts:
             yield Hosts(self.estate, parts)
 
     def notes(self):
@@ -288,9 +298,12 @@ def test_a_runner_that_is_killed_or_silent_leaves_nothing(staging, end):
     here = str(Path(__file__).parent)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([here, str(SUPPORT)])}
     runner = subprocess.Popen(
-        [sys.executable, "-c", RUNNER.format(tests=here)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", RUNNER.format(tests=here)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env=environment,
-    )  # fmt: skip
+    )
     try:
         runner.stdin.write(json.dumps(told))
         runner.stdin.close()
@@ -347,9 +360,15 @@ def test_a_fault_of_the_same_name_by_another_run_is_not_called_ours_and_goes_on(
             with Journal(run / "journal.jsonl", Clock()) as journal:
                 journal.write("run", id="run-a", experiment="x", root="", attached={"name": "staging"})
                 journal.write(
-                    "fault.intent", sync=True, fault_id="0-pause", kind=fault.kind, step=0, target=asdict(target),
-                    params=undo["params"], undo=undo,
-                )  # fmt: skip
+                    "fault.intent",
+                    sync=True,
+                    fault_id="0-pause",
+                    kind=fault.kind,
+                    step=0,
+                    target=asdict(target),
+                    params=undo["params"],
+                    undo=undo,
+                )
             await fault.apply(undo)
             async with staging.hosts(run="run-a", undoing=True) as healing:
                 done = await heal.heal_run(run, healing, attached="staging")
@@ -391,12 +410,16 @@ def test_each_reason_why_a_host_is_not_reached_is_said_by_itself(staging, tmp_pa
     assert all("its host key is not in" in one for one in said)
     other = asyncssh.generate_private_key("ssh-ed25519")
     other.write_private_key(str(tmp_path / "other"))
-    assert all("it does not let ops in: the key of carriers.ssh.key_file is not accepted" in one for one in
-               reasons(staging, key_file=str(tmp_path / "other")))  # fmt: skip
+    assert all(
+        "it does not let ops in: the key of carriers.ssh.key_file is not accepted" in one
+        for one in reasons(staging, key_file=str(tmp_path / "other"))
+    )
     assert all("cannot be reached: " in one for one in reasons(staging, addresses=dict.fromkeys(HOSTS, "127.0.0.1:1")))
     assert all("python3 is missing there" in one for one in reasons(staging, python="/nonexistent/python3"))
-    assert all("key_file: /nonexistent cannot be used: No such file" in one for one in
-               reasons(staging, key_file="/nonexistent"))  # fmt: skip
+    assert all(
+        "key_file: /nonexistent cannot be used: No such file" in one
+        for one in reasons(staging, key_file="/nonexistent")
+    )
     assert all("known_hosts: /nonexistent is not there" in one for one in reasons(staging, known_hosts="/nonexistent"))
 
 

@@ -42,9 +42,12 @@ class Server:
     def call(self, method, path, body=None):
         """What it answered; None for what is not there."""
         answer = httpx.request(
-            method, f"{self.url}/v1/{path}", content=None if body is None else json.dumps(body),
-            headers={"X-Vault-Token": ROOT}, trust_env=False,
-        )  # fmt: skip
+            method,
+            f"{self.url}/v1/{path}",
+            content=None if body is None else json.dumps(body),
+            headers={"X-Vault-Token": ROOT},
+            trust_env=False,
+        )
         if answer.status_code == 404:
             return None
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
@@ -55,9 +58,10 @@ class Server:
         found = self.call("GET", f"{MOUNT}/metadata/{folder}?list=true")
         names = found["data"]["keys"] if found else []
         return [
-            secret for name in names
+            secret
+            for name in names
             for secret in (self.below(f"{folder}{name}") if name.endswith("/") else [f"{folder}{name}"])
-        ]  # fmt: skip
+        ]
 
     def versions(self, key):
         return self.call("GET", f"{MOUNT}/metadata/{key}")["data"]["versions"]
@@ -78,9 +82,11 @@ class Server:
         async def main():
             async with Wire(self.login(allowed)) as wire:
                 return await leftovers.sweep(
-                    dict.fromkeys(found, "vault.kv.write"), {"vault": wire},
-                    lambda verb, what="", where="", note="": told.append((verb, what, where, note)), within_s=within_s,
-                )  # fmt: skip
+                    dict.fromkeys(found, "vault.kv.write"),
+                    {"vault": wire},
+                    lambda verb, what="", where="", note="": told.append((verb, what, where, note)),
+                    within_s=within_s,
+                )
 
         return anyio.run(main), told
 
@@ -91,9 +97,13 @@ def server(binary, tmp_path_factory):
     [port] = free_ports(1, ["127.0.0.1"])
     one, log = Server(f"http://127.0.0.1:{port}"), folder / "log"
     command = [
-        str(binary("vault").path), "server", "-dev", "-dev-no-store-token", f"-dev-root-token-id={ROOT}",
+        str(binary("vault").path),
+        "server",
+        "-dev",
+        "-dev-no-store-token",
+        f"-dev-root-token-id={ROOT}",
         f"-dev-listen-address=127.0.0.1:{port}",
-    ]  # fmt: skip
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "HOME": str(folder)})
     try:
@@ -125,9 +135,10 @@ def offered(server, load, run_id, *, name="secrets"):
 
     async def main():
         context = LoadContext(
-            [server.url], run_id=run_id,
+            [server.url],
+            run_id=run_id,
             access={"VAULT_TOKEN": server.login(rights.SECRETS).headers["X-Vault-Token"]},
-        )  # fmt: skip
+        )
         one = load(name, load.Params.model_validate(wanted), context)
         await one.prepare()
         if load is KvWrite:

@@ -81,8 +81,16 @@ class Get(BaseLoad):
                 return Reply("ok" if answer.status == 200 else "fail", answer.status, read_error(answer))
 
             c = self.context
-            loop = OpenLoop(self.name, self.params.rate, lambda _: ("", ""), get, c.clock, lag=c.lag,
-                            waiting=c.waiting, course=c.course)  # fmt: skip
+            loop = OpenLoop(
+                self.name,
+                self.params.rate,
+                lambda _: ("", ""),
+                get,
+                c.clock,
+                lag=c.lag,
+                waiting=c.waiting,
+                course=c.course,
+            )
             await loop.run(emit)
 
 

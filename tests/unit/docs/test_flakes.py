@@ -13,8 +13,14 @@ OK, BAD, GONE = ("passed", 1.0), ("failed", 3.0), ("skipped", 0.0)
 def test_a_test_that_ends_otherwise_is_counted_each_time():
     tests = flakes.summary([{"a": OK, "b": OK}, {"a": BAD, "b": OK}, {"a": OK, "b": OK}])
     assert tests["a"] == {
-        "runs": 3, "passed": 2, "failed": 1, "skipped": 0, "missing": 0, "flips": 2, "seconds": 1.0,
-    }  # fmt: skip
+        "runs": 3,
+        "passed": 2,
+        "failed": 1,
+        "skipped": 0,
+        "missing": 0,
+        "flips": 2,
+        "seconds": 1.0,
+    }
     assert tests["b"]["flips"] == 0
     assert flakes.exit_code(tests) == 1
     assert "a" in flakes.table(tests)
@@ -48,5 +54,8 @@ def test_the_worst_of_what_junit_says_of_a_test_counts(tmp_path):
         "</testsuite></testsuites>"
     )
     assert {name: outcome for name, (outcome, _) in flakes.outcomes_of(report).items()} == {
-        "t::ok": "passed", "t::bad": "failed", "t::left": "skipped", "t::torn": "failed",
-    }  # fmt: skip
+        "t::ok": "passed",
+        "t::bad": "failed",
+        "t::left": "skipped",
+        "t::torn": "failed",
+    }

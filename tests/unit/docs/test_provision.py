@@ -76,10 +76,18 @@ def test_no_fixture_of_a_unit_test_is_called_like_one_that_needs_a_binary():
     """Seen without a run of everything: each who names a fake `nomad` has a real one built."""
     of_that_name = re.compile(rf"\bdef\s+({'|'.join(FIXTURES)})\b")  # to parse a thousand files for none takes seconds
     texts = {path.name: path.read_text() for path in (places.TESTS / "unit").rglob("*.py")}
-    defined = [(name, node) for name, text in texts.items() if of_that_name.search(text)
-               for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]  # fmt: skip
-    named = {f"{file}: {node.name}" for file, node in defined
-             if node.name in FIXTURES and any("fixture" in ast.unparse(d) for d in node.decorator_list)}  # fmt: skip
+    defined = [
+        (name, node)
+        for name, text in texts.items()
+        if of_that_name.search(text)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    named = {
+        f"{file}: {node.name}"
+        for file, node in defined
+        if node.name in FIXTURES and any("fixture" in ast.unparse(d) for d in node.decorator_list)
+    }
     assert named == set()
 
 

@@ -175,7 +175,14 @@ def test_what_ships_imports_only_what_the_wheel_asks_for():
     assert found == {}
 
 
-@pytest.mark.parametrize("line", ["import jsonschema", "def f():\n    from hvac import Client", "import msgspec",
-                                  "importlib.import_module('requests.adapters')"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import jsonschema",
+        "def f():\n    from hvac import Client",
+        "import msgspec",
+        "importlib.import_module('requests.adapters')",
+    ],
+)
 def test_an_import_of_the_dev_group_or_of_a_dependencys_dependency_is_found(line):
     assert len(foreign(line) - declared()) == 1

@@ -27,18 +27,68 @@ _BLOCK = re.compile(r"^```sh (?:observe|act|confirm)\b[^\n]*\n(?P<body>.*?)^```$
 
 TOOLS = frozenset(
     {
-        "awk", "bbolt", "cat", "chmod", "chown", "consul", "curl", "cut", "date", "df", "find", "grep", "head",
-        "journalctl", "jq", "ls", "mv", "nft", "nomad", "paste", "rm", "sed", "sort", "ss", "stat", "sudo",
-        "systemctl", "tail", "tee", "timeout", "tr", "vault", "wc",
+        "awk",
+        "bbolt",
+        "cat",
+        "chmod",
+        "chown",
+        "consul",
+        "curl",
+        "cut",
+        "date",
+        "df",
+        "find",
+        "grep",
+        "head",
+        "journalctl",
+        "jq",
+        "ls",
+        "mv",
+        "nft",
+        "nomad",
+        "paste",
+        "rm",
+        "sed",
+        "sort",
+        "ss",
+        "stat",
+        "sudo",
+        "systemctl",
+        "tail",
+        "tee",
+        "timeout",
+        "tr",
+        "vault",
+        "wc",
     }
-)  # fmt: skip
+)
 """What a rehearsal's host has: the vendors' commands, its stand-ins for a service manager, and an ordinary Linux."""
 SHELL = frozenset(
     {
-        "break", "case", "continue", "do", "done", "echo", "elif", "else", "esac", "exit", "false", "fi", "for",
-        "if", "in", "printf", "sleep", "test", "then", "true", "until", "while",
+        "break",
+        "case",
+        "continue",
+        "do",
+        "done",
+        "echo",
+        "elif",
+        "else",
+        "esac",
+        "exit",
+        "false",
+        "fi",
+        "for",
+        "if",
+        "in",
+        "printf",
+        "sleep",
+        "test",
+        "then",
+        "true",
+        "until",
+        "while",
     }
-)  # fmt: skip
+)
 _OPENS = re.compile(
     r"(?:^|\||&&|;|\$\(|\b(?:do|then|else|if|while|until)\s|!\s)\s*(?P<word>[A-Za-z][\w.-]*)(?![\w=])", re.MULTILINE
 )

@@ -60,8 +60,10 @@ def test_what_takes_cpu_alone_goes_first_and_what_measures_goes_alone(request):
         path: conftest.turn(SimpleNamespace(path=path, get_closest_marker=lambda _name: None))
         for path in TESTS.rglob("test_*.py")
     }
-    folders = {folder: {turn for path, turn in turns.items() if path.is_relative_to(TESTS / folder)}
-               for folder in ("unit", "plugin", "contract", "live")}  # fmt: skip
+    folders = {
+        folder: {turn for path, turn in turns.items() if path.is_relative_to(TESTS / folder)}
+        for folder in ("unit", "plugin", "contract", "live")
+    }
     assert folders == {"unit": {0}, "plugin": {0}, "contract": {1, 2}, "live": {2, 3, 4}}
 
 
@@ -75,8 +77,9 @@ def test_nothing_is_skipped_without_a_reason_that_holds():
 def on_the_real_thing():
     """Kinds that `uv run pytest` puts on a real datacenter: by contract, or in an experiment."""
     by_contract = {kind for kind, *_ in (*fault_cases.HOST_CASES, *fault_cases.LINK_CASES, *fault_cases.TAP_CASES)}
-    of_consul = {kind for run in consul_fault_cases.RUNS for kind, *_ in consul_fault_cases.cases_of(run)
-                 if "long" not in run}  # fmt: skip
+    of_consul = {
+        kind for run in consul_fault_cases.RUNS for kind, *_ in consul_fault_cases.cases_of(run) if "long" not in run
+    }
     methods = [
         load_experiment(library_runs.LIBRARY[name]).method for name in (*library_runs.EACH_TIME, *library_runs.IN_CI)
     ]

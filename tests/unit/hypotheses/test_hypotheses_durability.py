@@ -115,9 +115,15 @@ def check_registers(writes, final):
     start, end = (np.array(column, np.int64) for column in columns[:2])
     count = len(writes)
     ops = Operations(
-        start, start, end, np.array(columns[2], dtype=np.str_), np.zeros(count, np.int64), ["k"] * count,
-        list(columns[3]), [""] * count,
-    )  # fmt: skip
+        start,
+        start,
+        end,
+        np.array(columns[2], dtype=np.str_),
+        np.zeros(count, np.int64),
+        ["k"] * count,
+        list(columns[3]),
+        [""] * count,
+    )
     result = module.check_registers(ops, {"k": final})
     return not result.lost and not result.phantoms
 

@@ -66,8 +66,9 @@ class Store:
         at, count = (np.array(self.at) * 1e9).astype(np.int64), len(self.at)
         keys, values = map(list, zip(*self.writes, strict=True))
         took = int(TOOK_S * 1e9)
-        return Operations(at, at, at + took, np.array(["ok"] * count), np.zeros(count, np.int64), keys, values,
-                          [""] * count)  # fmt: skip
+        return Operations(
+            at, at, at + took, np.array(["ok"] * count), np.zeros(count, np.int64), keys, values, [""] * count
+        )
 
 
 def registers():
@@ -131,8 +132,11 @@ class TestWhatTheVerdictSays:
         assert held.figures["checkable_in_force"] == 250
 
     def test_writes_that_were_all_overwritten_since_are_invalid_and_no_pass(self, tmp_path):
-        with pytest.raises(HypothesisInvalidError, match=r"500 writes of kv-writes were acknowledged while disk.latency"
-                           r" on consul-1 was in force, .* 0 of them can be checked \(needed: 250\)"):  # fmt: skip
+        with pytest.raises(
+            HypothesisInvalidError,
+            match=r"500 writes of kv-writes were acknowledged while disk.latency"
+            r" on consul-1 was in force, .* 0 of them can be checked \(needed: 250\)",
+        ):
             Store(**DEMO, once="0%").judged(tmp_path / "run", faults=[(10, 20)])
 
     @pytest.mark.lie

@@ -20,8 +20,9 @@ class Locks:
 
     def act(self, op, session, start, *, took=0.1, outcome="ok", key=KEY, reason="", **more):
         action = Action(op, f"leases/{session}", session, **more)
-        self.builder.write("leases", key, "", start=start, end=start + took, outcome=outcome, reason=reason,
-                           detail=action.detail())  # fmt: skip
+        self.builder.write(
+            "leases", key, "", start=start, end=start + took, outcome=outcome, reason=reason, detail=action.detail()
+        )
         return self
 
     def session(self, session, start, **more):

@@ -44,62 +44,76 @@ def test_rolled_back_writes_have_a_limit_when_asked_for(tmp_path):
 PLANTED = {
     "acknowledged before the save and not in the snapshot": (
         lambda g: g.write("a", "w0", 11, 11.1).holds("a", None, None, None),
-        {"lost": 1}, "'w0' is not there in the snapshot: the key is absent",
+        {"lost": 1},
+        "'w0' is not there in the snapshot: the key is absent",
     ),
     "an older one in the snapshot": (
         lambda g: g.write("a", "w0", 11, 11.1).write("a", "w1", 14.8, 14.99).holds("a", "w0", "w0", "w0"),
-        {"lost": 1, "kept": 1}, "'w1' is not there in the snapshot: the key holds 'w0'",
+        {"lost": 1, "kept": 1},
+        "'w1' is not there in the snapshot: the key holds 'w0'",
     ),
     "restored with one key missing": (
         lambda g: g.write("a", "w0", 11, 11.1).holds("a", "w0", None, None),
-        {"lost": 1}, "'w0' is not there right after the restore: the key is absent",
+        {"lost": 1},
+        "'w0' is not there right after the restore: the key is absent",
     ),
     "restored with a rolled-back key": (
         lambda g: g.write("a", "w0", 17, 17.1).holds("a", None, "w0", "w0"),
-        {"resurrected": 1}, "'w0' was rolled back, and is there right after the restore",
+        {"resurrected": 1},
+        "'w0' was rolled back, and is there right after the restore",
     ),
     "restored with a value that was overwritten before the snapshot": (
         lambda g: g.write("a", "w0", 11, 11.1).write("a", "w1", 12, 12.1).holds("a", "w1", "w0", "w0"),
-        {"lost": 1, "resurrected": 1}, "'w0' was overwritten before the snapshot, and is there right after the restore",
+        {"lost": 1, "resurrected": 1},
+        "'w0' was overwritten before the snapshot, and is there right after the restore",
     ),
     "a key of the snapshot that is gone at the end": (
         lambda g: g.write("a", "w0", 11, 11.1).holds("a", "w0", "w0", None),
-        {"lost": 1}, "'w0' is not there at the end: the key is absent",
+        {"lost": 1},
+        "'w0' is not there at the end: the key is absent",
     ),
     "a write after the restore that is gone": (
         lambda g: g.write("a", "w0", 11, 11.1).write("a", "w1", 23, 23.1).holds("a", "w0", "w0", "w0"),
-        {"lost": 1, "kept": 1}, "'w1' is not there at the end: the key holds 'w0'",
+        {"lost": 1, "kept": 1},
+        "'w1' is not there at the end: the key holds 'w0'",
     ),
     "a rolled-back write that is there at the end": (
         lambda g: g.write("a", "w0", 17, 17.1).holds("a", None, None, "w0"),
-        {"resurrected": 1}, "'w0' was rolled back, and is there at the end",
+        {"resurrected": 1},
+        "'w0' was rolled back, and is there at the end",
     ),
     "a rolled-back write over one of after the restore": (
         lambda g: g.write("a", "w0", 17, 17.1).write("a", "w1", 24, 24.1).holds("a", None, None, "w0"),
-        {"lost": 1, "resurrected": 1}, "'w1' is not there at the end: the key holds 'w0'",
+        {"lost": 1, "resurrected": 1},
+        "'w1' is not there at the end: the key holds 'w0'",
     ),
     "a phantom": (
         lambda g: g.write("a", "w0", 17, 17.1).holds("a", None, None, "what"),
-        {"rolled_back": 1}, "'what' is there at the end, and no write can have put it there",
+        {"rolled_back": 1},
+        "'what' is there at the end, and no write can have put it there",
     ),
     "a refused write that is there": (
         lambda g: g.write("a", "w0", 11, 11.1).write("a", "w1", 23, 23.1, "fail").holds("a", "w0", "w0", "w1"),
-        {"lost": 1}, "'w1' is there at the end, and no write can have put it there",
+        {"lost": 1},
+        "'w1' is there at the end, and no write can have put it there",
     ),
     # off by one: the last nanosecond in which a write was surely acknowledged before the save, and after the restore
     "acknowledged just before the save": (
         lambda g: g.write("a", "w0", 11, 15 - 1e-9).holds("a", None, None, None),
-        {"lost": 1}, "'w0' is not there in the snapshot",
+        {"lost": 1},
+        "'w0' is not there in the snapshot",
     ),
     "begun just after the restore": (
         lambda g: g.write("a", "w0", 21, 21.5).holds("a", None, None, None),
-        {"lost": 1}, "'w0' is not there at the end",
+        {"lost": 1},
+        "'w0' is not there at the end",
     ),
     "acknowledged just before the restore, and there": (
         lambda g: g.write("a", "w0", 17, 20 - 1e-9).holds("a", None, None, "w0"),
-        {"resurrected": 1}, "'w0' was rolled back, and is there at the end",
+        {"resurrected": 1},
+        "'w0' was rolled back, and is there at the end",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("defect", PLANTED)

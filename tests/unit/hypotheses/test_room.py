@@ -26,9 +26,10 @@ expect:
   - {expectation}
 """
 ELSEWHERE = {
-    "checks_keep_interval": "how late a check may be", "load_is_shed": "how long a refusal may take",
+    "checks_keep_interval": "how late a check may be",
+    "load_is_shed": "how long a refusal may take",
     "survives_leader_changes": "how long a stall may be, anywhere in the run",
-}  # fmt: skip
+}
 
 
 def refused(expectation, recovery="recovery: {for: 10s}"):

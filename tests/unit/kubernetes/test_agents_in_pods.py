@@ -98,8 +98,10 @@ def test_servers_are_found_by_the_labels_of_the_official_chart_and_asked_at_thei
     assert found.target.logins["consul"].address == "http://10.73.0.11:8500"
     assert found.estate.hosts["consul-2"].urls == {"consul": "http://10.73.0.12:8500"}
     assert found.target.kubernetes["found"]["consul"]["server"]["consul-3"] == {
-        "address": "10.73.0.13", "ready": True, "phase": "ready",
-    }  # fmt: skip
+        "address": "10.73.0.13",
+        "ready": True,
+        "phase": "ready",
+    }
     assert troubles(found.target, found.estate) == []
     assert TOKEN in found.target.logins["consul"].token.reveal()
 
@@ -114,9 +116,11 @@ def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its_name(
 
     async def leader():
         datacenter = AttachedDatacenter(
-            DatacenterSpec.model_validate(found.estate.as_datacenter()), found.target, found.estate,
+            DatacenterSpec.model_validate(found.estate.as_datacenter()),
+            found.target,
+            found.estate,
             there.fake.wires(found.target),
-        )  # fmt: skip
+        )
         [one] = await datacenter.select("consul:leader")
         return one.host
 

@@ -129,8 +129,10 @@ def test_the_object_has_our_run_an_owner_and_a_duration_of_its_own():
 
     one = run(made())
     assert one["metadata"]["labels"] == {
-        "app.kubernetes.io/managed-by": "hashidrill", "hashidrill/run": "run-1", "hashidrill/datacenter": "staging",
-    }  # fmt: skip
+        "app.kubernetes.io/managed-by": "hashidrill",
+        "hashidrill/run": "run-1",
+        "hashidrill/datacenter": "staging",
+    }
     assert one["metadata"]["annotations"]["hashidrill/owner"] == "amelie@laptop"
     assert one["spec"]["duration"] == "90s"
     assert one["spec"]["mode"] == "all"

@@ -21,13 +21,15 @@ from hashidrill.kubernetes.interchange.reading import imported
 
 STOPPED = {"fault": "chaos_mesh.physical.process", "on": "consul:leader", "for": "20s"}
 ENGINE = {
-    "apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosEngine", "metadata": {"name": "e"},
+    "apiVersion": "litmuschaos.io/v1alpha1",
+    "kind": "ChaosEngine",
+    "metadata": {"name": "e"},
     "spec": {
         "engineState": "active",
         "appinfo": {"appns": "consul", "applabel": "app=consul,component=server", "appkind": "statefulset"},
         "experiments": [{"name": "pod-delete", "spec": {"components": {"env": []}}}],
     },
-}  # fmt: skip
+}
 
 
 def cut_off(**spec):

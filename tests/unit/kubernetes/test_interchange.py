@@ -87,8 +87,14 @@ ONE = "consul:one-follower"
             [("network.bandwidth", ONE, {"port": 8300, "rate": "1MB/s", "from": "all"}, 0, 10)],
         ),
         (
-            chaos("NetworkChaos", action="partition", direction="both", duration="10s", **POD,
-                  target={"mode": "all", "selector": {"labelSelectors": {"app": "consul", "component": "client"}}}),
+            chaos(
+                "NetworkChaos",
+                action="partition",
+                direction="both",
+                duration="10s",
+                **POD,
+                target={"mode": "all", "selector": {"labelSelectors": {"app": "consul", "component": "client"}}},
+            ),
             [("network.partition", ONE, {"from": "consul:clients", "direction": "both"}, 0, 10)],
         ),
         (
@@ -100,8 +106,12 @@ ONE = "consul:one-follower"
             [("disk.error", ONE, {"op": "all", "errno": "EIO", "percent": "100%"}, 0, 20)],
         ),
         (
-            chaos("Schedule", schedule="@every 5m", type="IOChaos",
-                  ioChaos={"action": "latency", "duration": "20s", **POD, "delay": "50ms"}),
+            chaos(
+                "Schedule",
+                schedule="@every 5m",
+                type="IOChaos",
+                ioChaos={"action": "latency", "duration": "20s", **POD, "delay": "50ms"},
+            ),
             [("disk.latency", ONE, {"op": "all", "percent": "100%", "delay": "50ms"}, 0, 20)],
         ),
         (
@@ -122,7 +132,7 @@ ONE = "consul:one-follower"
         ),
         (engine("disk-fill"), [("disk.full", ONE, {"leave": "51200kB"}, 0, 60)]),
     ],
-)  # fmt: skip
+)
 def test_theirs_becomes_an_experiment_that_validates(text, steps):
     assert method(text) == steps
 
@@ -137,8 +147,15 @@ def test_labels_of_vaults_chart_say_who_is_active():
 
 def test_on_and_from_say_whom_where_their_labels_are_of_something_else():
     target = {"mode": "all", "selector": {"labelSelectors": {"app": "shop"}}}
-    text = chaos("NetworkChaos", action="partition", direction="to", duration="5s", mode="one",
-                 selector={"labelSelectors": {"app": "shop"}}, target=target)  # fmt: skip
+    text = chaos(
+        "NetworkChaos",
+        action="partition",
+        direction="to",
+        duration="5s",
+        mode="one",
+        selector={"labelSelectors": {"app": "shop"}},
+        target=target,
+    )
     with pytest.raises(UnsupportedError, match=r"spec\.selector: app=shop names no agent .* --on consul:leader"):
         imported("theirs.yaml", text)
     with pytest.raises(UnsupportedError, match=r"spec\.target\.selector: app=shop .* --from consul:servers"):
@@ -152,24 +169,38 @@ WORKFLOW = {
     "entry": "all",
     "templates": [
         {"name": "all", "templateType": "Serial", "deadline": "4m", "children": ["slow", "wait", "both"]},
-        {"name": "slow", "templateType": "IOChaos", "deadline": "20s",
-         "ioChaos": {"action": "latency", "delay": "50ms", **POD}},
+        {
+            "name": "slow",
+            "templateType": "IOChaos",
+            "deadline": "20s",
+            "ioChaos": {"action": "latency", "delay": "50ms", **POD},
+        },
         {"name": "wait", "templateType": "Suspend", "deadline": "10s"},
         {"name": "both", "templateType": "Parallel", "children": ["lose", "check", "kill"]},
-        {"name": "lose", "templateType": "NetworkChaos", "deadline": "30s",
-         "networkChaos": {"action": "loss", "loss": {"loss": "30"}, **POD}},
+        {
+            "name": "lose",
+            "templateType": "NetworkChaos",
+            "deadline": "30s",
+            "networkChaos": {"action": "loss", "loss": {"loss": "30"}, **POD},
+        },
         {"name": "check", "templateType": "StatusCheck"},
-        {"name": "kill", "templateType": "Schedule", "deadline": "40s",
-         "schedule": {"schedule": "@every 2s", "type": "PodChaos", "podChaos": {"action": "pod-kill", **POD}}},
+        {
+            "name": "kill",
+            "templateType": "Schedule",
+            "deadline": "40s",
+            "schedule": {"schedule": "@every 2s", "type": "PodChaos", "podChaos": {"action": "pod-kill", **POD}},
+        },
     ],
-}  # fmt: skip
+}
 
 
 def test_a_workflow_is_a_method_with_the_same_times():
     found, lost = loaded(chaos("Workflow", **WORKFLOW))
     assert [(step.fault, float(step.at), float(step.for_)) for step in found.method] == [
-        ("disk.latency", 0, 20), ("network.loss", 30, 30), ("process.restart", 30, 3),
-    ]  # fmt: skip
+        ("disk.latency", 0, 20),
+        ("network.loss", 30, 30),
+        ("process.restart", 30, 3),
+    ]
     assert any("a StatusCheck" in text for text in lost)
     assert any("it runs once; `hashidrill schedule` repeats it" in text for text in lost)
 
@@ -199,8 +230,10 @@ def changed(**template):
         (chaos("PodChaos", action="pod-kill", **POD, remoteCluster="x"), r"spec\.remoteCluster"),
         (chaos("NetworkChaos", action="partition", duration="5s", **POD), r"spec\.target: a partition without one"),
         (chaos("NetworkChaos", action="corrupt", duration="5s", **POD, corrupt={"corrupt": "4"}), r"spec\.action"),
-        (chaos("NetworkChaos", action="netem", duration="5s", **POD, delay={"latency": "9ms"}, loss={"loss": "5"}),
-         r"netem of delay and loss at once"),
+        (
+            chaos("NetworkChaos", action="netem", duration="5s", **POD, delay={"latency": "9ms"}, loss={"loss": "5"}),
+            r"netem of delay and loss at once",
+        ),
         (chaos("NetworkChaos", action="delay", duration="5s", **POD, externalTargets=["8.8.8.8"]), r"externalTargets"),
         (chaos("IOChaos", action="attrOverride", duration="5s", **POD), r"like IOChaos attrOverride"),
         (chaos("IOChaos", action="fault", duration="5s", **POD, errno=9999), r"there is no error number 9999"),
@@ -221,7 +254,7 @@ def changed(**template):
         (engine("pod-delete", selector=""), r"an empty selector names no agent"),
         ("kind: Pod\napiVersion: v1\n", r"kind: Pod of v1 is not an experiment"),
     ],
-)  # fmt: skip
+)
 def test_what_an_experiment_cannot_say_is_named(text, why):
     with pytest.raises(UnsupportedError, match=rf"theirs\.yaml: .*{why}"):
         imported("theirs.yaml", text)
@@ -279,8 +312,10 @@ def test_a_workflow_is_what_the_method_says_and_what_is_lost_is_said():
     made, lost = to_chaos_mesh.workflow("all", ours().faults)
     templates = {one["name"]: one for one in made["spec"]["templates"]}
     assert templates["step-1"]["podChaos"] == {
-        "action": "pod-failure", "mode": "one", "selector": SERVERS,
-    }  # fmt: skip
+        "action": "pod-failure",
+        "mode": "one",
+        "selector": SERVERS,
+    }
     assert templates["step-2"]["networkChaos"]["direction"] == "from"
     assert templates["step-2"]["networkChaos"]["target"]["selector"]["labelSelectors"]["component"] == "client"
     assert templates["step-5"]["ioChaos"]["methods"] == ["FSYNC"]
@@ -307,9 +342,12 @@ def test_what_was_written_reads_back_as_the_same_faults_at_the_same_times():
     made, _ = to_chaos_mesh.workflow("all", ours().faults)
     back = method(as_yaml(made))
     assert [(fault, at, length) for fault, _, _, at, length in back] == [
-        ("process.kill", 0, 10), ("network.partition", 90, 10), ("network.loss", 180, 20),
-        ("network.latency", 270, 20), ("disk.latency", 360, 20),
-    ]  # fmt: skip
+        ("process.kill", 0, 10),
+        ("network.partition", 90, 10),
+        ("network.loss", 180, 20),
+        ("network.latency", 270, 20),
+        ("disk.latency", 360, 20),
+    ]
 
 
 def test_a_schedule_holds_the_workflow():
@@ -324,8 +362,10 @@ def test_an_engine_has_texts_alone_in_its_environment_and_says_what_it_loses():
     env = {each["name"]: each["value"] for each in one["spec"]["components"]["env"]}
     assert one["name"] == "pod-network-loss"
     assert env == {
-        "TOTAL_CHAOS_DURATION": "20", "PODS_AFFECTED_PERC": "100", "NETWORK_PACKET_LOSS_PERCENTAGE": "51",
-    }  # fmt: skip
+        "TOTAL_CHAOS_DURATION": "20",
+        "PODS_AFFECTED_PERC": "100",
+        "NETWORK_PACKET_LOSS_PERCENTAGE": "51",
+    }
     assert made["spec"]["appinfo"]["applabel"] == "app=consul,component=server"
     assert any("without a probe is a Pass of 100" in text for text in lost)
     assert method(as_yaml(made))[0][:3] == ("network.loss", "consul:servers", {"percent": "30%", "from": "all"})

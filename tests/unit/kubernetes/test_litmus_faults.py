@@ -116,8 +116,10 @@ def test_a_history_that_stays_at_injected_counts_neither_as_in_force_nor_as_gone
 def test_the_engine_has_our_run_an_owner_one_target_and_an_end_of_its_own():
     one = made_by("litmus.pod_http_reset_peer", {})
     assert one["metadata"]["labels"] == {
-        "app.kubernetes.io/managed-by": "hashidrill", "hashidrill/run": "run-1", "hashidrill/datacenter": "staging",
-    }  # fmt: skip
+        "app.kubernetes.io/managed-by": "hashidrill",
+        "hashidrill/run": "run-1",
+        "hashidrill/datacenter": "staging",
+    }
     assert one["metadata"]["annotations"]["hashidrill/owner"] == "amelie@laptop"
     assert one["spec"]["selectors"] == {"pods": [{"namespace": "consul", "names": "consul-1"}]}
     assert one["spec"]["chaosServiceAccount"] == "litmus-admin"

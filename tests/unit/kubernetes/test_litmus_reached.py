@@ -72,9 +72,15 @@ def test_a_host_that_is_a_pod_can_be_broken_by_litmus_and_others_cannot(there):
 def test_experiments_run_as_the_account_that_the_attach_file_names(tmp_path):
     async def account(there):
         async with held(
-            there.target, await discover(there.target, there.wires), there.wires, deadline_s=60.0, tell=[].append,
-            who="me", run="run-7", connect=there.kubernetes.cluster,
-        ) as found:  # fmt: skip
+            there.target,
+            await discover(there.target, there.wires),
+            there.wires,
+            deadline_s=60.0,
+            tell=[].append,
+            who="me",
+            run="run-7",
+            connect=there.kubernetes.cluster,
+        ) as found:
             return found["consul-1"][LitmusPod].account
 
     assert run(account(There(tmp_path))) == "litmus-admin"

@@ -44,9 +44,13 @@ def during(there, case):
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
         async with watched(target, there.kubernetes.cluster) as looks:
             datacenter = AttachedDatacenter(
-                spec, target, estate, wires, make_transport=lambda login: there.fake.transport(login.service),
+                spec,
+                target,
+                estate,
+                wires,
+                make_transport=lambda login: there.fake.transport(login.service),
                 pods=looks,
-            )  # fmt: skip
+            )
             one = Followed(there, datacenter, wires)
             async with anyio.create_task_group() as group:
                 group.start_soon(datacenter.keep, one.told.append)

@@ -80,9 +80,15 @@ def test_a_pod_of_another_name_is_found_by_its_address_unless_two_have_it(there)
 def test_what_is_held_names_the_run_and_how_long_it_may_last(there):
     async def parts():
         async with held(
-            there.target, await discover(there.target, there.wires), there.wires, deadline_s=60.0, tell=[].append,
-            who="me", run="run-7", connect=there.kubernetes.cluster,
-        ) as found:  # fmt: skip
+            there.target,
+            await discover(there.target, there.wires),
+            there.wires,
+            deadline_s=60.0,
+            tell=[].append,
+            who="me",
+            run="run-7",
+            connect=there.kubernetes.cluster,
+        ) as found:
             return {name: set(one) for name, one in found.items()}, found["consul-1"][ChaosPod].owned
 
     names, owned = run(parts())
@@ -160,8 +166,12 @@ def test_an_object_that_nobody_has_the_recording_of_is_removed_by_heal(there):
     left(there)
     by_others = {"metadata": {"name": "theirs", "labels": {"app.kubernetes.io/managed-by": "helm"}}, "kind": "PodChaos"}
     there.kubernetes.objects["podchaos", "theirs"] = by_others
-    elsewhere = {"metadata": {"name": "prod", "labels": {"app.kubernetes.io/managed-by": "hashidrill",
-                                                         "hashidrill/datacenter": "another"}}}  # fmt: skip
+    elsewhere = {
+        "metadata": {
+            "name": "prod",
+            "labels": {"app.kubernetes.io/managed-by": "hashidrill", "hashidrill/datacenter": "another"},
+        }
+    }
     there.kubernetes.objects["podchaos", "prod"] = elsewhere
     [done] = there.heal()
     assert done.cleaned == [f"PodChaos {OWNED.named('0-x')}"]
@@ -212,9 +222,14 @@ def test_a_cluster_that_is_away_keeps_nobody_from_taking_back_the_rest(there):
 
     async def parts(*, undoing):
         async with held(
-            there.target, await discover(there.target, there.wires), there.wires, deadline_s=1.0, tell=told.append,
-            undoing=undoing, connect=there.kubernetes.cluster,
-        ) as found:  # fmt: skip
+            there.target,
+            await discover(there.target, there.wires),
+            there.wires,
+            deadline_s=1.0,
+            tell=told.append,
+            undoing=undoing,
+            connect=there.kubernetes.cluster,
+        ) as found:
             return found
 
     assert all(one == {} for one in run(parts(undoing=True)).values())
@@ -229,9 +244,14 @@ def test_what_was_aimed_at_a_pod_that_is_gone_can_still_be_taken_back(there):
 
     async def taken():
         async with held(
-            there.target, await discover(there.target, there.wires), there.wires, deadline_s=1.0, tell=[].append,
-            undoing=True, connect=there.kubernetes.cluster,
-        ) as found:  # fmt: skip
+            there.target,
+            await discover(there.target, there.wires),
+            there.wires,
+            deadline_s=1.0,
+            tell=[].append,
+            undoing=True,
+            connect=there.kubernetes.cluster,
+        ) as found:
             made = {"kind": "PodChaos", "name": OWNED.named("0-x"), "namespace": "consul"}
             await found["consul-1"][ChaosPod].remove(made)
 
@@ -263,10 +283,11 @@ def test_objects_stay_while_a_run_goes_on_that_they_may_belong_to(there):
 
 def test_a_policy_has_a_rule_for_each_right_and_nothing_more():
     rights = [
-        Right("kubernetes", "pods", access="get"), Right("kubernetes", "pods", access="list"),
+        Right("kubernetes", "pods", access="get"),
+        Right("kubernetes", "pods", access="list"),
         Right("kubernetes", "podchaos.chaos-mesh.org", access="create"),
         Right("kubernetes", "customresourcedefinitions.apiextensions.k8s.io", "podchaos.chaos-mesh.org", "get"),
-    ]  # fmt: skip
+    ]
     text = policy(rights, dict.fromkeys(rights, "for chaos_mesh.pod_kill"))
     role, cluster = text.split("---\n")
     assert '  - apiGroups: [""]\n    resources: [pods]\n    verbs: [get, list]\n' in role

@@ -153,10 +153,16 @@ def test_the_stand_ins_are_programs_in_a_folder_of_the_host(tmp_path):
 
 def test_variables_say_where_each_agent_of_the_host_keeps_what_it_has():
     host = SimpleNamespace(
-        roles={"consul": "server", "nomad": "client"}, data=Path("/d"), logs=Path("/l"),
+        roles={"consul": "server", "nomad": "client"},
+        data=Path("/d"),
+        logs=Path("/l"),
         config_file=lambda agent: Path(f"/c/{agent}.json"),
-    )  # fmt: skip
+    )
     assert hands.environment(host) == {
-        "CONSUL_DATA": "/d/consul", "CONSUL_CONFIG": "/c/consul.json", "CONSUL_LOG": "/l/consul.log",
-        "NOMAD_DATA": "/d/nomad", "NOMAD_CONFIG": "/c/nomad.json", "NOMAD_LOG": "/l/nomad.log",
-    }  # fmt: skip
+        "CONSUL_DATA": "/d/consul",
+        "CONSUL_CONFIG": "/c/consul.json",
+        "CONSUL_LOG": "/l/consul.log",
+        "NOMAD_DATA": "/d/nomad",
+        "NOMAD_CONFIG": "/c/nomad.json",
+        "NOMAD_LOG": "/l/nomad.log",
+    }

@@ -40,9 +40,12 @@ class Agents(httpx.AsyncBaseTransport):
             return httpx.Response(403, text="Permission denied")
         try:
             answer = await host.use(AgentApi).api(
-                request.method, request.url.path, agent=self.service, params=dict(request.url.params),
+                request.method,
+                request.url.path,
+                agent=self.service,
+                params=dict(request.url.params),
                 body=await request.aread() or None,
-            )  # fmt: skip
+            )
         except FaultError as error:
             raise httpx.ConnectError(str(error), request=request) from None
         return httpx.Response(answer.status, content=answer.body, headers=dict(answer.headers))
@@ -52,9 +55,11 @@ def by_address(service, hosts, artifacts, *, specs=None, names=lambda name: name
     """These hosts, as a datacenter that is attached; `names` are what other products call them."""
     port = attachables([service])[service].port
     login = Login(
-        service, f"http://{hosts[0].address}:{port}", token=Secret(token),
+        service,
+        f"http://{hosts[0].address}:{port}",
+        token=Secret(token),
         headers={attachables([service])[service].token_header: token},
-    )  # fmt: skip
+    )
     found = {
         names(host.name): FoundHost(
             names(host.name), host.address, {service: host.roles[service]}, {service: f"http://{host.address}:{port}"}
@@ -81,9 +86,13 @@ async def checked(datacenter, kind, params, on, *, momentary=False):
 
 
 BY_API = {
-    "nomad.node.eligibility", "nomad.node.drain", "nomad.leader.transfer", "nomad.job.stop", "nomad.snapshot.save",
+    "nomad.node.eligibility",
+    "nomad.node.drain",
+    "nomad.leader.transfer",
+    "nomad.job.stop",
+    "nomad.snapshot.save",
     "nomad.snapshot.restore",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("kind", "params", "on"), [case for case in NOMAD_CASES if case[0] in BY_API])
@@ -133,9 +142,13 @@ def test_faults_of_consul(tmp_path, kind, params, on):
 def test_a_step_down_of_vault(tmp_path):
     fake = FakeVault()
     datacenter = by_address(
-        "vault", list(fake.hosts.values()), tmp_path, specs={"storage": "raft", "unseal": "never"},
-        transport=fake.transport(), token=fake.root,
-    )  # fmt: skip
+        "vault",
+        list(fake.hosts.values()),
+        tmp_path,
+        specs={"storage": "raft", "unseal": "never"},
+        transport=fake.transport(),
+        token=fake.root,
+    )
     report = anyio.run(functools.partial(checked, datacenter, "vault.step_down", {}, "vault:active", momentary=True))
     assert report.present.ok
     assert fake.active != "vault-1"

@@ -86,8 +86,9 @@ def removed(product, fake, kind, **params):
     """How many of each that a load of that kind may leave."""
     load = registry.load(kind)
     lefts = load.leaves("work", load.Params.model_validate(params), "run-1")
-    wire = Wire(Login(product, f"http://10.0.0.9:{attachables([product])[product].port}"),
-                transport=httpx.MockTransport(fake))  # fmt: skip
+    wire = Wire(
+        Login(product, f"http://10.0.0.9:{attachables([product])[product].port}"), transport=httpx.MockTransport(fake)
+    )
 
     async def each():
         with anyio.fail_after(60):
@@ -157,10 +158,11 @@ def test_a_secret_that_vault_keeps_is_not_called_gone():
 @pytest.mark.parametrize(
     ("service", "fake", "kind", "params"),
     [
-        ("consul", Consul(web=[]), "consul.service.churn", CHURN), ("nomad", Nomad(), "nomad.replicas", {"count": 2}),
+        ("consul", Consul(web=[]), "consul.service.churn", CHURN),
+        ("nomad", Nomad(), "nomad.replicas", {"count": 2}),
         ("vault", Vault(), "vault.kv.write", {"rate": "1/s"}),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_seen_is_not_called_gone(service, fake, kind, params):
     fake.status = 403
     with pytest.raises(FaultError, match="HTTP 403"):

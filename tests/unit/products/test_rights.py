@@ -99,12 +99,17 @@ def test_several_experiments_need_what_each_needs(slow_leader):
 # policies
 
 RIGHTS = [
-    Right("consul", "key_prefix", "hashidrill/kv/", "write"), Right("consul", "key_prefix", "hashidrill/kv/", "read"),
-    Right("consul", "operator", "", "read"), Right("consul", "node_prefix", "", "read"),
-    Right("nomad", "namespace", "default", "submit-job"), Right("nomad", "namespace", "default", "read-job"),
-    Right("nomad", "node", "", "write"), Right("nomad", "node", "", "read"),
-    Right("vault", "path", "sys/seal", "update"), Right("vault", "path", "sys/seal", "sudo"),
-]  # fmt: skip
+    Right("consul", "key_prefix", "hashidrill/kv/", "write"),
+    Right("consul", "key_prefix", "hashidrill/kv/", "read"),
+    Right("consul", "operator", "", "read"),
+    Right("consul", "node_prefix", "", "read"),
+    Right("nomad", "namespace", "default", "submit-job"),
+    Right("nomad", "namespace", "default", "read-job"),
+    Right("nomad", "node", "", "write"),
+    Right("nomad", "node", "", "read"),
+    Right("vault", "path", "sys/seal", "update"),
+    Right("vault", "path", "sys/seal", "sudo"),
+]
 WHY = dict.fromkeys(RIGHTS, "for x")
 
 
@@ -212,9 +217,12 @@ def test_a_policy_that_denies_allows_nothing_whatever_else_it_says():
 
 
 def test_a_namespace_by_its_name_goes_before_a_pattern():
-    rules = {"Namespaces": [
-        {"Name": "*", "Capabilities": ["submit-job"]}, {"Name": "default", "Capabilities": ["read-job"]},
-    ]}  # fmt: skip
+    rules = {
+        "Namespaces": [
+            {"Name": "*", "Capabilities": ["submit-job"]},
+            {"Name": "default", "Capabilities": ["read-job"]},
+        ]
+    }
     answers = {**POLICIES, "/v1/acl/policy/a": {"RulesJSON": rules}}
     assert lacking(nomad, answers)[0] == [Right("nomad", "namespace", "default", "submit-job")]
 

@@ -31,9 +31,11 @@ def both(agents=2, clients=0):
 def test_the_other_service_puts_a_client_on_each_host_that_asks_for_one():
     consul, noop = both(clients=1)
     assert [(p.host, p.role, p.guest) for p in consul.places()] == [
-        ("consul-1", "server", False), ("client-1", "client", False), ("noop-1", "client", True),
+        ("consul-1", "server", False),
+        ("client-1", "client", False),
+        ("noop-1", "client", True),
         ("noop-2", "client", True),
-    ]  # fmt: skip
+    ]
     assert consul.candidates("clients") == {"client-1", "noop-1", "noop-2"}
     assert host_names([consul, noop]) == ["consul-1", "client-1", "noop-1", "noop-2"]
 

@@ -14,10 +14,14 @@ from hashidrill.reports.markdown import markdown_summary
 from report_runs import passing, realistic_run
 
 ATTACHED = {
-    "name": "staging-1", "title": "The staging datacenter", "file": "staging.yaml",
-    "addresses": {"consul": "https://consul.example:8501"}, "versions": {"consul": "1.20.1"},
-    "datacenters": {"consul": "dc1"}, "notes": ["consul: web-3 is failed"],
-}  # fmt: skip
+    "name": "staging-1",
+    "title": "The staging datacenter",
+    "file": "staging.yaml",
+    "addresses": {"consul": "https://consul.example:8501"},
+    "versions": {"consul": "1.20.1"},
+    "datacenters": {"consul": "dc1"},
+    "notes": ["consul: web-3 is failed"],
+}
 
 
 @pytest.fixture(scope="module")

@@ -87,12 +87,25 @@ def visible_text(page):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 s"), (85e-8, "1 µs"), (0.00085, "850 µs"), (0.0009996, "1.0 ms"), (0.0016, "1.6 ms"),
-        (0.00996, "10 ms"), (0.016, "16 ms"), (0.9996, "1.0 s"), (3.0, "3.0 s"), (59.94, "59.9 s"),
-        (59.97, "1 min 0 s"), (125, "2 min 5 s"), (3599.7, "1 h 0 min"), (3780, "1 h 3 min"), (-3, "-3.0 s"),
-        (math.nan, NOTHING), (None, NOTHING),
+        (0, "0 s"),
+        (85e-8, "1 µs"),
+        (0.00085, "850 µs"),
+        (0.0009996, "1.0 ms"),
+        (0.0016, "1.6 ms"),
+        (0.00996, "10 ms"),
+        (0.016, "16 ms"),
+        (0.9996, "1.0 s"),
+        (3.0, "3.0 s"),
+        (59.94, "59.9 s"),
+        (59.97, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (3599.7, "1 h 0 min"),
+        (3780, "1 h 3 min"),
+        (-3, "-3.0 s"),
+        (math.nan, NOTHING),
+        (None, NOTHING),
     ],
-)  # fmt: skip
+)
 def test_a_duration_is_written_with_its_unit(seconds, text):
     assert human_duration(seconds) == text
 
@@ -104,7 +117,13 @@ def test_no_duration_is_a_raw_float(seconds):
 
 def test_other_quantities_carry_their_units():
     assert [human_bytes(n) for n in (0, 512, 4100, 90e6, 999_700, 1.2e9)] == [
-        "0 B", "512 B", "4.1 kB", "90 MB", "1.0 MB", "1.2 GB"]  # fmt: skip
+        "0 B",
+        "512 B",
+        "4.1 kB",
+        "90 MB",
+        "1.0 MB",
+        "1.2 GB",
+    ]
     assert [human_rate(n) for n in (0, 0.2, 9.97, 50, math.nan)] == ["0/s", "0.2/s", "10/s", "50/s", NOTHING]
     assert [human_number(n) for n in (3, 0.50123, 1_200_000)] == ["3", "0.5012", "1\u00a0200\u00a0000"]
     assert [human_countdown(n) for n in (0, 11.2, 125, -4)] == ["0 s", "12 s", "2 min 5 s", "0 s"]
@@ -324,9 +343,20 @@ def test_the_rows_of_a_table_in_the_evidence_stay_aligned(recording):
 
 def test_the_page_has_proofs_versions_machine_configuration_and_the_command(recording):
     text = visible_text(render_html(recording, passing()))
-    for part in ("disk.latency", "op=fsync, delay=500ms", "✓ 502 ms", "✓ 1.1 ms", "proven, and proven gone", "20.1 s",
-                 "1.22.2", "8.2 GB", "consul-1, consul-2, consul-3", "raft_multiplier",
-                 "hashidrill run experiments/raft/slow-leader-disk.yaml", "hashidrill check"):  # fmt: skip
+    for part in (
+        "disk.latency",
+        "op=fsync, delay=500ms",
+        "✓ 502 ms",
+        "✓ 1.1 ms",
+        "proven, and proven gone",
+        "20.1 s",
+        "1.22.2",
+        "8.2 GB",
+        "consul-1, consul-2, consul-3",
+        "raft_multiplier",
+        "hashidrill run experiments/raft/slow-leader-disk.yaml",
+        "hashidrill check",
+    ):
         assert part in text, part
 
 
@@ -346,10 +376,22 @@ def test_an_unproven_fault_is_not_shown_as_proven(tmp_path):
 
 def test_nothing_from_yaml_or_logs_becomes_markup(tmp_path):
     recorded = realistic_run(
-        tmp_path / "run", fault_kind=EVIL, load=EVIL, title=EVIL, command=EVIL, experiment=EVIL,
-        versions={EVIL: EVIL}, config={EVIL: {EVIL: EVIL}}, machine={EVIL: EVIL}, outcome=EVIL, error=EVIL,
-        binaries={EVIL: {"path": EVIL}}, hosts=[{"name": EVIL, "role": EVIL}], id=EVIL, generator={EVIL: EVIL},
-    )  # fmt: skip
+        tmp_path / "run",
+        fault_kind=EVIL,
+        load=EVIL,
+        title=EVIL,
+        command=EVIL,
+        experiment=EVIL,
+        versions={EVIL: EVIL},
+        config={EVIL: {EVIL: EVIL}},
+        machine={EVIL: EVIL},
+        outcome=EVIL,
+        error=EVIL,
+        binaries={EVIL: {"path": EVIL}},
+        hosts=[{"name": EVIL, "role": EVIL}],
+        id=EVIL,
+        generator={EVIL: EVIL},
+    )
     judgement = Judgement(EVIL, EVIL, Finding.KNOWN, EVIL, {EVIL: EVIL, "keys": [EVIL]}, known_issue=EVIL)
     page = render_html(recorded, RunVerdict([EVIL], [judgement]))
     assert EVIL not in page

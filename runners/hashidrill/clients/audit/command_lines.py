@@ -16,41 +16,104 @@ from hashidrill.clients.audit.tree import Entry, Mapping, Place, Scalar
 _SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "su", "zsh"})
 _STARTERS = frozenset({"catatonit", "dumb-init", "env", "nohup", "setsid", "tini"})
 """They start the rest of their command line, after options of their own that take no value."""
-_WRAPPERS = frozenset({
-    "cgexec", "chpst", "chroot", "chrt", "envconsul", "flock", "gosu", "ionice", "ip", "nice", "nsenter", "numactl",
-    "prlimit", "runuser", "s6-setuidgid", "setpriv", "setuidgid", "stdbuf", "strace", "su-exec", "sudo", "systemd-cat",
-    "systemd-run", "taskset", "time", "timeout", "unshare",
-})  # fmt: skip
+_WRAPPERS = frozenset(
+    {
+        "cgexec",
+        "chpst",
+        "chroot",
+        "chrt",
+        "envconsul",
+        "flock",
+        "gosu",
+        "ionice",
+        "ip",
+        "nice",
+        "nsenter",
+        "numactl",
+        "prlimit",
+        "runuser",
+        "s6-setuidgid",
+        "setpriv",
+        "setuidgid",
+        "stdbuf",
+        "strace",
+        "su-exec",
+        "sudo",
+        "systemd-cat",
+        "systemd-run",
+        "taskset",
+        "time",
+        "timeout",
+        "unshare",
+    }
+)
 """They too, after options and arguments of their own, a user for instance."""
 _AGENTS = {"consul": {"agent"}, "nomad": {"agent"}, "vault": {"agent", "proxy", "server"}}
 """What each program calls those of its commands that are agents."""
 _BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until", "while", "{", "("})
 """What a shell may have before a command."""
 _CONTAINERS = frozenset({"docker", "nerdctl", "podman"})
-_PLAIN_OPTIONS = frozenset({
-    "detach", "disable-content-trust", "env-host", "init", "interactive", "no-healthcheck", "no-hosts",
-    "oom-kill-disable", "privileged", "publish-all", "quiet", "read-only", "read-only-tmpfs", "replace", "rm", "rmi",
-    "rootfs", "tty",
-})  # fmt: skip
+_PLAIN_OPTIONS = frozenset(
+    {
+        "detach",
+        "disable-content-trust",
+        "env-host",
+        "init",
+        "interactive",
+        "no-healthcheck",
+        "no-hosts",
+        "oom-kill-disable",
+        "privileged",
+        "publish-all",
+        "quiet",
+        "read-only",
+        "read-only-tmpfs",
+        "replace",
+        "rm",
+        "rmi",
+        "rootfs",
+        "tty",
+    }
+)
 """Options of `docker run` and `podman run` that take no value; so do -d, -i, -t, -P and -q."""
 _SHELL_COMMAND = re.compile(r"-[a-z]*c[a-z]*")
 _SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
 _SEPARATOR = re.compile(r"\|\||&&|[;|&\n]")
 VARIABLE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_SWITCHES = frozenset({
-    "auto-reload-config", "bootstrap", "client", "dev", "disable-host-node-id", "disable-keyring-file",
-    "enable-local-script-checks", "enable-script-checks", "log-json", "non-voting-server", "read-replica", "rejoin",
-    "server", "syslog", "ui",
-})  # fmt: skip
+_SWITCHES = frozenset(
+    {
+        "auto-reload-config",
+        "bootstrap",
+        "client",
+        "dev",
+        "disable-host-node-id",
+        "disable-keyring-file",
+        "enable-local-script-checks",
+        "enable-script-checks",
+        "log-json",
+        "non-voting-server",
+        "read-replica",
+        "rejoin",
+        "server",
+        "syslog",
+        "ui",
+    }
+)
 """Flags of agents that take no value after a space; Consul's `-client` does."""
 _CONFIG_FLAGS = frozenset({"config", "config-dir", "config-file"})
 _IN_BLOCKS = {
     "nomad": {
-        "server": "server.enabled", "client": "client.enabled", "bootstrap-expect": "server.bootstrap_expect",
-        "join": "server.server_join.start_join", "retry-join": "server.server_join.retry_join",
-        "retry-max": "server.server_join.retry_max", "servers": "client.servers", "consul-address": "consul.address",
-        "consul-client-auto-join": "consul.client_auto_join", "consul-server-auto-join": "consul.server_auto_join",
+        "server": "server.enabled",
+        "client": "client.enabled",
+        "bootstrap-expect": "server.bootstrap_expect",
+        "join": "server.server_join.start_join",
+        "retry-join": "server.server_join.retry_join",
+        "retry-max": "server.server_join.retry_max",
+        "servers": "client.servers",
+        "consul-address": "consul.address",
+        "consul-client-auto-join": "consul.client_auto_join",
+        "consul-server-auto-join": "consul.server_auto_join",
     },
     "consul": {"join": "start_join", "join-wan": "start_join_wan", "primary-gateway": "primary_gateways"},
     "consul-template": {
@@ -58,7 +121,7 @@ _IN_BLOCKS = {
         for service in ("consul", "vault", "nomad")
         for flag, name in (("", "enabled"), ("-attempts", "attempts"), ("-max-backoff", "max_backoff"))
     },
-}  # fmt: skip
+}
 """The keys that flags stand for, where they are not the flag's own name."""
 
 

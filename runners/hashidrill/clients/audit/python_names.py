@@ -67,17 +67,31 @@ def _is_super(node: ast.expr) -> bool:
 
 
 STARS = {
-    "consul": ("Consul",), "consul.std": ("Consul",), "consul.aio": ("Consul",), "hvac": ("Client",),
-    "nomad": ("Nomad",), "requests": ("Session", "session"), "requests.adapters": ("HTTPAdapter", "Retry"),
-    "tenacity": ("retry", "Retrying", "AsyncRetrying", "stop_after_attempt", "stop_never"), "urllib3": ("Retry",),
-    "urllib3.util": ("Retry",), "urllib3.util.retry": ("Retry",),
-}  # fmt: skip
+    "consul": ("Consul",),
+    "consul.std": ("Consul",),
+    "consul.aio": ("Consul",),
+    "hvac": ("Client",),
+    "nomad": ("Nomad",),
+    "requests": ("Session", "session"),
+    "requests.adapters": ("HTTPAdapter", "Retry"),
+    "tenacity": ("retry", "Retrying", "AsyncRetrying", "stop_after_attempt", "stop_never"),
+    "urllib3": ("Retry",),
+    "urllib3.util": ("Retry",),
+    "urllib3.util.retry": ("Retry",),
+}
 """What `from ... import *` brings of those names that the rules ask about."""
 
-CLIENTS = frozenset({
-    "consul.Consul", "consul.aio.Consul", "consul.base.Consul", "consul.std.Consul", "hvac.Client", "hvac.v1.Client",
-    "nomad.Nomad",
-})  # fmt: skip
+CLIENTS = frozenset(
+    {
+        "consul.Consul",
+        "consul.aio.Consul",
+        "consul.base.Consul",
+        "consul.std.Consul",
+        "hvac.Client",
+        "hvac.v1.Client",
+        "nomad.Nomad",
+    }
+)
 SESSIONS = frozenset({"requests.Session", "requests.session", "requests.sessions.Session"})
 ADAPTERS = frozenset({"requests.adapters.HTTPAdapter", "requests_toolbelt.adapters.HTTPAdapter"})
 ADAPTER_ARGUMENTS = ("pool_connections", "pool_maxsize", "max_retries", "pool_block")

@@ -28,8 +28,16 @@ from hashidrill.clients.audit.sources import Document
 _TESTS = "tests/live/test_audit_claims_python.py"
 _CONSUL = {"consul.Consul", "consul.std.Consul", "consul.aio.Consul", "consul.base.Consul"}
 _RETRY = (
-    "total", "connect", "read", "redirect", "status", "other", "allowed_methods", "status_forcelist", "backoff_factor",
-)  # fmt: skip
+    "total",
+    "connect",
+    "read",
+    "redirect",
+    "status",
+    "other",
+    "allowed_methods",
+    "status_forcelist",
+    "backoff_factor",
+)
 """What may be given without its name, in the order of requests 2.34 and urllib3 2.8."""
 _POOLS = {"urllib3.PoolManager", "urllib3.ProxyManager", "urllib3.HTTPConnectionPool", "urllib3.HTTPSConnectionPool"}
 _URLLIB3 = "https://urllib3.readthedocs.io/en/stable/reference/urllib3.util.html#urllib3.util.Retry"

@@ -302,9 +302,13 @@ class Battery:
 
     def _tap(self, plan: Plan, retry_after_s: int = catalogue.RETRY_AFTER_S) -> Tap:
         return Tap(
-            self._upstream, plan, tls=self._tls, longest_wait_s=_LONGEST_WAIT_S, retry_after_s=retry_after_s,
+            self._upstream,
+            plan,
+            tls=self._tls,
+            longest_wait_s=_LONGEST_WAIT_S,
+            retry_after_s=retry_after_s,
             said_in=self._said_in,
-        )  # fmt: skip
+        )
 
     async def _started(
         self,
@@ -341,9 +345,15 @@ class Battery:
     def _run_of(self, ended: Ended, attempts: Sequence[Attempt]) -> Run:
         plain = self._measured.plain
         return Run(
-            tuple(attempts), ended.ok, not ended.stopped, ended.start_ns, ended.end_ns,
-            plain.attempts if plain is not None else (), ended.cpu_s, ended.note,
-        )  # fmt: skip
+            tuple(attempts),
+            ended.ok,
+            not ended.stopped,
+            ended.start_ns,
+            ended.end_ns,
+            plain.attempts if plain is not None else (),
+            ended.cpu_s,
+            ended.note,
+        )
 
 
 def _hurry(pids: Sequence[int]) -> None:

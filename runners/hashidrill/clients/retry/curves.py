@@ -18,8 +18,10 @@ Floats = npt.NDArray[np.float64]
 _ADDED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """What may be added to each gap of a growth by a factor, as shares of the shortest one."""
 _POWERS: tuple[tuple[float, str, tuple[float, ...]], ...] = (
-    (2, "a square", (1, 2, 3)), (3, "a cube", (1, 2, 3)), (4, "a fourth power", (1, 2)),
-)  # fmt: skip
+    (2, "a square", (1, 2, 3)),
+    (3, "a cube", (1, 2, 3)),
+    (4, "a fourth power", (1, 2)),
+)
 """`base * attempt ** power`, with an attempt that is counted from one of these."""
 _FEWEST = 4
 

@@ -187,9 +187,13 @@ class Service:
 
     def _report(self, number: int, due_ns: int, start_ns: int, *, ok: bool | None, error: str) -> None:
         report = {
-            "intended_ns": due_ns, "start_ns": start_ns, "end_ns": time.monotonic_ns(), "ok": ok, "key": str(number),
+            "intended_ns": due_ns,
+            "start_ns": start_ns,
+            "end_ns": time.monotonic_ns(),
+            "ok": ok,
+            "key": str(number),
             "error": error,
-        }  # fmt: skip
+        }
         line = json.dumps(report) + "\n"
         with self._lock:
             sys.stdout.write(line)

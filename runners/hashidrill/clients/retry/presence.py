@@ -28,9 +28,12 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
     single = [run for run in faulted if not run.retries]
     ok = sum(run.ok for run in faulted)
     evidence = {
-        "operations": len(faulted), "attempts": max(1 + run.retries for run in faulted),
-        "not_retried": len(single), "succeeded": ok, "caller": faulted[0].note,
-    }  # fmt: skip
+        "operations": len(faulted),
+        "attempts": max(1 + run.retries for run in faulted),
+        "not_retried": len(single),
+        "succeeded": ok,
+        "caller": faulted[0].note,
+    }
     if single:
         fooled = sum(run.ok for run in single)
         text = f"not tried again: {_of(len(single), faulted)}" + (f", {single[0].note}" if single[0].note else "")
@@ -61,10 +64,12 @@ def transport_only(fault: str, reused: Sequence[Run], others: Mapping[str, Seque
     replays = max(run.retries for run in resets)
     if replays:
         return failed(
-            "transport_only", fault,
+            "transport_only",
+            fault,
             f"is transport_only: replayed after a reset on a reused connection, never after {', '.join(sorted(tried))}",
-            transport_only=True, replays=replays,
-        )  # fmt: skip
+            transport_only=True,
+            replays=replays,
+        )
     return not_for_it(
         "transport_only", fault, "nothing is replayed, on a reused connection neither", transport_only=False
     )
@@ -105,9 +110,12 @@ def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Ju
         return failed("timeout_present", fault, f"{text} after {deadline_s:g}s", deadline_s=deadline_s)
     longest = max(waited for waited in waits if waited is not None)
     return passed(
-        "timeout_present", fault, f"gave the attempt up after {longest:.1f}s (allowed: {deadline_s:g}s)",
-        waited_s=round(longest, 3), deadline_s=deadline_s,
-    )  # fmt: skip
+        "timeout_present",
+        fault,
+        f"gave the attempt up after {longest:.1f}s (allowed: {deadline_s:g}s)",
+        waited_s=round(longest, 3),
+        deadline_s=deadline_s,
+    )
 
 
 def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:

@@ -52,9 +52,10 @@ def no_storm(
         return unknown("no_storm", fault, "no attempt was made in that time")
     offered, demanded = _peak_per_s(attempts_ns, window_s), _peak_per_s(operations_ns, window_s)
     evidence = {
-        "peak_attempts_per_s": round(offered, 2), "peak_operations_per_s": round(demanded, 2),
+        "peak_attempts_per_s": round(offered, 2),
+        "peak_operations_per_s": round(demanded, 2),
         "capacity_per_s": capacity_per_s,
-    }  # fmt: skip
+    }
     if demanded > capacity_per_s:
         text = f"operations alone come at {demanded:.1f}/s, over the capacity of {capacity_per_s:g}/s: no retry needed"
         return unknown("no_storm", fault, text, **evidence)
@@ -84,9 +85,11 @@ def recovers(
     rate, later = (float(mask.sum()) / ((b - a) / SECOND) for mask, (a, b) in ((before, before_ns), (after, after_ns)))
     normal = float(ok[before].sum()) / ((before_ns[1] - before_ns[0]) / SECOND)
     evidence: dict[str, float | str] = {
-        "rate_before_per_s": round(rate, 2), "rate_after_per_s": round(later, 2),
-        "goodput_before_per_s": round(normal, 2), "goodput_share": goodput,
-    }  # fmt: skip
+        "rate_before_per_s": round(rate, 2),
+        "rate_after_per_s": round(later, 2),
+        "goodput_before_per_s": round(normal, 2),
+        "goodput_share": goodput,
+    }
     if abs(later - rate) > _CONSTANT * rate:
         text = f"the load was not constant: {rate:.1f}/s before the trigger, {later:.1f}/s after it"
         return unknown("recovers", fault, text, **evidence)
@@ -99,8 +102,10 @@ def recovers(
     low = np.flatnonzero(good < goodput * normal)
     back_s = 0.0 if not len(low) else float(low[-1] + 1) * window_s
     at_end = float(good[-1])
-    evidence |= {"back_after_s": back_s if len(low) < len(good) or not len(low) else "never",
-                 "goodput_at_end_per_s": round(at_end, 2)}  # fmt: skip
+    evidence |= {
+        "back_after_s": back_s if len(low) < len(good) or not len(low) else "never",
+        "goodput_at_end_per_s": round(at_end, 2),
+    }
     if len(low) and low[-1] == len(good) - 1:
         text = (
             f"goodput never recovered: {at_end:.1f}/s at the end, {normal:.1f}/s before, although the trigger is gone"

@@ -40,20 +40,37 @@ async def private_consul(binary: Path) -> AsyncIterator[str]:
     try:
         ports = dict(zip(("http", "serf_lan", "server"), _free_ports(3), strict=True))
         config = {
-            "server": True, "bootstrap_expect": 1, "node_name": "behind-the-tap", "bind_addr": "127.0.0.1",
-            "client_addr": "127.0.0.1", "data_dir": str(folder / "data"), "log_level": "warn",
+            "server": True,
+            "bootstrap_expect": 1,
+            "node_name": "behind-the-tap",
+            "bind_addr": "127.0.0.1",
+            "client_addr": "127.0.0.1",
+            "data_dir": str(folder / "data"),
+            "log_level": "warn",
             "ports": {**ports, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1},
-            "performance": {"raft_multiplier": 1}, "disable_update_check": True,
-        }  # fmt: skip
+            "performance": {"raft_multiplier": 1},
+            "disable_update_check": True,
+        }
         (folder / "consul.json").write_text(json.dumps(config))
         log = folder / "consul.log"
         with log.open("wb") as output:
             # a session of its own: Ctrl-C is for us, and we end it
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", "-c", _DIES_WITH_US, _RUNNERS, str(os.getpid()),
-                binary, "agent", f"-config-file={folder / 'consul.json'}",
-                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _DIES_WITH_US,
+                _RUNNERS,
+                str(os.getpid()),
+                binary,
+                "agent",
+                f"-config-file={folder / 'consul.json'}",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         # `hashidrill heal` leaves a directory alone whose process runs, and removes one whose process is gone
         (folder / "pid").write_text(str(process.pid))
         try:

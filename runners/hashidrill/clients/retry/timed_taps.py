@@ -47,10 +47,18 @@ class TimedTaps:
     async def __aenter__(self) -> Self:
         """Raises FaultError."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, self._certificate, self._said_in, *self._faults, limit=_LINE_BYTES,
+            sys.executable,
+            "-m",
+            __name__,
+            self._certificate,
+            self._said_in,
+            *self._faults,
+            limit=_LINE_BYTES,
             start_new_session=True,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
         first = await self._output().readline()
         if not first:
             await self._process.wait()

@@ -268,8 +268,11 @@ def retry_after_honoured(fault: str, runs: Sequence[Run], others: Sequence[Run] 
     waited, asked = min([*waits, *same], key=lambda pair: pair[0] - pair[1])
     usual = [gap for run in others for gap in run.gaps_s()[:1]]
     evidence: dict[str, Any] = {
-        "waited_s": round(waited, 3), "told_s": round(asked, 3), "waits": len(waits), "other_waits": len(usual),
-    }  # fmt: skip
+        "waited_s": round(waited, 3),
+        "told_s": round(asked, 3),
+        "waits": len(waits),
+        "other_waits": len(usual),
+    }
     text = f"came back after {waited:.2f}s, told to wait {asked:.2f}s"
     if waited < asked - RETRY_AFTER_TOLERANCE_S:
         return failed(name, fault, text, **evidence)

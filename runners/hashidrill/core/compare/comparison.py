@@ -108,12 +108,20 @@ class Compared:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: null for what is not measured, `"never"` for infinity."""
         return {
-            "figure": self.figure.name, "unit": self.figure.unit, "decides": self.figure.decides,
-            "decision": str(self.decision), "margin": self.margin, "rounds": self.interval.rounds,
-            "baseline": _json(self.baseline), "candidate": _json(self.candidate), "ratio": _json(self.interval.ratio),
-            "low": _json(self.interval.low), "high": _json(self.interval.high), "more_rounds": self.more_rounds,
+            "figure": self.figure.name,
+            "unit": self.figure.unit,
+            "decides": self.figure.decides,
+            "decision": str(self.decision),
+            "margin": self.margin,
+            "rounds": self.interval.rounds,
+            "baseline": _json(self.baseline),
+            "candidate": _json(self.candidate),
+            "ratio": _json(self.interval.ratio),
+            "low": _json(self.interval.low),
+            "high": _json(self.interval.high),
+            "more_rounds": self.more_rounds,
             "why": self.why,
-        }  # fmt: skip
+        }
 
 
 def compared(
@@ -133,11 +141,16 @@ def compared(
     """
     return [
         _compared(
-            rounds, figure, at_most=at_most, margin=(margins or {}).get(figure.name, figure.margin),
-            prior=(priors or {}).get(figure.name), confidence=confidence, alarms=alarms / max(1, len(figures)),
+            rounds,
+            figure,
+            at_most=at_most,
+            margin=(margins or {}).get(figure.name, figure.margin),
+            prior=(priors or {}).get(figure.name),
+            confidence=confidence,
+            alarms=alarms / max(1, len(figures)),
         )
         for figure in figures
-    ]  # fmt: skip
+    ]
 
 
 def together(all_compared: Sequence[Compared]) -> Decision:
@@ -188,9 +201,16 @@ def _compared(
         more = max(1, rounds_needed(interval, margin, alarms=alarms, confidence=confidence))
     was, now = (lower_median([pair[side].number for pair in sides]) for side in (0, 1))
     return Compared(
-        figure, decision, interval, margin, was, now,
-        more, why, len(sides),
-    )  # fmt: skip
+        figure,
+        decision,
+        interval,
+        margin,
+        was,
+        now,
+        more,
+        why,
+        len(sides),
+    )
 
 
 def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:
@@ -206,8 +226,11 @@ def _unmeasured_alone(sides: Sequence[tuple[Measured, Measured]], decision: Deci
     """
     lacks = [tuple(math.isnan(each.number) for each in pair) for pair in sides]
     for name, index in (("baseline", 0), ("candidate", 1)):
-        reasons = [pair[index].why for pair, missing in zip(sides, lacks, strict=True)
-                   if missing[index] and not missing[1 - index]]  # fmt: skip
+        reasons = [
+            pair[index].why
+            for pair, missing in zip(sides, lacks, strict=True)
+            if missing[index] and not missing[1 - index]
+        ]
         others = sum(missing[1 - index] and not missing[index] for missing in lacks)
         if len(reasons) < max(LACKS, LACKS_TIMES * others) or len(reasons) < LACKS_SHARE * len(sides):
             continue

@@ -132,8 +132,10 @@ def _served(run: Run, load: str, percent: float, spans: Sequence[tuple[int, int]
     needed = math.ceil(2 * 100 / min(percent, 100 - percent))
     edges = np.concatenate([_edges(start, end) for start, end in spans])
     low, high = np.searchsorted(inside.intended_ns, edges), np.searchsorted(inside.intended_ns, edges + SECOND)
-    each = [measure.percentile(served[i:j], percent) if j - i >= needed else math.nan
-            for i, j in zip(low, high, strict=True)]  # fmt: skip
+    each = [
+        measure.percentile(served[i:j], percent) if j - i >= needed else math.nan
+        for i, j in zip(low, high, strict=True)
+    ]
     return Measured(number, np.array(each, np.float64), at_most, shed=shed_share(inside))
 
 

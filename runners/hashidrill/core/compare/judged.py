@@ -97,23 +97,39 @@ class ComparisonVerdict:
     def to_data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
-            "experiment": self.experiment, "verdict": self.verdict, "exit_code": self.verdict.exit_code,
-            "outcome": self.outcome, "invalid": self.invalid, "notes": self.notes, "variants": self.variants,
+            "experiment": self.experiment,
+            "verdict": self.verdict,
+            "exit_code": self.verdict.exit_code,
+            "outcome": self.outcome,
+            "invalid": self.invalid,
+            "notes": self.notes,
+            "variants": self.variants,
             "comparisons": [_judgement(each) for each in self.comparisons],
             "runs": [
                 {
-                    "round": run.round, "variant": run.variant, "recording": str(run.path), "refused": run.refused,
-                    "verdict": run.verdict.verdict, "invalid": run.verdict.invalid, "doubts": run.verdict.doubts,
+                    "round": run.round,
+                    "variant": run.variant,
+                    "recording": str(run.path),
+                    "refused": run.refused,
+                    "verdict": run.verdict.verdict,
+                    "invalid": run.verdict.invalid,
+                    "doubts": run.verdict.doubts,
                     "expectations": [_judgement(each) for each in run.verdict.judgements],
                 }
                 for run in self.runs
             ],
             "figures": [
-                {"name": row.name, "unit": row.unit, "variants": {
-                    name: number if math.isfinite(number) else row.shown[name] for name, number in row.numbers.items()}}
+                {
+                    "name": row.name,
+                    "unit": row.unit,
+                    "variants": {
+                        name: number if math.isfinite(number) else row.shown[name]
+                        for name, number in row.numbers.items()
+                    },
+                }
                 for row in self.figures
             ],
-        }  # fmt: skip
+        }
 
 
 def judge_comparison(
@@ -140,16 +156,26 @@ def judge_comparison(
     with hypothesis.looking_up(lookup):
         comparisons = [_compared(each, kept, runs) for each in experiment.compare]
     return ComparisonVerdict(
-        kept.experiment.name, experiment.metadata.title, list(kept.variants), runs, comparisons,
-        list(_invalid(kept, runs)), _figures(kept, runs), lookup.notes(),
-    )  # fmt: skip
+        kept.experiment.name,
+        experiment.metadata.title,
+        list(kept.variants),
+        runs,
+        comparisons,
+        list(_invalid(kept, runs)),
+        _figures(kept, runs),
+        lookup.notes(),
+    )
 
 
 def _judgement(each: Judgement) -> dict[str, Any]:
     return {
-        "hypothesis": each.hypothesis, "title": each.title, "finding": each.finding, "text": each.text,
-        "figures": dict(each.figures), "known_issue": each.known_issue,
-    }  # fmt: skip
+        "hypothesis": each.hypothesis,
+        "title": each.title,
+        "finding": each.finding,
+        "text": each.text,
+        "figures": dict(each.figures),
+        "known_issue": each.known_issue,
+    }
 
 
 def _refused(kept: Kept, name: str, recording: Recording) -> str:

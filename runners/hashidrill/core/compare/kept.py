@@ -70,15 +70,19 @@ class Kept:
         redactor.learn_environment(os.environ)
         redactor.learn(self.experiment.data)
         document = {
-            "format": FORMAT, "hashidrill": __version__, "resolved": self.experiment.to_data(),
+            "format": FORMAT,
+            "hashidrill": __version__,
+            "resolved": self.experiment.to_data(),
             "variants": {name: one.to_data() for name, one in self.variants.items()},
             "hidden": [[*pair, places] for pair, places in self._hidden.items() if places],
             "rounds": [
-                {"order": list(each.order), "recordings": {
-                    name: os.path.relpath(path, self.path) for name, path in each.recordings.items()}}
+                {
+                    "order": list(each.order),
+                    "recordings": {name: os.path.relpath(path, self.path) for name, path in each.recordings.items()},
+                }
                 for each in self.rounds
             ],
-        }  # fmt: skip
+        }
         if self.experiment.hypotheses:
             write_whole(self.path / HYPOTHESES_NAME, json.dumps(self.experiment.hypotheses, indent=2) + "\n")
         write_whole(self.path / COMPARISON_NAME, json.dumps(redactor.clean(document), indent=2) + "\n")

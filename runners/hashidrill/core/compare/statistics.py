@@ -154,10 +154,15 @@ def ratio(
         max(t_quantile(level, degrees) * error, _normal_quantile(level) * math.sqrt(least / count)) for level in levels
     )
     return Interval(
-        _exp(middle - usual), _exp(middle), _exp(middle + usual),
-        max(_exp(middle - sure), far_low), min(_exp(middle + sure), far_high),
-        count, math.sqrt(max(variance, least)), more,
-    )  # fmt: skip
+        _exp(middle - usual),
+        _exp(middle),
+        _exp(middle + usual),
+        max(_exp(middle - sure), far_low),
+        min(_exp(middle + sure), far_high),
+        count,
+        math.sqrt(max(variance, least)),
+        more,
+    )
 
 
 def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float, float]:

@@ -52,9 +52,7 @@ async def close(writer: Writes, journal: Journal, info: Mapping[str, Any], outco
         outcome, error = _unrecorded(outcome, error, str(failure))
     try:
         sealed = await anyio.to_thread.run_sync(seal, writer.path)
-        journal.write(
-            "end", sync=True, outcome=outcome, error=error, written=dict(writer.written), sealed=sealed
-        )  # fmt: skip
+        journal.write("end", sync=True, outcome=outcome, error=error, written=dict(writer.written), sealed=sealed)
     except OSError as failure:
         raise RecordingError(f"{writer.path}: the journal could not be closed: {failure}") from None
     return outcome, error

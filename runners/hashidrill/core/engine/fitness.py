@@ -107,9 +107,13 @@ def wants(experiment: Experiment, required: Requires) -> Wants:
     peaks = [(name, peak) for name in experiment.load if (peak := _peak_per_s(experiment, name))]
     said = ", ".join(f"{name} {peak:.0f}/s" for name, peak in peaks)
     return Wants(
-        memory, " and ".join(reasons), RUN_BYTES + pages * PAGE_BYTES, sum(peak for _, peak in peaks), said,
+        memory,
+        " and ".join(reasons),
+        RUN_BYTES + pages * PAGE_BYTES,
+        sum(peak for _, peak in peaks),
+        said,
         required.throttled_cores,
-    )  # fmt: skip
+    )
 
 
 def misfits(wanted: Wants, machine: Machine) -> list[str]:
@@ -160,10 +164,13 @@ class Fit:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: whether it fits, what it needs, and what is lacking."""
         return {
-            "name": self.name, "fits": not self.lacks, "lacks": list(self.lacks),
-            "memory_bytes": self.wants.memory_bytes, "disk_bytes": self.wants.disk_bytes,
+            "name": self.name,
+            "fits": not self.lacks,
+            "lacks": list(self.lacks),
+            "memory_bytes": self.wants.memory_bytes,
+            "disk_bytes": self.wants.disk_bytes,
             "operations_per_s": self.wants.operations_per_s,
-        }  # fmt: skip
+        }
 
 
 def fits(experiments: Iterable[tuple[str, Experiment, Requires]], machine: Machine) -> list[Fit]:

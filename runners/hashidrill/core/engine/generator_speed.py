@@ -64,9 +64,15 @@ async def _write(url: str, emit: EmitOperation) -> None:
             return Reply("ok" if answer.status == 200 and answer.body.strip() == b"true" else "fail", answer.status)
 
         loop = OpenLoop(
-            "speed", _RATE_PER_S, plan, put, context.clock, lag=context.lag, waiting=context.waiting,
+            "speed",
+            _RATE_PER_S,
+            plan,
+            put,
+            context.clock,
+            lag=context.lag,
+            waiting=context.waiting,
             course=context.course,
-        )  # fmt: skip
+        )
         await loop.run(emit)
 
 

@@ -115,9 +115,15 @@ async def injected(
     """
     undo = await planned(fault, target, fault_id)
     journal.write(
-        "fault.intent", sync=True, fault_id=fault_id, kind=fault.kind, step=step, target=asdict(target),
-        params=undo["params"], undo=journal.undos.for_journal(undo),
-    )  # fmt: skip
+        "fault.intent",
+        sync=True,
+        fault_id=fault_id,
+        kind=fault.kind,
+        step=step,
+        target=asdict(target),
+        params=undo["params"],
+        undo=journal.undos.for_journal(undo),
+    )
     try:
         yield await _apply(fault, undo, journal)
     finally:

@@ -104,9 +104,14 @@ class LoadGenerator:
     """
 
     def __init__(
-        self, clock: Clock, run_id: str, *, command: Sequence[str] | None = None,
-        entrances: Mapping[str, Mapping[str, Any]] | None = None, fleet: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        clock: Clock,
+        run_id: str,
+        *,
+        command: Sequence[str] | None = None,
+        entrances: Mapping[str, Mapping[str, Any]] | None = None,
+        fleet: Mapping[str, Any] | None = None,
+    ) -> None:
         self._entrances = entrances or {}
         self._fleet = fleet
         self._exit_within_s = EXIT_WITHIN_S if fleet is None else FLEET_EXIT_WITHIN_S

@@ -33,17 +33,28 @@ async def load_specifications(experiment: Experiment, datacenter: Reached) -> li
         kind = registry.load(load.kind)
         via, also = kind.via(params), kind.also(params)
         specification = LoadSpecification(
-            name, load.kind, params, await datacenter.endpoints(via), address, load.profile,
+            name,
+            load.kind,
+            params,
+            await datacenter.endpoints(via),
+            address,
+            load.profile,
             access={key: token for each in (via, *also.values()) for key, token in datacenter.access(each).items()},
             others={name: await datacenter.endpoints(selector) for name, selector in also.items()},
-        )  # fmt: skip
+        )
         specifications.append(specification)
     for name, client in experiment.clients.items():
         endpoints = await datacenter.endpoints(client.agents)
         specification = LoadSpecification(
-            name, registry.CLIENT, client, endpoints, address, client.profile, datacenter.tap_control(name),
+            name,
+            registry.CLIENT,
+            client,
+            endpoints,
+            address,
+            client.profile,
+            datacenter.tap_control(name),
             None if client.on is None else datacenter.namespace(client.on.removeprefix("host:")),
             datacenter.access(client.agents),
-        )  # fmt: skip
+        )
         specifications.append(specification)
     return specifications

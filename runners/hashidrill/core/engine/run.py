@@ -116,10 +116,16 @@ async def run(
             attendant=attendant,
         )
         journal.write(
-            "run", sync=True, format=FORMAT, id=info["id"], experiment=experiment.metadata.name,
-            root=info.get("root", ""), origin=info.get("origin", {}), sandbox=info.get("sandbox", ""),
+            "run",
+            sync=True,
+            format=FORMAT,
+            id=info["id"],
+            experiment=experiment.metadata.name,
+            root=info.get("root", ""),
+            origin=info.get("origin", {}),
+            sandbox=info.get("sandbox", ""),
             **{name: info[name] for name in ("attached", "resolved") if name in info},
-        )  # fmt: skip
+        )
         try:
             with _told(teller, journal):
                 outcome, error = await _guarded(running, details, stop)
@@ -244,12 +250,16 @@ async def _ticks(running: Run) -> None:
         now = running.clock.now_ns()
         running.events.publish(
             Tick(
-                t_ns=now, phase=running.phase, phase_ends_ns=running.phase_ends_ns,
-                leaders=tuple(running.monitor.leaders.items()), faults=tuple(running.in_force.values()),
-                marks=tuple(running.marks.values()), loads=running.monitor.tick(now),
+                t_ns=now,
+                phase=running.phase,
+                phase_ends_ns=running.phase_ends_ns,
+                leaders=tuple(running.monitor.leaders.items()),
+                faults=tuple(running.in_force.values()),
+                marks=tuple(running.marks.values()),
+                loads=running.monitor.tick(now),
                 probes=tuple(running.monitor.probes(now).items()),
             )
-        )  # fmt: skip
+        )
         await pause(_TICK_EVERY_S)
 
 

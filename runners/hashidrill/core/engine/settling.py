@@ -29,7 +29,7 @@ async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
 
 async def settled(
     undo: dict[str, Any], hosts: Hosts, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S
-) -> tuple[str, str]:  # fmt: skip
+) -> tuple[str, str]:
     """As `settle`, and why it is stuck, or whose it is."""
     try:
         undo = journal.undos.restored(undo)

@@ -187,9 +187,13 @@ class Window:
         last_ns = int(at_ns[-1]) if len(at_ns) else -1
         oldest_ns = max(int(ages_ns[-1]) if len(ages_ns) else 0, last_ns)
         return _Course(
-            at_ns / _NS, waits, float(waits[-1]) if len(waits) else 1.0, int((~self.ok).sum()),
-            int((ages_ns > last_ns).sum()), oldest_ns / _NS,
-        )  # fmt: skip
+            at_ns / _NS,
+            waits,
+            float(waits[-1]) if len(waits) else 1.0,
+            int((~self.ok).sum()),
+            int((ages_ns > last_ns).sum()),
+            oldest_ns / _NS,
+        )
 
 
 @dataclass(frozen=True)

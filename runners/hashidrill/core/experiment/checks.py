@@ -140,12 +140,18 @@ def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None
         return
     if profile.search is not None and profile.length_s > max(ends):
         length, there = Duration(profile.length_s), Duration(max(ends))
-        note(loc, f"the search and its level take {length}, but the method ends after {there}; make a step of the"
-                  " method last longer (a mark will do)")  # fmt: skip
+        note(
+            loc,
+            f"the search and its level take {length}, but the method ends after {there}; make a step of the"
+            " method last longer (a mark will do)",
+        )
     elif profile.length_s > max(ends) + recovery:
         length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
-        note(loc, f"the profile takes {length}, but the loads stop {there} after the method began; make a step of the"
-                  " method (a mark will do) or the recovery last longer")  # fmt: skip
+        note(
+            loc,
+            f"the profile takes {length}, but the loads stop {there} after the method began; make a step of the"
+            " method (a mark will do) or the recovery last longer",
+        )
 
 
 def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: Note) -> None:

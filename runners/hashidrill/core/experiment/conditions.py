@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Load
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 _NEED_ALL_HOSTS = frozenset({"<", "<=", "=="})
 LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
 LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
@@ -37,11 +42,15 @@ LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
 PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
     **{name: unit for service in registry.services().values() for name, unit in service.signals.items()},
     "process.cpu": None,  # cores
-    "process.rss": Size, "process.write_rate": Bandwidth, "process.wchar_rate": Bandwidth,
+    "process.rss": Size,
+    "process.write_rate": Bandwidth,
+    "process.wchar_rate": Bandwidth,
     "disk.fsync": Duration,
-    "machine.others": None, "machine.idle": None,  # CPUs
-    "generator.cpu": None, "generator.lag": Duration,
-}  # fmt: skip
+    "machine.others": None,
+    "machine.idle": None,  # CPUs
+    "generator.cpu": None,
+    "generator.lag": Duration,
+}
 """The signals of the probes that a condition can compare, and their unit (None: a plain number)."""
 
 PROBE_NAMESPACES = tuple(dict.fromkeys(signal.partition(".")[0] for signal in PROBE_SIGNALS))

@@ -95,13 +95,18 @@ def resolve_document(
     """
     experiment, data, draft = _Loading(document, near_to=Path(path)).experiment()
     return ResolvedExperiment(
-        experiment, data, _parameters(draft),
+        experiment,
+        data,
+        _parameters(draft),
         Provenance(
-            path=str(path), sha256=sha256(document.text.encode()), variant=variant,
+            path=str(path),
+            sha256=sha256(document.text.encode()),
+            variant=variant,
             extends={file.name: sha256(file.text.encode()) for file in document.files[1:files]},
         ),
-        hypotheses=hypotheses_of(experiment, Path(path)), document=document,
-    )  # fmt: skip
+        hypotheses=hypotheses_of(experiment, Path(path)),
+        document=document,
+    )
 
 
 def _hypothesis(name: str, get: Callable[[str], Hypothesis], *, compares: bool = False) -> Hypothesis:

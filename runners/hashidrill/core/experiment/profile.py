@@ -123,8 +123,12 @@ class Search(_Part):
 class Profile(_Part):
     """How a load changes during the method: by `steps`, a `ramp`, a `spike` or a `search`."""
 
-    steps: list[Share] | None = Field(default=None, min_length=1, max_length=MAX_STEPS, description="Levels, one after"
-                                      " the other; back to 100% after the last")  # fmt: skip
+    steps: list[Share] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_STEPS,
+        description="Levels, one after the other; back to 100% after the last",
+    )
     each: Length | None = Field(default=None, description="How long each step lasts")
     repeat: int = Field(default=1, ge=1, le=20, description="How many times to run through the steps")
     ramp: Ramp | None = None

@@ -25,9 +25,18 @@ KIND, BASE_KIND = "Experiment", "Base"
 NOT_FROM_BASES = ("apiVersion", "kind", "metadata", "extends")
 """What an experiment does not get from a base."""
 _ORDER = (
-    "apiVersion", "kind", "metadata", "datacenter", "load", "clients",
-    "steady_state", "method", "guardrails", "recovery", "expect",
-)  # fmt: skip
+    "apiVersion",
+    "kind",
+    "metadata",
+    "datacenter",
+    "load",
+    "clients",
+    "steady_state",
+    "method",
+    "guardrails",
+    "recovery",
+    "expect",
+)
 
 
 def read_experiment(path: Path) -> Document:

@@ -136,10 +136,14 @@ def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
     step["properties"]["fault"] |= {"enum": sorted(kinds)}
     step["properties"]["on"] |= {"pattern": SELECTOR_PATTERN, "examples": list(FORMS)}
     step["allOf"] = [
-        _when("fault", kind, {"properties": {"with": _params(f"fault.{kind}", kinds[kind].Params, definitions)}}
-              | _required(["with"] if _needed(kinds[kind].Params) else []))
+        _when(
+            "fault",
+            kind,
+            {"properties": {"with": _params(f"fault.{kind}", kinds[kind].Params, definitions)}}
+            | _required(["with"] if _needed(kinds[kind].Params) else []),
+        )
         for kind in sorted(kinds)
-    ]  # fmt: skip
+    ]
     return step
 
 

@@ -45,7 +45,7 @@ def varied(
     variant = Variant(name=name, overlay=over.data)
     return resolve_document(
         document.under(over, without=OF_VARIANTS, variant=name), path=path, variant=variant, files=len(document.files)
-    )  # fmt: skip
+    )
 
 
 def variants_of(given: ResolvedExperiment) -> dict[str, ResolvedExperiment]:

@@ -10,9 +10,15 @@ MODULES = {
     "cpu": ("cpu.throttle",),
     "network": ("network.partition", "network.loss", "network.block"),
     "toxics": (
-        "network.latency", "network.bandwidth", "network.timeout", "network.reset", "network.slow_close",
-        "network.slicer", "network.limit_data", "toxiproxy.toxic",
+        "network.latency",
+        "network.bandwidth",
+        "network.timeout",
+        "network.reset",
+        "network.slow_close",
+        "network.slicer",
+        "network.limit_data",
+        "toxiproxy.toxic",
     ),
     "tap": ("tap.fail",),
-}  # fmt: skip
+}
 """Module to the kinds in its KINDS, so that naming one kind imports only one module."""

@@ -124,10 +124,14 @@ class BaseFault(Generic[P]):
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         return {
-            "fault_id": fault_id, "kind": self.kind, "host": target.host, "agent": target.agent,
-            "reference": target.reference, "params": self.params.model_dump(mode="json", by_alias=True),
+            "fault_id": fault_id,
+            "kind": self.kind,
+            "host": target.host,
+            "agent": target.agent,
+            "reference": target.reference,
+            "params": self.params.model_dump(mode="json", by_alias=True),
             **self.plan_more(target),
-        }  # fmt: skip
+        }
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         """What this kind of fault adds to the undo. Pure."""

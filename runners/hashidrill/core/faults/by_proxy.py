@@ -80,9 +80,10 @@ class ByProxy:
         held = {proxy: len(await links.held_toxics(proxy, undo["toxics"])) for proxy in undo["proxies"]}
         judge = _shown if present else _free
         wrong = [
-            proxy for proxy in seen
+            proxy
+            for proxy in seen
             if not judge(sampling, _before(undo, proxy), seen[proxy]) or bool(held[proxy]) is not present
-        ]  # fmt: skip
+        ]
         told = (wrong or list(seen))[0]
         hits = sampling.hits(seen[told])
         of_them = median(hits if hits and present else seen[told])

@@ -99,9 +99,11 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
 
     def rule(self) -> Mapping[str, Any]:
         return {
-            "operations": operations(self.params.op), "delay_s": float(self.params.delay),
-            "jitter_s": float(self.params.jitter), "share": float(self.params.percent),
-        }  # fmt: skip
+            "operations": operations(self.params.op),
+            "delay_s": float(self.params.delay),
+            "jitter_s": float(self.params.jitter),
+            "share": float(self.params.percent),
+        }
 
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
@@ -138,9 +140,10 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
 
     def figures(self, tried: Tried) -> dict[str, float | str]:
         return {
-            "asked_s": float(self.params.delay), "measured_s": tried.typical_s,
+            "asked_s": float(self.params.delay),
+            "measured_s": tried.typical_s,
             "slow_share": tried.hits / tried.trials,
-        }  # fmt: skip
+        }
 
 
 class ErrorParams(Strict):
@@ -175,9 +178,10 @@ class DiskError(DiskTrialFault[ErrorParams]):
 
     def rule(self) -> Mapping[str, Any]:
         return {
-            "operations": operations(self.params.op), "errno": getattr(errno, self.params.errno),
+            "operations": operations(self.params.op),
+            "errno": getattr(errno, self.params.errno),
             "share": float(self.params.percent),
-        }  # fmt: skip
+        }
 
     def operations(self) -> Sequence[str]:
         return operations(self.params.op)
@@ -248,8 +252,10 @@ class DiskFull(BaseFault[FullParams]):
             could = Size(max(0, free - 2 * self._WRITE))
             raise FaultError(
                 f"the disk is already full: a write of {Size(self._size)} gave {name}, and {Size(free)} are free; "
-                f"use leave: {could} or less" if could else f"the disk is already full ({name})"
-            )  # fmt: skip
+                f"use leave: {could} or less"
+                if could
+                else f"the disk is already full ({name})"
+            )
         return {"free_bytes": free}
 
     @property

@@ -297,11 +297,12 @@ class _Looks:
         said = trial.measured(of_them) if sampling.toxicity == 1 else f"{share:.1%} of the connections"
         return Evidence(
             not wrong,
-            f"{trial.asked}, port {self.port} redirected" if present
+            f"{trial.asked}, port {self.port} redirected"
+            if present
             else f"no sign of it, port {self.port} not redirected",
             f"{said}, " + _guard(seen),
             figures,
-        )  # fmt: skip
+        )
 
     def _before(self, one: _Seen) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.undo.get("prior", {}).get("baseline", {}).get(one.link, {})

@@ -213,10 +213,12 @@ _ATTRIBUTES: dict[str, dict[str, tuple[int, int]]] = {
     "reset_peer": {"timeout": (0, round(LONGEST * 1000))},
     "slow_close": {"delay": (1, round(LONGEST * 1000))},
     "slicer": {
-        "average_size": (1, _LARGEST_SLICE), "delay": (1, round(LONGEST * 1e6)), "size_variation": (0, _LARGEST_SLICE),
+        "average_size": (1, _LARGEST_SLICE),
+        "delay": (1, round(LONGEST * 1e6)),
+        "size_variation": (0, _LARGEST_SLICE),
     },
     "limit_data": {"bytes": (1, 4_000_000)},
-}  # fmt: skip
+}
 """The provable range of each attribute of a toxic; the first attribute of a type is required."""
 _DOWNSTREAM = {
     "slow_close": "the end of a connection is seen by the side that did not end it",
@@ -286,7 +288,13 @@ class ToxiproxyToxic(LinkFault):
 
 
 KINDS = (
-    NetworkLatency, NetworkBandwidth, NetworkTimeout, NetworkReset, NetworkSlowClose, NetworkSlicer, NetworkLimitData,
+    NetworkLatency,
+    NetworkBandwidth,
+    NetworkTimeout,
+    NetworkReset,
+    NetworkSlowClose,
+    NetworkSlicer,
+    NetworkLimitData,
     ToxiproxyToxic,
-)  # fmt: skip
+)
 assert set(_ATTRIBUTES) == set(TYPES)

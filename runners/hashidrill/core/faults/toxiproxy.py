@@ -47,9 +47,12 @@ async def create(address: str, name: str, listen: str, upstream: str, toxics_: S
         (await client.post("/proxies", json=body)).raise_for_status()
         for number, toxic in enumerate(toxics_):
             wanted = {
-                "name": f"{number}-{toxic.type}-{toxic.stream}", "type": toxic.type, "stream": toxic.stream,
-                "toxicity": toxic.toxicity, "attributes": dict(toxic.attributes),
-            }  # fmt: skip
+                "name": f"{number}-{toxic.type}-{toxic.stream}",
+                "type": toxic.type,
+                "stream": toxic.stream,
+                "toxicity": toxic.toxicity,
+                "attributes": dict(toxic.attributes),
+            }
             (await client.post(f"/proxies/{name}/toxics", json=wanted)).raise_for_status()
         (await client.post(f"/proxies/{name}", json={"enabled": True})).raise_for_status()
 

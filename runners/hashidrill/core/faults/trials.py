@@ -277,7 +277,12 @@ def _limit_data(toxics: Sequence[Toxic]) -> Trial:
 
 
 _TRIALS: dict[str, Callable[[Sequence[Toxic]], Trial]] = {
-    "latency": _latency, "bandwidth": _bandwidth, "timeout": _timeout, "reset_peer": _reset_peer,
-    "slow_close": _slow_close, "slicer": _slicer, "limit_data": _limit_data,
-}  # fmt: skip
+    "latency": _latency,
+    "bandwidth": _bandwidth,
+    "timeout": _timeout,
+    "reset_peer": _reset_peer,
+    "slow_close": _slow_close,
+    "slicer": _slicer,
+    "limit_data": _limit_data,
+}
 TYPES = tuple(_TRIALS)

@@ -31,6 +31,20 @@ from hashidrill.core.hypothesis.marked import (
 from hashidrill.core.hypothesis.room import room
 
 __all__ = [
-    "Broken", "Figures", "Held", "Hypothesis", "all_comparisons", "all_hypotheses", "comparison", "get", "getter",
-    "hypothesis", "looking_up", "marked_in", "near", "plain", "require", "room",
-]  # fmt: skip
+    "Broken",
+    "Figures",
+    "Held",
+    "Hypothesis",
+    "all_comparisons",
+    "all_hypotheses",
+    "comparison",
+    "get",
+    "getter",
+    "hypothesis",
+    "looking_up",
+    "marked_in",
+    "near",
+    "plain",
+    "require",
+    "room",
+]

@@ -170,9 +170,14 @@ def _plain(value: Any) -> float | str | list[str]:
 
 
 def _from_function(
-    function: Callable[..., Any], *, needs_valid_run: bool = True, timed: bool = True, compares: bool = False,
-    of_rounds: bool = False, never: Never | None = None,
-) -> Hypothesis:  # fmt: skip
+    function: Callable[..., Any],
+    *,
+    needs_valid_run: bool = True,
+    timed: bool = True,
+    compares: bool = False,
+    of_rounds: bool = False,
+    never: Never | None = None,
+) -> Hypothesis:
     name = function.__name__
     path, line = Path(function.__code__.co_filename), function.__code__.co_firstlineno
     where = f"{path}:{line}: hypothesis {name}"

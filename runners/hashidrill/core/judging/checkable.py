@@ -59,13 +59,14 @@ class Coverage:
     @property
     def figures(self) -> dict[str, Any]:
         return {
-            "checkable": self.whole[0], "acknowledged_in_force": self.in_force[1],
+            "checkable": self.whole[0],
+            "acknowledged_in_force": self.in_force[1],
             "checkable_in_force": self.in_force[0],
             "exposed": [
                 f"{each.step}: {each.inside[0]} of {each.inside[1]} inside, {each.before[0]} of {each.before[1]} before"
                 for each in self.steps
             ],
-        }  # fmt: skip
+        }
 
     def __str__(self) -> str:
         names = self.steps[0].step if len(self.steps) == 1 else "a fault"

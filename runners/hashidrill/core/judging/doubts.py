@@ -179,8 +179,11 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
             yield Doubt(
                 f"load {load}: {int(refused.sum())} of {len(ops)} operations could not be started: {OVERLOADED}; it"
                 f" offered {measure.share(1 - float(refused.mean()))} of what the experiment asks for; lower its rate",
-                start_ns, end_ns, frozenset({load}), about=SHED,
-            )  # fmt: skip
+                start_ns,
+                end_ns,
+                frozenset({load}),
+                about=SHED,
+            )
     start_ns, bins = _seconds(ops)
     shares, p99s = np.array([_lateness(each) for each in bins]).T
     bad = np.zeros(len(bins), np.bool_)
@@ -196,8 +199,11 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
             f"load {load}: the generator fell behind its own schedule: {late:.0%} of the operations started over"
             f" {LATE_S * 1e3:.0f}ms late, p99 {worst * 1e3:.0f}ms; lower the load's rate, or use a machine with more"
             " cores",
-            from_ns, to_ns, frozenset({load}), late_only=True,
-        )  # fmt: skip
+            from_ns,
+            to_ns,
+            frozenset({load}),
+            late_only=True,
+        )
 
 
 def _seconds(ops: Operations) -> tuple[int, list[Floats]]:
@@ -236,15 +242,20 @@ def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[D
             yield Doubt(
                 f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s{but}, although"
                 f" the experiment asks for at least {Rate(rate)}",
-                start_ns, _spoilt_until(recording, name, start_ns, stop_ns), of, promise=True,
-            )  # fmt: skip
+                start_ns,
+                _spoilt_until(recording, name, start_ns, stop_ns),
+                of,
+                promise=True,
+            )
     if "generator.cpu" in recording.signals:
         for start_ns, stop_ns in _gaps(recording.series("generator.cpu").t_ns, begin_ns, end_ns):
             if stop_ns - start_ns > SILENT_S * SECOND:
                 yield Doubt(
                     f"the generator gave no sign of life for {(stop_ns - start_ns) / SECOND:.1f}s",
-                    start_ns, stop_ns, _of_generator(experiment),
-                )  # fmt: skip
+                    start_ns,
+                    stop_ns,
+                    _of_generator(experiment),
+                )
 
 
 def _without_offer(
@@ -305,8 +316,13 @@ def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operatio
         yield Doubt(
             f"load {name} had no successful operation in the last {(end_ns - since_ns) / SECOND:.1f}s, also while no"
             f" fault was in force ({len(due)} operations), and no expectation reads it; the last error: {error}",
-            since_ns, _FOREVER_NS, of, held_only=True, promise=True, unless_read=True,
-        )  # fmt: skip
+            since_ns,
+            _FOREVER_NS,
+            of,
+            held_only=True,
+            promise=True,
+            unless_read=True,
+        )
 
 
 def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: ClientSpec) -> Iterator[Doubt]:
@@ -319,8 +335,11 @@ def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: C
         yield Doubt(
             f"client {name} sent nothing for {(stop_ns - start_ns) / SECOND:.1f}s, and reports no operations: whether"
             " it hung is unknown",
-            start_ns, stop_ns, of, promise=True,
-        )  # fmt: skip
+            start_ns,
+            stop_ns,
+            of,
+            promise=True,
+        )
 
 
 def _without_fault(recording: Recording, start_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
@@ -390,8 +409,12 @@ def _silence(
             yield Doubt(
                 f"the probe of {', '.join(sorted(signals))}{f' of {host}' if host else ''} was silent for"
                 f" {(stop_ns - start_ns) / SECOND:.1f}s",
-                start_ns, stop_ns, signals, host, among="probes",
-            )  # fmt: skip
+                start_ns,
+                stop_ns,
+                signals,
+                host,
+                among="probes",
+            )
 
 
 def _faded_faults(recording: Recording) -> Iterator[Doubt]:
@@ -401,8 +424,9 @@ def _faded_faults(recording: Recording) -> Iterator[Doubt]:
             yield Doubt(
                 f"fault {measure.named(recording, window)} was no longer in force just before its revert: "
                 f"{readable(window.faded_proof)}; when its effect ended is unknown",
-                window.proven_ns, _FOREVER_NS,
-            )  # fmt: skip
+                window.proven_ns,
+                _FOREVER_NS,
+            )
 
 
 def _starved_machine(recording: Recording) -> Iterator[Doubt]:
@@ -416,8 +440,11 @@ def _starved_machine(recording: Recording) -> Iterator[Doubt]:
             f"other work kept this machine busy: processes outside of the run used up to {most:.1f} of"
             f" {use.cpus:g} CPUs and left almost none idle for {last - first + 1} s in a row",
             int(use.t_ns[first - 1]) if first else int(use.t_ns[0]) - SECOND,
-            int(use.t_ns[last]), late_only=True, broken_only=True, about="other work",
-        )  # fmt: skip
+            int(use.t_ns[last]),
+            late_only=True,
+            broken_only=True,
+            about="other work",
+        )
 
 
 def readable(detail: object) -> str:

@@ -153,9 +153,11 @@ def read_verdict(path: Path) -> RunVerdict:
         document = parse(file.read_text())
         judgements = [Judgement(**{**each, "finding": Finding(each["finding"])}) for each in document["judgements"]]
         return RunVerdict(
-            list(document["invalid"]), judgements, list(document.get("doubts", [])),
+            list(document["invalid"]),
+            judgements,
+            list(document.get("doubts", [])),
             notes=list(document.get("notes", [])),
-        )  # fmt: skip
+        )
     except FileNotFoundError:
         raise RecordingError(f"{file}: not judged yet; run `hashidrill check {path}`") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -315,11 +317,13 @@ def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence
     for entry in tripped:
         condition = f"{entry.data.get('condition')}"
         yield Judgement(
-            f"{GUARDRAIL}({condition})", GUARDRAIL, Finding.BROKEN,
+            f"{GUARDRAIL}({condition})",
+            GUARDRAIL,
+            Finding.BROKEN,
             f"guardrail `{condition}` tripped {entry.t_ns / 1e9:.1f}s into the run"
             f" ({readable(entry.data.get('evidence') or 'no evidence')}):"
             " the engine reverted all faults and ended the method",
-        )  # fmt: skip
+        )
     for guardrail in [] if tripped else experiment.guardrails:
         watched = (
             guardrail.source if guardrail.source in experiment.measured else f"{guardrail.source}.{guardrail.what}"

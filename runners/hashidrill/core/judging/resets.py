@@ -43,8 +43,9 @@ def find_reset(recording: Recording, name: str) -> Reset:
     if restore.params.get("snapshot") != name:
         raise HypothesisInvalidError(f"this run restored the snapshot {restore.params.get('snapshot')!r}, not {name!r}")
     kind = restore.kind.removesuffix(_RESTORE) + _SAVE
-    saves = [window for window in measure.faults(recording)
-             if window.kind == kind and window.params.get("name") == name]  # fmt: skip
+    saves = [
+        window for window in measure.faults(recording) if window.kind == kind and window.params.get("name") == name
+    ]
     if len(saves) != 1:
         raise HypothesisInvalidError(f"this run saved the snapshot {name!r} {len(saves)} times; save it once")
     return Reset(name, saves[0].intent_ns, _over(restore))

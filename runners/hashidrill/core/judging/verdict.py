@@ -36,9 +36,12 @@ class Finding(enum.StrEnum):
     @property
     def verdict(self) -> Verdict:
         return {
-            Finding.HELD: Verdict.PASS, Finding.KNOWN: Verdict.PASS, Finding.BROKEN: Verdict.FAIL,
-            Finding.FIXED: Verdict.FAIL, Finding.INVALID: Verdict.INVALID,
-        }[self]  # fmt: skip
+            Finding.HELD: Verdict.PASS,
+            Finding.KNOWN: Verdict.PASS,
+            Finding.BROKEN: Verdict.FAIL,
+            Finding.FIXED: Verdict.FAIL,
+            Finding.INVALID: Verdict.INVALID,
+        }[self]
 
 
 NOT_JUDGED = "not judged: "

@@ -38,9 +38,10 @@ def to_operation(client: str, attempt: Attempt, *, origin_ns: int = 0) -> Operat
         status=attempt.status,
         error=attempt.fault,
         reason="" if outcome == "ok" else _reason(attempt),
-        detail=Detail(TABLE, {each.name: getattr(attempt, each.name) for each in fields(Attempt)
-                              if each.name not in _COLUMNS}),
-    )  # fmt: skip
+        detail=Detail(
+            TABLE, {each.name: getattr(attempt, each.name) for each in fields(Attempt) if each.name not in _COLUMNS}
+        ),
+    )
 
 
 def _reason(attempt: Attempt) -> str:

@@ -138,9 +138,14 @@ class ClientLoad(BaseLoad):
         begun = self._begun if on_attempt is not None else None  # what a fault tries out is not the client's
         said_in = header_in(self._environment)
         return Tap(
-            self._upstream, self.faults, host=host, operation=operation, said_in=said_in, on_attempt=on_attempt,
+            self._upstream,
+            self.faults,
+            host=host,
+            operation=operation,
+            said_in=said_in,
+            on_attempt=on_attempt,
             on_begin=begun,
-        )  # fmt: skip
+        )
 
     def _begun(self, start_ns: int) -> Callable[[], None]:
         waiting = self.context.attempts_waiting
@@ -157,10 +162,16 @@ class ClientLoad(BaseLoad):
 
     async def _runs(self, emit: EmitOperation) -> None:
         loop = OpenLoop(
-            self.name, float(self.params.rate or 0), lambda n: (f"{self.name}/{n}", ""), self._perform,
-            self.context.clock, lag=self.context.lag, waiting=self.context.waiting, course=self.context.course,
+            self.name,
+            float(self.params.rate or 0),
+            lambda n: (f"{self.name}/{n}", ""),
+            self._perform,
+            self.context.clock,
+            lag=self.context.lag,
+            waiting=self.context.waiting,
+            course=self.context.course,
             max_in_flight=self.params.at_once,
-        )  # fmt: skip
+        )
         await loop.run(emit)
 
     async def _perform(self, _n: int, key: str, _value: str) -> Reply:

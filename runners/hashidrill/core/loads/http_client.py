@@ -43,9 +43,12 @@ class HttpClient:
     """
 
     def __init__(
-        self, *, local_address: str | None = None, headers: Mapping[str, str] | None = None,
+        self,
+        *,
+        local_address: str | None = None,
+        headers: Mapping[str, str] | None = None,
         entrances: Mapping[str, Entrance] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._entrances = entrances or {}
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._local = None if local_address is None else (local_address, 0)

@@ -360,9 +360,12 @@ async def _clean_up(generator: Generator, outbox: Outbox) -> None:
 
 _ASKED = {"stop": _stop, "final_reads": _final_reads, "reads": _reads, "clean_up": _clean_up}
 _TIMES = {
-    "begin": Generator.begin, "hold": Generator.hold, "go": Generator.go, "start": Generator.agree,
+    "begin": Generator.begin,
+    "hold": Generator.hold,
+    "go": Generator.go,
+    "start": Generator.agree,
     "clock": Generator.set_clock,
-}  # fmt: skip
+}
 
 
 def _as_exception(failure: BaseException) -> Exception:

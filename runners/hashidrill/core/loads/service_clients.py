@@ -72,9 +72,13 @@ async def serve(command: Sequence[str], environment: Mapping[str, str], on_line:
 async def _start(command: Sequence[str], environment: Mapping[str, str]) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env=dict(environment), start_new_session=True,
-        )  # fmt: skip
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{command[0]}: it cannot be run: {reason}") from None
@@ -130,9 +134,14 @@ def reported(client: str, line: bytes, *, origin_ns: int, now_ns: int) -> Operat
     if end_ns > now_ns + _CLOCKS_APART_NS or intended_ns < origin_ns:
         raise _wrong(client, line, f"times are nanoseconds of CLOCK_MONOTONIC, which shows {now_ns} now")
     return Operation(
-        client, intended_ns - origin_ns, start_ns - origin_ns, end_ns - origin_ns, _OUTCOMES[said["ok"]],
-        key=str(texts[0]), error=str(texts[1]),
-    )  # fmt: skip
+        client,
+        intended_ns - origin_ns,
+        start_ns - origin_ns,
+        end_ns - origin_ns,
+        _OUTCOMES[said["ok"]],
+        key=str(texts[0]),
+        error=str(texts[1]),
+    )
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -323,9 +323,19 @@ class CpuCanary(Protocol):
 
 
 CAPABILITIES: tuple[type[Any], ...] = (
-    DiskControl, DiskSpace, PacketFilter, Proxies, Processes, ProcessControl, AgentFiles, AgentApi, CpuControl,
-    DiskCanary, NetworkCanary, CpuCanary,
-)  # fmt: skip
+    DiskControl,
+    DiskSpace,
+    PacketFilter,
+    Proxies,
+    Processes,
+    ProcessControl,
+    AgentFiles,
+    AgentApi,
+    CpuControl,
+    DiskCanary,
+    NetworkCanary,
+    CpuCanary,
+)
 """Those that hashidrill's own faults and probes use; a plug-in may define others."""
 
 

@@ -102,8 +102,13 @@ class Proof(Event):
     """An observer looked whether a fault is in force, or gone."""
 
     names: ClassVar[tuple[str, ...]] = (
-        "fault.proven", "fault.unproven", "fault.still", "fault.faded", "fault.gone", "fault.ended",
-    )  # fmt: skip
+        "fault.proven",
+        "fault.unproven",
+        "fault.still",
+        "fault.faded",
+        "fault.gone",
+        "fault.ended",
+    )
     fault_id: str
     evidence: Seen = Seen()
 
@@ -113,8 +118,13 @@ class Change(Event):
     """What else became of a fault: applied, failed, undone by another, moved with its role, reverted, or stuck."""
 
     names: ClassVar[tuple[str, ...]] = (
-        "fault.applied", "fault.failed", "fault.undone", "fault.moved", "fault.reverted", "fault.stuck",
-    )  # fmt: skip
+        "fault.applied",
+        "fault.failed",
+        "fault.undone",
+        "fault.moved",
+        "fault.reverted",
+        "fault.stuck",
+    )
     fault_id: str
     error: str = ""
     by: str = ""
@@ -291,8 +301,22 @@ class Tick(Event):
 
 
 KINDS: tuple[type[Event], ...] = (
-    Began, Phase, Intent, Proof, Change, Marked, Waiting, Attended, Guardrail, Steady, Level, Note, End, Judged, Tick,
-)  # fmt: skip
+    Began,
+    Phase,
+    Intent,
+    Proof,
+    Change,
+    Marked,
+    Waiting,
+    Attended,
+    Guardrail,
+    Steady,
+    Level,
+    Note,
+    End,
+    Judged,
+    Tick,
+)
 _BY_NAME = {name: kind for kind in KINDS for name in kind.names}
 
 

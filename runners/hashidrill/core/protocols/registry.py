@@ -21,9 +21,12 @@ _FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
 _FAULT_ROOMS = ("hashidrill.core.faults", "hashidrill.kubernetes.chaos_mesh", "hashidrill.kubernetes.litmus")
 """The rooms of the faults of any host. MODULES of each says which module has which kinds; a service says its own."""
 _SERVICE_MODULES = (
-    "hashidrill.products.consul.service", "hashidrill.products.nomad.service", "hashidrill.products.vault.service",
-    "hashidrill.products.sample.service", "hashidrill.kubernetes.lab_plane.service",
-)  # fmt: skip
+    "hashidrill.products.consul.service",
+    "hashidrill.products.nomad.service",
+    "hashidrill.products.vault.service",
+    "hashidrill.products.sample.service",
+    "hashidrill.kubernetes.lab_plane.service",
+)
 
 
 _PROTOCOLS = {

@@ -100,9 +100,12 @@ class Operations:
             np.concatenate([self.end_ns, other.end_ns])[order],
             np.concatenate([self.outcome, other.outcome])[order],
             np.concatenate([self.status, other.status])[order],
-            texts(self.keys, other.keys), texts(self.values, other.values), texts(self.errors, other.errors),
-            texts(self.reasons, other.reasons), texts(self.details, other.details),
-        )  # fmt: skip
+            texts(self.keys, other.keys),
+            texts(self.values, other.values),
+            texts(self.errors, other.errors),
+            texts(self.reasons, other.reasons),
+            texts(self.details, other.details),
+        )
 
     def error_share(self) -> float:
         """Share of operations that were not ok, 0 to 1; NaN when there are none."""
@@ -136,6 +139,9 @@ class Series:
 
     def _picked(self, picked: Int64s) -> Series:
         return Series(
-            self.t_ns[picked], self.value[picked], [self.text[i] for i in picked], [self.host[i] for i in picked],
+            self.t_ns[picked],
+            self.value[picked],
+            [self.text[i] for i in picked],
+            [self.host[i] for i in picked],
             self.ok[picked],
-        )  # fmt: skip
+        )

@@ -153,9 +153,16 @@ class Journal:
     """
 
     def __init__(
-        self, path: Path, clock: Clock, on_entry: Callable[[Entry], None] | None = None, *, within_s: float = 0.0,
-        redactor: Redactor | None = None, undos: Path | None = None, key: LineKey | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        clock: Clock,
+        on_entry: Callable[[Entry], None] | None = None,
+        *,
+        within_s: float = 0.0,
+        redactor: Redactor | None = None,
+        undos: Path | None = None,
+        key: LineKey | None = None,
+    ) -> None:
         # in a stranger's recording, a link could lead to any of this user's files
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self.redactor = redactor or Redactor()

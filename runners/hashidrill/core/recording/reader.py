@@ -42,9 +42,17 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 __all__ = [
-    "ARTIFACTS_NAME", "EXPERIMENT_NAME", "OUTCOMES", "Bools", "FaultWindow", "Floats", "Int64s", "Operations",
-    "Recording", "Series",
-]  # fmt: skip
+    "ARTIFACTS_NAME",
+    "EXPERIMENT_NAME",
+    "OUTCOMES",
+    "Bools",
+    "FaultWindow",
+    "Floats",
+    "Int64s",
+    "Operations",
+    "Recording",
+    "Series",
+]
 
 EXPERIMENT_NAME = "experiment.yaml"
 FIRST_RESOLVED, FIRST_WITH_DETAILS = 3, 4
@@ -181,10 +189,14 @@ class Recording:
             data = entry.data
             if what == "intent":
                 windows[data["fault_id"]] = {
-                    "fault_id": data["fault_id"], "kind": data["kind"], "host": data["target"]["host"],
-                    "agent": data["target"]["agent"], "params": data.get("params", {}), "intent_ns": entry.t_ns,
+                    "fault_id": data["fault_id"],
+                    "kind": data["kind"],
+                    "host": data["target"]["host"],
+                    "agent": data["target"]["agent"],
+                    "params": data.get("params", {}),
+                    "intent_ns": entry.t_ns,
                     "step": data.get("step", -1),
-                }  # fmt: skip
+                }
             elif (window := windows.get(data["fault_id"])) is not None:
                 _note(window, what, entry)
         return [FaultWindow(**window) for window in windows.values()]
@@ -249,8 +261,9 @@ class Recording:
         more = "reason, detail, id" if self.format >= FIRST_WITH_DETAILS else "'', '', rowid"
         rows = self._query(
             f"SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error, {more} FROM operations"  # noqa: S608
-            " WHERE load = ? ORDER BY intended_ns", load,
-        )  # fmt: skip
+            " WHERE load = ? ORDER BY intended_ns",
+            load,
+        )
         if not rows:
             raise HypothesisInvalidError(
                 f"load {load!r} has no operations in this recording; there are: {', '.join(self.loads) or 'none'}"
@@ -258,10 +271,17 @@ class Recording:
         intended, start, end, outcome, status, keys, values, errors, reasons, tables, ids = zip(*rows, strict=True)
         with self._as_columns("operations", (intended, start, end), outcome, keys, values, errors, reasons, tables):
             found = Operations(
-                np.array(intended, np.int64), np.array(start, np.int64), np.array(end, np.int64), np.array(outcome),
-                np.array(status, np.int64), list(keys), list(values), list(errors), list(reasons),
+                np.array(intended, np.int64),
+                np.array(start, np.int64),
+                np.array(end, np.int64),
+                np.array(outcome),
+                np.array(status, np.int64),
+                list(keys),
+                list(values),
+                list(errors),
+                list(reasons),
                 self._details(load, ids, tables),
-            )  # fmt: skip
+            )
         if len({row[:8] for row in rows}) < len(rows):
             found = _once(found, [row[:9] for row in rows])
         if self.format < FIRST_WITH_DETAILS:
@@ -314,8 +334,10 @@ class Recording:
         rows = self._query(
             "SELECT t_ns, value, text, host, ok FROM samples"
             " WHERE signal = ? AND (? IS NULL OR host = ?) ORDER BY t_ns",
-            signal, host, host,
-        )  # fmt: skip
+            signal,
+            host,
+            host,
+        )
         if not rows:
             raise HypothesisInvalidError(f"signal {signal!r} has no samples in this recording")
         t_ns, value, text, hosts, ok = zip(*rows, strict=True)

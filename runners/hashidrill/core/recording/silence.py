@@ -82,7 +82,15 @@ def _added(ops: Operations, start_ns: int, stop_ns: int, *, period_ns: float) ->
     count = len(due_ns)
     error = f"the service reported nothing for {(stop_ns - start_ns) / _NS:.1f}s; it did {_NS / period_ns:.3g}/s before"
     added = Operations(
-        due_ns, due_ns, np.full(count, stop_ns, np.int64), np.full(count, "unknown"), np.zeros(count, np.int64),
-        [""] * count, [""] * count, [error] * count, [Reason.UNREPORTED.value] * count, [None] * count,
-    )  # fmt: skip
+        due_ns,
+        due_ns,
+        np.full(count, stop_ns, np.int64),
+        np.full(count, "unknown"),
+        np.zeros(count, np.int64),
+        [""] * count,
+        [""] * count,
+        [error] * count,
+        [Reason.UNREPORTED.value] * count,
+        [None] * count,
+    )
     return ops.merged(added)

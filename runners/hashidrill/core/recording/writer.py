@@ -135,9 +135,18 @@ class RecordingWriter:
     def operation(self, op: Operation) -> None:
         table = "" if op.detail is None else details.table_of(op.detail)
         row = (
-            op.load, op.intended_ns, op.start_ns, op.end_ns, op.outcome, op.key, op.value, op.status, op.error,
-            str(op.reason), table,
-        )  # fmt: skip
+            op.load,
+            op.intended_ns,
+            op.start_ns,
+            op.end_ns,
+            op.outcome,
+            op.key,
+            op.value,
+            op.status,
+            op.error,
+            str(op.reason),
+            table,
+        )
         self._put("operations", row, op.detail)
         if table:
             self.written[table] += 1

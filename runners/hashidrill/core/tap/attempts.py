@@ -34,9 +34,28 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 PRECONDITIONS = ("cas", "acquire", "release")
 _PLACE = {"index", "wait", "hash"}
 _NONCES = {
-    "", "cb", "bust", "buster", "cachebust", "cachebuster", "nocache", "nonce", "rnd", "rand", "random", "ts", "t",
-    "timestamp", "requestid", "reqid", "xrequestid", "attempt", "retry", "retries", "try",
-}  # fmt: skip
+    "",
+    "cb",
+    "bust",
+    "buster",
+    "cachebust",
+    "cachebuster",
+    "nocache",
+    "nonce",
+    "rnd",
+    "rand",
+    "random",
+    "ts",
+    "t",
+    "timestamp",
+    "requestid",
+    "reqid",
+    "xrequestid",
+    "attempt",
+    "retry",
+    "retries",
+    "try",
+}
 """Parameters that clients make to differ in each request, in small letters, without `-` and `_`: `_` is one."""
 _BARE_NONCE = re.compile(r"[0-9.]{8,}|[0-9a-f-]{16,}")
 """`?1732589123`: a parameter without a value."""

@@ -66,19 +66,36 @@ class FaultClass:
 _FAULTS = [
     FaultClass("refused", "connection refused: nobody listens on the port (really: the kernel answers the SYN)"),
     FaultClass("dns", "the name that the client was given does not resolve (NXDOMAIN)"),
-    FaultClass("reset-before-fresh", "RST on a new connection as its first request arrives; it is not carried out",
-               ambiguous=True),
-    FaultClass("reset-before-reused", "RST on a kept-alive connection as the next request arrives; it is not carried"
-               " out", ambiguous=True),
+    FaultClass(
+        "reset-before-fresh",
+        "RST on a new connection as its first request arrives; it is not carried out",
+        ambiguous=True,
+    ),
+    FaultClass(
+        "reset-before-reused",
+        "RST on a kept-alive connection as the next request arrives; it is not carried out",
+        ambiguous=True,
+    ),
     FaultClass("reset-after-fresh", "RST after the whole request was read, on a new connection", ambiguous=True),
     FaultClass("reset-after-reused", "RST after the whole request was read, on a kept-alive one", ambiguous=True),
     FaultClass("hang", "the request is read, and no reply ever comes", ambiguous=True),
-    FaultClass("slow-body", "the reply's head comes at once, its body at one byte every half second, without end",
-               ambiguous=True),
-    FaultClass("truncated-body", "the connection is closed in the middle of the reply's body", reaches_upstream=True,
-               ambiguous=True),
-    FaultClass("reply-dropped", "the upstream applied the request; the connection is closed instead of its reply",
-               reaches_upstream=True, ambiguous=True),
+    FaultClass(
+        "slow-body",
+        "the reply's head comes at once, its body at one byte every half second, without end",
+        ambiguous=True,
+    ),
+    FaultClass(
+        "truncated-body",
+        "the connection is closed in the middle of the reply's body",
+        reaches_upstream=True,
+        ambiguous=True,
+    ),
+    FaultClass(
+        "reply-dropped",
+        "the upstream applied the request; the connection is closed instead of its reply",
+        reaches_upstream=True,
+        ambiguous=True,
+    ),
     FaultClass("429", "too many requests, without Retry-After", status=429),
     FaultClass("429-retry-after", "too many requests, Retry-After in seconds", status=429, retry_after="seconds"),
     FaultClass("429-retry-after-date", "too many requests, Retry-After as a date", status=429, retry_after="date"),
@@ -89,13 +106,23 @@ _FAULTS = [
     FaultClass("502", "bad gateway", status=502, ambiguous=True),
     FaultClass("504", "gateway timeout", status=504, ambiguous=True),
     FaultClass("index-backwards", "X-Consul-Index of a blocking query is smaller than the one before"),
-]  # fmt: skip
+]
 FAULTS: dict[str, FaultClass] = {fault.name: fault for fault in _FAULTS}
 
 TRANSIENT = (
-    "refused", "dns", "reset-before-fresh", "reset-after-fresh", "hang", "truncated-body", "reply-dropped",
-    "429", "503", "500", "502", "504",
-)  # fmt: skip
+    "refused",
+    "dns",
+    "reset-before-fresh",
+    "reset-after-fresh",
+    "hang",
+    "truncated-body",
+    "reply-dropped",
+    "429",
+    "503",
+    "500",
+    "502",
+    "504",
+)
 """`present` is judged on these: the first attempt fails so, the next one is let through."""
 RETRY_AFTER = ("429-retry-after", "429-retry-after-date", "503-retry-after", "503-retry-after-date")
 LASTING = ("503", "refused", "reset-after-fresh")

@@ -57,10 +57,15 @@ def pointed_at(command: Sequence[str], url: str, environment: Mapping[str, str])
     address = url.partition("://")[2]
     direct = f"127.0.0.1,localhost,{address.rpartition(':')[0]}"  # what is addressed itself needs no proxy
     values = {
-        "CONSUL_HTTP_ADDR": url, "NOMAD_ADDR": url, "VAULT_ADDR": url, "HASHIDRILL_URL": url,
-        "http_proxy": f"http://{address}", "HTTP_PROXY": f"http://{address}",
-        "no_proxy": direct, "NO_PROXY": direct,
-    }  # fmt: skip
+        "CONSUL_HTTP_ADDR": url,
+        "NOMAD_ADDR": url,
+        "VAULT_ADDR": url,
+        "HASHIDRILL_URL": url,
+        "http_proxy": f"http://{address}",
+        "HTTP_PROXY": f"http://{address}",
+        "no_proxy": direct,
+        "NO_PROXY": direct,
+    }
     return [word.replace("{url}", url) for word in command], {**environment, **values}
 
 
@@ -125,9 +130,13 @@ async def _watch(child: _Child, within_s: float, stop_when: Callable[[], str] | 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=dict(environment), start_new_session=True,
-    )  # fmt: skip
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+        start_new_session=True,
+    )
 
 
 class _Child:

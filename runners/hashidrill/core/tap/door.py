@@ -182,12 +182,17 @@ def _syn_watcher(port: int) -> socket.socket:
     # struct sock_filter (bpf(2) of old, `tcpdump -d`): load; jump if equal; ... the packet begins with its IP header
     ldb, ldh_at, ldxb, ldb_at, jeq, jset, ret = 0x30, 0x48, 0xB1, 0x50, 0x15, 0x45, 0x06
     program = [
-        (ldb, 0, 0, 9), (jeq, 0, 7, socket.IPPROTO_TCP),
+        (ldb, 0, 0, 9),
+        (jeq, 0, 7, socket.IPPROTO_TCP),
         (ldxb, 0, 0, 0),
-        (ldh_at, 0, 0, 2), (jeq, 0, 4, port),
-        (ldb_at, 0, 0, 13), (jset, 2, 0, 0x10), (jset, 0, 1, 0x02),  # not ACK, but SYN
-        (ret, 0, 0, _SNAP_BYTES), (ret, 0, 0, 0),
-    ]  # fmt: skip
+        (ldh_at, 0, 0, 2),
+        (jeq, 0, 4, port),
+        (ldb_at, 0, 0, 13),
+        (jset, 2, 0, 0x10),
+        (jset, 0, 1, 0x02),  # not ACK, but SYN
+        (ret, 0, 0, _SNAP_BYTES),
+        (ret, 0, 0, 0),
+    ]
     code = b"".join(struct.pack("HBBI", *line) for line in program)
     buffer = ctypes.create_string_buffer(code)
     watcher.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(buffer)))

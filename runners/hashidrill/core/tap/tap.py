@@ -194,10 +194,14 @@ class _Exchange:
         self.tap, self.connection, self.link, self.head = tap, connection, link, head
         path = by_shape(head.target) if "?" in head.target else head.target
         self.noted: dict[str, Any] = {
-            "start_ns": connection.arrived_ns or time.monotonic_ns(), "connection": number, "reused": reused,
-            "method": head.method, "path": path, "key": replay_key(head.target, head.headers),
+            "start_ns": connection.arrived_ns or time.monotonic_ns(),
+            "connection": number,
+            "reused": reused,
+            "method": head.method,
+            "path": path,
+            "key": replay_key(head.target, head.headers),
             "operation": tap.operation,
-        }  # fmt: skip
+        }
         if said := next((value for name, value in head.headers if name == tap.said_in), b""):
             self.noted["said"] = fingerprint(said.decode(errors="replace"))
         self.asked = Attempt(self.noted["start_ns"], 0, number, path=path).asked_index if "index=" in path else None

@@ -16,9 +16,17 @@ from hashidrill.core.tap import wire
 from hashidrill.core.tap.messages import Reply, Request
 
 _HOP_BY_HOP = {
-    b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"transfer-encoding",
-    b"content-length", b"proxy-authorization", b"expect",
-}  # fmt: skip
+    b"connection",
+    b"proxy-connection",
+    b"keep-alive",
+    b"te",
+    b"trailer",
+    b"upgrade",
+    b"transfer-encoding",
+    b"content-length",
+    b"proxy-authorization",
+    b"expect",
+}
 
 
 class UpstreamError(HashidrillError):
@@ -229,8 +237,9 @@ def consul_like(request: Request) -> Reply:
     if request.method in {"PUT", "POST", "DELETE"} and path.startswith("/v1/kv/"):
         value = True
     elif path.startswith("/v1/kv/"):
-        value = [{"LockIndex": 0, "Key": path[7:], "Flags": 0, "Value": "dmFsdWU=", "CreateIndex": 42,
-                  "ModifyIndex": 42}]  # fmt: skip
+        value = [
+            {"LockIndex": 0, "Key": path[7:], "Flags": 0, "Value": "dmFsdWU=", "CreateIndex": 42, "ModifyIndex": 42}
+        ]
     elif path.startswith("/v1/session/"):
         value = {"ID": "adf4238a-882b-9ddc-4a9d-5b6758e4159e"}
     elif path.endswith("/leader"):

@@ -33,9 +33,15 @@ def ask(command: Sequence[str], *, within_s: float = 30.0) -> Answer:
     """Raises MachineError for a command that does not start or does not end."""
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL,
-            env=without_secrets(os.environ), encoding="utf-8", errors="replace",
-        )  # fmt: skip
+            command,
+            capture_output=True,
+            timeout=within_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=without_secrets(os.environ),
+            encoding="utf-8",
+            errors="replace",
+        )
     except subprocess.TimeoutExpired:
         raise MachineError(f"`{' '.join(command[:3])}` gave no answer within {within_s:g}s; run it by hand") from None
     except OSError as error:

@@ -47,9 +47,13 @@ def git(
     """What it prints, called in `folder`, with `given` as its standard input. Raises UsageError with its own words."""
     try:
         done = subprocess.run(
-            ["git", *words], cwd=folder, input=given, capture_output=True, check=False,
+            ["git", *words],
+            cwd=folder,
+            input=given,
+            capture_output=True,
+            check=False,
             env={**os.environ, **(environment or {})},
-        )  # fmt: skip
+        )
     except OSError as error:
         raise UsageError(f"--git needs git: {error.strerror}") from None
     if done.returncode:

@@ -37,21 +37,73 @@ SHORTEST = 8
 
 _SALT = os.urandom(16)
 _SECRET_WORDS = {
-    "token", "tokens", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "credential",
-    "credentials", "authorization", "cookie", "apikey", "jwt", "bearer",
-}  # fmt: skip
+    "token",
+    "tokens",
+    "secret",
+    "secrets",
+    "password",
+    "passwords",
+    "passwd",
+    "passphrase",
+    "credential",
+    "credentials",
+    "authorization",
+    "cookie",
+    "apikey",
+    "jwt",
+    "bearer",
+}
 _SECRET_PAIRS = {
-    ("private", "key"), ("private", "keys"), ("api", "key"), ("access", "key"), ("gossip", "key"), ("root", "key"),
-    ("encryption", "key"), ("encrypt", "key"), ("signing", "key"), ("unseal", "key"), ("unseal", "keys"),
-    ("master", "key"), ("http", "auth"), ("consul", "license"), ("nomad", "license"), ("vault", "license"),
-}  # fmt: skip
+    ("private", "key"),
+    ("private", "keys"),
+    ("api", "key"),
+    ("access", "key"),
+    ("gossip", "key"),
+    ("root", "key"),
+    ("encryption", "key"),
+    ("encrypt", "key"),
+    ("signing", "key"),
+    ("unseal", "key"),
+    ("unseal", "keys"),
+    ("master", "key"),
+    ("http", "auth"),
+    ("consul", "license"),
+    ("nomad", "license"),
+    ("vault", "license"),
+}
 _SECRET_NAMES = {"encrypt", "hashidrill_notify"}
 """The URL of a webhook lets whoever knows it write there."""
 _ABOUT_SECRETS_ENDS = {
-    "ttl", "type", "persistence", "path", "file", "files", "dir", "name", "names", "policy", "policies", "accessor",
-    "period", "count", "bucket", "length", "size", "version", "enabled", "expiry", "address", "url", "engine", "host",
-    "latency", "errors", "rate", "level", "lag",
-}  # fmt: skip
+    "ttl",
+    "type",
+    "persistence",
+    "path",
+    "file",
+    "files",
+    "dir",
+    "name",
+    "names",
+    "policy",
+    "policies",
+    "accessor",
+    "period",
+    "count",
+    "bucket",
+    "length",
+    "size",
+    "version",
+    "enabled",
+    "expiry",
+    "address",
+    "url",
+    "engine",
+    "host",
+    "latency",
+    "errors",
+    "rate",
+    "level",
+    "lag",
+}
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
 """`token_ttl`, `tokens.latency` and `enable_token_replication` say something about secrets, and are none."""
 

@@ -130,16 +130,46 @@ def die_with_parent(parent: int) -> None:
 # Syscall numbers by machine. Names are the kernel's; what a machine does not have is left out.
 _NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {
-        "read": 0, "write": 1, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "msync": 26, "fsync": 74,
-        "fdatasync": 75, "sync_file_range": 277, "fallocate": 285, "preadv": 295, "pwritev": 296, "preadv2": 327,
-        "pwritev2": 328, "seccomp": 317, "sync": 162, "syncfs": 306,
+        "read": 0,
+        "write": 1,
+        "pread64": 17,
+        "pwrite64": 18,
+        "readv": 19,
+        "writev": 20,
+        "msync": 26,
+        "fsync": 74,
+        "fdatasync": 75,
+        "sync_file_range": 277,
+        "fallocate": 285,
+        "preadv": 295,
+        "pwritev": 296,
+        "preadv2": 327,
+        "pwritev2": 328,
+        "seccomp": 317,
+        "sync": 162,
+        "syncfs": 306,
     },
     "aarch64": {
-        "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67, "pwrite64": 68, "preadv": 69,
-        "pwritev": 70, "fsync": 82, "fdatasync": 83, "sync_file_range": 84, "fallocate": 47, "msync": 227,
-        "preadv2": 286, "pwritev2": 287, "seccomp": 277, "sync": 81, "syncfs": 267,
+        "read": 63,
+        "write": 64,
+        "readv": 65,
+        "writev": 66,
+        "pread64": 67,
+        "pwrite64": 68,
+        "preadv": 69,
+        "pwritev": 70,
+        "fsync": 82,
+        "fdatasync": 83,
+        "sync_file_range": 84,
+        "fallocate": 47,
+        "msync": 227,
+        "preadv2": 286,
+        "pwritev2": 287,
+        "seccomp": 277,
+        "sync": 81,
+        "syncfs": 267,
     },
-}  # fmt: skip
+}
 _AUDIT_ARCH = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
 OPERATIONS = {

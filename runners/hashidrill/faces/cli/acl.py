@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the command."""
     calls = (
-        "acl consul raft/slow-leader-disk", "acl nomad nomad/drain-under-load --attach staging.yaml",
+        "acl consul raft/slow-leader-disk",
+        "acl nomad nomad/drain-under-load --attach staging.yaml",
         "acl kubernetes EXPERIMENT",
-    )  # fmt: skip
+    )
     app.command(epilog=examples(*calls))(acl)
 
 

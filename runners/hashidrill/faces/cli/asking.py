@@ -34,8 +34,9 @@ class Asker:
         sys.stdout.flush()
         self._forget_answers()
         text = expected.text or prompt.strip()
-        with self._room.asking(text, expected.for_all, expected.choices, self._answered, hint=expected.hint,
-                               trouble=trouble):  # fmt: skip
+        with self._room.asking(
+            text, expected.for_all, expected.choices, self._answered, hint=expected.hint, trouble=trouble
+        ):
             while True:
                 line = self._line()
                 if line is not None:

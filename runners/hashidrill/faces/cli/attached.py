@@ -37,9 +37,7 @@ def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
     return Attached.read(path, *said, undoing=undoing)
 
 
-def for_run(
-    experiments: Sequence[str], path: Path | None, *, plan: bool, breaks_quorum: bool
-) -> list[Attached | None]:  # fmt: skip
+def for_run(experiments: Sequence[str], path: Path | None, *, plan: bool, breaks_quorum: bool) -> list[Attached | None]:
     """For each experiment the datacenter that it runs in; None for one of our own. The option wins over the file.
 
     Raises UsageError for options that only an existing one has, ExperimentError and AttachError.

@@ -95,11 +95,21 @@ def bisect(
     reverted, 130 interrupted (--resume goes on).
     """
     given: dict[str, Any] = {
-        "experiment": experiment, "good": _texts(good), "bad": _texts(bad), "git": git, "path": path or [],
-        "versions": (version or []) if versions else None, "command": command, "build": build, "client": client or [],
-        "product": product, "expect": expect, "figure": figure, "factor": factor if figure else None,
+        "experiment": experiment,
+        "good": _texts(good),
+        "bad": _texts(bad),
+        "git": git,
+        "path": path or [],
+        "versions": (version or []) if versions else None,
+        "command": command,
+        "build": build,
+        "client": client or [],
+        "product": product,
+        "expect": expect,
+        "figure": figure,
+        "factor": factor if figure else None,
         **({"duet": True} if duet else {}),
-    }  # fmt: skip
+    }
     if version and not versions:
         raise UsageError(f"what is {version[0]!r}? Versions come after --versions, the experiment after --experiment")
     if factor != _FACTOR and not figure:
@@ -112,9 +122,14 @@ def bisect(
     book = _open(work, question, resume is not None)
     live.say(say, f"log: {book.path}")
     hunt = Hunt(
-        question.candidates, question.rule, book, _runner(runs_dir, say, plain=plain or as_json),
-        lambda text: live.say(say, text), at_most=tries, turn=SURE_BUILDS if asked["build"] else TURN,
-    )  # fmt: skip
+        question.candidates,
+        question.rule,
+        book,
+        _runner(runs_dir, say, plain=plain or as_json),
+        lambda text: live.say(say, text),
+        at_most=tries,
+        turn=SURE_BUILDS if asked["build"] else TURN,
+    )
     code = _search(hunt, say, as_json=as_json)
     raise typer.Exit(code)
 

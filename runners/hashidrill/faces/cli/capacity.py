@@ -219,9 +219,11 @@ def print_table(say: Console, found: Search, vary: str, until: list[str], repeat
     """Every value tried, from lowest to highest, and the answer."""
     table = Table(vary, "SLO", "measured", title=" and ".join(until), title_justify="left", box=None)
     marks = {
-        Outcome.HELD: "✓ held", Outcome.BROKEN: "✗ broken", Outcome.GENERATOR: "! generator",
+        Outcome.HELD: "✓ held",
+        Outcome.BROKEN: "✗ broken",
+        Outcome.GENERATOR: "! generator",
         Outcome.INVALID: "! invalid",
-    }  # fmt: skip
+    }
     for probe in sorted(found.probes, key=lambda probe: probe.value.number):
         table.add_row(str(probe.value), marks[probe.outcome], probe.text)
     say.print(table)

@@ -21,15 +21,39 @@ from hashidrill.core.util.lazy import later
 from hashidrill.faces.cli.output import lost
 
 MODULES = {
-    "demo": "runs", "run": "runs", "check": "runs", "heal": "heal", "gameday": "gameday", "rehearse": "rehearse",
+    "demo": "runs",
+    "run": "runs",
+    "check": "runs",
+    "heal": "heal",
+    "gameday": "gameday",
+    "rehearse": "rehearse",
     "history": "history",
-    "schedule": "schedule", "capacity": "capacity", "gate": "gate", "bisect": "bisect", "validate": "validate",
-    "list": "listing", "show": "library", "new": "library", "schema": "library", "up": "datacenter",
-    "status": "datacenter", "shell": "datacenter", "down": "datacenter", "train": "train",
-    "say": "train", "doctor": "machine", "audit": "audit",
-    "retry": "retry", "toxiproxy": "toxiproxy", "acl": "acl", "arm": "interlocks", "disarm": "interlocks",
-    "stop": "interlocks", "export": "interchange", "import": "interchange",
-}  # fmt: skip
+    "schedule": "schedule",
+    "capacity": "capacity",
+    "gate": "gate",
+    "bisect": "bisect",
+    "validate": "validate",
+    "list": "listing",
+    "show": "library",
+    "new": "library",
+    "schema": "library",
+    "up": "datacenter",
+    "status": "datacenter",
+    "shell": "datacenter",
+    "down": "datacenter",
+    "train": "train",
+    "say": "train",
+    "doctor": "machine",
+    "audit": "audit",
+    "retry": "retry",
+    "toxiproxy": "toxiproxy",
+    "acl": "acl",
+    "arm": "interlocks",
+    "disarm": "interlocks",
+    "stop": "interlocks",
+    "export": "interchange",
+    "import": "interchange",
+}
 """Command to module of `hashidrill.faces.cli`. Each module has `register(app)`, which adds its commands."""
 
 LATER = {"validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics")}

@@ -82,8 +82,9 @@ def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
         console.print(
             f"  The largest of them, {most.name}, needs {human_bytes(most.wants.memory_bytes)} of memory"
             f" ({most.wants.memory_reason}).",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+            highlight=False,
+            soft_wrap=True,
+        )
     for fit in fits:
         for lack in fit.lacks:
             console.print(f"  {fit.name}: {lack}", highlight=False, soft_wrap=True)
@@ -95,8 +96,9 @@ def _print_stack(console: Console) -> None:
 
     console.print(
         f"Consul, Nomad and Vault together, `hashidrill up --stack`, need {human_bytes(stack_bytes())} of memory.",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fit], *, possible: bool) -> None:

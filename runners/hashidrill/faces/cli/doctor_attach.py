@@ -76,17 +76,17 @@ def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], of
     loads = {kind: _of_load(load, estate) for kind, load in registry.loads().items()}
     unseen = {name: unseen_signals(one) for name, one in hypothesis.all_hypotheses().items()}
     return Looked(
-        target, estate, silent,
-        experiments={
-            name: _of_experiment(path, target, estate, offers) for name, path in experiments().items()
-        },
+        target,
+        estate,
+        silent,
+        experiments={name: _of_experiment(path, target, estate, offers) for name, path in experiments().items()},
         faults=possible_kinds(target, estate, offers),
         loads=loads,
         hypotheses={
             name: f"nobody samples {', '.join(signals)} there" if signals else "" for name, signals in unseen.items()
         },
         offers=offers,
-    )  # fmt: skip
+    )
 
 
 def _of_load(load: Any, estate: Estate) -> str:
@@ -159,19 +159,21 @@ def as_data(looked: Looked) -> dict[str, Any]:
         "silent": dict(looked.silent),
         "carried": [
             {
-                "host": name, "by": offer.by, "said": offer.said,
+                "host": name,
+                "by": offer.by,
+                "said": offer.said,
                 "capabilities": sorted(one.__name__ for one in offer.capabilities),
                 "lacks": {one.__name__: why for one, why in offer.lacks.items()},
             }
             for name, offer in looked.offers.items()
         ],
-        "experiments": [
-            {"name": name, "runs": not why, "why": list(why)} for name, why in looked.experiments.items()
-        ],
+        "experiments": [{"name": name, "runs": not why, "why": list(why)} for name, why in looked.experiments.items()],
         **{
             what: [{"kind": kind, "possible": not why, "why": why} for kind, why in sorted(kinds.items())]
             for what, kinds in (
-                ("faults", looked.faults), ("loads", looked.loads), ("hypotheses", looked.hypotheses),
+                ("faults", looked.faults),
+                ("loads", looked.loads),
+                ("hypotheses", looked.hypotheses),
             )
         },
-    }  # fmt: skip
+    }

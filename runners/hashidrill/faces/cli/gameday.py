@@ -117,8 +117,13 @@ def run(
         allow_installing(install)
         folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
         write_whole(folder / DAY_FILE, plan.text)
-        head = {"name": plan.day.metadata.name, "file": str(file), "folder": str(plan.folder), "sources": plan.sources,
-                "sha256": plan.sha256}  # fmt: skip
+        head = {
+            "name": plan.day.metadata.name,
+            "file": str(file),
+            "folder": str(plan.folder),
+            "sources": plan.sources,
+            "sha256": plan.sha256,
+        }
         if there is not None:
             head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
         with DayJournal.create(folder, head) as journal:
@@ -226,9 +231,17 @@ def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
 
 
 def _go_on(
-    plan: Plan, journal: DayJournal, say: Console, memory: Memory, *, yes: bool, plain: bool, as_json: bool,
-    room: Room | None = None, there: Standing | None = None,
-) -> int:  # fmt: skip
+    plan: Plan,
+    journal: DayJournal,
+    say: Console,
+    memory: Memory,
+    *,
+    yes: bool,
+    plain: bool,
+    as_json: bool,
+    room: Room | None = None,
+    there: Standing | None = None,
+) -> int:
     """To the end of the day, or to where it is interrupted; the exit code."""
     folder = journal.path.parent
     again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
@@ -275,7 +288,7 @@ def _go_on(
 
 def _who_leads(
     plan: Plan, journal: DayJournal, say: Console, again: str, *, yes: bool, room: Room | None
-) -> tuple[Lead, OnPage | None]:  # fmt: skip
+) -> tuple[Lead, OnPage | None]:
     """Who leads: at the terminal, there and on the page of a room, or nobody; and what shows that on the page."""
     page: OnPage | None = None
     asker = Asker(room) if room is not None and not yes else None
@@ -304,15 +317,26 @@ def _who_leads(
 
 
 def _player(
-    plan: Plan, say: Console, memory: Memory, *, plain: bool, asks: bool, page: OnPage | None = None,
+    plan: Plan,
+    say: Console,
+    memory: Memory,
+    *,
+    plain: bool,
+    asks: bool,
+    page: OnPage | None = None,
     there: Standing | None = None,
-) -> Callable[[PlannedRun, Path], dict[str, Any]]:  # fmt: skip
+) -> Callable[[PlannedRun, Path], dict[str, Any]]:
     def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
         title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if planned.spec.compare:
-            result = compare(plan, planned, folder, one=_variant(planned, say, memory, plain=plain, page=page),
-                             say=lambda text: live.say(say, text, "bold"))  # fmt: skip
+            result = compare(
+                plan,
+                planned,
+                folder,
+                one=_variant(planned, say, memory, plain=plain, page=page),
+                say=lambda text: live.say(say, text, "bold"),
+            )
             if page is not None:
                 page.ran(planned, result)
             if asks:
@@ -352,7 +376,7 @@ def _variant(planned: PlannedRun, say: Console, memory: Memory, *, plain: bool, 
 
 def _again(
     plan: Plan, say: Console, memory: Memory, *, page: OnPage | None = None
-) -> Callable[[PlannedRun, Path], dict[str, Any] | None]:  # fmt: skip
+) -> Callable[[PlannedRun, Path], dict[str, Any] | None]:
     def judge(planned: PlannedRun, recording: Path) -> dict[str, Any] | None:
         found = judged_again(plan, planned, recording) if (recording / JOURNAL_NAME).is_file() else None
         if found is None:

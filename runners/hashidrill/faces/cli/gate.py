@@ -140,11 +140,21 @@ def gate(
     allow_installing(install)
     budget_s = _budget(time_budget)
     if calibrate_:
-        _check_calibrates({
-            "--baseline": baseline, "--candidate": candidate, "--git": git, "--path": path, "--role": role,
-            "--candidate-version": candidate_version, "--key-map": key_map_, "--margin": margin, "--dry-run": dry_run,
-            "--json": as_json, "--rounds": rounds != AT_MOST,
-        })  # fmt: skip
+        _check_calibrates(
+            {
+                "--baseline": baseline,
+                "--candidate": candidate,
+                "--git": git,
+                "--path": path,
+                "--role": role,
+                "--candidate-version": candidate_version,
+                "--key-map": key_map_,
+                "--margin": margin,
+                "--dry-run": dry_run,
+                "--json": as_json,
+                "--rounds": rounds != AT_MOST,
+            }
+        )
         of = (product or "consul", baseline_version)
         _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir)
         return

@@ -112,9 +112,15 @@ def _tell(text: str) -> None:
 
 def _as_json(one: Healed) -> dict[str, Any]:
     return {
-        "run": str(one.run), "reverted": one.reverted, "ended": one.ended, "others": one.others, "stuck": one.stuck,
-        "refused": one.refused, "cleaned": one.cleaned, "left": one.left,
-    }  # fmt: skip
+        "run": str(one.run),
+        "reverted": one.reverted,
+        "ended": one.ended,
+        "others": one.others,
+        "stuck": one.stuck,
+        "refused": one.refused,
+        "cleaned": one.cleaned,
+        "left": one.left,
+    }
 
 
 def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> None:

@@ -30,10 +30,12 @@ _EXAMPLES = ("history list", "history changed raft/slow-leader-disk", "history s
 Db = Annotated[
     Path | None,
     typer.Option(
-        "--db", envvar=VARIABLE, metavar="FILE",
+        "--db",
+        envvar=VARIABLE,
+        metavar="FILE",
         help="File of the history (default: hashidrill/history.sqlite in the XDG state directory).",
     ),
-]  # fmt: skip
+]
 Experiment = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment that was run.")]
 AnExperiment = Annotated[
     str | None, typer.Argument(metavar="[EXPERIMENT]", help="Name or path of an experiment (default: all).")

@@ -98,9 +98,15 @@ def arm(
         if each.breaks_quorum and not wide:
             print_text("  not armed for that: it may break a quorum or set back all state, so say --breaks-quorum\n")
     text = operate.made(
-        settings, armed, target.name, by=by or who(), for_s=_duration(for_), now=_now(), why=why,
+        settings,
+        armed,
+        target.name,
+        by=by or who(),
+        for_s=_duration(for_),
+        now=_now(),
+        why=why,
         private_key=None if key is None else _bytes(key),
-    )  # fmt: skip
+    )
     folder = Path(target.path).parent
     where = _with_consul(
         target, lambda kv: operate.arm(kv, settings, folder, text, datacenter=target.name, said_by=target.path)

@@ -62,10 +62,17 @@ def _list_runs(runs_dir: Path, *, as_json: bool) -> None:
     if as_json:
         from hashidrill.core.recording.journal import outcome_of  # noqa: PLC0415 - a line of text says no outcome
 
-        print_json([
-            {"run": path.name, "verdict": _verdict(path), "outcome": outcome_of(path / JOURNAL_NAME), "path": str(path)}
-            for path in paths
-        ])  # fmt: skip
+        print_json(
+            [
+                {
+                    "run": path.name,
+                    "verdict": _verdict(path),
+                    "outcome": outcome_of(path / JOURNAL_NAME),
+                    "path": str(path),
+                }
+                for path in paths
+            ]
+        )
     elif paths:
         longest = max(len(path.name) for path in paths)
         print_text("".join(f"{path.name:<{longest}} {_verdict(path)}\n" for path in paths))

@@ -23,10 +23,11 @@ from hashidrill.reports.live import display as live
 Notify = Annotated[
     str | None,
     typer.Option(
-        "--notify", metavar="URL",
+        "--notify",
+        metavar="URL",
         help=f"Webhook to tell when a verdict turns from PASS to FAIL. Rather set {VARIABLE}: it is a secret.",
     ),
-]  # fmt: skip
+]
 
 
 @dataclass

@@ -64,8 +64,12 @@ ForWhom = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog=examples("demo"))(demo)
-    calls = ("run raft/frozen-leader", "run experiments/raft/*.yaml --json", "run raft/frozen-leader --json-lines",
-             "run state/snapshot-reset --attach staging.yaml")  # fmt: skip
+    calls = (
+        "run raft/frozen-leader",
+        "run experiments/raft/*.yaml --json",
+        "run raft/frozen-leader --json-lines",
+        "run state/snapshot-reset --attach staging.yaml",
+    )
     app.command(epilog=examples(*calls))(run)
     app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
 
@@ -116,8 +120,10 @@ def run(
     Ctrl-C, or stopped from outside: then no further experiment starts).
     """
     if as_json and json_lines:
-        raise UsageError("--json and --json-lines both print to standard output: use one; `judged`, the last line of a"
-                         " run, has the verdict too")  # fmt: skip
+        raise UsageError(
+            "--json and --json-lines both print to standard output: use one; `judged`, the last line of a"
+            " run, has the verdict too"
+        )
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     memory = Memory.of(notify)
@@ -147,9 +153,14 @@ def run(
 
 
 def _run_until_stopped(
-    plays: Sequence[tuple[ResolvedExperiment, Attached | None]], runs_dir: Path, say: Console, *, plain: bool,
-    looking: Onlookers, memory: Memory,
-) -> list[tuple[int, dict[str, Any]]]:  # fmt: skip
+    plays: Sequence[tuple[ResolvedExperiment, Attached | None]],
+    runs_dir: Path,
+    say: Console,
+    *,
+    plain: bool,
+    looking: Onlookers,
+    memory: Memory,
+) -> list[tuple[int, dict[str, Any]]]:
     """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
 
     Nor after a Ctrl-C that came when a run had ended: the run counts.
@@ -171,9 +182,15 @@ def _run_until_stopped(
 
 
 def _run_one(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
-    looking: Onlookers = NOBODY, go: Callable[..., Path] | None = None,
-) -> tuple[int, dict[str, Any]]:  # fmt: skip
+    resolved: ResolvedExperiment,
+    runs_dir: Path,
+    say: Console,
+    *,
+    plain: bool,
+    memory: Memory,
+    looking: Onlookers = NOBODY,
+    go: Callable[..., Path] | None = None,
+) -> tuple[int, dict[str, Any]]:
     """(exit code, what --json prints) of one run. `looking` gets its events beside the live view."""
     recording, verdict, report, interrupted = _recorded(
         resolved, runs_dir, say, plain=plain, looking=looking, memory=memory, go=go
@@ -187,9 +204,15 @@ def _run_one(
 
 
 def _recorded(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, looking: Onlookers, memory: Memory,
+    resolved: ResolvedExperiment,
+    runs_dir: Path,
+    say: Console,
+    *,
+    plain: bool,
+    looking: Onlookers,
+    memory: Memory,
     go: Callable[..., Path] | None = None,
-) -> tuple[Recording, RunVerdict, Path | None, bool]:  # fmt: skip
+) -> tuple[Recording, RunVerdict, Path | None, bool]:
     """One run with its live view, judged and reported, and whether it was interrupted."""
     of = f" ({resolved.variant})" if resolved.variant else ""
     title = f"{resolved.name}{of}: {resolved.experiment.metadata.title}"
@@ -212,9 +235,14 @@ def _recorded(
 
 
 def _run_variants(
-    resolved: ResolvedExperiment, runs_dir: Path, say: Console, *, plain: bool, memory: Memory,
+    resolved: ResolvedExperiment,
+    runs_dir: Path,
+    say: Console,
+    *,
+    plain: bool,
+    memory: Memory,
     looking: Onlookers = NOBODY,
-) -> tuple[int, dict[str, Any]]:  # fmt: skip
+) -> tuple[int, dict[str, Any]]:
     """As `_run_one`, for every variant of an experiment, and what they are compared by."""
     known: dict[Path, RunVerdict] = {}
 
@@ -254,13 +282,17 @@ def _compared(
     verdict, report = judge_and_report_comparison(
         read_comparison(folder), near_to=near_to, known=known, recorded_hypotheses=recorded_hypotheses
     )
-    code = _worst([_exit_code(run.recording, run.verdict, interrupted=False) for run in verdict.runs]
-                  + [verdict.verdict.exit_code])  # fmt: skip
+    code = _worst(
+        [_exit_code(run.recording, run.verdict, interrupted=False) for run in verdict.runs]
+        + [verdict.verdict.exit_code]
+    )
     if say is not None:
         comparison_summary(say, verdict, folder, report)
     return code, verdict.to_data() | {
-        "exit_code": code, "recording": str(folder), "report": str(report) if report else None
-    }  # fmt: skip
+        "exit_code": code,
+        "recording": str(folder),
+        "report": str(report) if report else None,
+    }
 
 
 def _exit_code(recording: Recording, verdict: RunVerdict, *, interrupted: bool) -> int:
@@ -289,14 +321,18 @@ def _as_json(recording: Recording, verdict: RunVerdict, report: Path | None, cod
         "notes": verdict.notes,
         "expectations": [
             {
-                "hypothesis": judgement.hypothesis, "title": judgement.title, "finding": judgement.finding,
-                "text": judgement.text, "figures": dict(judgement.figures), "known_issue": judgement.known_issue,
+                "hypothesis": judgement.hypothesis,
+                "title": judgement.title,
+                "finding": judgement.finding,
+                "text": judgement.text,
+                "figures": dict(judgement.figures),
+                "known_issue": judgement.known_issue,
             }
             for judgement in verdict.judgements
         ],
         "recording": str(recording.path),
         "report": str(report) if report else None,
-    }  # fmt: skip
+    }
 
 
 def _print_table(say: Console, results: list[tuple[int, dict[str, Any]]]) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _OURS = "# Written by `hashidrill schedule`"
 _RUNS = re.compile(
     r'^ *(?:ExecStart=|WorkingDirectory=|command  = |args     = |work_dir = |value     = |run: ").*$', re.MULTILINE
-)  # fmt: skip
+)
 """The lines that say what it runs and where, in the files of all three."""
 _NEEDS_HASHIDRILL = re.compile(r"""["']hashidrill(?![\w-])""")
 """In a pyproject.toml: a requirement, or the name of this very project."""

@@ -61,8 +61,15 @@ Trainee = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    calls = ("train", "train first", "train --list", "train first --seed 7 --trainee ada", "train first --serve",
-             "train --games", 'train --overrule right --because "the same in other words"')  # fmt: skip
+    calls = (
+        "train",
+        "train first",
+        "train --list",
+        "train first --seed 7 --trainee ada",
+        "train first --serve",
+        "train --games",
+        'train --overrule right --because "the same in other words"',
+    )
     app.command(epilog=examples(*calls))(train)
     app.command(
         epilog=examples("say detected", "say diagnosis the disk of consul-2 is slow", "say done"),
@@ -226,10 +233,15 @@ def _list(who: str, *, as_json: bool) -> None:
     for path in list_scenarios():
         meta = read_scenario(path).scenario.metadata
         game = played.get(meta.name)
-        rows.append({
-            "name": meta.name, "level": meta.level, "title": meta.title, "limit": str(meta.limit),
-            "best": None if game is None else {"result": game.result, "points": game.points},
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": meta.name,
+                "level": meta.level,
+                "title": meta.title,
+                "limit": str(meta.limit),
+                "best": None if game is None else {"result": game.result, "points": game.points},
+            }
+        )
     rows.sort(key=lambda row: (row["level"], row["name"] != "first", row["name"]))
     if as_json:
         print_json(rows)
@@ -240,9 +252,12 @@ def _list(who: str, *, as_json: bool) -> None:
     for row in rows:
         done = row["best"]
         table.add_row(
-            row["name"], str(row["level"]), row["limit"], row["title"],
+            row["name"],
+            str(row["level"]),
+            row["limit"],
+            row["title"],
             "" if done is None else f"{done['result']}, {done['points']}",
-        )  # fmt: skip
+        )
     console().print(table)
 
 
@@ -255,11 +270,15 @@ def _games(*, as_json: bool) -> None:
             shown = games.ask(game, {"op": "state"})
         except UsageError:  # it ends just now
             shown = {"state": OVER, "left_s": None}
-        rows.append({
-            "trainee": game.trainee, "scenario": game.scenario, "state": shown["state"],
-            "left_s": None if shown["left_s"] is None else round(shown["left_s"]),
-            "page": str(page) if page.exists() else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "trainee": game.trainee,
+                "scenario": game.scenario,
+                "state": shown["state"],
+                "left_s": None if shown["left_s"] is None else round(shown["left_s"]),
+                "page": str(page) if page.exists() else None,
+            }
+        )
     if as_json:
         print_json(rows)
         return
@@ -280,14 +299,24 @@ def _campaign(who: str, *, as_json: bool) -> None:
     plan = read_campaign(the_campaign(), pages=False)
     where = standing(plan, best(who))
     if as_json:
-        print_json({
-            "campaign": plan.metadata.name, "trainee": who, "next": where.next,
-            "stages": [
-                {"name": each.stage.name, "open": each.open, "done": each.done, "needed": each.needed,
-                 "scenarios": each.stage.scenarios, "passed": list(each.passed)}
-                for each in where.stages
-            ],
-        })  # fmt: skip
+        print_json(
+            {
+                "campaign": plan.metadata.name,
+                "trainee": who,
+                "next": where.next,
+                "stages": [
+                    {
+                        "name": each.stage.name,
+                        "open": each.open,
+                        "done": each.done,
+                        "needed": each.needed,
+                        "scenarios": each.stage.scenarios,
+                        "passed": list(each.passed),
+                    }
+                    for each in where.stages
+                ],
+            }
+        )
         return
     for line in told(plan, where).splitlines():
         live.say(console(), line)
@@ -341,8 +370,12 @@ def _page(shown: dict[str, Any], course: Course, say_to: Console, *, shell: bool
     live.say(say_to, "")
     live.say(say_to, f"hosts: {', '.join(f'{name} {address}' for name, address in shown['hosts'].items())}")
     where = "here, and in any terminal" if shell else "in any terminal"
-    live.say(say_to, f"more shells: hashidrill shell HOST ({where}: on HOST COMMAND)" if shell else
-             "a shell: hashidrill shell HOST, in any terminal")  # fmt: skip
+    live.say(
+        say_to,
+        f"more shells: hashidrill shell HOST ({where}: on HOST COMMAND)"
+        if shell
+        else "a shell: hashidrill shell HOST, in any terminal",
+    )
     live.say(say_to, "say: hashidrill say detected | diagnosis WORDS | done | hint | give-up     what users see: users")
     live.say(say_to, f"you have {_minutes(course.limit_s)}; a shell that you leave can be opened again")
 

@@ -32,8 +32,12 @@ _RUNBOOK = ".md"
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    calls = ("validate", "validate experiments/raft/*.yaml", "validate playbooks/first-game-day.yaml",
-             "validate playbooks/runbook-slow-leader.md")  # fmt: skip
+    calls = (
+        "validate",
+        "validate experiments/raft/*.yaml",
+        "validate playbooks/first-game-day.yaml",
+        "validate playbooks/runbook-slow-leader.md",
+    )
     app.command(epilog=examples(*calls))(validate)
 
 

@@ -29,9 +29,13 @@ _OTHER_KINDS = {b"Base", b"Playbook", b"Scenario", b"GameDay"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("hashidrill", "hashidrill: chaos experiments")
     group.addoption(
-        "--hashidrill-recording", action="append", default=[], type=Path, metavar="DIR",
+        "--hashidrill-recording",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
         help="judge this recording (or those in this directory, matched by experiment) without running anything",
-    )  # fmt: skip
+    )
     group.addoption(
         "--hashidrill-runs", type=Path, metavar="DIR", help="where recordings go (default: .hashidrill/runs in rootdir)"
     )

@@ -163,10 +163,12 @@ class Runs:
         compared = self.compared(path)
         name = f"{compared.experiment} ({variant})"
         found = [
-            Run(name, error=f"{name}: {each.path} {each.refused}") if each.refused
+            Run(name, error=f"{name}: {each.path} {each.refused}")
+            if each.refused
             else Run(name, each.recording, each.verdict)
-            for each in compared.verdict.runs if each.variant == variant
-        ]  # fmt: skip
+            for each in compared.verdict.runs
+            if each.variant == variant
+        ]
         if refused := [each for each in found if each.error]:
             raise NotJudgedError(refused[0].error)
         if not found:

@@ -29,7 +29,7 @@ Prepare = Callable[["ResolvedExperiment", Callable[[str], None]], object]
 
 def compare(
     plan: Plan, run: PlannedRun, folder: Path, *, one: PlayOne, say: Callable[[str], None], prepare: Prepare = prepare
-) -> Result:  # fmt: skip
+) -> Result:
     """What came of it, as the journal keeps it; all of its recordings are in one folder below `folder`.
 
     Raises KeyboardInterrupt with the folder of the comparison, and what `one` and `prepare` raise.
@@ -61,7 +61,7 @@ def _result(plan: Plan, run: PlannedRun, kept: Path, verdict: ComparisonVerdict,
         "measured": {name: Measured(said, said).to_data() for name in run.questions},
         "figures": [],
         "passed": [text for each in counting for text in measures.passed(each, plan.day.abort.measured)],
-    }  # fmt: skip
+    }
 
 
 def _expectations(verdict: ComparisonVerdict) -> Iterator[dict[str, str]]:

@@ -103,9 +103,15 @@ def _makes_all_again(_run: PlannedRun, _recording: Path) -> None:
 
 
 def conduct(
-    plan: Plan, journal: DayJournal, lead: Lead, play: Play, look: Look, *, again: Again = _makes_all_again,
+    plan: Plan,
+    journal: DayJournal,
+    lead: Lead,
+    play: Play,
+    look: Look,
+    *,
+    again: Again = _makes_all_again,
     stopped: Callable[[], bool] = lambda: False,
-) -> None:  # fmt: skip
+) -> None:
     """From wherever the journal is to the end of the day. Raises what `play` raises; the day can be resumed then.
 
     Raises KeyboardInterrupt where `stopped` says after a step that somebody wants to stop; the step is done.
@@ -129,7 +135,7 @@ def conduct(
 
 def _do(  # noqa: PLR0911 - one return a kind
     plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look, again: Again
-) -> Result:  # fmt: skip
+) -> Result:
     day = plan.day
     if step.kind == "check":
         check = day.before[step.number]

@@ -91,8 +91,13 @@ class GoCheck(Strict):
     @property
     def title(self) -> str:
         """The check in words."""
-        return str(self.confirm or self.condition or {"machine": "every experiment fits this machine",
-                   "doctor": "this machine can run experiments"}[self.check or "machine"])  # fmt: skip
+        return str(
+            self.confirm
+            or self.condition
+            or {"machine": "every experiment fits this machine", "doctor": "this machine can run experiments"}[
+                self.check or "machine"
+            ]
+        )
 
 
 def _check_machine_condition(condition: Condition) -> None:

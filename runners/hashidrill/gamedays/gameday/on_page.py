@@ -92,8 +92,12 @@ class OnPage:
         named = choices(question, run.alerts) if question.measure in {"leader", "verdict"} else ()
         buttons = tuple((each, each) for each in named)
         text = f"{self._plan.day.shown(key)} predicts: {question.ask}"
-        self._expect(text, text, (*buttons, ("No prediction", "")) if buttons else (),
-                     f"{how_to_answer(question, run.alerts)}. Empty: no prediction.")  # fmt: skip
+        self._expect(
+            text,
+            text,
+            (*buttons, ("No prediction", "")) if buttons else (),
+            f"{how_to_answer(question, run.alerts)}. Empty: no prediction.",
+        )
         answer = self._lead.predicts(run, key, person, name, question)
         self._predicted(run, key, name, question, answer)
         return answer
@@ -112,8 +116,12 @@ class OnPage:
     def notes(self, run: PlannedRun, result: Result) -> str:
         """What was written on the page since the day's last note goes before what is said now."""
         asked = "".join(f"Discuss: {each}\n" for each in run.spec.discuss)
-        self._expect(f"{asked}Notes of the scribe on {run.name}?", f"Notes on experiment {self.number(run)}", (),
-                     "What was written in the log of this page is part of the notes already.")  # fmt: skip
+        self._expect(
+            f"{asked}Notes of the scribe on {run.name}?",
+            f"Notes on experiment {self.number(run)}",
+            (),
+            "What was written in the log of this page is part of the notes already.",
+        )
         said = self._lead.notes(run, result)
         if said:
             self._room.note("scribe", said)

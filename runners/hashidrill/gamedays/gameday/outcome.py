@@ -49,23 +49,28 @@ def outcome_of(plan: Plan, journal: DayJournal) -> dict[str, Any]:
         "sessions": [
             {"at": str(each["wall"]), "unattended": bool(each.get("unattended"))} for each in journal.sessions
         ],
-        "people": [
-            {"key": key, "name": day.shown(key), "role": person.role} for key, person in day.people.items()
-        ],
+        "people": [{"key": key, "name": day.shown(key), "role": person.role} for key, person in day.people.items()],
         "checks": [
             {"check": check.title, **done[f"check:{number}"]}
-            for number, check in enumerate(day.before) if f"check:{number}" in done
+            for number, check in enumerate(day.before)
+            if f"check:{number}" in done
         ],
         "messages": [
-            {"when": message.when, "to": message.to, "say": message.say, "at": journal.at[f"message:{number}"],
-             "told": bool(done[f"message:{number}"]["told"])}
-            for number, message in enumerate(day.messages) if f"message:{number}" in done
+            {
+                "when": message.when,
+                "to": message.to,
+                "say": message.say,
+                "at": journal.at[f"message:{number}"],
+                "told": bool(done[f"message:{number}"]["told"]),
+            }
+            for number, message in enumerate(day.messages)
+            if f"message:{number}" in done
         ],
         "runs": runs,
         "surprises": [each for run in runs for each in _surprises(run)],
         "interrupted": [dict(entry) for entry in journal.interrupted if entry["recording"] not in _judged(done)],
         "actions": list(_actions(plan, journal, runs)),
-    }  # fmt: skip
+    }
 
 
 def _judged(done: Done) -> set[str]:
@@ -122,9 +127,13 @@ def _question(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result) 
             continue
         answer = result["answer"]
         answers.append(
-            {"person": key, "name": plan.day.shown(key), "answer": in_words(question, answer),
-             "came": compared(question, answer, told)}
-        )  # fmt: skip
+            {
+                "person": key,
+                "name": plan.day.shown(key),
+                "answer": in_words(question, answer),
+                "came": compared(question, answer, told),
+            }
+        )
     return {
         "name": name,
         "ask": question.ask,
@@ -139,9 +148,13 @@ def _surprises(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         for answer in question["answers"]:
             if answer["came"] == "surprise":
                 yield {
-                    "run": run["name"], "ask": question["ask"], "name": answer["name"], "person": answer["person"],
-                    "answer": answer["answer"], "happened": question["happened"],
-                }  # fmt: skip
+                    "run": run["name"],
+                    "ask": question["ask"],
+                    "name": answer["name"],
+                    "person": answer["person"],
+                    "answer": answer["answer"],
+                    "happened": question["happened"],
+                }
 
 
 def _actions(plan: Plan, journal: DayJournal, runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
@@ -149,16 +162,21 @@ def _actions(plan: Plan, journal: DayJournal, runs: Sequence[Mapping[str, Any]])
     number = 1
     while (item := journal.done.get(f"action:{number}", {})).get("what"):
         yield {
-            "what": str(item["what"]), "owner": str(item["owner"]), "name": plan.day.shown(str(item["owner"])),
-            "due": str(item["due"]), "from": "the day",
-        }  # fmt: skip
+            "what": str(item["what"]),
+            "owner": str(item["owner"]),
+            "name": plan.day.shown(str(item["owner"])),
+            "due": str(item["due"]),
+            "from": "the day",
+        }
         number += 1
     on_failure, ended = plan.day.on_failure, journal.at.get("end", "")
     for run in runs if on_failure is not None and ended else ():
         if run["verdict"] == Verdict.FAIL and on_failure is not None:
             broken = [each["title"] for each in run["expectations"] if each["finding"] in {"broken", "fixed"}]
             yield {
-                "what": f"{run['name']} FAILED: {'; '.join(broken[:3]) or 'see its report'}", "owner": on_failure.owner,
-                "name": plan.day.shown(on_failure.owner), "due": due_date(ended, on_failure.within_days),
+                "what": f"{run['name']} FAILED: {'; '.join(broken[:3]) or 'see its report'}",
+                "owner": on_failure.owner,
+                "name": plan.day.shown(on_failure.owner),
+                "due": due_date(ended, on_failure.within_days),
                 "from": run["name"],
-            }  # fmt: skip
+            }

@@ -25,8 +25,12 @@ from hashidrill.reports.text import NOTHING, counted
 SUMMARY_NAME, DATA_NAME = "report.md", "report.json"
 ACTIONS_NAME, CHECKLIST_NAME = "actions.json", "actions.md"
 Found = Mapping[str, Any]
-_CAME = {"right": "✓ as predicted", "surprise": "✗ surprise", "not asked": "no prediction",
-         "not measured": "not measured"}  # fmt: skip
+_CAME = {
+    "right": "✓ as predicted",
+    "surprise": "✗ surprise",
+    "not asked": "no prediction",
+    "not measured": "not measured",
+}
 _TONES = {"right": "held", "surprise": "broken", "not asked": "known", "not measured": "invalid"}
 
 
@@ -113,8 +117,11 @@ def tally(found: Found) -> str:
     total = counted(len(found["runs"]), "experiment")
     predictions = [answer["came"] for run in found["runs"] for q in run["questions"] for answer in q["answers"]]
     given = sum(came != "not asked" for came in predictions)
-    said = f" {counted(given, 'prediction')}, {counted(len(found['surprises']), 'surprise')}." if given else (
-        " No predictions: nobody was asked." if predictions else "")  # fmt: skip
+    said = (
+        f" {counted(given, 'prediction')}, {counted(len(found['surprises']), 'surprise')}."
+        if given
+        else (" No predictions: nobody was asked." if predictions else "")
+    )
     return f"{len(ran)} of {total} ran{f': {each}' if each else ''}.{said}"
 
 
@@ -211,8 +218,12 @@ def _run_section(run: Found) -> Html:
     head = el("p", el("span", state(run), class_="badge"), " ", run["title"], class_="head")
     return section(
         run["name"],
-        el("article", head, el("ul", [el("li", line) for line in lines]) if lines else None,
-           class_=f"expectation {_tone(run)}"),
+        el(
+            "article",
+            head,
+            el("ul", [el("li", line) for line in lines]) if lines else None,
+            class_=f"expectation {_tone(run)}",
+        ),
         _predictions(run),
         *(_expectation(each) for each in run["expectations"]),
         table(FIGURES, [tuple(row) for row in run["figures"]], numbers_from=2) if run["figures"] else None,
@@ -221,7 +232,7 @@ def _run_section(run: Found) -> Html:
         el("h3", "Notes") if run["notes"] else None,
         el("pre", run["notes"]) if run["notes"] else None,
         _link(run),
-    )  # fmt: skip
+    )
 
 
 def _tone(run: Found) -> str:

@@ -121,7 +121,7 @@ def _check_people(document: Document, day: GameDay) -> None:
 
 def _run(  # noqa: PLR0917 - all of it is the place of one entry
     document: Document, index: int, spec: RunSpec, day: GameDay, folder: Path, over: Resolve
-) -> PlannedRun | None:  # fmt: skip
+) -> PlannedRun | None:
     """None after noting what is wrong."""
     loc = ("experiments", index)
     try:
@@ -145,9 +145,10 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
     traffic = resolved.experiment.traffic
     signals = {lane.signal for each in services_of(resolved.experiment.datacenter) for lane in each.lanes}
     fitting = [
-        name for name, each in day.questions.items()
+        name
+        for name, each in day.questions.items()
         if (each.measure == "verdict" if spec.compare else _fits(each, traffic, signals))
-    ]  # fmt: skip
+    ]
     for at, name in enumerate(spec.predict or ()):
         if name not in day.questions:
             document.problem((*loc, "predict", at), f"there is no question {name}: {near(name, day.questions)}")

@@ -68,9 +68,13 @@ def play(
 
 
 def play_alone(
-    resolved: ResolvedExperiment, folder: Path, *, view: Subscriber, runner: Runner = run_experiment,
+    resolved: ResolvedExperiment,
+    folder: Path,
+    *,
+    view: Subscriber,
+    runner: Runner = run_experiment,
     also: Sequence[Subscriber] = (),
-) -> tuple[Recording, RunVerdict, Path | None]:  # fmt: skip
+) -> tuple[Recording, RunVerdict, Path | None]:
     """As `play`, of an experiment by itself: the recording, its verdict, and the report."""
     events = Bus(view, *also)
     recording = Recording(runner(resolved, runs_dir=folder, events=events))
@@ -110,7 +114,7 @@ def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVer
         "measured": {name: each.to_data() for name, each in measured.items()},
         "figures": _figures(recording),
         "passed": [] if verdict.invalid else measures.passed(recording, day.abort.measured),
-    }  # fmt: skip
+    }
 
 
 FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "errors")
@@ -126,6 +130,11 @@ def _figures(recording: Recording) -> list[list[str]]:
 
 def _row(each: LoadFigures) -> list[str]:
     return [
-        each.load, PARTS[each.part], human_number(each.operations), human_rate(each.rate_per_s),
-        human_duration(each.p50_s), human_duration(each.p99_s), human_share(each.errors),
-    ]  # fmt: skip
+        each.load,
+        PARTS[each.part],
+        human_number(each.operations),
+        human_rate(each.rate_per_s),
+        human_duration(each.p50_s),
+        human_duration(each.p99_s),
+        human_share(each.errors),
+    ]

@@ -87,9 +87,15 @@ def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
     same = [run for run in passed if run.conditions == before.conditions]
     usual = same if len(same) >= FEWEST else passed
     return Changed(
-        now, before, list(_changes(before, now)), list(_moved(usual, before, now)), broken, len(usual),
-        usual is same, len(earlier) - 1 - earlier.index(before),
-    )  # fmt: skip
+        now,
+        before,
+        list(_changes(before, now)),
+        list(_moved(usual, before, now)),
+        broken,
+        len(usual),
+        usual is same,
+        len(earlier) - 1 - earlier.index(before),
+    )
 
 
 def _changes(before: Run, now: Run) -> Iterator[Change]:
@@ -125,9 +131,13 @@ def _moved(passed: Sequence[Run], before: Run, now: Run) -> Iterator[Moved]:
         earlier = [run.figures[name] for run in passed if name in run.figures and run.figures[name].measured]
         old = before.figures.get(name, Number(name, number.unit, float("nan")))
         yield Moved(
-            name, number.unit, old.value, number.value, ratio(earlier, number),
+            name,
+            number.unit,
+            old.value,
+            number.value,
+            ratio(earlier, number),
             is_outside(earlier, number, figures=len(names)),
-        )  # fmt: skip
+        )
 
 
 def _between(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:

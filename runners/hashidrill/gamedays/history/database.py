@@ -103,9 +103,12 @@ def _version(database: sqlite3.Connection) -> int:
 
 
 def _patiently(
-    do: Callable[[], object], waits_s: float, *, now: Callable[[], float] = time.monotonic,
+    do: Callable[[], object],
+    waits_s: float,
+    *,
+    now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> None:  # fmt: skip
+) -> None:
     deadline = now() + waits_s
     while True:
         try:

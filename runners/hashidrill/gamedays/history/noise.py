@@ -63,10 +63,15 @@ def trends(runs: Sequence[Run]) -> list[Trend]:
         values = [each.value for each in numbers]
         found.append(
             Trend(
-                name, numbers[-1].unit, values, _middle(values), _share(scaled), outside,
+                name,
+                numbers[-1].unit,
+                values,
+                _middle(values),
+                _share(scaled),
+                outside,
                 _drift(scaled, ALARMS / len(names)),
             )
-        )  # fmt: skip
+        )
     return found
 
 

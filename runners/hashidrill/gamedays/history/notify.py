@@ -71,15 +71,26 @@ def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
     elif changed is not None:
         lines.append("changed since: nothing that a recording knows of")
     found = {
-        "text": "\n".join(one_line(line, _LONGEST) for line in lines), "schema": SCHEMA, "hashidrill": __version__,
-        "kind": "run" if isinstance(now, Run) else "day", "name": turn.name, "verdict": now.verdict.value,
-        "before": turn.before.verdict.value, "id": now.id, "ended_at": moment(now.ended_s), "recording": now.path,
+        "text": "\n".join(one_line(line, _LONGEST) for line in lines),
+        "schema": SCHEMA,
+        "hashidrill": __version__,
+        "kind": "run" if isinstance(now, Run) else "day",
+        "name": turn.name,
+        "verdict": now.verdict.value,
+        "before": turn.before.verdict.value,
+        "id": now.id,
+        "ended_at": moment(now.ended_s),
+        "recording": now.path,
         "last_passed": {"id": turn.before.id, "ended_at": moment(turn.before.ended_s)},
         "broken": [one_line(each, _LONGEST) for each in broken[:_MOST]],
-        "changes": [one_line(each, _LONGEST) for each in changes[:_MOST]], "figures_outside_of_noise": outside[:_MOST],
-        **({"experiment": now.series.experiment, "variant": now.series.variant, "datacenter": now.series.datacenter}
-           if isinstance(now, Run) else {"gameday": now.gameday}),
-    }  # fmt: skip
+        "changes": [one_line(each, _LONGEST) for each in changes[:_MOST]],
+        "figures_outside_of_noise": outside[:_MOST],
+        **(
+            {"experiment": now.series.experiment, "variant": now.series.variant, "datacenter": now.series.datacenter}
+            if isinstance(now, Run)
+            else {"gameday": now.gameday}
+        ),
+    }
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     clean = dict(redactor.data(found))
@@ -95,9 +106,15 @@ def inert(text: str) -> str:
 
 
 def send(
-    url: str, body: dict[str, Any], *, tell: Callable[[str], None], client: httpx.Client | None = None,
-    sleep: Callable[[float], None] = time.sleep, within_s: float = ALL_WITHIN_S, patient_s: float = PATIENT_S,
-) -> bool:  # fmt: skip
+    url: str,
+    body: dict[str, Any],
+    *,
+    tell: Callable[[str], None],
+    client: httpx.Client | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    within_s: float = ALL_WITHIN_S,
+    patient_s: float = PATIENT_S,
+) -> bool:
     """Whether the webhook took it. Tries three times, for `within_s` at most; `tell` is told why not.
 
     Raises KeyboardInterrupt alone: Ctrl-C ends the waiting.

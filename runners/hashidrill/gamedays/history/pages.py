@@ -33,9 +33,12 @@ def shown(value: float, unit: str) -> str:
     if math.isinf(value):
         return "never"
     known: dict[str, Callable[[float], str]] = {
-        "s": human_duration, "share": human_share, "bytes": human_bytes, "/s": human_rate,
+        "s": human_duration,
+        "share": human_share,
+        "bytes": human_bytes,
+        "/s": human_rate,
         "ms": lambda ms: human_duration(ms / 1e3),
-    }  # fmt: skip
+    }
     return known[unit](value) if unit in known else f"{human_number(value)} {unit}".rstrip()
 
 
@@ -76,8 +79,13 @@ def trend_lines(series: Series, found: Sequence[Trend], runs: int) -> Iterator[s
     for each in found:
         noise = "noise unknown" if math.isnan(each.noise) else f"noise {each.noise:.0%}"
         bars = sparkline(each.values, _WIDTH)
-        said = [f"  {each.name}", bars, f"middle {shown(each.middle, each.unit)}", noise,
-                f"last {shown(each.values[-1], each.unit)}"]  # fmt: skip
+        said = [
+            f"  {each.name}",
+            bars,
+            f"middle {shown(each.middle, each.unit)}",
+            noise,
+            f"last {shown(each.values[-1], each.unit)}",
+        ]
         if each.outside is None:
             said.append(f"too few runs to tell ({FEWEST + 1} are needed)")
         elif each.outside:

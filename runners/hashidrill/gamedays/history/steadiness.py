@@ -119,8 +119,9 @@ def _with_forecast(found: Steadiness, kept: Sequence[Tried]) -> Steadiness:
     like = kept[-1] if kept else Tried(passed=True)
     for more in range(1, WINDOW):
         if judged([*kept, *[like] * more]).state is not State.TOO_FEW:
-            return Steadiness(found.state, found.runs, found.failures, found.low, found.high, found.since,
-                              found.fixed, more)  # fmt: skip
+            return Steadiness(
+                found.state, found.runs, found.failures, found.low, found.high, found.since, found.fixed, more
+            )
     return found
 
 

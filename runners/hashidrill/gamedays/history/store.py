@@ -34,9 +34,13 @@ def _on_stderr(text: str) -> None:
 
 
 def record_run(
-    recording_dir: Path | Recording, *, verdict: RunVerdict | None = None, file: Path | None = None,
-    tell: Tell = _on_stderr, waits_s: float = WAITS_S,
-) -> Stored | None:  # fmt: skip
+    recording_dir: Path | Recording,
+    *,
+    verdict: RunVerdict | None = None,
+    file: Path | None = None,
+    tell: Tell = _on_stderr,
+    waits_s: float = WAITS_S,
+) -> Stored | None:
     """Store a run at its end. None where that failed, which `tell` was told in one line. Raises nothing."""
     with _never_fails(tell, "run"):
         recording = recording_dir if isinstance(recording_dir, Recording) else Recording(recording_dir)
@@ -74,14 +78,21 @@ def _day(folder: Path) -> tuple[Day, list[str]]:
     began_s = when(said["started_at"])
     ended = said.get("ended_at")
     runs = said.get("runs")
-    paths = [Path(str(each["recording"])) for each in runs if isinstance(each, dict) and each.get("recording")] if (
-        isinstance(runs, list)
-    ) else []  # fmt: skip
+    paths = (
+        [Path(str(each["recording"])) for each in runs if isinstance(each, dict) and each.get("recording")]
+        if (isinstance(runs, list))
+        else []
+    )
     day = Day(
-        str(said.get("id") or folder.name), _series_of_day(said, folder),
-        str(said.get("title") or ""), began_s, when(ended) if ended else began_s, Verdict(said["verdict"]),
-        str(said.get("outcome") or ""), str(folder.resolve()),
-    )  # fmt: skip
+        str(said.get("id") or folder.name),
+        _series_of_day(said, folder),
+        str(said.get("title") or ""),
+        began_s,
+        when(ended) if ended else began_s,
+        Verdict(said["verdict"]),
+        str(said.get("outcome") or ""),
+        str(folder.resolve()),
+    )
     return day, [path.name for path in paths]
 
 
@@ -101,11 +112,25 @@ class Store:
         """Raises RecordingError for another run of the same id; sqlite3.Error."""
         asked, config = (json.dumps(each, sort_keys=True, default=str) for each in (run.experiment, run.config))
         row = (
-            run.id, run.series.experiment, run.series.variant, run.series.datacenter, run.began_s, run.ended_s,
-            run.verdict.value, run.outcome, run.path, run.hashidrill, run.title, run.conditions,
-            json.dumps(list(run.invalid)), json.dumps([vars(each) for each in run.expectations]),
-            json.dumps(run.versions, default=str), json.dumps(run.machine, default=str), digest(asked), digest(config),
-        )  # fmt: skip
+            run.id,
+            run.series.experiment,
+            run.series.variant,
+            run.series.datacenter,
+            run.began_s,
+            run.ended_s,
+            run.verdict.value,
+            run.outcome,
+            run.path,
+            run.hashidrill,
+            run.title,
+            run.conditions,
+            json.dumps(list(run.invalid)),
+            json.dumps([vars(each) for each in run.expectations]),
+            json.dumps(run.versions, default=str),
+            json.dumps(run.machine, default=str),
+            digest(asked),
+            digest(config),
+        )
         with transaction(self.database):
             known = self.database.execute(
                 "SELECT experiment, began_s, path FROM runs WHERE id = ?", (run.id,)
@@ -140,8 +165,11 @@ class Store:
             if day.verdict is Verdict.FAIL and (known is None or known[0] != Verdict.FAIL):
                 found = self._days(
                     "WHERE gameday = ? AND id != ? AND verdict != 'INVALID' AND ended_s <= ?"
-                    " ORDER BY ended_s DESC LIMIT 1", day.gameday, day.id, day.ended_s,
-                )  # fmt: skip
+                    " ORDER BY ended_s DESC LIMIT 1",
+                    day.gameday,
+                    day.id,
+                    day.ended_s,
+                )
                 if found and found[0].verdict is Verdict.PASS:
                     turn = Turn(day.gameday, day, found[0])
         return Stored(day.id, known is None, turn)
@@ -157,8 +185,9 @@ class Store:
         """All that were ever run, or those of one experiment, by name."""
         rows = self.database.execute(
             "SELECT DISTINCT experiment, variant, datacenter FROM runs WHERE ? IS NULL OR experiment = ?"
-            " ORDER BY experiment, variant, datacenter", (experiment, experiment),
-        )  # fmt: skip
+            " ORDER BY experiment, variant, datacenter",
+            (experiment, experiment),
+        )
         return [Series(*row) for row in rows]
 
     def runs(
@@ -196,17 +225,17 @@ class Store:
         return self._days("ORDER BY ended_s DESC LIMIT ?", last)[::-1]
 
     def _days(self, where: str, *values: Any) -> list[Day]:
-        rows = self.database.execute(
-            f"SELECT id, gameday, title, began_s, ended_s, verdict, outcome, path FROM days {where}", values  # noqa: S608 - our own text
-        )  # fmt: skip
+        columns = "id, gameday, title, began_s, ended_s, verdict, outcome, path"
+        rows = self.database.execute(f"SELECT {columns} FROM days {where}", values)  # noqa: S608 - our own text
         return [Day(row[0], row[1], row[2], row[3], row[4], Verdict(row[5]), row[6], row[7]) for row in rows]
 
     def _runs(self, where: str, *values: Any) -> list[Run]:
         rows = self.database.execute(
             "SELECT id, experiment, variant, datacenter, began_s, ended_s, verdict, outcome, path, hashidrill, title,"  # noqa: S608 - our own text
             " conditions, invalid, expectations, versions, machine, asked, config,"
-            f" (SELECT day FROM day_runs WHERE run = runs.id) FROM runs {where}", values,
-        ).fetchall()  # fmt: skip
+            f" (SELECT day FROM day_runs WHERE run = runs.id) FROM runs {where}",
+            values,
+        ).fetchall()
         return [self._run(row) for row in rows]
 
     def _run(self, row: Sequence[Any]) -> Run:
@@ -215,17 +244,28 @@ class Store:
         )
         asked, config = (self._document(each) for each in row[16:18])
         return Run(
-            id=row[0], series=Series(*row[1:4]), began_s=row[4], ended_s=row[5], verdict=Verdict(row[6]),
-            outcome=row[7], path=row[8], hashidrill=row[9], title=row[10], conditions=row[11],
+            id=row[0],
+            series=Series(*row[1:4]),
+            began_s=row[4],
+            ended_s=row[5],
+            verdict=Verdict(row[6]),
+            outcome=row[7],
+            path=row[8],
+            hashidrill=row[9],
+            title=row[10],
+            conditions=row[11],
             invalid=tuple(foreign.parse(row[12])),
             expectations=tuple(Expected(**each) for each in foreign.parse(row[13])),
-            versions=foreign.parse(row[14]), machine=foreign.parse(row[15]), experiment=asked, config=config,
+            versions=foreign.parse(row[14]),
+            machine=foreign.parse(row[15]),
+            experiment=asked,
+            config=config,
             figures={
                 name: Number(name, unit, math.nan if value is None else value, floor)
                 for name, unit, value, floor in numbers
             },
             day=row[18] or "",
-        )  # fmt: skip
+        )
 
     def _document(self, at: str) -> Any:
         found = self.database.execute("SELECT text FROM documents WHERE digest = ?", (at,)).fetchone()

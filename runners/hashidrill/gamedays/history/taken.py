@@ -27,8 +27,14 @@ _ABOUT = {*RUN_BY, "expect"}
 _ROOT = "ROOT"
 """What stands for the directory of a run, which is another one each time, in the configuration of its agents."""
 _MOST_TEXT = 2000
-_UNITS = (("_bytes_per_s", "bytes/s"), ("_per_s", "/s"), ("_ms", "ms"), ("_s", "s"), ("_bytes", "bytes"),
-          ("_share", "share"))  # fmt: skip
+_UNITS = (
+    ("_bytes_per_s", "bytes/s"),
+    ("_per_s", "/s"),
+    ("_ms", "ms"),
+    ("_s", "s"),
+    ("_bytes", "bytes"),
+    ("_share", "share"),
+)
 
 
 def taken(recording: Recording, verdict: RunVerdict | None = None) -> Run:
@@ -51,24 +57,35 @@ def taken(recording: Recording, verdict: RunVerdict | None = None) -> Run:
     config = _placeless(_mapping(run, "config"), root) if root else _mapping(run, "config")
     said: dict[str, Any] = redactor.clean(
         {
-            "experiment": experiment, "config": config, "invalid": [_cut(each) for each in verdict.invalid],
+            "experiment": experiment,
+            "config": config,
+            "invalid": [_cut(each) for each in verdict.invalid],
             "expectations": [
                 {"title": each.title, "finding": each.finding.value, "text": _cut(each.text)}
                 for each in verdict.judgements
             ],
         }
-    )  # fmt: skip
+    )
     hashidrill = str(run.get("hashidrill") or "")
     return Run(
         id=str(run.get("id") or recording.path.name),
         series=Series(redactor.text(name), redactor.text(variant), redactor.text(attached_to(recording)) or OURS),
-        began_s=began_s, ended_s=ended_s, verdict=verdict.verdict, outcome=recording.outcome,
-        path=str(recording.path.resolve()), hashidrill=hashidrill, title=redactor.text(str(run.get("title") or "")),
-        invalid=tuple(said["invalid"]), expectations=tuple(Expected(**each) for each in said["expectations"]),
-        figures={each.name: each for each in _numbers(recording, verdict)}, versions=versions,
-        experiment=said["experiment"], config=said["config"], machine=machine,
+        began_s=began_s,
+        ended_s=ended_s,
+        verdict=verdict.verdict,
+        outcome=recording.outcome,
+        path=str(recording.path.resolve()),
+        hashidrill=hashidrill,
+        title=redactor.text(str(run.get("title") or "")),
+        invalid=tuple(said["invalid"]),
+        expectations=tuple(Expected(**each) for each in said["expectations"]),
+        figures={each.name: each for each in _numbers(recording, verdict)},
+        versions=versions,
+        experiment=said["experiment"],
+        config=said["config"],
+        machine=machine,
         conditions=digest([hashidrill, versions, said["experiment"], said["config"], machine]),
-    )  # fmt: skip
+    )
 
 
 def digest(value: Any) -> str:

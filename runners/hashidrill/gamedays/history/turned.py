@@ -23,9 +23,13 @@ def _nobody(_turn: Turn) -> None:
 
 
 def keep(
-    recording: Recording, verdict: RunVerdict, *, webhook: str | None, tell: Tell,
+    recording: Recording,
+    verdict: RunVerdict,
+    *,
+    webhook: str | None,
+    tell: Tell,
     turned: Callable[[Turn], None] = _nobody,
-) -> Turn | None:  # fmt: skip
+) -> Turn | None:
     """Of a run that ended. The turn is told once, however often the run is kept.
 
     `turned` gets it before the webhook, which may take long. Raises KeyboardInterrupt alone.

@@ -84,20 +84,25 @@ class SandboxHands:
         namespace = self.datacenter.hosts[host].namespace
         shell = ["bash", "-e", "-o", "pipefail", "-c", _PRELUDE + command]
         return await in_shell(
-            [*entering(network=namespace), *shell], self.environment(host) | dict(seen), within_s,
+            [*entering(network=namespace), *shell],
+            self.environment(host) | dict(seen),
+            within_s,
             folder=self._folder(host),
-        )  # fmt: skip
+        )
 
     def environment(self, name: str) -> dict[str, str]:
         """As `hashidrill shell` gives it, and where the agents of that host have their data."""
         host = self.datacenter.hosts[name]
         folders = dict.fromkeys(str(binary.parent) for binary in self.datacenter.binaries.values())
         return {
-            "HOME": str(self._folder(name)), "LANG": "C.UTF-8", "TERM": "dumb",
+            "HOME": str(self._folder(name)),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
             "PATH": ":".join([str(self._folder(name) / hands.FOLDER), *folders, os.environ.get("PATH") or _PATH]),
             "CONSUL_SNAPSHOTS": str(self.datacenter.artifacts),
-            **self.datacenter.environment(name), **hands.environment(host),
-        }  # fmt: skip
+            **self.datacenter.environment(name),
+            **hands.environment(host),
+        }
 
     def _folder(self, name: str) -> Path:
         if name not in self._folders:
@@ -168,8 +173,12 @@ class Attendant:
             with anyio.move_on_after(LIMIT_S) as limit:
                 await follower.follow()
             if limit.cancelled_caught:
-                doing.note("done", f"the runbook was not done within {LIMIT_S:g}s", outcome="limit",
-                           diagnosis=follower.diagnosis)  # fmt: skip
+                doing.note(
+                    "done",
+                    f"the runbook was not done within {LIMIT_S:g}s",
+                    outcome="limit",
+                    diagnosis=follower.diagnosis,
+                )
             if follower.acted:
                 await pause(self.watch_s)
             group.cancel_scope.cancel()
@@ -183,8 +192,11 @@ class Attendant:
             changed = {name: reference for name, reference in now.items() if known.get(name) != reference}
             if changed:
                 first = not known
-                doing.note("agents", "the agents as they are" if first else f"changed: {', '.join(sorted(changed))}",
-                           agents=changed)  # fmt: skip
+                doing.note(
+                    "agents",
+                    "the agents as they are" if first else f"changed: {', '.join(sorted(changed))}",
+                    agents=changed,
+                )
                 known |= changed
                 if first:
                     task_status.started()

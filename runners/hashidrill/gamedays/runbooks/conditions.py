@@ -14,8 +14,11 @@ Seen = Mapping[str, Value | None]
 """What was observed so far, by name; None: it was looked for, and is missing."""
 OTHERWISE = "otherwise"
 _ORDER: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
-}  # fmt: skip
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _CONDITION = re.compile(
     r"(?P<name>[a-z][a-z0-9_]*)\s*(?:(?P<is>is (?:missing|there))|(?P<op><=|>=|==|!=|<|>|contains\b)\s*(?P<value>.+))"
 )

@@ -37,24 +37,32 @@ class Course:
     def given(self, runbook: Runbook) -> dict[str, Any]:
         """For the engine's process."""
         return {
-            "path": str(runbook.path), "text": runbook.text, "at_s": self.at_s, "after_s": float(self.against.after),
+            "path": str(runbook.path),
+            "text": runbook.text,
+            "at_s": self.at_s,
+            "after_s": float(self.against.after),
             "watch_s": self.watch_s,
-        }  # fmt: skip
+        }
 
     def info(self, runbook: Runbook) -> dict[str, Any]:
         """For run.json: enough to judge the recording again, and what the run was."""
-        only = ["--experiment", "none", "--look-alike", self.name] if self.look_alike else [
-            "--experiment", self.name, "--look-alike", "none"
-        ]  # fmt: skip
+        only = (
+            ["--experiment", "none", "--look-alike", self.name]
+            if self.look_alike
+            else ["--experiment", self.name, "--look-alike", "none"]
+        )
         return {
             "title": f"{runbook.title}, rehearsed on {self.name}{' (a look-alike)' if self.look_alike else ''}",
             "command": shlex.join(["hashidrill", "rehearse", str(runbook.path), *only]),
             "rehearsal": {
-                "runbook": runbook.front.runbook, "experiment": self.name, "look_alike": self.look_alike,
-                "diagnosis": self.against.diagnosis, "users": self.against.users,
+                "runbook": runbook.front.runbook,
+                "experiment": self.name,
+                "look_alike": self.look_alike,
+                "diagnosis": self.against.diagnosis,
+                "users": self.against.users,
             },
             "followed": runbook.followed,
-        }  # fmt: skip
+        }
 
 
 def course_of(runbook: Runbook, name: str, against: Against, *, look_alike: bool) -> Course:

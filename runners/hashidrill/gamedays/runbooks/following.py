@@ -17,8 +17,13 @@ from hashidrill.gamedays.runbooks.model import Block, Runbook
 from hashidrill.gamedays.runbooks.places import Machine, PlaceError, hosts_of, named_in
 
 DONE, UNDECIDED, ACT_FAILED, UNCONFIRMED, NOWHERE, OFF = (
-    "done", "undecided", "act-failed", "unconfirmed", "nowhere", "hands-off"
-)  # fmt: skip
+    "done",
+    "undecided",
+    "act-failed",
+    "unconfirmed",
+    "nowhere",
+    "hands-off",
+)
 """How following a runbook ends."""
 _CONFIRM_EVERY_S = 1.0
 _CONTROL_WITHIN_S = 15.0
@@ -116,10 +121,19 @@ class Follower:
         ran = await self._hands.run(host, block.text, self._texts, within_s)
         ended = f"did not end within {within_s:g}s" if ran.code is None else f"exit {ran.code}"
         self._hands.note(
-            "command", f"{block.kind} on {host} (line {block.line}): {ended}", kind=block.kind, line=block.line,
-            host=host, command=block.text, code=ran.code, output=_clipped(ran.output), errors=_clipped(ran.errors),
-            took_s=round(ran.took_s, 3), hidden=list(ran.hidden), **data,
-        )  # fmt: skip
+            "command",
+            f"{block.kind} on {host} (line {block.line}): {ended}",
+            kind=block.kind,
+            line=block.line,
+            host=host,
+            command=block.text,
+            code=ran.code,
+            output=_clipped(ran.output),
+            errors=_clipped(ran.errors),
+            took_s=round(ran.took_s, 3),
+            hidden=list(ran.hidden),
+            **data,
+        )
         return ran
 
     async def _observe(self, block: Block) -> None:
@@ -156,9 +170,12 @@ class Follower:
             return
         self.diagnosis = line.diagnosis
         self._hands.note(
-            "decided", f"{line.diagnosis}: {line.text}".rstrip(": "), diagnosis=line.diagnosis, line=line.line,
+            "decided",
+            f"{line.diagnosis}: {line.text}".rstrip(": "),
+            diagnosis=line.diagnosis,
+            line=line.line,
             because=line.because(self._values),
-        )  # fmt: skip
+        )
 
     async def _act(self, block: Block) -> None:
         if not self.acted:
@@ -183,14 +200,24 @@ class Follower:
         self._hands.note("proof", f"no longer in force: {', '.join(gone)}" if gone else "still in force", gone=gone)
         for block in self._runbook.of("confirm", self.diagnosis):
             if block.on and (name := named_in(block.on)) and self._values.get(name) is None:
-                self._hands.note("control", f"line {block.line}: not tried: {name} is not known yet", line=block.line,
-                                 tried=False, held=False, throughout=block.throughout)  # fmt: skip
+                self._hands.note(
+                    "control",
+                    f"line {block.line}: not tried: {name} is not known yet",
+                    line=block.line,
+                    tried=False,
+                    held=False,
+                    throughout=block.throughout,
+                )
                 continue
             held = await self._holds(block, _CONTROL_WITHIN_S, control=True)
             self._hands.note(
-                "control", f"line {block.line}: {'holds' if held else 'does not hold'} before the act",
-                line=block.line, tried=True, held=held, throughout=block.throughout,
-            )  # fmt: skip
+                "control",
+                f"line {block.line}: {'holds' if held else 'does not hold'} before the act",
+                line=block.line,
+                tried=True,
+                held=held,
+                throughout=block.throughout,
+            )
 
     async def _holds(self, block: Block, within_s: float, **data: Any) -> bool:
         for host in await self._hosts(block):

@@ -270,5 +270,8 @@ def _judged(
     asked = experiment.model_copy(update={"expect": plain})
     verdict = judge(recording, asked)
     drill.notes += [note for note in verdict.notes if note not in drill.notes]
-    return [(one.finding, f"{one.title}: {one.text}".splitlines()[0]) for one in verdict.judgements
-            if one.title in {each.title for each in plain}]  # fmt: skip
+    return [
+        (one.finding, f"{one.title}: {one.text}".splitlines()[0])
+        for one in verdict.judgements
+        if one.title in {each.title for each in plain}
+    ]

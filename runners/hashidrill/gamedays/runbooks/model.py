@@ -87,10 +87,12 @@ class Runbook:
     def followed(self) -> str:
         """A digest of all that is followed: prose, and where on the page it stands, are none of it."""
         blocks = [
-            {**{key: value for key, value in vars(block).items() if key not in {"line", "lines"}},
-             "lines": [f"{line.conditions} {line.diagnosis}" for line in block.lines]}
+            {
+                **{key: value for key, value in vars(block).items() if key not in {"line", "lines"}},
+                "lines": [f"{line.conditions} {line.diagnosis}" for line in block.lines],
+            }
             for block in self.blocks
-        ]  # fmt: skip
+        ]
         return hashlib.sha256(json.dumps(blocks, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -29,9 +29,11 @@ _FENCE = re.compile(r"(?P<mark>```+|~~~+)\s*(?P<info>[^`]*)")
 _WITHIN_S = 30.0
 _FLAGS = {"observe": {"number", "fails"}, "confirm": {"throughout"}, "act": {"fails"}, "decide": set()}
 _KEYS = {
-    "observe": {"on", "for", "number", "timeout"}, "confirm": {"on", "for", "within"}, "act": {"on", "for", "timeout"},
+    "observe": {"on", "for", "number", "timeout"},
+    "confirm": {"on", "for", "within"},
+    "act": {"on", "for", "timeout"},
     "decide": {"for"},
-}  # fmt: skip
+}
 _BORDER = "---"
 
 
@@ -182,10 +184,18 @@ def _read(kind: Kind, fenced: _Fenced, words: list[str]) -> Block:
     if kind != "decide":
         check_place(given.get("on", ""))
     return Block(
-        kind, fenced.line, fenced.text, name, given.get("on", ""), _diagnoses(given.get("for")),
-        _number(given, flags), "fails" in flags, "throughout" in flags,
-        _seconds(given.get("timeout") or given.get("within")), lines,
-    )  # fmt: skip
+        kind,
+        fenced.line,
+        fenced.text,
+        name,
+        given.get("on", ""),
+        _diagnoses(given.get("for")),
+        _number(given, flags),
+        "fails" in flags,
+        "throughout" in flags,
+        _seconds(given.get("timeout") or given.get("within")),
+        lines,
+    )
 
 
 def _decisions(fenced: _Fenced) -> Iterator[Any]:

@@ -102,18 +102,27 @@ def player(runbook: Runbook, folder: Path, events: Bus) -> Play:
     def play(course: Course) -> Path:
         found = prepare(course.resolved, lambda text: events.publish(Note(text=text)))
         engine = Engine(
-            "hashidrill.gamedays.runbooks.attending", sandbox, {"PYTHONPATH": python_path()},
-            given={"rehearsal": course.given(runbook)}, info=course.info(runbook),
-        )  # fmt: skip
+            "hashidrill.gamedays.runbooks.attending",
+            sandbox,
+            {"PYTHONPATH": python_path()},
+            given={"rehearsal": course.given(runbook)},
+            info=course.info(runbook),
+        )
         return record(course.resolved, engine, runs_dir=folder, events=events, found=found)
 
     return play
 
 
 def rehearse(
-    runbook: Runbook, courses: Sequence[Course], folder: Path, *, play: Play, times: int = 1,
-    judge: Judge = judge_drill, earlier: Sequence[Drill] = (),
-) -> Rehearsal:  # fmt: skip
+    runbook: Runbook,
+    courses: Sequence[Course],
+    folder: Path,
+    *,
+    play: Play,
+    times: int = 1,
+    judge: Judge = judge_drill,
+    earlier: Sequence[Drill] = (),
+) -> Rehearsal:
     """All courses, `times` over, each judged when it is done; and those that were run `earlier`.
 
     KeyboardInterrupt ends it after the run has reverted.

@@ -51,10 +51,13 @@ class Rehearsal:
     def data(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "runbook": str(self.runbook.path), "verdict": self.verdict, "exit_code": self.exit_code,
+            "runbook": str(self.runbook.path),
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
             "drills": [{**asdict(drill), "verdict": drill.verdict} for drill in self.drills],
-            "notes": self.notes, "folder": str(self.folder),
-        }  # fmt: skip
+            "notes": self.notes,
+            "folder": str(self.folder),
+        }
 
     def lines(self) -> Iterator[str]:
         """For a person."""

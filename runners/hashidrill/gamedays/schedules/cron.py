@@ -23,9 +23,12 @@ _MONTHS = {name.upper(): number for number, name in enumerate(calendar.month_abb
 _DAYS = {"SUN": 0, "MON": 1, "TUE": 2, "WED": 3, "THU": 4, "FRI": 5, "SAT": 6}
 DAY_NAMES = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
-    ("minute", 0, 59, {}), ("hour", 0, 23, {}), ("day of the month", 1, 31, {}), ("month", 1, 12, _MONTHS),
+    ("minute", 0, 59, {}),
+    ("hour", 0, 23, {}),
+    ("day of the month", 1, 31, {}),
+    ("month", 1, 12, _MONTHS),
     ("day of the week", 0, 7, _DAYS),
-)  # fmt: skip
+)
 _LONGEST_MONTH = {month: 29 if month == 2 else calendar.monthrange(2023, month)[1] for month in range(1, 13)}
 _PART = re.compile(r"(?P<first>\*|\w+)(?:-(?P<last>\w+))?(?:/(?P<step>\w+))?")
 _FURTHEST_DAYS = 366 * 9
@@ -95,8 +98,10 @@ def _field(word: str, name: str, low: int, high: int, names: dict[str, int]) -> 
 def _part(part: str, where: str, low: int, high: int, names: dict[str, int]) -> Iterator[int]:
     found = _PART.fullmatch(part)
     if found is None:
-        raise UsageError(f"{where}: {part!r} is not read alike by Nomad, GitHub and systemd; write numbers, `1,15`,"
-                         f" `1-5`, `*` or `*/10`, {EXAMPLE}")  # fmt: skip
+        raise UsageError(
+            f"{where}: {part!r} is not read alike by Nomad, GitHub and systemd; write numbers, `1,15`,"
+            f" `1-5`, `*` or `*/10`, {EXAMPLE}"
+        )
     first, last, step = found["first"], found["last"], found["step"]
     if first == "*":
         if last is not None:

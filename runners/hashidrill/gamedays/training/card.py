@@ -76,9 +76,13 @@ class Card:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Card:
         """Raises TypeError, KeyError for what `data` did not write."""
-        return cls(**{
-            **data, "lines": [Line(**each) for each in data["lines"]], "harm": [Harm(**each) for each in data["harm"]],
-        })  # fmt: skip
+        return cls(
+            **{
+                **data,
+                "lines": [Line(**each) for each in data["lines"]],
+                "harm": [Harm(**each) for each in data["harm"]],
+            }
+        )
 
 
 def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdict, *, trainee: str) -> Card:
@@ -100,11 +104,23 @@ def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdic
     lines = _lines(course, desk, entries, right, wrong, damage=damage, users_back=users_back and not desk.gave_up)
     points = 0 if result == NOT_COUNTED else max(0, sum(line.points for line in lines))
     return Card(
-        course.name, course.title, course.level, course.choice.seed, trainee, result, points, lines, reasons, damage,
-        _after(desk, _first(entries, "detected", "diagnosis")), _after(desk, right),
-        _after(desk, desk.done_ns if users_back and not desk.gave_up else None), _after(desk, desk.page_ns),
-        _truth(course, desk), timeline(course, desk, entries, damage),
-    )  # fmt: skip
+        course.name,
+        course.title,
+        course.level,
+        course.choice.seed,
+        trainee,
+        result,
+        points,
+        lines,
+        reasons,
+        damage,
+        _after(desk, _first(entries, "detected", "diagnosis")),
+        _after(desk, right),
+        _after(desk, desk.done_ns if users_back and not desk.gave_up else None),
+        _after(desk, desk.page_ns),
+        _truth(course, desk),
+        timeline(course, desk, entries, damage),
+    )
 
 
 def _result(
@@ -126,16 +142,26 @@ def _result(
 
 
 def _lines(
-    course: Course, desk: Desk, entries: Sequence[Entry], right: int | None, wrong: Sequence[Entry], *,
-    damage: Sequence[Harm], users_back: bool,
-) -> list[Line]:  # fmt: skip
+    course: Course,
+    desk: Desk,
+    entries: Sequence[Entry],
+    right: int | None,
+    wrong: Sequence[Entry],
+    *,
+    damage: Sequence[Harm],
+    users_back: bool,
+) -> list[Line]:
     detected, limit_s = _first(entries, "detected", "diagnosis"), course.limit_s
     lines = [
         Line("detected", _points(DETECT, desk, detected, limit_s), DETECT, _when(desk, detected, "you never said it")),
         Line("diagnosed", _points(DIAGNOSE, desk, right, limit_s), DIAGNOSE, _diagnosed(desk, entries, right)),
-        Line("users back", _points(MITIGATE, desk, desk.done_ns, limit_s) if users_back else 0, MITIGATE,
-             _when(desk, desk.done_ns, "") if users_back else "they were not back when you were done"),
-    ]  # fmt: skip
+        Line(
+            "users back",
+            _points(MITIGATE, desk, desk.done_ns, limit_s) if users_back else 0,
+            MITIGATE,
+            _when(desk, desk.done_ns, "") if users_back else "they were not back when you were done",
+        ),
+    ]
     lost = NO_HARM if any(harm.grave for harm in damage) else min(NO_HARM, HARM_PRICE * len(damage))
     lines.append(Line("no harm", NO_HARM - lost, NO_HARM, damage[0].text if damage else "none"))
     hints = [entry for entry in entries if entry.what == "hint"]
@@ -229,10 +255,15 @@ def _truth(course: Course, desk: Desk) -> dict[str, Any]:
     host = ", ".join(desk.hosts) or "no host"
     truth = course.truth
     return {
-        "name": course.choice.truth, "title": truth.title, "exact": truth.diagnosis.exact.replace("${host}", host),
-        "repair": truth.repair.replace("${host}", host), "debrief": truth.debrief.replace("${host}", host),
-        "runbook": truth.runbook, "hosts": list(desk.hosts), "choices": dict(course.choice.values),
-    }  # fmt: skip
+        "name": course.choice.truth,
+        "title": truth.title,
+        "exact": truth.diagnosis.exact.replace("${host}", host),
+        "repair": truth.repair.replace("${host}", host),
+        "debrief": truth.debrief.replace("${host}", host),
+        "runbook": truth.runbook,
+        "hosts": list(desk.hosts),
+        "choices": dict(course.choice.values),
+    }
 
 
 def timeline(course: Course, desk: Desk, entries: Sequence[Entry], damage: Sequence[Harm]) -> list[dict[str, Any]]:
@@ -244,8 +275,7 @@ def timeline(course: Course, desk: Desk, entries: Sequence[Entry], damage: Seque
     for look in course.truth.expert:
         text = f"{look.look} shows: {look.shows}".replace("${host}", host)
         rows.append(_row(desk, desk.fault_ns + round(look.after * S), "expert", "visible", text))
-    rows += [_row(desk, e.t_ns, _SAID_BY.get(e.what, "trainee"), e.what, _said(e), host=e.host)
-             for e in entries]  # fmt: skip
+    rows += [_row(desk, e.t_ns, _SAID_BY.get(e.what, "trainee"), e.what, _said(e), host=e.host) for e in entries]
     rows += [_row(desk, harm.t_ns, "truth", "harm", harm.text) for harm in damage]
     return sorted(rows, key=lambda row: row["at_s"])
 

@@ -40,17 +40,31 @@ def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[
     source = str(Path(hashidrill.__file__).parents[1])
     program = os.path.realpath(sys.executable)
     boot = [
-        program, "-I", "-S", "-c",
-        (f"import sys; sys.path.insert(0, {source!r}); from hashidrill.gamedays.training.inside.cell import main;"
-         " sys.exit(main(sys.argv[1]))"),
-    ]  # fmt: skip
+        program,
+        "-I",
+        "-S",
+        "-c",
+        (
+            f"import sys; sys.path.insert(0, {source!r}); from hashidrill.gamedays.training.inside.cell import main;"
+            " sys.exit(main(sys.argv[1]))"
+        ),
+    ]
     number = secrets.token_hex(4)
     spec = {
-        "root": game.root, "id": number, "host": wanted, "hosts": hosts, "user": told["user"],
-        "binaries": told["binaries"], "python": {"program": program, "prefix": sys.base_prefix}, "source": source,
-        "hidden": _hidden(), "boot": boot, "client": str(Path(__file__).parent / "inside" / "client.py"),
-        "command": list(command), "term": os.environ.get("TERM", ""),
-    }  # fmt: skip
+        "root": game.root,
+        "id": number,
+        "host": wanted,
+        "hosts": hosts,
+        "user": told["user"],
+        "binaries": told["binaries"],
+        "python": {"program": program, "prefix": sys.base_prefix},
+        "source": source,
+        "hidden": _hidden(),
+        "boot": boot,
+        "client": str(Path(__file__).parent / "inside" / "client.py"),
+        "command": list(command),
+        "term": os.environ.get("TERM", ""),
+    }
     cells = root / CELLS
     cells.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     file = cells / f"{number}.json"

@@ -133,10 +133,15 @@ def stops(entry: Entry) -> bool:
 def _order(recording: Recording, entries: Sequence[Entry], service: str, faulty: Collection[str], at_ns: int) -> str:
     """The last order before that moment that may have taken the leader away; empty where there was none."""
     from_ns, to_ns = at_ns - _ORDER_NS, at_ns + SECOND
-    found = [(each.t_ns, f"{each.text} (on {each.host})") for each in entries
-             if stops(each) and from_ns <= each.t_ns <= to_ns]  # fmt: skip
-    found += [(each.t_ns, f"the log of {each.host}: {each.text}")
-              for each in orders(recording, service, faulty, from_ns, to_ns)]  # fmt: skip
+    found = [
+        (each.t_ns, f"{each.text} (on {each.host})")
+        for each in entries
+        if stops(each) and from_ns <= each.t_ns <= to_ns
+    ]
+    found += [
+        (each.t_ns, f"the log of {each.host}: {each.text}")
+        for each in orders(recording, service, faulty, from_ns, to_ns)
+    ]
     return max(found)[1] if found else ""
 
 

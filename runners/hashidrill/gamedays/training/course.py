@@ -84,12 +84,14 @@ def each_choice(written: Written) -> list[Choice]:
     longest = max([len(herrings), *map(len, scenario.choose.values())])
     return [
         Choice(
-            number, truth, {name: values[number % len(values)] for name, values in scenario.choose.items()},
+            number,
+            truth,
+            {name: values[number % len(values)] for name, values in scenario.choose.items()},
             herrings[number % len(herrings)],
         )
         for truth in scenario.truths
         for number in range(longest)
-    ]  # fmt: skip
+    ]
 
 
 def course_of(written: Written, choice: Choice) -> Course:
@@ -115,13 +117,16 @@ def course_of(written: Written, choice: Choice) -> Course:
     if kept is None:
         kept = [{"no_acknowledged_write_lost": {"load": name}} for name, load in loads.items() if _kept_safe(load)]
     experiment = {
-        "apiVersion": API_VERSION, "kind": EXPERIMENT,
+        "apiVersion": API_VERSION,
+        "kind": EXPERIMENT,
         "metadata": {"name": "game", "title": "A game of training", "why": "Somebody learns what this looks like"},
         "datacenter": _with_disk(data.get("datacenter") or {}),
         **{key: data[key] for key in ("load", "clients") if data.get(key)},
         "steady_state": data.get("steady_state") or _steady([*loads, *(data.get("clients") or {})]),
-        "method": steps, "recovery": {"for": _seconds(_RECOVERY_S)}, "expect": [*back, *kept],
-    }  # fmt: skip
+        "method": steps,
+        "recovery": {"for": _seconds(_RECOVERY_S)},
+        "expect": [*back, *kept],
+    }
     document = Document(str(written.path), json.dumps(experiment, indent=1))
     try:
         resolved = resolve_document(document, path=written.path)
@@ -131,10 +136,19 @@ def course_of(written: Written, choice: Choice) -> Course:
         raise places.error(document.problems, error) from None
     hidden = [number for number, step in enumerate(truth.method, len(before)) if "fault" in step]
     return Course(
-        scenario.metadata.name, scenario.metadata.title, scenario.metadata.level, choice, truth, pager,
-        filled(scenario.hand_over, choice.values), float(scenario.metadata.limit), resolved, tuple(hidden), act_s,
+        scenario.metadata.name,
+        scenario.metadata.title,
+        scenario.metadata.level,
+        choice,
+        truth,
+        pager,
+        filled(scenario.hand_over, choice.values),
+        float(scenario.metadata.limit),
+        resolved,
+        tuple(hidden),
+        act_s,
         tuple(range(len(back))),
-    )  # fmt: skip
+    )
 
 
 def filled(value: Any, values: Mapping[str, Any]) -> Any:

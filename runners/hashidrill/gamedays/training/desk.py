@@ -211,10 +211,13 @@ class Desk:
     def kept(self) -> dict[str, Any]:
         """All of it, for the score card and for JSON."""
         return {
-            "fault_ns": self.fault_ns, "page_ns": self.page_ns, "done_ns": self.done_ns, "gave_up": self.gave_up,
+            "fault_ns": self.fault_ns,
+            "page_ns": self.page_ns,
+            "done_ns": self.done_ns,
+            "gave_up": self.gave_up,
             "hosts": {host: self.addresses.get(host, "") for host in self.hosts},
             "timeline": [asdict(entry) for entry in sorted(self.timeline, key=lambda each: each.t_ns)],
-        }  # fmt: skip
+        }
 
     def judged(self, words: str) -> Said:
         """What that diagnosis says, and what it lacks."""

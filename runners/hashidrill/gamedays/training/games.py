@@ -149,9 +149,12 @@ def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[byte
         with handed_over({**request, "sealed": str(folder)}) as stdin:
             process = spawn(
                 [sys.executable, "-P", "-m", "hashidrill.gamedays.training.sealed"],
-                stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": python_path()},
-            )  # fmt: skip
+            )
     return Started(process, log)
 
 

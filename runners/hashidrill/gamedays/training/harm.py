@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 
 _KEEPS_RUNNING = (
-    "network.", "disk.latency", "disk.bandwidth", "consul.leader.", "consul.streams.", "nomad.leader.", "vault.seal"
-)  # fmt: skip
+    "network.",
+    "disk.latency",
+    "disk.bandwidth",
+    "consul.leader.",
+    "consul.streams.",
+    "nomad.leader.",
+    "vault.seal",
+)
 """Kinds of faults that end no process of an agent: what ends on a host with one of these did not end by it."""
 
 

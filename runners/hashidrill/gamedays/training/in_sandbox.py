@@ -71,17 +71,21 @@ class GameDatacenter(LocalDatacenter):
         """
         hosts = {
             name: {
-                "address": host.address, "pid": host.pid, "folder": str(host.data.parent),
-                "agents": dict(host.roles), "environment": self.environment(name),
+                "address": host.address,
+                "pid": host.pid,
+                "folder": str(host.data.parent),
+                "agents": dict(host.roles),
+                "environment": self.environment(name),
             }
             for name, host in self.hosts.items()
-        }  # fmt: skip
+        }
         programs = {one.name for service in self.services for one in service.binaries()}
         user = self.agent_user
         return {
-            "hosts": hosts, "user": None if user is None else [user.uid, user.gid],
+            "hosts": hosts,
+            "user": None if user is None else [user.uid, user.gid],
             "binaries": {name: str(path) for name, path in self.binaries.items() if name in programs},
-        }  # fmt: skip
+        }
 
 
 def core_dump(name: str) -> str:
@@ -124,9 +128,11 @@ def main() -> None:
     trainee = AtWork(spec["act_s"], Path(spec["done"]))
     sealer = Sealer(bytes.fromhex(spec["sealed_for"]))
     play = partial(
-        engine.run, attendant=trainee, recording_writer=partial(SealedWriter, sealer=sealer),
+        engine.run,
+        attendant=trainee,
+        recording_writer=partial(SealedWriter, sealer=sealer),
         recording_journal=partial(SealedJournal, sealer=sealer),
-    )  # fmt: skip
+    )
     sys.exit(exit_of(partial(run_given, spec, Path(sys.argv[1]), datacenter=game_datacenter, run=play)))
 
 

@@ -95,12 +95,16 @@ class Keeper:
         found = prepare(self.course.resolved, lambda text: _say({"said": text}))
         private_folder(Path(self.request["out"]))
         engine = Engine(
-            "hashidrill.gamedays.training.in_sandbox", self._starting, {"PYTHONPATH": python_path()},
+            "hashidrill.gamedays.training.in_sandbox",
+            self._starting,
+            {"PYTHONPATH": python_path()},
             given={
-                "done": str(self.sealed / DONE), "act_s": self.course.act_s, "sealed_for": self._key.public.hex(),
+                "done": str(self.sealed / DONE),
+                "act_s": self.course.act_s,
+                "sealed_for": self._key.public.hex(),
             },
             info={"undos": str(self.sealed / "undos")},
-        )  # fmt: skip
+        )
         try:
             recording = record(
                 self.course.resolved, engine, runs_dir=self.sealed / "runs", events=self.bus, found=found
@@ -134,9 +138,13 @@ class Keeper:
             threading.Thread(target=server.serve_forever, name="door", daemon=True).start()
             own = sc.process_state(os.getpid())
             game = Game(
-                trainee=self.request["trainee"], scenario=self.course.name, pid=os.getpid(),
-                start_time=own[1] if own else 0, root=str(box.root), out=self.request["out"],
-            )  # fmt: skip
+                trainee=self.request["trainee"],
+                scenario=self.course.name,
+                pid=os.getpid(),
+                start_time=own[1] if own else 0,
+                root=str(box.root),
+                out=self.request["out"],
+            )
             self._state_file = remember(game)
             self.onlookers.begins(self.course)
             _say({"game": True})
@@ -152,10 +160,14 @@ class Keeper:
             decided = [entry for entry in self.desk.timeline if entry.what == OVERRULED]
         wall = time.time() - self._now_ns() / 1e9
         return [
-            Entry(each.t_ns, wall + each.t_ns / 1e9, "attended.did",
-                  {"what": each.what, "text": each.text, "right": each.right})
+            Entry(
+                each.t_ns,
+                wall + each.t_ns / 1e9,
+                "attended.did",
+                {"what": each.what, "text": each.text, "right": each.right},
+            )
             for each in decided
-        ]  # fmt: skip
+        ]
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._origin_ns

@@ -70,18 +70,20 @@ class Diagnosis(Strict):
     )
     trouble: Words = Field(description="What is wrong with it: rows of the vocabulary, or words")
     where: list[str] = Field(
-        default=[], max_length=MOST_ENTRIES,
+        default=[],
+        max_length=MOST_ENTRIES,
         description="Any of these; $host is the host of the hidden fault, by name or address",
-    )  # fmt: skip
+    )
     also: list[Words] = Field(default=[], max_length=10, description="One of each list must be said as well")
     around: str = Field(default="", description="A time that says the trouble, within a factor of 2: a duration")
     beside: list[str] = Field(
         default=[], max_length=MOST_ENTRIES, description="Rows of the vocabulary that may be named in its place"
     )
     never: list[str] = Field(
-        default=[], max_length=MOST_ENTRIES,
+        default=[],
+        max_length=MOST_ENTRIES,
         description="Rows or words that contradict it, unless a `not` comes before or it is said to be a consequence",
-    )  # fmt: skip
+    )
     exact: Text = Field(description="The whole truth, for the debrief; ${host} is the host of the hidden fault")
 
 

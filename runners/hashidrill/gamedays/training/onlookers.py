@@ -29,9 +29,11 @@ TRAINER = "for the trainer"
 _ON_CALL = {"load", "steady", "method"}
 """Phases that look alike to who is on call: when the last of them begins, and the hidden fault, is not told."""
 _TOLD_TO_ALL = {
-    "detected": "says: I see that something is wrong", "done": "says: users are back",
-    "give-up": "gives the game up", "hint": "buys a hint",
-}  # fmt: skip
+    "detected": "says: I see that something is wrong",
+    "done": "says: users are back",
+    "give-up": "gives the game up",
+    "hint": "buys a hint",
+}
 
 
 @dataclass

@@ -47,8 +47,12 @@ def text_lines(card: Card) -> Iterator[str]:
     yield ""
     yield f"  what it was     {card.truth['exact']}"
     yield f"  what repairs it {card.truth['repair']}"
-    times = [("pager", card.paged_s), ("detected", card.detected_s), ("diagnosed", card.diagnosed_s),
-             ("users back", card.mitigated_s)]  # fmt: skip
+    times = [
+        ("pager", card.paged_s),
+        ("detected", card.detected_s),
+        ("diagnosed", card.diagnosed_s),
+        ("users back", card.mitigated_s),
+    ]
     yield f"  after the fault: {', '.join(f'{what} {seconds(value_s)}' for what, value_s in times)}"
     if card.truth.get("runbook"):
         yield f"  runbook         {card.truth['runbook']}"

@@ -44,9 +44,12 @@ def remember_result(card: Card) -> None:
     path = file_of(card.trainee)
     private_folder(path.parent)
     line = {
-        "scenario": card.scenario, "seed": card.seed, "result": card.result, "points": card.points,
+        "scenario": card.scenario,
+        "seed": card.seed,
+        "result": card.result,
+        "points": card.points,
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-    }  # fmt: skip
+    }
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         append_line(fd, json.dumps(line).encode() + b"\n")

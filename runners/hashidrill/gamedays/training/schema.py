@@ -29,16 +29,16 @@ def scenario_schema() -> Schema:
     schema = Scenario.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
     experiment = experiment_schema(bases=False)
-    definitions |= {
-        f"{_OF_EXPERIMENTS}{name}": _open(_renamed(each)) for name, each in experiment["$defs"].items()
-    }  # fmt: skip
+    definitions |= {f"{_OF_EXPERIMENTS}{name}": _open(_renamed(each)) for name, each in experiment["$defs"].items()}
     for name in ("Step", "Mark"):
         lasting = copy.deepcopy(definitions[f"{_OF_EXPERIMENTS}{name}"])
         lasting["required"] = [key for key in lasting.get("required", []) if key != "for"]
         definitions[f"{_OF_EXPERIMENTS}{name} of a game"] = lasting
     definitions[_CHOSEN] = {
-        "type": "string", "pattern": r"\$\{[^}]+\}", "description": "Chosen by the seed: a name of `choose`",
-    }  # fmt: skip
+        "type": "string",
+        "pattern": r"\$\{[^}]+\}",
+        "description": "Chosen by the seed: a name of `choose`",
+    }
     sections = schema["properties"]
     for name in ("datacenter", "load", "clients", "steady_state"):
         sections[name] = _open(_renamed(experiment["properties"][name])) | {

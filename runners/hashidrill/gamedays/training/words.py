@@ -187,9 +187,12 @@ def _alternatives(clause: Sequence[str]) -> list[list[str]]:
 
 
 def _where(
-    said: _Text, wanted: Sequence[str], sick: Mapping[str, str], known: Mapping[str, str],
+    said: _Text,
+    wanted: Sequence[str],
+    sick: Mapping[str, str],
+    known: Mapping[str, str],
     blame: tuple[Sequence[str], Sequence[str]],
-) -> str:  # fmt: skip
+) -> str:
     """`_HERE`, `_NOWHERE` where no place or more places than are sick are named, or the wrong host.
 
     `blame` are the words for the component and for its trouble.

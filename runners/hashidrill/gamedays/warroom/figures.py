@@ -32,9 +32,17 @@ class RunFigures:
         self._axis = Axis()
         self._series = {}
         return {
-            "now": 0.0, "width": self._axis.width_s, "phase": "", "phase_ends": None, "loads": {}, "more_loads": 0,
-            "probes": {}, "leaders": {}, "in_force": [], "lasting": [],
-        }  # fmt: skip
+            "now": 0.0,
+            "width": self._axis.width_s,
+            "phase": "",
+            "phase_ends": None,
+            "loads": {},
+            "more_loads": 0,
+            "probes": {},
+            "leaders": {},
+            "in_force": [],
+            "lasting": [],
+        }
 
     def tick(self, tick: Tick) -> None:
         """How things stand."""
@@ -76,9 +84,12 @@ class RunFigures:
         ]
         lasting = [{"label": one_line(each.mark, 60), "ends": _seconds(each.ends_ns)} for each in tick.marks[:20]]
         values = {
-            "now": round(t_s, 1), "phase": one_line(tick.phase, 60), "phase_ends": _seconds(tick.phase_ends_ns),
-            "in_force": in_force, "lasting": lasting,
-        }  # fmt: skip
+            "now": round(t_s, 1),
+            "phase": one_line(tick.phase, 60),
+            "phase_ends": _seconds(tick.phase_ends_ns),
+            "in_force": in_force,
+            "lasting": lasting,
+        }
         for key, value in values.items():
             if run[key] != value:
                 self._document.set("run", key, value)

@@ -29,9 +29,11 @@ SLOWEST_S = 20.0
 MOST_STREAMS = 32
 """Of the lead's pages, and as many of those that watch: neither takes the other's."""
 _ASSETS = {
-    "": ("warroom.html", "text/html"), "warroom.css": ("warroom.css", "text/css"),
-    "warroom.js": ("warroom.js", "text/javascript"), "charts.js": ("charts.js", "text/javascript"),
-}  # fmt: skip
+    "": ("warroom.html", "text/html"),
+    "warroom.css": ("warroom.css", "text/css"),
+    "warroom.js": ("warroom.js", "text/javascript"),
+    "charts.js": ("charts.js", "text/javascript"),
+}
 
 
 class Pages:

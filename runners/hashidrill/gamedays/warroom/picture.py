@@ -42,10 +42,19 @@ from hashidrill.reports.text import one_line, printable
 MOST_LINES, LINES_CUT = 400, 100
 MOST_FAULTS, MOST_RUNS, MOST_EXPECTATIONS, MOST_SPANS, MOST_PREDICTIONS = 200, 200, 60, 200, 400
 _STATES = {
-    "fault.applied": "applied", "fault.proven": "in force", "fault.still": "in force", "fault.faded": "faded",
-    "fault.unproven": "not proven", "fault.failed": "failed", "fault.reverted": "reverted", "fault.gone": "gone",
-    "fault.ended": "gone", "fault.undone": "gone", "fault.moved": "gone", "fault.stuck": "stuck",
-}  # fmt: skip
+    "fault.applied": "applied",
+    "fault.proven": "in force",
+    "fault.still": "in force",
+    "fault.faded": "faded",
+    "fault.unproven": "not proven",
+    "fault.failed": "failed",
+    "fault.reverted": "reverted",
+    "fault.gone": "gone",
+    "fault.ended": "gone",
+    "fault.undone": "gone",
+    "fault.moved": "gone",
+    "fault.stuck": "stuck",
+}
 _TONES: dict[str, Tone] = {"fault.proven": "odd", "fault.gone": "good", "room.stopping": "bad"}
 
 
@@ -56,10 +65,21 @@ class Picture:
         lead = audience is Audience.OPERATOR
         self.document = Document(
             {
-                "lead": lead, "title": "", "people": [], "goals": [], "runs": [], "run": None, "log": [],
-                "lines": 0, "question": None, "predictions": [], "going": False, "stopping": False, "over": None,
+                "lead": lead,
+                "title": "",
+                "people": [],
+                "goals": [],
+                "runs": [],
+                "run": None,
+                "log": [],
+                "lines": 0,
+                "question": None,
+                "predictions": [],
+                "going": False,
+                "stopping": False,
+                "over": None,
             }
-        )  # fmt: skip
+        )
         self._set = self.document.set
         self._tree = self.document.tree
         self._sentences = Sentences()
@@ -97,9 +117,18 @@ class Picture:
         runs.extend({"title": "", "state": "", "verdict": ""} for _ in range(number - len(runs)))
         runs[number - 1] = {"title": one_line(event.title), "state": "runs", "verdict": ""}
         self._tree["run"] = {
-            "number": number, "title": one_line(event.title), "recording": "", "phases": [], "faults": [],
-            "more_faults": 0, "marks": [], "moments": [], "ended": "", "verdict": None, **self._figures.fresh(),
-        }  # fmt: skip
+            "number": number,
+            "title": one_line(event.title),
+            "recording": "",
+            "phases": [],
+            "faults": [],
+            "more_faults": 0,
+            "marks": [],
+            "moments": [],
+            "ended": "",
+            "verdict": None,
+            **self._figures.fresh(),
+        }
         self._tree.update(going=True, stopping=False)
         self.document.renew()
 
@@ -165,9 +194,14 @@ class Picture:
             self._faults[event.fault_id] = len(faults)
             params = ", ".join(f"{name}={value}" for name, value in event.params.items())
             fault = {
-                "label": one_line(f"{event.kind} on {event.target.host or '?'}", 120), "params": one_line(params),
-                "state": "applying", "at": t_s, "proven": None, "end": None, "evidence": "",
-            }  # fmt: skip
+                "label": one_line(f"{event.kind} on {event.target.host or '?'}", 120),
+                "params": one_line(params),
+                "state": "applying",
+                "at": t_s,
+                "proven": None,
+                "end": None,
+                "evidence": "",
+            }
             self._set("run", "faults", len(faults), fault)
             return
         at = self._faults.get(event.fault_id)
@@ -200,16 +234,20 @@ class Picture:
     def _judged(self, event: Judged) -> None:
         expectations = [
             {
-                "title": one_line(each.title, 200), "finding": each.finding, "text": printable(each.text, 1200),
+                "title": one_line(each.title, 200),
+                "finding": each.finding,
+                "text": printable(each.text, 1200),
                 "issue": one_line(each.known_issue or "", 200),
             }
             for each in event.expectations[:MOST_EXPECTATIONS]
-        ]  # fmt: skip
+        ]
         reasons = [one_line(each) for each in (*event.invalid, *event.doubts, *event.notes)][:20]
         verdict = {
-            "verdict": event.verdict, "reasons": reasons, "expectations": expectations,
+            "verdict": event.verdict,
+            "reasons": reasons,
+            "expectations": expectations,
             "report": one_line(event.report, 1000),
-        }  # fmt: skip
+        }
         self._set("run", "verdict", verdict)
         self._state("is over", event.verdict)
 
@@ -221,10 +259,12 @@ class Picture:
                 self._set("question", None)
             return
         question = {
-            "id": event.id, "text": printable(event.text or event.for_all, 1200), "hint": one_line(event.hint),
+            "id": event.id,
+            "text": printable(event.text or event.for_all, 1200),
+            "hint": one_line(event.hint),
             "trouble": one_line(event.trouble),
             "choices": [{"label": label, "answer": answer} for label, answer in event.choices],
-        }  # fmt: skip
+        }
         self._set("question", question)
 
     def _predictions(self, event: Predicted | Happened) -> None:
@@ -232,9 +272,13 @@ class Picture:
         if isinstance(event, Predicted):
             if len(said) < MOST_PREDICTIONS:
                 line = {
-                    "run": event.run, "key": event.key, "who": one_line(event.who, 120), "ask": one_line(event.ask),
-                    "answer": one_line(event.answer, 200), "measured": "",
-                }  # fmt: skip
+                    "run": event.run,
+                    "key": event.key,
+                    "who": one_line(event.who, 120),
+                    "ask": one_line(event.ask),
+                    "answer": one_line(event.answer, 200),
+                    "measured": "",
+                }
                 self._set("predictions", len(said), line)
             return
         for at, line in enumerate(said):
@@ -249,9 +293,13 @@ class Picture:
             return
         lines = self._tree["log"]
         entry = {
-            "n": self._tree["lines"] + 1, "wall": wall, "who": one_line(who, 80), "text": text, "tone": tone,
+            "n": self._tree["lines"] + 1,
+            "wall": wall,
+            "who": one_line(who, 80),
+            "text": text,
+            "tone": tone,
             "t": round(event.t_ns / 1e9, 1) if event.t_ns else None,
-        }  # fmt: skip
+        }
         self._set("lines", entry["n"])
         if len(lines) >= MOST_LINES:
             del lines[:LINES_CUT]

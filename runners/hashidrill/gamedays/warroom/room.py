@@ -118,9 +118,15 @@ class Room:
 
     @contextlib.contextmanager
     def asking(
-        self, text: str, for_all: str, choices: Choices, answered: Callable[[str], None], *, hint: str = "",
+        self,
+        text: str,
+        for_all: str,
+        choices: Choices,
+        answered: Callable[[str], None],
+        *,
+        hint: str = "",
         trouble: str = "",
-    ) -> Iterator[None]:  # fmt: skip
+    ) -> Iterator[None]:
         """While this is open, a page of the lead can answer; `answered` gets the text, at most once, in any thread.
 
         `for_all` is what those who only watch read of it.

@@ -80,10 +80,19 @@ class Server:
 
         self._room.on_change = changed
         config = uvicorn.Config(
-            pages, http=crowd.protocol(), ws="none", loop="asyncio", lifespan="off", log_config=None,
-            log_level="critical", access_log=False, server_header=False, backlog=64, timeout_keep_alive=30,
+            pages,
+            http=crowd.protocol(),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            backlog=64,
+            timeout_keep_alive=30,
             timeout_graceful_shutdown=int(LAST_WORDS_S),
-        )  # fmt: skip
+        )
         self._uvicorn = uvicorn.Server(config)
         self._ready.set()
         await self._uvicorn.serve(sockets=[self._listening])

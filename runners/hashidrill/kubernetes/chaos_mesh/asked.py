@@ -54,9 +54,10 @@ class Time(_Asked[TimeParams]):
         sign = "" if self.params.direction == "ahead" else "-"
         container = self.params.container or agent
         return {
-            "timeOffset": f"{sign}{round(self.params.offset * 1000)}ms", "clockIds": ["CLOCK_REALTIME"],
+            "timeOffset": f"{sign}{round(self.params.offset * 1000)}ms",
+            "clockIds": ["CLOCK_REALTIME"],
             "containerNames": [container],
-        }  # fmt: skip
+        }
 
     def effect(self, agent: str) -> Effect:
         return Skewed(float(self.params.offset) * (1 if self.params.direction == "ahead" else -1))

@@ -246,9 +246,11 @@ class LinkBandwidth(_OnLinks[BandwidthParams]):
         times as slow. One that is fixed is eight times as fast, and not proven.
         """
         bucket = {
-            "device": self.params.device, "rate": f"{round(8 * self.params.rate)}bps",
-            "limit": _QUEUE_BYTES, "buffer": _BURST_BYTES,
-        }  # fmt: skip
+            "device": self.params.device,
+            "rate": f"{round(8 * self.params.rate)}bps",
+            "limit": _QUEUE_BYTES,
+            "buffer": _BURST_BYTES,
+        }
         return {"action": "network-bandwidth", "network-bandwidth": bucket}
 
     def effect(self, agent: str) -> Effect:

@@ -55,9 +55,11 @@ def said_of(found: Mapping[str, Any]) -> str:
     conditions = {one.get("type"): one.get("status") == "True" for one in status.get("conditions") or ()}
     records = (status.get("experiment") or {}).get("containerRecords") or ()
     failed = [
-        str(event.get("message", "")) for record in records for event in record.get("events") or ()
+        str(event.get("message", ""))
+        for record in records
+        for event in record.get("events") or ()
         if event.get("type") == "Failed"
-    ]  # fmt: skip
+    ]
     finalizers = (found.get("metadata") or {}).get("finalizers") or ()
     deleted = "it is being deleted, and " if (found.get("metadata") or {}).get("deletionTimestamp") else ""
     if failed and not conditions.get("AllInjected"):
@@ -87,7 +89,7 @@ def _shortly(failure: str) -> str:
 
 async def ours(
     cluster: Cluster, datacenter: str, tell: Callable[[str], None] | None = None
-) -> list[tuple[str, str, str]]:  # fmt: skip
+) -> list[tuple[str, str, str]]:
     """(kind, name, run) of each object that runs of ours created for that datacenter; `tell` says what is not seen.
 
     Raises FaultError.

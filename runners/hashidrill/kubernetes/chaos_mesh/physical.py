@@ -59,8 +59,9 @@ class PhysicalProcess(OnMachine[ProcessParams]):
     def spec(self, agent: str) -> Mapping[str, Any]:
         """By the name of its executable, as chaosd looks for processes: it gets all of that name on the machine."""
         given: dict[str, Any] = {
-            "process": self.params.process or agent, "signal": int(signal.Signals[f"SIG{self.params.signal}"]),
-        }  # fmt: skip
+            "process": self.params.process or agent,
+            "signal": int(signal.Signals[f"SIG{self.params.signal}"]),
+        }
         if self.params.restart is not None:
             given["recoverCmd"] = self.params.restart
         return {"action": "process", "process": given}

@@ -44,10 +44,13 @@ class IoLatency(ChaosMeshFault[IoLatencyParams]):
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {
-            "action": "latency", "delay": f"{round(self.params.delay * 1000)}ms", "percent": 100,
-            "volumePath": self.params.volume, "methods": [self.params.op.upper()],
+            "action": "latency",
+            "delay": f"{round(self.params.delay * 1000)}ms",
+            "percent": 100,
+            "volumePath": self.params.volume,
+            "methods": [self.params.op.upper()],
             "containerNames": [self.params.container or agent],
-        }  # fmt: skip
+        }
 
     def effect(self, agent: str) -> Effect:
         return SlowWrites(float(self.params.delay))

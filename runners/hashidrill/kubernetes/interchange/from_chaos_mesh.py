@@ -34,9 +34,17 @@ from hashidrill.kubernetes.interchange.whom import (
 )
 
 _RATES = {
-    "bps": 1.0, "kbps": 1e3, "mbps": 1e6, "gbps": 1e9, "tbps": 1e12,
-    "bit": 0.125, "kbit": 125.0, "mbit": 125e3, "gbit": 125e6, "tbit": 125e9,
-}  # fmt: skip
+    "bps": 1.0,
+    "kbps": 1e3,
+    "mbps": 1e6,
+    "gbps": 1e9,
+    "tbps": 1e12,
+    "bit": 0.125,
+    "kbit": 125.0,
+    "mbit": 125e3,
+    "gbit": 125e6,
+    "tbit": 125e9,
+}
 """As tc reads them: `kbps` are kilobytes a second."""
 _METHODS = ("read", "write", "fsync")
 _SIGNALS = {
@@ -251,8 +259,11 @@ def _of_machine(name: str, given: Document, reading: Reading, on: str) -> Faults
 
 Reader = Callable[[Document, Reading, str], tuple[Faults, bool]]
 _READERS: dict[str, Reader] = {
-    "PodChaos": _pod, "NetworkChaos": _network, "IOChaos": _io, "PhysicalMachineChaos": _physical,
-}  # fmt: skip
+    "PodChaos": _pod,
+    "NetworkChaos": _network,
+    "IOChaos": _io,
+    "PhysicalMachineChaos": _physical,
+}
 _ON_MACHINES = ("network-delay", "network-loss", "network-partition", "network-bandwidth")
 _SIGNALS_SAID = f"there are {', '.join(map(str, sorted(_SIGNALS)))}"
 _NO_EQUAL = (

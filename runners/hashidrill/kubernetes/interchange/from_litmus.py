@@ -31,18 +31,43 @@ from hashidrill.kubernetes.interchange.whom import (
 
 _RUNS = "this is how Litmus runs it"
 _KEPT = (
-    "annotationCheck", "auxiliaryAppInfo", "chaosServiceAccount", "components", "defaultHealthCheck",
-    "jobCleanUpPolicy", "monitoring", "terminationGracePeriodSeconds",
-)  # fmt: skip
+    "annotationCheck",
+    "auxiliaryAppInfo",
+    "chaosServiceAccount",
+    "components",
+    "defaultHealthCheck",
+    "jobCleanUpPolicy",
+    "monitoring",
+    "terminationGracePeriodSeconds",
+)
 _RUNNERS = (
-    "configMaps", "experimentAnnotations", "experimentImage", "experimentImagePullSecrets", "nodeSelector",
-    "resources", "secrets", "securityContext", "statusCheckTimeouts", "tolerations",
-)  # fmt: skip
+    "configMaps",
+    "experimentAnnotations",
+    "experimentImage",
+    "experimentImagePullSecrets",
+    "nodeSelector",
+    "resources",
+    "secrets",
+    "securityContext",
+    "statusCheckTimeouts",
+    "tolerations",
+)
 _OF_RUNNERS = (
-    "CONTAINER_API_TIMEOUT", "CONTAINER_PATH", "CONTAINER_RUNTIME", "DATA_BLOCK_SIZE", "DEFAULT_HEALTH_CHECK", "LIB",
-    "LIB_IMAGE", "LIB_IMAGE_PULL_POLICY", "SET_HELPER_DATA", "SOCKET_PATH", "STATUS_CHECK_DELAY",
-    "STATUS_CHECK_TIMEOUT", "TC_IMAGE", "TERMINATION_GRACE_PERIOD_SECONDS",
-)  # fmt: skip
+    "CONTAINER_API_TIMEOUT",
+    "CONTAINER_PATH",
+    "CONTAINER_RUNTIME",
+    "DATA_BLOCK_SIZE",
+    "DEFAULT_HEALTH_CHECK",
+    "LIB",
+    "LIB_IMAGE",
+    "LIB_IMAGE_PULL_POLICY",
+    "SET_HELPER_DATA",
+    "SOCKET_PATH",
+    "STATUS_CHECK_DELAY",
+    "STATUS_CHECK_TIMEOUT",
+    "TC_IMAGE",
+    "TERMINATION_GRACE_PERIOD_SECONDS",
+)
 """How Litmus injects, which changes nothing of the fault."""
 _DEFAULTS = {"pod-delete": (15.0, 5.0), "container-kill": (20.0, 10.0)}
 _DEFAULT_S = 60.0
@@ -240,6 +265,11 @@ def _fill(env: Document, reading: Reading, on: str) -> Faults:
 
 Reader = Callable[[Document, Reading, str], Faults]
 _READERS: dict[str, Reader] = {
-    "pod-delete": _delete, "container-kill": _kill, "pod-network-latency": _latency, "pod-network-loss": _loss,
-    "pod-network-partition": _partition, "pod-network-rate-limit": _bandwidth, "disk-fill": _fill,
-}  # fmt: skip
+    "pod-delete": _delete,
+    "container-kill": _kill,
+    "pod-network-latency": _latency,
+    "pod-network-loss": _loss,
+    "pod-network-partition": _partition,
+    "pod-network-rate-limit": _bandwidth,
+    "disk-fill": _fill,
+}

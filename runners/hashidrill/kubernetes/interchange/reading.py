@@ -65,15 +65,18 @@ class Imported:
         if any(step.fault == "disk.full" for step in self.steps):
             datacenter["disk"] = {"size": str(Size(from_litmus.DISK_BYTES))}
         data = {
-            "apiVersion": API_VERSION, "kind": "Experiment",
+            "apiVersion": API_VERSION,
+            "kind": "Experiment",
             "metadata": {
-                "name": self.name, "title": f"Imported: {self.name}"[:120],
+                "name": self.name,
+                "title": f"Imported: {self.name}"[:120],
                 "why": f"Imported from a {self.what}. What it did not say: {'; '.join(self.lost)}",
                 "tags": ["imported"],
             },
-            **parts, "datacenter": datacenter,
+            **parts,
+            "datacenter": datacenter,
             "method": [step.as_data() for step in self.steps],
-        }  # fmt: skip
+        }
         data["recovery"], data["expect"] = data.pop("recovery"), data.pop("expect")  # in the order of a run
         yaml = YAML()
         yaml.default_flow_style, yaml.width = False, 120

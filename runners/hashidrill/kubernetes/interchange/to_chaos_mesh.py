@@ -185,9 +185,17 @@ def _resource(parameters: Any, product: str) -> Made:
 
 
 _WRITERS: Mapping[str, Writer] = {
-    "process.kill": _kill, "process.restart": _restart, "network.partition": _partition, "network.loss": _loss,
-    "network.latency": _latency, "network.bandwidth": _bandwidth, "disk.latency": _slow_disk, "disk.error": _bad_disk,
-    "chaos_mesh.pod_kill": _pod_kill, "chaos_mesh.pod_failure": _pod_failure,
-    "chaos_mesh.container_kill": _container_kill, "chaos_mesh.network.delay": _delay,
+    "process.kill": _kill,
+    "process.restart": _restart,
+    "network.partition": _partition,
+    "network.loss": _loss,
+    "network.latency": _latency,
+    "network.bandwidth": _bandwidth,
+    "disk.latency": _slow_disk,
+    "disk.error": _bad_disk,
+    "chaos_mesh.pod_kill": _pod_kill,
+    "chaos_mesh.pod_failure": _pod_failure,
+    "chaos_mesh.container_kill": _container_kill,
+    "chaos_mesh.network.delay": _delay,
     "chaos_mesh.resource": _resource,
-}  # fmt: skip
+}

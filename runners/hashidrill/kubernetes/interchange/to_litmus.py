@@ -39,13 +39,16 @@ def engine(name: str, steps: Sequence[AnyStep], namespace: str) -> tuple[dict[st
         why = "; ".join(lost[len(ALWAYS_LOST) :]) or "it has none"
         raise UnsupportedError(f"{name}: no step of it can be said in Litmus: {why}")
     application = {
-        "appns": namespace, "applabel": ",".join(f"{key}={value}" for key, value in whom.items()),
+        "appns": namespace,
+        "applabel": ",".join(f"{key}={value}" for key, value in whom.items()),
         "appkind": "statefulset",
-    }  # fmt: skip
+    }
     spec = {
-        "engineState": "active", "appinfo": application, "chaosServiceAccount": "litmus-admin",
+        "engineState": "active",
+        "appinfo": application,
+        "chaosServiceAccount": "litmus-admin",
         "experiments": experiments,
-    }  # fmt: skip
+    }
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "litmuschaos.io/v1alpha1", "kind": "ChaosEngine", "metadata": metadata, "spec": spec}, lost
 
@@ -85,7 +88,7 @@ def _latency(parameters: Any, product: str) -> Made:
     env = {
         "NETWORK_LATENCY": str(round(float(parameters.delay) * 1000)),
         "JITTER": str(round(float(parameters.jitter) * 1000)),
-    }  # fmt: skip
+    }
     return "pod-network-latency", env, [f"port {parameters.port}: everything is delayed", *_everybody(parameters)]
 
 
@@ -99,7 +102,12 @@ def _everybody(parameters: Any) -> list[str]:
 
 
 _WRITERS: Mapping[str, Writer] = {
-    "process.kill": _delete, "process.restart": _container, "network.partition": _partition, "network.loss": _loss,
-    "network.latency": _latency, "network.bandwidth": _bandwidth, "chaos_mesh.pod_kill": _delete,
+    "process.kill": _delete,
+    "process.restart": _container,
+    "network.partition": _partition,
+    "network.loss": _loss,
+    "network.latency": _latency,
+    "network.bandwidth": _bandwidth,
+    "chaos_mesh.pod_kill": _delete,
     "chaos_mesh.container_kill": _container,
-}  # fmt: skip
+}

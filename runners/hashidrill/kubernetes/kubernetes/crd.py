@@ -14,9 +14,13 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import shown
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "object": (Mapping,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (Mapping,),
     "array": (list, tuple),
-}  # fmt: skip
+}
 
 
 def schema_of(definition: Mapping[str, Any], version: str) -> Mapping[str, Any] | None:
@@ -62,9 +66,7 @@ def _out_of_bounds(value: Any, schema: Mapping[str, Any], at: str) -> Iterator[s
         yield f"{at}: must be at most {schema['maximum']}, got {value}"
 
 
-def _of_fields(
-    value: Mapping[str, Any], schema: Mapping[str, Any], at: str, *, closed: bool
-) -> Iterator[str]:  # fmt: skip
+def _of_fields(value: Mapping[str, Any], schema: Mapping[str, Any], at: str, *, closed: bool) -> Iterator[str]:
     known: Mapping[str, Any] = schema.get("properties", {})
     others = schema.get("additionalProperties")
     kept = schema.get("x-kubernetes-preserve-unknown-fields") and not (closed and known)

@@ -83,7 +83,7 @@ async def check(cluster: Cluster, system: System, kind: str, spec: Mapping[str, 
 
 async def create(
     cluster: Cluster, system: System, kind: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]
-) -> None:  # fmt: skip
+) -> None:
     """Nothing when it is there already. Raises FaultError; then what was created is deleted again."""
     name = str(metadata["name"])
     if await cluster.get(system.api, kind, name) is not None:
@@ -98,9 +98,15 @@ async def create(
 
 
 async def remove(
-    cluster: Cluster, system: System, kind: str, name: str, *, said: Callable[[Mapping[str, Any]], str], way_out: str,
+    cluster: Cluster,
+    system: System,
+    kind: str,
+    name: str,
+    *,
+    said: Callable[[Mapping[str, Any]], str],
+    way_out: str,
     within_s: float = GONE_WITHIN_S,
-) -> None:  # fmt: skip
+) -> None:
     """Deletes it and waits until there is none: `within_s` in all, however often it is tried.
 
     Raises FaultError with the `way_out` where it stays.
@@ -132,7 +138,7 @@ async def remove(
 
 async def ours(
     cluster: Cluster, kinds: Iterable[tuple[System, str]], datacenter: str, tell: Callable[[str], None] | None = None
-) -> list[tuple[str, str, str]]:  # fmt: skip
+) -> list[tuple[str, str, str]]:
     """(kind, name, run) of each object that runs of ours, whichever they were, created for that datacenter.
 
     Kinds that the cluster does not have hold none. Those that we may not list are told: the role of an experiment gives

@@ -32,9 +32,7 @@ def seen(found: Mapping[str, Any]) -> PodSeen:
     return PodSeen(metadata["name"], metadata["uid"], ready and not leaving, owners[0] if owners else "", running)
 
 
-def pod_of(
-    pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_address: bool = False
-) -> tuple[str, str]:  # fmt: skip
+def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_address: bool = False) -> tuple[str, str]:
     """(its name, why there is none): the one pod with that host's name, else the one with its address.
 
     `by_address`: the other way round, where each host is known to be a pod, and a name might be that of another one.

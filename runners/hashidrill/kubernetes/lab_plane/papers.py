@@ -53,12 +53,19 @@ class Papers:
     def kubeconfig(self, server: str, token: str) -> str:
         """In JSON, which is YAML too."""
         one = {"cluster": USER, "user": USER, "namespace": NAMESPACE}
-        return json.dumps(
-            {
-                "apiVersion": "v1", "kind": "Config", "current-context": USER,
-                "contexts": [{"name": USER, "context": one}],
-                "clusters": [{"name": USER, "cluster": {"server": server, "certificate-authority-data": self.bundle}}],
-                "users": [{"name": USER, "user": {"token": token}}],
-            },
-            indent=1,
-        ) + "\n"  # fmt: skip
+        return (
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": USER,
+                    "contexts": [{"name": USER, "context": one}],
+                    "clusters": [
+                        {"name": USER, "cluster": {"server": server, "certificate-authority-data": self.bundle}}
+                    ],
+                    "users": [{"name": USER, "user": {"token": token}}],
+                },
+                indent=1,
+            )
+            + "\n"
+        )

@@ -138,19 +138,27 @@ class Plane:
             "metadata": {"name": f"chaos-mesh-{what}"},
             "webhooks": [
                 {
-                    "name": f"{kind}.chaos-mesh.org", "sideEffects": "None", "timeoutSeconds": 5,
-                    "rules": [{
-                        "apiGroups": ["chaos-mesh.org"], "apiVersions": ["v1alpha1"],
-                        "operations": ["CREATE", "UPDATE"], "resources": [kind],
-                    }],
-                    "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+                    "name": f"{kind}.chaos-mesh.org",
+                    "sideEffects": "None",
+                    "timeoutSeconds": 5,
+                    "rules": [
+                        {
+                            "apiGroups": ["chaos-mesh.org"],
+                            "apiVersions": ["v1alpha1"],
+                            "operations": ["CREATE", "UPDATE"],
+                            "resources": [kind],
+                        }
+                    ],
+                    "admissionReviewVersions": ["v1"],
+                    "failurePolicy": "Ignore",
                     "clientConfig": {
-                        "url": f"{url}/{what}-chaos-mesh-org-v1alpha1-{kind}", "caBundle": self._papers.bundle,
+                        "url": f"{url}/{what}-chaos-mesh-org-v1alpha1-{kind}",
+                        "caBundle": self._papers.bundle,
                     },
                 }
                 for kind in _KINDS
             ],
-        }  # fmt: skip
+        }
 
 
 def lighter(definition: str) -> str:

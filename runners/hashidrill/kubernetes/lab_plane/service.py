@@ -53,10 +53,11 @@ class ChaosMeshService(BaseService):
     def places(self) -> Sequence[AgentPlace]:
         """Its own three hosts, and every host of the others. The controller is started once the API server is ready."""
         return [
-            AgentPlace(ETCD_HOST, ETCD), AgentPlace(API_HOST, API),
+            AgentPlace(ETCD_HOST, ETCD),
+            AgentPlace(API_HOST, API),
             AgentPlace(CONTROLLER_HOST, CONTROLLER, starts=False),
             *(AgentPlace(host, MACHINE, guest=True, armed=True) for host in self.guests),
-        ]  # fmt: skip
+        ]
 
     def check(self, draft: Draft, note: Note) -> None:
         disk = draft.disk
@@ -66,10 +67,11 @@ class ChaosMeshService(BaseService):
     def binaries(self) -> Sequence[Wanted]:
         versions = dict(KUBERNETES_VERSIONS)
         return [
-            Wanted("etcd", versions["etcd"]), Wanted("kube-apiserver", self.spec.kubernetes),
+            Wanted("etcd", versions["etcd"]),
+            Wanted("kube-apiserver", self.spec.kubernetes),
             *(Wanted(name, CHAOS_MESH_VERSION) for name in ("chaos-controller-manager", "chaos-mesh-definitions")),
             Wanted("chaosd", self.spec.chaosd),
-        ]  # fmt: skip
+        ]
 
     def open(self, workspace: Workspace) -> None:
         from hashidrill.kubernetes.lab_plane.papers import Papers  # noqa: PLC0415 - see above
@@ -101,9 +103,13 @@ class ChaosMeshService(BaseService):
                 "kubeconfig": self._papers.kubeconfig(self._server, self._papers.admin),
             }
             return AgentPlan(
-                {}, [str(site.binaries["chaos-controller-manager"])], f"http://{site.address}:{commands.METRICS}",
-                "/metrics", commands.controller(site), files=files,
-            )  # fmt: skip
+                {},
+                [str(site.binaries["chaos-controller-manager"])],
+                f"http://{site.address}:{commands.METRICS}",
+                "/metrics",
+                commands.controller(site),
+                files=files,
+            )
         environment = commands.chaosd_environment(os.environ.get("PATH", ""), SYSTEM_FOLDERS, site.processes)
         return AgentPlan({}, commands.chaosd(site), self._chaosd(site.address), "/api/system/health", environment)
 
@@ -142,10 +148,12 @@ class ChaosMeshService(BaseService):
         if consul:
             chaosd = {host: self._chaosd(self._addresses[host]) for host in self.guests if host in known}
             attach = {
-                "apiVersion": "hashidrill/v1", "kind": "Attach", "metadata": {"name": "local"},
+                "apiVersion": "hashidrill/v1",
+                "kind": "Attach",
+                "metadata": {"name": "local"},
                 "datacenter": {"consul": {"address": f"http://{consul[0]}:{_CONSUL_PORT}"}},
                 "services": {"kubernetes": {"kubeconfig": str(self._file("hashidrill.kubeconfig")), "chaosd": chaosd}},
-            }  # fmt: skip
+            }
             write_whole(self._file("attach.yaml"), json.dumps(attach, indent=1) + "\n")
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:

@@ -25,10 +25,20 @@ less than one try of a revert."""
 _STATED = {"TARGET_PODS": "", "NODE_LABEL": "", "DEFAULT_HEALTH_CHECK": "false"}
 """A ChaosExperiment may have values of its own for these, by which it would hit others than the engine says."""
 READ_BY_ALL = {
-    *_STATED, "TOTAL_CHAOS_DURATION", "CHAOS_INTERVAL", "RAMP_TIME", "SEQUENCE", "PODS_AFFECTED_PERC",
-    "STATUS_CHECK_DELAY", "STATUS_CHECK_TIMEOUT", "CONTAINER_RUNTIME", "SOCKET_PATH", "TARGET_CONTAINER",
-    "TERMINATION_GRACE_PERIOD_SECONDS", "SET_HELPER_DATA",
-}  # fmt: skip
+    *_STATED,
+    "TOTAL_CHAOS_DURATION",
+    "CHAOS_INTERVAL",
+    "RAMP_TIME",
+    "SEQUENCE",
+    "PODS_AFFECTED_PERC",
+    "STATUS_CHECK_DELAY",
+    "STATUS_CHECK_TIMEOUT",
+    "CONTAINER_RUNTIME",
+    "SOCKET_PATH",
+    "TARGET_CONTAINER",
+    "TERMINATION_GRACE_PERIOD_SECONDS",
+    "SET_HELPER_DATA",
+}
 """What experiments read of their environment, whether their definition lists it or not."""
 _NOT_RUN = ("ChaosExperiment Not Found", "Skipped")
 Spec = Mapping[str, Any]
@@ -36,15 +46,18 @@ Spec = Mapping[str, Any]
 
 def whole(
     spec: Spec, aim: Spec, account: str, *, lasts_s: int, more: Mapping[str, str] | None = None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The spec of an engine that ends by itself after `lasts_s` seconds; of 1, it injects once. `more`: environment."""
     env = {**_STATED, "TOTAL_CHAOS_DURATION": str(lasts_s), **(more or {})}
     env |= {"CHAOS_INTERVAL": "1"} if lasts_s == 1 else {}
     experiments = [one(each["name"], {**env_of(each), **env}) for each in spec["experiments"]]
     return {
-        "engineState": "active", "chaosServiceAccount": account, "jobCleanUpPolicy": "delete", **aim,
+        "engineState": "active",
+        "chaosServiceAccount": account,
+        "jobCleanUpPolicy": "delete",
+        **aim,
         "experiments": experiments,
-    }  # fmt: skip
+    }
 
 
 def env_of(experiment: Spec) -> dict[str, str]:
@@ -104,7 +117,7 @@ async def remove(cluster: Cluster, name: str, *, within_s: float = ENDED_WITHIN_
         await cluster.delete(LITMUS.api, RESULT, each["metadata"]["name"])
     await objects.remove(
         cluster, LITMUS, ENGINE, name, said=lambda found: said_of(found, (), ()), way_out=helps, within_s=GONE_WITHIN_S
-    )  # fmt: skip
+    )
 
 
 def way_out(cluster: Cluster, name: str, uid: str) -> str:

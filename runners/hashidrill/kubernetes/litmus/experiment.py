@@ -12,15 +12,21 @@ from hashidrill.core.protocols.abc import Observer
 from hashidrill.kubernetes.litmus.seen import BY_EFFECT, SeenFault, SeenParams
 
 _OF_HASHIDRILL = {
-    "TOTAL_CHAOS_DURATION": "hashidrill says how long", "TARGET_PODS": "`on` says whom it hits",
-    "NODE_LABEL": "`on` says whom it hits", "PODS_AFFECTED_PERC": "`on` says whom it hits",
-    "TARGET_NODE": "a node is more than one agent", "TARGET_NODES": "a node is more than one agent",
+    "TOTAL_CHAOS_DURATION": "hashidrill says how long",
+    "TARGET_PODS": "`on` says whom it hits",
+    "NODE_LABEL": "`on` says whom it hits",
+    "PODS_AFFECTED_PERC": "`on` says whom it hits",
+    "TARGET_NODE": "a node is more than one agent",
+    "TARGET_NODES": "a node is more than one agent",
     "TARGET_CONTAINER": "it is the parameter `container`",
-}  # fmt: skip
+}
 _NETEM = {
-    "pod-network-latency", "pod-network-loss", "pod-network-corruption", "pod-network-duplication",
+    "pod-network-latency",
+    "pod-network-loss",
+    "pod-network-corruption",
+    "pod-network-duplication",
     "pod-network-rate-limit",
-}  # fmt: skip
+}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
 
 

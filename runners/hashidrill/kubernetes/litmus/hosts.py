@@ -71,9 +71,7 @@ class AimedAtNode(AimedAt):
                 f"the node {node} also runs {', '.join(others)}: to drain it takes more than one agent at a time;"
                 " spread them over nodes by anti-affinity"
             )
-        return engines.whole(
-            spec, {}, self.account, lasts_s=self.lasts_s(once=once), more={"TARGET_NODE": node}
-        )  # fmt: skip
+        return engines.whole(spec, {}, self.account, lasts_s=self.lasts_s(once=once), more={"TARGET_NODE": node})
 
 
 @dataclass(frozen=True)

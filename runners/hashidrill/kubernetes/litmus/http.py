@@ -43,9 +43,11 @@ class _Http(LitmusFault[P]):
         params: HttpParams = self.params  # type: ignore[assignment]
         return {
             "TARGET_SERVICE_PORT": str(params.port or attachables([agent])[agent].port),
-            "PROXY_PORT": str(params.proxy), "TOXICITY": "100", "TARGET_CONTAINER": params.container or agent,
+            "PROXY_PORT": str(params.proxy),
+            "TOXICITY": "100",
+            "TARGET_CONTAINER": params.container or agent,
             **self.toxic(),
-        }  # fmt: skip
+        }
 
     def toxic(self) -> Mapping[str, str]:
         raise NotImplementedError

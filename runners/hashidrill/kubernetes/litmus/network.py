@@ -40,9 +40,11 @@ class PodNetworkLatency(LitmusFault[LatencyParams]):
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
-            "NETWORK_LATENCY": milliseconds(self.params.delay), "JITTER": "0",
-            "NETWORK_INTERFACE": self.params.interface, "TARGET_CONTAINER": self.params.container or agent,
-        }  # fmt: skip
+            "NETWORK_LATENCY": milliseconds(self.params.delay),
+            "JITTER": "0",
+            "NETWORK_INTERFACE": self.params.interface,
+            "TARGET_CONTAINER": self.params.container or agent,
+        }
 
     def effect(self, agent: str) -> Effect:
         return Slow(float(self.params.delay))
@@ -77,8 +79,9 @@ class PodNetworkLoss(SeenFault[LossParams]):
     def env(self, agent: str) -> Mapping[str, str]:
         return {
             "NETWORK_PACKET_LOSS_PERCENTAGE": percentage(self.params.percent),
-            "NETWORK_INTERFACE": self.params.interface, "TARGET_CONTAINER": self.container(agent),
-        }  # fmt: skip
+            "NETWORK_INTERFACE": self.params.interface,
+            "TARGET_CONTAINER": self.container(agent),
+        }
 
 
 class CorruptionParams(SeenParams):
@@ -100,8 +103,9 @@ class PodNetworkCorruption(SeenFault[CorruptionParams]):
     def env(self, agent: str) -> Mapping[str, str]:
         return {
             "NETWORK_PACKET_CORRUPTION_PERCENTAGE": percentage(self.params.percent),
-            "NETWORK_INTERFACE": self.params.interface, "TARGET_CONTAINER": self.container(agent),
-        }  # fmt: skip
+            "NETWORK_INTERFACE": self.params.interface,
+            "TARGET_CONTAINER": self.container(agent),
+        }
 
 
 KINDS = (PodNetworkLatency, PodNetworkLoss, PodNetworkCorruption)

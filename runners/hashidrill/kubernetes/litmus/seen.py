@@ -70,6 +70,8 @@ class SeenFault(LitmusFault[P]):
         if params.by is not None:
             return Slow(float(params.by))
         others: dict[str, Effect] = {
-            "silent": Silent(), "restarted": Restarted(self.container(agent)), "replaced": Replaced(),
-        }  # fmt: skip
+            "silent": Silent(),
+            "restarted": Restarted(self.container(agent)),
+            "replaced": Replaced(),
+        }
         return others[params.effect]

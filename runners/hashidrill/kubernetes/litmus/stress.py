@@ -39,9 +39,10 @@ class PodCpuHog(SeenFault[CpuParams]):
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
-            "CPU_CORES": str(self.params.cores), "CPU_LOAD": percentage(self.params.load),
+            "CPU_CORES": str(self.params.cores),
+            "CPU_LOAD": percentage(self.params.load),
             "TARGET_CONTAINER": self.container(agent),
-        }  # fmt: skip
+        }
 
 
 class MemoryParams(SeenParams):
@@ -61,9 +62,10 @@ class PodMemoryHog(SeenFault[MemoryParams]):
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
-            "MEMORY_CONSUMPTION": _mebibytes(self.params.size), "NUMBER_OF_WORKERS": str(self.params.workers),
+            "MEMORY_CONSUMPTION": _mebibytes(self.params.size),
+            "NUMBER_OF_WORKERS": str(self.params.workers),
             "TARGET_CONTAINER": self.container(agent),
-        }  # fmt: skip
+        }
 
 
 class IoParams(SeenParams):
@@ -86,8 +88,10 @@ class PodIoStress(SeenFault[IoParams]):
         path = {} if self.params.path is None else {"VOLUME_MOUNT_PATH": self.params.path}
         return {
             "FILESYSTEM_UTILIZATION_PERCENTAGE": percentage(self.params.percent),
-            "NUMBER_OF_WORKERS": str(self.params.workers), "TARGET_CONTAINER": self.container(agent), **path,
-        }  # fmt: skip
+            "NUMBER_OF_WORKERS": str(self.params.workers),
+            "TARGET_CONTAINER": self.container(agent),
+            **path,
+        }
 
 
 class FillParams(SeenParams):

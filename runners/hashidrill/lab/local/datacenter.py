@@ -150,12 +150,17 @@ class LocalDatacenter:
             self.agent_user.reaches(self.root, base)
         size, processes = self.spec.disk.size, self._shows_processes(name)
         spec = {
-            "parent": os.getpid(), "name": name, "data": str(base / "data"),
-            "size_bytes": None if size is None else int(size), "operations": sorted(self.disk_operations),
-            "diskd": str(self.root / "s/reg"), "socket": str(self.root / f"s/{name}.host"),
-            "canary_socket": str(self.root / f"s/{name}.canary"), "agent_user": _numbers(self.agent_user),
+            "parent": os.getpid(),
+            "name": name,
+            "data": str(base / "data"),
+            "size_bytes": None if size is None else int(size),
+            "operations": sorted(self.disk_operations),
+            "diskd": str(self.root / "s/reg"),
+            "socket": str(self.root / f"s/{name}.host"),
+            "canary_socket": str(self.root / f"s/{name}.canary"),
+            "agent_user": _numbers(self.agent_user),
             **({"processes": str(processes)} if processes else {}),
-        }  # fmt: skip
+        }
         return self._spawn("hostd", spec)
 
     def _spawn(self, module: str, spec: Mapping[str, Any]) -> int:
@@ -163,8 +168,11 @@ class LocalDatacenter:
         with log:
             child = subprocess.Popen(
                 boot_command(f"hashidrill.lab.local.inside.{module}", spec),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=without_secrets(os.environ),
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=without_secrets(os.environ),
+            )
         self._children.append(child)
         return child.pid
 
@@ -185,9 +193,16 @@ class LocalDatacenter:
         """The agent's first configuration and start; a spare host's agent is started by a fault, or never."""
         host = self.hosts[place.host]
         site = Site(
-            host.name, place.role, host.address, host.data / service.name, host.config_file(service.name),
-            self.binaries, self._addresses, dict(host.roles), self._shows_processes(host.name) or Path("/proc"),
-        )  # fmt: skip
+            host.name,
+            place.role,
+            host.address,
+            host.data / service.name,
+            host.config_file(service.name),
+            self.binaries,
+            self._addresses,
+            dict(host.roles),
+            self._shows_processes(host.name) or Path("/proc"),
+        )
         if place.armed:
             host.armed.add(service.name)
         host.parts |= service.parts(host)

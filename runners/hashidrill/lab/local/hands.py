@@ -50,7 +50,8 @@ def environment(host: LocalHost) -> Mapping[str, str]:
     for agent in host.roles:
         name = agent.upper()
         told |= {
-            f"{name}_DATA": str(host.data / agent), f"{name}_CONFIG": str(host.config_file(agent)),
+            f"{name}_DATA": str(host.data / agent),
+            f"{name}_CONFIG": str(host.config_file(agent)),
             f"{name}_LOG": str(host.logs / f"{agent}.log"),
-        }  # fmt: skip
+        }
     return told

@@ -42,9 +42,16 @@ class LocalHost(Capable):
     """A host in the sandbox. `root` is the sandbox's run directory."""
 
     def __init__(
-        self, name: str, address: str, roles: Mapping[str, str], root: Path, pid: int, *,
-        toxiproxy: Path | None = None, agent_user: AgentUser | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        address: str,
+        roles: Mapping[str, str],
+        root: Path,
+        pid: int,
+        *,
+        toxiproxy: Path | None = None,
+        agent_user: AgentUser | None = None,
+    ) -> None:
         super().__init__()
         self.parts |= dict.fromkeys(CAPABILITIES, self)
         if toxiproxy is None:
@@ -276,10 +283,14 @@ class LocalHost(Capable):
     ) -> None:
         """The first start of an agent: `start_agent` repeats it later. Its log is LOGS/AGENT.log."""
         request = {
-            "op": "start", "agent": agent, "argv": list(argv), "log": str(self.logs / f"{agent}.log"),
-            "environment": dict(environment), "as_root": as_root,
+            "op": "start",
+            "agent": agent,
+            "argv": list(argv),
+            "log": str(self.logs / f"{agent}.log"),
+            "environment": dict(environment),
+            "as_root": as_root,
             **({"armed": True} if agent in self.armed else {}),
-        }  # fmt: skip
+        }
         await ask(self._hostd, request)
 
     async def configure_network(self, prefix: int) -> None:
@@ -352,10 +363,16 @@ class LocalHost(Capable):
 
     async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
         asked = {
-            "op": "exchange", "address": address, "port": port, "upload": request.upload_bytes,
-            "download": request.download_bytes, "timeout": request.timeout_s, "connections": request.connections,
-            "until_closed": request.until_closed, "at_once": request.at_once,
-        }  # fmt: skip
+            "op": "exchange",
+            "address": address,
+            "port": port,
+            "upload": request.upload_bytes,
+            "download": request.download_bytes,
+            "timeout": request.timeout_s,
+            "connections": request.connections,
+            "until_closed": request.until_closed,
+            "at_once": request.at_once,
+        }
         rounds = -(-request.connections // request.at_once)
         within_s = ANSWER_WITHIN_S + rounds * request.timeout_s
         return [Exchange(**one) for one in (await ask(self._canary, asked, within_s=within_s))["exchanges"]]

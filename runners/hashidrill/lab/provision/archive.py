@@ -118,8 +118,10 @@ def architecture() -> str:
     """What this machine is called in vendors' file names. Raises WayError for one that is not published for."""
     machine = platform.machine().lower()
     if machine not in _ARCHITECTURES:
-        raise WayError(f"vendors' archives are used for {' and '.join(sorted(set(_ARCHITECTURES.values())))} only; "
-                       f"this machine is {machine}")  # fmt: skip
+        raise WayError(
+            f"vendors' archives are used for {' and '.join(sorted(set(_ARCHITECTURES.values())))} only; "
+            f"this machine is {machine}"
+        )
     return _ARCHITECTURES[machine]
 
 

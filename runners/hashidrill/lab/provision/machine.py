@@ -118,10 +118,17 @@ def namespaces(own: Mapping[str, str], *, root: bool) -> Capability:
     ok, reason = _came_of(own, "namespaces")
     who = "as root" if root else "as an ordinary user"
     return Capability(
-        "namespaces", ok, f"user, mount, PID and network, {who}" if ok and not root
-        else f"mount, PID and network, {who}" if ok else f"{who}: {reason}",
-        "no local runs", namespace_fix(root=root), required=True,
-    )  # fmt: skip
+        "namespaces",
+        ok,
+        f"user, mount, PID and network, {who}"
+        if ok and not root
+        else f"mount, PID and network, {who}"
+        if ok
+        else f"{who}: {reason}",
+        "no local runs",
+        namespace_fix(root=root),
+        required=True,
+    )
 
 
 def user_namespaces(user: Mapping[str, str], *, root: bool) -> Capability:
@@ -157,9 +164,13 @@ def links(own: Mapping[str, str]) -> Capability:
     """The network between hosts."""
     ok, reason = _came_of(own, "links")
     return Capability(
-        "bridge and veth", ok, "tried in a network namespace" if ok else reason,
-        "no local runs: hosts are joined by a bridge", "sudo modprobe bridge && sudo modprobe veth", required=True,
-    )  # fmt: skip
+        "bridge and veth",
+        ok,
+        "tried in a network namespace" if ok else reason,
+        "no local runs: hosts are joined by a bridge",
+        "sudo modprobe bridge && sudo modprobe veth",
+        required=True,
+    )
 
 
 def seccomp(trials: Mapping[str, str], release: str) -> Capability:
@@ -172,15 +183,25 @@ def seccomp(trials: Mapping[str, str], release: str) -> Capability:
         "start the container with --security-opt seccomp=unconfined" if in_container() else "use a kernel 5.5 or newer"
     )
     return Capability(
-        "seccomp user notification", ok, "tried" if ok else reason,
-        "no local runs: the disk layer under each agent is made of it", fix, required=True,
-    )  # fmt: skip
+        "seccomp user notification",
+        ok,
+        "tried" if ok else reason,
+        "no local runs: the disk layer under each agent is made of it",
+        fix,
+        required=True,
+    )
 
 
 _LINK_FAULTS = (
-    "network.bandwidth", "network.latency", "network.limit_data", "network.reset", "network.slicer",
-    "network.slow_close", "network.timeout", "toxiproxy.toxic",
-)  # fmt: skip
+    "network.bandwidth",
+    "network.latency",
+    "network.limit_data",
+    "network.reset",
+    "network.slicer",
+    "network.slow_close",
+    "network.timeout",
+    "toxiproxy.toxic",
+)
 PACKET_FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "drop": ("nf_tables", ("network.partition", "network.loss", "network.block", "nomad.node.disconnect")),
     "drop by chance": ("nft_numgen", ("network.loss",)),
@@ -208,20 +229,24 @@ def packet_rules(own: Mapping[str, str]) -> Capability:
     lost = refused_faults(own)
     modules = [module for kind, (module, _) in PACKET_FAULTS.items() if not _came_of(own, kind)[0]]
     return Capability(
-        "packet rules (nf_tables)", not lost,
+        "packet rules (nf_tables)",
+        not lost,
         "; ".join(dict.fromkeys(lost.values())) or "rules of each kind were put in force, by netlink",
         f"no {', '.join(sorted(lost))}" if lost else "no network faults",
         " && ".join(f"sudo modprobe {module}" for module in modules),
-    )  # fmt: skip
+    )
 
 
 def netem(own: Mapping[str, str]) -> Capability:
     """Used where it is, required nowhere."""
     ok, reason = _came_of(own, "netem")
     return Capability(
-        "netem", ok, "tried on a loopback device" if ok else f"this kernel has none: {reason}",
-        "nothing: no fault that ships needs it", "" if ok else netem_fix(),
-    )  # fmt: skip
+        "netem",
+        ok,
+        "tried on a loopback device" if ok else f"this kernel has none: {reason}",
+        "nothing: no fault that ships needs it",
+        "" if ok else netem_fix(),
+    )
 
 
 def chaosd_tools() -> Capability:
@@ -260,10 +285,12 @@ def cpu_cgroup() -> Capability:
     else:
         detail = f"cgroup {present} is not writable for this user"
     return Capability(
-        "CPU cgroup", group is not None, detail,
+        "CPU cgroup",
+        group is not None,
+        detail,
         "cpu.throttle stops and continues the process by signals instead, which is coarser",
         "" if group is not None else 'sudo "$(command -v hashidrill)" run ...   # as root',
-    )  # fmt: skip
+    )
 
 
 def fuse(device: Path = Path("/dev/fuse")) -> Capability:
@@ -278,9 +305,11 @@ def memory(available_bytes: int) -> Capability:
     """Room for three servers, a client agent and the runner."""
     ok = available_bytes >= MEMORY_BYTES
     return Capability(
-        "memory", ok, f"{available_bytes / 1e9:.1f} GB available",
+        "memory",
+        ok,
+        f"{available_bytes / 1e9:.1f} GB available",
         f"runs may be killed: three servers and a client agent want {MEMORY_BYTES / 1e9:g} GB",
-    )  # fmt: skip
+    )
 
 
 def _available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -292,18 +321,21 @@ def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
     """Room for a run, and for Go's caches where binaries are still to be built."""
     wanted = BUILD_BYTES if building else RUN_BYTES
     return Capability(
-        "free disk", free_bytes >= wanted, f"{free_bytes / 1e9:.1f} GB at {folder}",
+        "free disk",
+        free_bytes >= wanted,
+        f"{free_bytes / 1e9:.1f} GB at {folder}",
         f"{'building Consul wants' if building else 'a run wants'} {wanted / 1e9:g} GB",
         f"free some, or set XDG_CACHE_HOME to a larger file system than that of {folder}",
-    )  # fmt: skip
+    )
 
 
 def nomad_drivers() -> Capability:
     """The same on every machine: what tasks can be run with does not depend on who runs hashidrill."""
     return Capability(
-        "Nomad's task drivers", True,
+        "Nomad's task drivers",
+        True,
         f"raw_exec alone: {NEED_ROOT}; nothing holds tasks to their CPU and memory",
-    )  # fmt: skip
+    )
 
 
 def tools_of_tests(tests: Path = Path(__file__).parents[4] / "tests") -> list[Capability]:
@@ -322,9 +354,12 @@ def go_toolchain(go: binaries_build.Go | None) -> Capability:
     ok = go is not None and go.usable
     detail = "not found" if go is None else f"{go.text} at {go.path}"
     return Capability(
-        "Go", ok, detail if ok or go is None else f"{detail}: {OLDEST_GO_TEXT} or newer is needed",
-        "binaries that cannot be downloaded cannot be had", go_by_hand(),
-    )  # fmt: skip
+        "Go",
+        ok,
+        detail if ok or go is None else f"{detail}: {OLDEST_GO_TEXT} or newer is needed",
+        "binaries that cannot be downloaded cannot be had",
+        go_by_hand(),
+    )
 
 
 def _building_and_binaries() -> list[Capability]:

@@ -266,9 +266,16 @@ def _apt(sudo: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedP
 def _run(command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     return subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", timeout=timeout_s, check=False,
-    )  # fmt: skip
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
 
 
 def _tail(run: subprocess.CompletedProcess[str]) -> str:

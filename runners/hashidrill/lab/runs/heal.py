@@ -160,9 +160,11 @@ async def heal_run(
             getattr(healed, done).append(undo["fault_id"])
         if died:
             journal.write(
-                "end", sync=True, outcome="revert" if healed.stuck else "crashed",
+                "end",
+                sync=True,
+                outcome="revert" if healed.stuck else "crashed",
                 error="the runner died; `hashidrill heal` closed its run",
-            )  # fmt: skip
+            )
     return healed
 
 

@@ -62,9 +62,15 @@ async def run_given(
     async with cancelled_when_told():
         clock = Clock(spec["origin_ns"])
         return await run(
-            experiment, made, recording, info, clock=clock, events=Bus(to_runner), redactor=redactor,
+            experiment,
+            made,
+            recording,
+            info,
+            clock=clock,
+            events=Bus(to_runner),
+            redactor=redactor,
             key=received_key(spec),
-        )  # fmt: skip
+        )
     return "interrupted"
 
 

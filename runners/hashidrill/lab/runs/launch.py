@@ -171,11 +171,15 @@ def record(
         write_run(recording, info)
         key = engine.key_for(recording)
         spec = {
-            "recording": str(recording), "binaries": {name: str(binary.path) for name, binary in found.items()},
-            "origin_ns": clock.origin_ns, "info": info, "resolved": resolved.to_data(),
-            "secrets": redactor.secrets, **engine.given,
+            "recording": str(recording),
+            "binaries": {name: str(binary.path) for name, binary in found.items()},
+            "origin_ns": clock.origin_ns,
+            "info": info,
+            "resolved": resolved.to_data(),
+            "secrets": redactor.secrets,
+            **engine.given,
             "key": (key.secret.hex(), str(key.note or "")),
-        }  # fmt: skip
+        }
         command = [sys.executable, "-P", "-m", engine.module, "{root}"]
         with engine.start(command, engine.environment, recording / ENGINE_LOG, given=spec) as box:
             interrupt.pass_to(box.process)
@@ -299,9 +303,10 @@ def _interruptible() -> Iterator[_Interrupt]:
     """
     interrupt = _Interrupt()
     numbers = [
-        number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
-    ]  # fmt: skip
+    ]
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield interrupt

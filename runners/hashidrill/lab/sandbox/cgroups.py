@@ -47,8 +47,11 @@ def _parents() -> list[tuple[Path, int]]:
     found = []
     if (_ROOT / "cgroup.controllers").is_file() and "cpu" in (_ROOT / "cgroup.controllers").read_text().split():
         found.append((_ROOT, 2))
-    found += [(path, 1) for path in (_ROOT / "cpu", _ROOT / "cpu,cpuacct") if (path / "cpu.cfs_quota_us").is_file()
-              or (path / "cgroup.procs").is_file()]  # fmt: skip
+    found += [
+        (path, 1)
+        for path in (_ROOT / "cpu", _ROOT / "cpu,cpuacct")
+        if (path / "cpu.cfs_quota_us").is_file() or (path / "cgroup.procs").is_file()
+    ]
     return found
 
 

@@ -231,7 +231,7 @@ _EXPRESSIONS: Mapping[str, Callable[..., list[bytes]]] = {
     "reset": lambda: [_expression("reject", 1)],
     "drop": lambda: [_verdict(_DROP)],
     "accept": lambda: [_verdict(_ACCEPT)],
-}  # fmt: skip
+}
 _OF_TCP = {"tcp", "dport", "doff", "flags", "data", "reset"}
 _OF_IPV4 = {"saddr", "daddr", "to", "first to"}
 

@@ -88,8 +88,11 @@ def sandbox(
     # the janitor is there before there is anything to clear up
     janitor = subprocess.Popen(
         boot_command("hashidrill.lab.sandbox.janitor", {"root": str(root), "pid_file": pid_file}),
-        stdin=read_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        stdin=read_end,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     os.close(read_end)
     process: subprocess.Popen[bytes] | None = None
     held = -1
@@ -98,12 +101,17 @@ def sandbox(
         with handed_over(given) as stdin, private(log, "ab") as errors:
             spec = {
                 "command": [part.replace("{root}", str(root)) for part in command],
-                "environment": dict(environment), "parent": os.getpid(), "pid_file": pid_file,
-            }  # fmt: skip
+                "environment": dict(environment),
+                "parent": os.getpid(),
+                "pid_file": pid_file,
+            }
             process = subprocess.Popen(
                 boot_command("hashidrill.lab.sandbox.init", spec),
-                stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-            )  # fmt: skip
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
         yield Sandbox(root, process)
     finally:
         if process is not None:

@@ -73,12 +73,21 @@ async def _keep(request: dict[str, Any], state: Path, box: Sandbox) -> None:
                 urls |= await _expose(service, path, request["expose"][service], box.root, group)
         own = sc.process_state(os.getpid())
         one = RunningDatacenter(
-            name=request["name"], pid=os.getpid(), start_time=own[1] if own else 0, root=str(box.root),
-            consul=request["binaries"].get("consul", ""), version=request["versions"].get("consul", ""),
-            url=next(iter(urls.values()), ""), hosts=answer["hosts"], versions=request["versions"],
-            binaries=request["binaries"], urls=urls, without_ui=[name for name in urls if name in answer["without_ui"]],
-            environments=answer["environments"], left=answer["left"],
-        )  # fmt: skip
+            name=request["name"],
+            pid=os.getpid(),
+            start_time=own[1] if own else 0,
+            root=str(box.root),
+            consul=request["binaries"].get("consul", ""),
+            version=request["versions"].get("consul", ""),
+            url=next(iter(urls.values()), ""),
+            hosts=answer["hosts"],
+            versions=request["versions"],
+            binaries=request["binaries"],
+            urls=urls,
+            without_ui=[name for name in urls if name in answer["without_ui"]],
+            environments=answer["environments"],
+            left=answer["left"],
+        )
         remember(one, state)
         _say(asdict(one))
         await anyio.to_thread.run_sync(box.process.wait, abandon_on_cancel=True)
@@ -127,10 +136,15 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
         without = [
             name for name, (agent, page) in pages.items() if name in request["expose"] and await _no_ui(agent + page)
         ]
-        _say({
-            "hosts": hosts, "environments": environments, "pages": shown, "left": datacenter.left(),
-            "without_ui": without,
-        })  # fmt: skip
+        _say(
+            {
+                "hosts": hosts,
+                "environments": environments,
+                "pages": shown,
+                "left": datacenter.left(),
+                "without_ui": without,
+            }
+        )
         await anyio.sleep_forever()
 
 

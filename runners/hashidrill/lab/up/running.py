@@ -128,19 +128,24 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
     folder = state_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     request = {
-        "name": name, "spec": spec.model_dump(mode="json", by_alias=True),
+        "name": name,
+        "spec": spec.model_dump(mode="json", by_alias=True),
         "binaries": {name: str(one.path) for name, one in found.items()},
         "versions": {name: one.version for name, one in found.items()},
-        "expose": dict(expose), "state": str(folder / f"{name}.json"),
-    }  # fmt: skip
+        "expose": dict(expose),
+        "state": str(folder / f"{name}.json"),
+    }
     log = folder / f"{name}.log"
     with PutOff() as interrupts:
         with handed_over(request) as stdin, private(log, "wb") as errors:
             keeper = subprocess.Popen(
                 [sys.executable, "-m", "hashidrill.lab.up.keeper"],
-                stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": python_path()},
-            )  # fmt: skip
+            )
         assert keeper.stdout is not None
         try:
             interrupts.now()

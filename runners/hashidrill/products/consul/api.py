@@ -26,9 +26,13 @@ progress: another step done, or fewer log entries left than ever before."""
 _BACK_WITHIN_S = 180.0
 """Give up after this long in any case: a server that catches up this slowly may never finish."""
 _MOVING = (
-    b"leadership transfer in progress", b"No cluster leader", b"node is not the leader", b"leadership lost",
-    b"session shutdown", b"rpc error getting client",
-)  # fmt: skip
+    b"leadership transfer in progress",
+    b"No cluster leader",
+    b"node is not the leader",
+    b"leadership lost",
+    b"session shutdown",
+    b"rpc error getting client",
+)
 """What answers say while leadership moves; the last two come from a server that lost its connection to the leader."""
 _LED_WITHIN_S = 15.0
 _TELLS_WITHIN_S = 2.0
@@ -150,9 +154,10 @@ async def check_quorum_without(hosts: Hosts, host: Host) -> None:
             return True, ""
         states = await member_states(hosts, but=host.name)
         left = [
-            peer.name for peer in voters
+            peer.name
+            for peer in voters
             if peer.name != host.name and states.get(peer.name) == ALIVE and await _serves(hosts, peer.name)
-        ]  # fmt: skip
+        ]
         return (len(left) * 2 > most) or None, f"{len(left)} of {most} voters are left"
 
     try:

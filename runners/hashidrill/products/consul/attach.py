@@ -56,12 +56,20 @@ class ConsulAttach(product.Product):
         role: {"app": "consul", "component": role} for role in ("server", "client")
     }
     variables: ClassVar[Mapping[str, str]] = {
-        "address": "CONSUL_HTTP_ADDR", "ssl": "CONSUL_HTTP_SSL", "verify": "CONSUL_HTTP_SSL_VERIFY",
-        "ca_file": "CONSUL_CACERT", "ca_path": "CONSUL_CAPATH", "cert_file": "CONSUL_CLIENT_CERT",
-        "key_file": "CONSUL_CLIENT_KEY", "server_name": "CONSUL_TLS_SERVER_NAME", "token": "CONSUL_HTTP_TOKEN",
-        "token_file": "CONSUL_HTTP_TOKEN_FILE", "http_auth": "CONSUL_HTTP_AUTH", "namespace": "CONSUL_NAMESPACE",
+        "address": "CONSUL_HTTP_ADDR",
+        "ssl": "CONSUL_HTTP_SSL",
+        "verify": "CONSUL_HTTP_SSL_VERIFY",
+        "ca_file": "CONSUL_CACERT",
+        "ca_path": "CONSUL_CAPATH",
+        "cert_file": "CONSUL_CLIENT_CERT",
+        "key_file": "CONSUL_CLIENT_KEY",
+        "server_name": "CONSUL_TLS_SERVER_NAME",
+        "token": "CONSUL_HTTP_TOKEN",
+        "token_file": "CONSUL_HTTP_TOKEN_FILE",
+        "http_auth": "CONSUL_HTTP_AUTH",
+        "namespace": "CONSUL_NAMESPACE",
         "partition": "CONSUL_PARTITION",
-    }  # fmt: skip
+    }
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
         """Namespace and partition; and the name and password of a proxy in front of Consul, as CONSUL_HTTP_AUTH."""

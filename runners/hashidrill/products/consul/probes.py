@@ -191,9 +191,12 @@ def _signal(name: str) -> str | None:
 
 
 def consul_probes(
-    servers: Mapping[str, str], *, port: int = 8500, known: Mapping[str, str] | None = None,
+    servers: Mapping[str, str],
+    *,
+    port: int = 8500,
+    known: Mapping[str, str] | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
-) -> list[Probe]:  # fmt: skip
+) -> list[Probe]:
     """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open.
 
     `servers` are read again for each sample; `known` are all that may ever be servers, where that is more.

@@ -70,10 +70,13 @@ def find_reset(recording: Recording, name: str | None = None) -> Reset:
         raise HypothesisInvalidError(f"this run saved the snapshot {restored!r} {len(saves)} times; save it once")
     began, ended = _moments(restore)
     return Reset(
-        restored, _moments(saves[0]), (began, ended), restore.proven_ns or ended,
+        restored,
+        _moments(saves[0]),
+        (began, ended),
+        restore.proven_ns or ended,
         read_snapshot(recording.artifact(saved_name(restored))),
         read_snapshot(recording.artifact(restored_name(restored))),
-    )  # fmt: skip
+    )
 
 
 def _moments(window: FaultWindow) -> tuple[int, int]:
@@ -103,9 +106,14 @@ class Judged:
 
 
 def judge(
-    ops: Operations, finals: Mapping[str, str | None], reset: Reset, load: str, others: Sequence[str], *,
+    ops: Operations,
+    finals: Mapping[str, str | None],
+    reset: Reset,
+    load: str,
+    others: Sequence[str],
+    *,
     leave_out: Sequence[str] = (),
-) -> Judged:  # fmt: skip
+) -> Judged:
     """The fate of every acknowledged write of `load`; `others` are the loads whose keys are not looked at.
 
     Nor are those below the prefixes `leave_out`: another program may write them at any time.

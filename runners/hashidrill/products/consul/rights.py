@@ -86,5 +86,8 @@ def _question(each: Right) -> dict[str, str]:
     resource, prefix = each.resource.removesuffix("_prefix"), each.resource.endswith("_prefix")
     segment = each.name + _SAMPLE if prefix else each.name
     below = resource == "key" and prefix and each.access == "write"  # a tree of keys is deleted as one
-    return {"Resource": resource, "Segment": each.name if below else segment,
-            "Access": "write-prefix" if below else each.access}  # fmt: skip
+    return {
+        "Resource": resource,
+        "Segment": each.name if below else segment,
+        "Access": "write-prefix" if below else each.access,
+    }

@@ -53,11 +53,16 @@ class ConsulService(BaseService):
     served: ClassVar[tuple[str, ...]] = ("clients",)
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
         "raft.leader": None,  # 1 while there is one, else 0
-        "raft.term": None, "raft.commit_index": None,
-        "raft.commit_time": Duration, "raft.dispatch_log": Duration, "raft.last_contact": Duration,
+        "raft.term": None,
+        "raft.commit_index": None,
+        "raft.commit_time": Duration,
+        "raft.dispatch_log": Duration,
+        "raft.last_contact": Duration,
         "raft.append_entries": Duration,
-        "consul.autopilot_healthy": None, "consul.members_alive": None, "consul.members_failed": None,
-    }  # fmt: skip
+        "consul.autopilot_healthy": None,
+        "consul.members_alive": None,
+        "consul.members_failed": None,
+    }
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"raft.leader"}), "raft.leader"),
         Sampled(frozenset({"raft.state", "raft.term", "raft.commit_index"}), "raft.state"),
@@ -69,8 +74,9 @@ class ConsulService(BaseService):
         ),
     )
     periods: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "consul.health_checks": ("interval", "1s"), "consul.lock": ("renew", "5s"),
-    }  # fmt: skip
+        "consul.health_checks": ("interval", "1s"),
+        "consul.lock": ("renew", "5s"),
+    }
     panels: ClassVar[Sequence[Panel]] = (
         Panel("raft.commit_time", "Raft commit time", "s"),
         Panel("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),

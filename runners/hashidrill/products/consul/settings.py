@@ -17,30 +17,62 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host
 
 _RELOADABLE: dict[str, tuple[int, ...]] = {
-    "log_level": (1, 10), "raft_snapshot_threshold": (1, 10), "raft_snapshot_interval": (1, 10),
-    "raft_trailing_logs": (1, 10), "limits.http_max_conns_per_client": (1, 10), "limits.rpc_rate": (1, 10),
-    "limits.rpc_max_burst": (1, 10), "limits.rpc_max_conns_per_client": (1, 10), "cache": (1, 10),
-    "dns_config": (1, 10), "recursors": (1, 10), "telemetry.prefix_filter": (1, 10),
-    "telemetry.filter_default": (1, 10), "discard_check_output": (1, 10), "node_meta": (1, 10), "services": (1, 10),
-    "service": (1, 10), "checks": (1, 10), "check": (1, 10), "watches": (1, 10), "acl.tokens": (1, 10),
+    "log_level": (1, 10),
+    "raft_snapshot_threshold": (1, 10),
+    "raft_snapshot_interval": (1, 10),
+    "raft_trailing_logs": (1, 10),
+    "limits.http_max_conns_per_client": (1, 10),
+    "limits.rpc_rate": (1, 10),
+    "limits.rpc_max_burst": (1, 10),
+    "limits.rpc_max_conns_per_client": (1, 10),
+    "cache": (1, 10),
+    "dns_config": (1, 10),
+    "recursors": (1, 10),
+    "telemetry.prefix_filter": (1, 10),
+    "telemetry.filter_default": (1, 10),
+    "discard_check_output": (1, 10),
+    "node_meta": (1, 10),
+    "services": (1, 10),
+    "service": (1, 10),
+    "checks": (1, 10),
+    "check": (1, 10),
+    "watches": (1, 10),
+    "acl.tokens": (1, 10),
     "config_entries.bootstrap": (1, 10),
-    "limits.request_limits": (1, 16), "limits.rpc_client_timeout": (1, 17), "enable_debug": (1, 17),
-}  # fmt: skip
+    "limits.request_limits": (1, 16),
+    "limits.rpc_client_timeout": (1, 17),
+    "enable_debug": (1, 17),
+}
 """Keys, and all that is below them, with the first version from which a reload is known to be enough."""
 
 FIXED = frozenset(
     {
-        "node_name", "node_id", "data_dir", "datacenter", "server", "bootstrap", "bootstrap_expect", "bind_addr",
-        "client_addr", "addresses", "advertise_addr", "ports", "retry_join", "encrypt",
+        "node_name",
+        "node_id",
+        "data_dir",
+        "datacenter",
+        "server",
+        "bootstrap",
+        "bootstrap_expect",
+        "bind_addr",
+        "client_addr",
+        "addresses",
+        "advertise_addr",
+        "ports",
+        "retry_join",
+        "encrypt",
     }
-)  # fmt: skip
+)
 """What the datacenter under test is built on: another value would take the agent out of it."""
 
 _SHOWN_AS = {
-    "limits.rpc_rate": "RPCRateLimit", "leave_on_terminate": "LeaveOnTerm", "skip_leave_on_interrupt": "SkipLeaveOnInt",
+    "limits.rpc_rate": "RPCRateLimit",
+    "leave_on_terminate": "LeaveOnTerm",
+    "skip_leave_on_interrupt": "SkipLeaveOnInt",
     "performance.raft_multiplier": "ConsulRaftElectionTimeout",
-    "telemetry.filter_default": "Telemetry.FilterDefault", "log_level": "Logging.LogLevel",
-}  # fmt: skip
+    "telemetry.filter_default": "Telemetry.FilterDefault",
+    "log_level": "Logging.LogLevel",
+}
 """Where Consul's name of a setting is not that of its key."""
 
 _NAMELESS = frozenset({"limits", "performance"})

@@ -19,9 +19,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "KVS", "SESSION", "Entry", "Session", "Snapshot", "SnapshotError", "decode", "read_snapshot", "restored_name",
+    "KVS",
+    "SESSION",
+    "Entry",
+    "Session",
+    "Snapshot",
+    "SnapshotError",
+    "decode",
+    "read_snapshot",
+    "restored_name",
     "saved_name",
-]  # fmt: skip
+]
 KVS, SESSION = 2, 3
 """Consul's types of objects (structs.MessageType) that are kept; all others are stepped over."""
 
@@ -119,16 +127,25 @@ def _objects(state: bytes) -> Iterator[tuple[int, Any]]:
 
 def _entry(raw: Mapping[bytes, Any]) -> Entry:
     return Entry(
-        raw[b"Key"].decode(errors="replace"), raw[b"Value"] or b"", raw[b"CreateIndex"], raw[b"ModifyIndex"],
-        raw[b"LockIndex"], raw[b"Flags"], _text(raw, b"Session"),
-    )  # fmt: skip
+        raw[b"Key"].decode(errors="replace"),
+        raw[b"Value"] or b"",
+        raw[b"CreateIndex"],
+        raw[b"ModifyIndex"],
+        raw[b"LockIndex"],
+        raw[b"Flags"],
+        _text(raw, b"Session"),
+    )
 
 
 def _session(raw: Mapping[bytes, Any]) -> Session:
     return Session(
-        _text(raw, b"ID"), _text(raw, b"Node"), _text(raw, b"Name"), _text(raw, b"TTL"), _text(raw, b"Behavior"),
+        _text(raw, b"ID"),
+        _text(raw, b"Node"),
+        _text(raw, b"Name"),
+        _text(raw, b"TTL"),
+        _text(raw, b"Behavior"),
         raw[b"CreateIndex"],
-    )  # fmt: skip
+    )
 
 
 def _text(raw: Mapping[bytes, Any], key: bytes) -> str:

@@ -16,9 +16,13 @@ from hashidrill.core.util.wait import wait_until
 
 AGENT = "nomad"
 _MOVING = (
-    b"No cluster leader", b"node is not the leader", b"leadership lost", b"leadership transfer in progress",
-    b"rpc error", b"eval broker disabled",
-)  # fmt: skip
+    b"No cluster leader",
+    b"node is not the leader",
+    b"leadership lost",
+    b"leadership transfer in progress",
+    b"rpc error",
+    b"eval broker disabled",
+)
 """What answers say while the leadership moves."""
 _LED_WITHIN_S = 15.0
 _TELLS_WITHIN_S = 2.0
@@ -33,13 +37,18 @@ def servers_of(hosts: Hosts) -> list[Host]:
     return [host for host in hosts.all_hosts() if host.roles.get(AGENT) == "server"]
 
 
-async def call(host: Host, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Any = None,
-               timeout_s: float = 5.0) -> ApiAnswer:  # fmt: skip
+async def call(
+    host: Host,
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, str] | None = None,
+    body: Any = None,
+    timeout_s: float = 5.0,
+) -> ApiAnswer:
     """One request to the Nomad agent of that host. Raises FaultError when there is no answer."""
     content = None if body is None else json.dumps(body).encode()
-    return await host.use(AgentApi).api(
-        method, path, params=params, body=content, timeout_s=timeout_s, agent=AGENT
-    )  # fmt: skip
+    return await host.use(AgentApi).api(method, path, params=params, body=content, timeout_s=timeout_s, agent=AGENT)
 
 
 async def when_led(

@@ -51,11 +51,17 @@ class NomadAttach(product.Product):
     health: ClassVar[str] = "/v1/agent/health"
     process: ClassVar[Sequence[str]] = ("nomad", "agent")
     variables: ClassVar[Mapping[str, str]] = {
-        "address": "NOMAD_ADDR", "ca_file": "NOMAD_CACERT", "ca_path": "NOMAD_CAPATH",
-        "cert_file": "NOMAD_CLIENT_CERT", "key_file": "NOMAD_CLIENT_KEY", "server_name": "NOMAD_TLS_SERVER_NAME",
-        "skip_verify": "NOMAD_SKIP_VERIFY", "token": "NOMAD_TOKEN", "namespace": "NOMAD_NAMESPACE",
+        "address": "NOMAD_ADDR",
+        "ca_file": "NOMAD_CACERT",
+        "ca_path": "NOMAD_CAPATH",
+        "cert_file": "NOMAD_CLIENT_CERT",
+        "key_file": "NOMAD_CLIENT_KEY",
+        "server_name": "NOMAD_TLS_SERVER_NAME",
+        "skip_verify": "NOMAD_SKIP_VERIFY",
+        "token": "NOMAD_TOKEN",
+        "namespace": "NOMAD_NAMESPACE",
         "region": "NOMAD_REGION",
-    }  # fmt: skip
+    }
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
         return {}

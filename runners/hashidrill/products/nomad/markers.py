@@ -26,22 +26,36 @@ def id_of(name: str) -> str:
 
 async def put(hosts: Hosts, name: str, value: str) -> None:
     """A job that is only dispatched: nothing is placed, nothing is evaluated. Raises FaultError."""
-    group = {"Name": "marker", "Count": 1, "Tasks": [
-        {"Name": "marker", "Driver": "raw_exec", "Config": {"command": "/bin/true"},
-         "Resources": {"CPU": 1, "MemoryMB": 10}},
-    ]}  # fmt: skip
+    group = {
+        "Name": "marker",
+        "Count": 1,
+        "Tasks": [
+            {
+                "Name": "marker",
+                "Driver": "raw_exec",
+                "Config": {"command": "/bin/true"},
+                "Resources": {"CPU": 1, "MemoryMB": 10},
+            },
+        ],
+    }
     job = {
-        "ID": id_of(name), "Name": id_of(name), "Type": "batch", "Datacenters": ["*"], "Meta": {_META: value},
-        "ParameterizedJob": {"Payload": "forbidden"}, "TaskGroups": [group],
-    }  # fmt: skip
+        "ID": id_of(name),
+        "Name": id_of(name),
+        "Type": "batch",
+        "Datacenters": ["*"],
+        "Meta": {_META: value},
+        "ParameterizedJob": {"Payload": "forbidden"},
+        "TaskGroups": [group],
+    }
     await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": job})
 
 
 async def look(hosts: Hosts, name: str, *, copy: bool = False) -> Marker | None:
     """None if there is none. `copy`: in a follower's own state. Raises FaultError."""
     params = {"prefix": id_of(name), "meta": "true"}
-    found = await (api.from_copy(hosts, "/v1/jobs", params) if copy
-                   else api.when_led(hosts, "GET", "/v1/jobs", params=params))  # fmt: skip
+    found = await (
+        api.from_copy(hosts, "/v1/jobs", params) if copy else api.when_led(hosts, "GET", "/v1/jobs", params=params)
+    )
     marker = next((one for one in found if one["ID"] == id_of(name) and not one["Stop"]), None)
     return marker and Marker(str((marker.get("Meta") or {}).get(_META)), int(marker["JobModifyIndex"]))
 

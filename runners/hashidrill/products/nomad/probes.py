@@ -209,9 +209,13 @@ class AllocationsProbe(_NomadProbe):
     """
 
     signals: ClassVar = (
-        "nomad.allocs_running", "nomad.allocs_pending", "nomad.allocs_failed", "nomad.allocs_lost",
-        "nomad.allocs_unknown", "nomad.allocs_complete",
-    )  # fmt: skip
+        "nomad.allocs_running",
+        "nomad.allocs_pending",
+        "nomad.allocs_failed",
+        "nomad.allocs_lost",
+        "nomad.allocs_unknown",
+        "nomad.allocs_complete",
+    )
 
     async def measure(self) -> Sequence[Sample]:
         allocs = await self._api.get_from_any(self.hosts, f"/v1/allocations{_STALE}&task_states=false", _ALLOCS)

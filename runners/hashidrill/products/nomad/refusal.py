@@ -18,10 +18,21 @@ from hashidrill.core.util.asked import ask
 from hashidrill.core.util.nested import leaves
 
 _TAG = re.compile(rb'hcl:"([a-z][a-z0-9_]*)')
-_CHOSEN = frozenset({
-    "options", "meta", "host_volume", "host_network", "chroot_env", "plugin", "config", "http_api_response_headers",
-    "vault", "consul", "template",
-})  # fmt: skip
+_CHOSEN = frozenset(
+    {
+        "options",
+        "meta",
+        "host_volume",
+        "host_network",
+        "chroot_env",
+        "plugin",
+        "config",
+        "http_api_response_headers",
+        "vault",
+        "consul",
+        "template",
+    }
+)
 """Below these, names are their author's, or another program's."""
 _WARNING = re.compile(r"^WARNING: .*$|^Configuration is (?:in)?valid!?$", re.MULTILINE)
 

@@ -48,15 +48,27 @@ class NomadService(BaseService):
     served: ClassVar[tuple[str, ...]] = ("clients",)
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
         "nomad.leader": None,  # 1 while there is one, else 0
-        "nomad.raft_term": None, "nomad.commit_index": None,
-        "nomad.commit_time": Duration, "nomad.last_contact": Duration, "nomad.plan_submit": Duration,
-        "nomad.evals_blocked": None, "nomad.evals_pending": None, "nomad.evals_failed": None,
+        "nomad.raft_term": None,
+        "nomad.commit_index": None,
+        "nomad.commit_time": Duration,
+        "nomad.last_contact": Duration,
+        "nomad.plan_submit": Duration,
+        "nomad.evals_blocked": None,
+        "nomad.evals_pending": None,
+        "nomad.evals_failed": None,
         "nomad.plan_rejections": None,
-        "nomad.allocs_running": None, "nomad.allocs_pending": None, "nomad.allocs_failed": None,
-        "nomad.allocs_lost": None, "nomad.allocs_unknown": None, "nomad.allocs_complete": None,
-        "nomad.allocs_placed": None, "nomad.heartbeat_age": Duration,
-        "nomad.nodes_ready": None, "nomad.nodes_down": None, "nomad.nodes_ineligible": None,
-    }  # fmt: skip
+        "nomad.allocs_running": None,
+        "nomad.allocs_pending": None,
+        "nomad.allocs_failed": None,
+        "nomad.allocs_lost": None,
+        "nomad.allocs_unknown": None,
+        "nomad.allocs_complete": None,
+        "nomad.allocs_placed": None,
+        "nomad.heartbeat_age": Duration,
+        "nomad.nodes_ready": None,
+        "nomad.nodes_down": None,
+        "nomad.nodes_ineligible": None,
+    }
     lanes: ClassVar[Sequence[Lane]] = (
         Lane("nomad.leader", "Nomad leader", bad="no leader", names=True, term="nomad.raft_term"),
     )
@@ -68,15 +80,24 @@ class NomadService(BaseService):
         Sampled(frozenset({"nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"}), "nomad.nodes_ready"),
         Sampled(frozenset({"nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed"}), "nomad.evals_blocked"),
         # whoever reads what was placed on one node relies on the same look at all of them
-        Sampled(frozenset({
-            "nomad.allocs_running", "nomad.allocs_pending", "nomad.allocs_failed", "nomad.allocs_lost",
-            "nomad.allocs_unknown", "nomad.allocs_complete", "nomad.allocs_placed",
-        })),
+        Sampled(
+            frozenset(
+                {
+                    "nomad.allocs_running",
+                    "nomad.allocs_pending",
+                    "nomad.allocs_failed",
+                    "nomad.allocs_lost",
+                    "nomad.allocs_unknown",
+                    "nomad.allocs_complete",
+                    "nomad.allocs_placed",
+                }
+            )
+        ),
         Sampled(
             frozenset({"nomad.commit_time", "nomad.last_contact", "nomad.plan_submit", "nomad.plan_rejections"}),
             "nomad.plan_rejections",
         ),
-    )  # fmt: skip
+    )
     attach: ClassVar[str] = "hashidrill.products.nomad.attach"
     address_variable: ClassVar[str] = "NOMAD_ADDR"
     ui: ClassVar[str] = "/ui/"

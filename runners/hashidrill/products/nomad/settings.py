@@ -15,11 +15,25 @@ if TYPE_CHECKING:
 
 FIXED = frozenset(
     {
-        "name", "region", "datacenter", "data_dir", "bind_addr", "advertise", "addresses", "ports", "tls", "acl",
-        "server.enabled", "server.bootstrap_expect", "server.server_join", "server.encrypt", "client.enabled",
-        "client.server_join", "client.network_interface",
+        "name",
+        "region",
+        "datacenter",
+        "data_dir",
+        "bind_addr",
+        "advertise",
+        "addresses",
+        "ports",
+        "tls",
+        "acl",
+        "server.enabled",
+        "server.bootstrap_expect",
+        "server.server_join",
+        "server.encrypt",
+        "client.enabled",
+        "client.server_join",
+        "client.network_interface",
     }
-)  # fmt: skip
+)
 """What the datacenter under test is built on: another value would take the agent out of it."""
 _NS = 1_000_000_000
 

@@ -75,9 +75,13 @@ def _task(folder: Path, disk: str) -> TaskProcess | None:
         return None
     caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
     return TaskProcess(
-        told[_ALLOC], told.get(_JOB, ""), int(folder.name), int(fields[_START]), fields[_STATE],
+        told[_ALLOC],
+        told.get(_JOB, ""),
+        int(folder.name),
+        int(fields[_START]),
+        fields[_STATE],
         frozenset(number for number in range(1, 65) if caught >> (number - 1) & 1),
-    )  # fmt: skip
+    )
 
 
 async def on_all_nodes(hosts: Hosts) -> list[TaskProcess]:

@@ -20,19 +20,30 @@ _ENDED = ("complete", "failed", "lost")
 def trial_job(name: str, node_id: str) -> dict[str, Any]:
     """A job of one task that ends at once, is tried once, and may run on that node alone."""
     task = {
-        "Name": "trial", "Driver": "raw_exec", "Config": {"command": "/bin/true"},
-        "Resources": {"CPU": 1, "MemoryMB": 10}, "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
-    }  # fmt: skip
+        "Name": "trial",
+        "Driver": "raw_exec",
+        "Config": {"command": "/bin/true"},
+        "Resources": {"CPU": 1, "MemoryMB": 10},
+        "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+    }
     group = {
-        "Name": "trial", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "RestartPolicy": _NEVER,
-        "ReschedulePolicy": {"Attempts": 0, "Unlimited": False}, "Tasks": [task],
-    }  # fmt: skip
+        "Name": "trial",
+        "Count": 1,
+        "EphemeralDisk": {"SizeMB": 10},
+        "RestartPolicy": _NEVER,
+        "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+        "Tasks": [task],
+    }
     only = {"LTarget": "${node.unique.id}", "RTarget": node_id, "Operand": "="}
     job_id = f"{PREFIX}{name}"
     return {
-        "ID": job_id, "Name": job_id, "Type": "batch", "Datacenters": ["*"], "Constraints": [only],
+        "ID": job_id,
+        "Name": job_id,
+        "Type": "batch",
+        "Datacenters": ["*"],
+        "Constraints": [only],
         "TaskGroups": [group],
-    }  # fmt: skip
+    }
 
 
 async def would_place(hosts: Hosts, node_id: str) -> bool:

@@ -88,9 +88,13 @@ class Ingest:
 
     def _report(self, due_ns: int, point: int, error: str) -> None:
         report = {
-            "intended_ns": due_ns, "start_ns": due_ns, "end_ns": time.monotonic_ns(), "ok": not error,
-            "key": str(point), "error": error,
-        }  # fmt: skip
+            "intended_ns": due_ns,
+            "start_ns": due_ns,
+            "end_ns": time.monotonic_ns(),
+            "ok": not error,
+            "key": str(point),
+            "error": error,
+        }
         with self._said:
             sys.stdout.write(json.dumps(report) + "\n")
             sys.stdout.flush()

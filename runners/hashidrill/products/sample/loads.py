@@ -61,9 +61,15 @@ class Get(AgentLoad):
                 return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
 
             loop = OpenLoop(
-                self.name, self.params.rate, self._plan, get, context.clock, lag=context.lag, waiting=context.waiting,
+                self.name,
+                self.params.rate,
+                self._plan,
+                get,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
                 course=context.course,
-            )  # fmt: skip
+            )
             await loop.run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:

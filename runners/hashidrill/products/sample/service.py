@@ -79,13 +79,19 @@ class SampleService(BaseService):
             cache = self.spec.caches[number]
             after_s = None if cache.bypass_after is None else float(cache.bypass_after)
             return {
-                "store": store, "data": str(site.data), "bypass_after_s": after_s, "off_for_s": float(cache.off_for),
-            }  # fmt: skip
+                "store": store,
+                "data": str(site.data),
+                "bypass_after_s": after_s,
+                "off_for_s": float(cache.off_for),
+            }
         pool = self.spec.pools[number]
         return {
-            "store": store, "at_least": pool.at_least, "most": pool.most, "grows_every_s": float(pool.grows_every),
+            "store": store,
+            "at_least": pool.at_least,
+            "most": pool.most,
+            "grows_every_s": float(pool.grows_every),
             "calls": pool.calls,
-        }  # fmt: skip
+        }
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Each of them answers. Raises WaitTimeoutError with those that do not."""

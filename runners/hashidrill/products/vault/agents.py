@@ -52,9 +52,12 @@ def _storage(spec: Vault, *, name: str, peers: Sequence[str], data: Path, consul
         return {"consul": {"address": consul, "path": "vault/"}}
     join = [{"leader_api_addr": f"http://{peer}:{PORT}"} for peer in peers]
     raft = {
-        "path": str(data), "node_id": name, "performance_multiplier": 1,
-        "autopilot_reconcile_interval": "1s", "autopilot_update_interval": "500ms",
-    }  # fmt: skip
+        "path": str(data),
+        "node_id": name,
+        "performance_multiplier": 1,
+        "autopilot_reconcile_interval": "1s",
+        "autopilot_update_interval": "500ms",
+    }
     return {"raft": raft | ({"retry_join": join} if join else {})}
 
 

@@ -57,10 +57,16 @@ class VaultAttach(product.Product):
     }
     leads: ClassVar[Mapping[str, str]] = {"vault-active": "true"}
     variables: ClassVar[Mapping[str, str]] = {
-        "address": "VAULT_ADDR", "ca_file": "VAULT_CACERT", "ca_path": "VAULT_CAPATH",
-        "cert_file": "VAULT_CLIENT_CERT", "key_file": "VAULT_CLIENT_KEY", "server_name": "VAULT_TLS_SERVER_NAME",
-        "skip_verify": "VAULT_SKIP_VERIFY", "token": "VAULT_TOKEN", "namespace": "VAULT_NAMESPACE",
-    }  # fmt: skip
+        "address": "VAULT_ADDR",
+        "ca_file": "VAULT_CACERT",
+        "ca_path": "VAULT_CAPATH",
+        "cert_file": "VAULT_CLIENT_CERT",
+        "key_file": "VAULT_CLIENT_KEY",
+        "server_name": "VAULT_TLS_SERVER_NAME",
+        "skip_verify": "VAULT_SKIP_VERIFY",
+        "token": "VAULT_TOKEN",
+        "namespace": "VAULT_NAMESPACE",
+    }
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
         return {"X-Vault-Namespace": said["namespace"]} if "namespace" in said else {}

@@ -148,9 +148,13 @@ class HostOperator:
     async def _raft_snapshot(self, method: str, packed: bytes = b"") -> bytes:
         async with self._make_api() as api:
             said, answer = await api.raw(
-                self._host.address, method, "sys/storage/raft/snapshot", packed, token=self._ring.keys.root,
+                self._host.address,
+                method,
+                "sys/storage/raft/snapshot",
+                packed,
+                token=self._ring.keys.root,
                 timeout_s=_SNAPSHOT_WITHIN_S,
-            )  # fmt: skip
+            )
         if not said.ok:
             raise FaultError(
                 f"{self._host.name}: no snapshot was {'taken' if method == 'GET' else 'restored'}: {said.text}"

@@ -47,10 +47,12 @@ async def make_ready(
     async with VaultApi() as api:
         steps = _Steps(api, hosts, ring, raft)
         for what, step in (
-            ("vault to be initialised", steps.initialise), ("vault to be unsealed", steps.unseal),
-            ("vault to have an active server", steps.served), ("all servers of vault to have a vote", steps.vote),
+            ("vault to be initialised", steps.initialise),
+            ("vault to be unsealed", steps.unseal),
+            ("vault to have an active server", steps.served),
+            ("all servers of vault to have a vote", steps.vote),
             ("vault to take secrets", steps.take_secrets),
-        ):  # fmt: skip
+        ):
 
             async def look(step: Callable[[], Awaitable[Look]] = step) -> Look:
                 await agents_run()

@@ -25,12 +25,17 @@ def path(where: str, *capabilities: str) -> tuple[Right, ...]:
     return tuple(_path(where, capability) for capability in capabilities)
 
 
-SECRETS = (*path(f"{MOUNT}/data/*", "create", "read", "update", "delete"),
-           *path(f"{MOUNT}/metadata/*", "read", "list", "delete"))  # fmt: skip
+SECRETS = (
+    *path(f"{MOUNT}/data/*", "create", "read", "update", "delete"),
+    *path(f"{MOUNT}/metadata/*", "read", "list", "delete"),
+)
 MARKERS = (*path("sys/policies/acl/hashidrill-*", "create", "update", "delete"), *path("sys/policies/acl", "list"))
 _OF_TOKENS = ("create", "lookup-accessor", "revoke-accessor")
-TOKENS = (*(right for each in _OF_TOKENS for right in path(f"auth/token/{each}", "create", "update")),
-          *path("auth/token/accessors", "list", "sudo"), *path("auth/token/accessors/", "list", "sudo"))  # fmt: skip
+TOKENS = (
+    *(right for each in _OF_TOKENS for right in path(f"auth/token/{each}", "create", "update")),
+    *path("auth/token/accessors", "list", "sudo"),
+    *path("auth/token/accessors/", "list", "sudo"),
+)
 _LOOKED = ("sys/metrics", "sys/ha-status", "sys/storage/raft/configuration")
 READS = tuple(right for each in _LOOKED for right in path(each, "read"))
 

@@ -66,8 +66,9 @@ class VaultService(BaseService):
         "vault.sealed": None,  # of each server: 1 or 0
         "vault.unsealed": None,  # how many servers are
         "vault.leases": None,
-        "vault.storage_put": Duration, "vault.storage_get": Duration,
-    }  # fmt: skip
+        "vault.storage_put": Duration,
+        "vault.storage_get": Duration,
+    }
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"vault.active", "vault.is_active", "vault.active_since"}), "vault.active"),
         Sampled(frozenset({"vault.unsealed", "vault.sealed"}), "vault.unsealed"),

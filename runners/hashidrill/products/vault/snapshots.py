@@ -62,11 +62,13 @@ def decode(packed: bytes) -> Snapshot:
     archive = unpack(packed, "Vault")
     keys = list(_keys(archive.state))
     return Snapshot(
-        archive.index, len(keys),
+        archive.index,
+        len(keys),
         frozenset(key.removeprefix(_POLICIES) for key in keys if key.startswith(_POLICIES)),
-        sum(key.startswith(_TOKENS) for key in keys), sum(key.startswith(_LEASES) for key in keys),
+        sum(key.startswith(_TOKENS) for key in keys),
+        sum(key.startswith(_LEASES) for key in keys),
         sum(key.startswith(_SECRETS) and _VERSIONS in key for key in keys),
-    )  # fmt: skip
+    )
 
 
 def _keys(state: bytes) -> Iterator[str]:

@@ -281,9 +281,12 @@ def _paragraphs(console: Console, text: str) -> None:
 
 
 _FINDING_COLOURS = {
-    Finding.HELD: "green", Finding.BROKEN: "red", Finding.FIXED: "red",
-    Finding.INVALID: "yellow", Finding.KNOWN: "blue",
-}  # fmt: skip
+    Finding.HELD: "green",
+    Finding.BROKEN: "red",
+    Finding.FIXED: "red",
+    Finding.INVALID: "yellow",
+    Finding.KNOWN: "blue",
+}
 
 
 def _next_steps(verdict: RunVerdict, recording: Recording) -> list[tuple[str, str]]:

@@ -80,9 +80,7 @@ class Beside:
     def _ratio(self, recording: Recording, without: Doubt | None = None) -> tuple[float, float, float]:
         """The log of the ratio, and both numbers; NaN, which is on no side of a limit, where one was not measured."""
         left_out = [] if without is None else [without]
-        ours, theirs = (
-            each.of(recording, though_busy=True, without=left_out) for each in (self.figure, self.of_good)
-        )  # fmt: skip
+        ours, theirs = (each.of(recording, though_busy=True, without=left_out) for each in (self.figure, self.of_good))
         # what never came took at least as long as the run could have measured
         one, other = (min(each.number, each.at_most) for each in (ours, theirs))
         logs = self.figure.log(np.array([one, other]))

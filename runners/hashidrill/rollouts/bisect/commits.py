@@ -87,9 +87,13 @@ def shell(command: str, folder: Path) -> tuple[int, bytes, bytes]:
     """Runs in `sh`, as the user typed it. It may take half an hour."""
     try:
         done = subprocess.run(
-            ["sh", "-c", command], cwd=folder, capture_output=True, check=False, timeout=BUILD_WITHIN_S,
+            ["sh", "-c", command],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            timeout=BUILD_WITHIN_S,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         return 124, b"", f"it took longer than {BUILD_WITHIN_S:g}s".encode()
     return done.returncode, done.stdout, done.stderr

@@ -43,9 +43,12 @@ class Answer:
     def as_document(self) -> dict[str, Any]:
         """Plain data for the log and for --json."""
         return {
-            "exit_code": self.code, "answer": self.text, "found": list(self.found), "wrong_at_most": self.wrong,
+            "exit_code": self.code,
+            "answer": self.text,
+            "found": list(self.found),
+            "wrong_at_most": self.wrong,
             "takes": self.takes,
-        }  # fmt: skip
+        }
 
 
 class _SameEndsError(Exception):
@@ -265,11 +268,12 @@ def summary(candidates: Candidates, trials: Sequence[tuple[str, Trial]]) -> list
         by_name.setdefault(name, []).append(trial)
     return [
         {
-            "candidate": name, "shown": candidates.shown(name),
+            "candidate": name,
+            "shown": candidates.shown(name),
             "runs": [
                 {"outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value}
                 for trial in of
             ],
         }
         for name, of in by_name.items()
-    ]  # fmt: skip
+    ]

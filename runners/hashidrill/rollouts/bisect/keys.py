@@ -82,10 +82,11 @@ class ChangedKeys:
         """What the answer depends on, without any value: a log may be shown."""
         return {
             "product": self.found.product,
-            "good": hash_of_secret(self.found.kept[0]), "bad": hash_of_secret(self.found.kept[1]),
+            "good": hash_of_secret(self.found.kept[0]),
+            "bad": hash_of_secret(self.found.kept[1]),
             "changes": [change.key for change in self.changes],
             "role": role_of(self.found.product, self.settings),
-        }  # fmt: skip
+        }
 
     def shown(self, name: str) -> str:
         """A set of changes for a person."""

@@ -114,9 +114,14 @@ class Log:
     def add_run(self, candidate: str, trial: Trial) -> None:
         """A run that ended."""
         said = {
-            "outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value,
-            "clear": trial.clear, "absent": trial.absent, "cut": trial.cut,
-        }  # fmt: skip
+            "outcome": trial.outcome,
+            "text": trial.text,
+            "recording": trial.recording,
+            "value": trial.value,
+            "clear": trial.clear,
+            "absent": trial.absent,
+            "cut": trial.cut,
+        }
         self._write(_RUN, {"candidate": candidate, **said})
         self.runs.append((candidate, trial))
 
@@ -147,10 +152,15 @@ class Log:
             return
         try:
             trial = Trial(
-                Outcome(line["outcome"]), str(line["text"]), str(line["recording"]), _number(line["value"]),
+                Outcome(line["outcome"]),
+                str(line["text"]),
+                str(line["recording"]),
+                _number(line["value"]),
                 # earlier versions do not say
-                line.get("clear") is True, float(line.get("absent", 0.0)), line.get("cut") is True,
-            )  # fmt: skip
+                line.get("clear") is True,
+                float(line.get("absent", 0.0)),
+                line.get("cut") is True,
+            )
             self.runs.append((str(line["candidate"]), trial))
         except (KeyError, ValueError, TypeError):
             raise _damaged(self.path, number) from None

@@ -110,9 +110,7 @@ class SmallestSet:
         """Which prefix of `others`, added to `base`, is the first that breaks."""
         names = [set_name([*base, *others[:size]]) for size in range(len(others) + 1)]
         share = self._next_share()
-        search = Ordered(
-            names, self.trials, share, _TURN, self.noise, known_ends=known_ends, controls=self._controls
-        )  # fmt: skip
+        search = Ordered(names, self.trials, share, _TURN, self.noise, known_ends=known_ends, controls=self._controls)
         answer = search.search()
         self.noise = search.noise
         if isinstance(answer, CannotTell):

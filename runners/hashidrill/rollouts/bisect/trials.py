@@ -107,9 +107,12 @@ class Trials:
     def tally(self, candidate: str) -> Tally:
         counts = self._counts.get(candidate, Counter[Outcome]())
         return Tally(
-            counts[Outcome.HELD], counts[Outcome.BROKEN], counts[Outcome.INVALID], self._refused.get(candidate, ""),
+            counts[Outcome.HELD],
+            counts[Outcome.BROKEN],
+            counts[Outcome.INVALID],
+            self._refused.get(candidate, ""),
             self._invalid.get(candidate, ""),
-        )  # fmt: skip
+        )
 
     def ask(self, candidate: str) -> bool | None:
         """Whether it breaks, by one valid run; None when it cannot be resolved. Raises OutOfRunsError."""

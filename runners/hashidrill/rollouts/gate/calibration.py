@@ -87,8 +87,12 @@ def noise(pairs: Sequence[Paired]) -> Prior:
 
 def key_of(experiment: Experiment) -> str:
     """By machine, versions and what is run, with how many agents."""
-    machine = {**{name: here()[name] for name in ("host", "machine")}, "cpus": usable_cores(),
-               "memory": psutil.virtual_memory().total, "kernel": os.uname().release}  # fmt: skip
+    machine = {
+        **{name: here()[name] for name in ("host", "machine")},
+        "cpus": usable_cores(),
+        "memory": psutil.virtual_memory().total,
+        "kernel": os.uname().release,
+    }
     said = experiment.model_dump(mode="json", by_alias=True, include=_RUN_BY)
     what = [machine, __version__, binaries_for(experiment), experiment.metadata.name, said, _datacenter(experiment)]
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -107,9 +111,10 @@ def keep(experiment: Experiment, calibration: Calibration, folder: Path | None =
     """Writes it; returns the file. Raises RecordingError where it cannot be written."""
     file = _file(experiment, folder)
     document = {
-        "experiment": calibration.experiment, "at": calibration.at.isoformat(timespec="seconds"),
+        "experiment": calibration.experiment,
+        "at": calibration.at.isoformat(timespec="seconds"),
         "figures": {name: {"sd": prior.sd, "rounds": prior.degrees} for name, prior in calibration.priors.items()},
-    }  # fmt: skip
+    }
     try:
         private_folder(file.parent)
         write_whole(file, json.dumps(document, indent=2) + "\n")

@@ -28,8 +28,10 @@ def as_document(result: Result) -> dict[str, Any]:
         },
         "changes": [
             {
-                "key": change.key, "role": change.role or None,
-                "baseline": change.shown()[0], "candidate": change.shown()[1],
+                "key": change.key,
+                "role": change.role or None,
+                "baseline": change.shown()[0],
+                "candidate": change.shown()[1],
                 "file": change.place.file if change.place else None,
                 "line": change.place.line if change.place else None,
             }
@@ -40,8 +42,12 @@ def as_document(result: Result) -> dict[str, Any]:
         ],
         "audit": [
             {
-                "rule": each.rule_id, "severity": each.severity.word, "file": each.path, "line": each.place.line,
-                "message": each.message, "new": each in result.audit.new,
+                "rule": each.rule_id,
+                "severity": each.severity.word,
+                "file": each.path,
+                "line": each.place.line,
+                "message": each.message,
+                "new": each in result.audit.new,
             }
             for each in result.audit.findings
         ],
@@ -49,7 +55,7 @@ def as_document(result: Result) -> dict[str, Any]:
         "not_run": [member.name for member in result.not_run],
         "unmapped_keys": list(result.picked.unmapped),
         "seconds": round(result.seconds, 1),
-    }  # fmt: skip
+    }
 
 
 def as_text(result: Result) -> str:
@@ -78,7 +84,7 @@ def _experiment(ran: Ran) -> dict[str, Any]:
         ],
         "stopped": ran.stopped,
         "seconds": round(ran.seconds, 1),
-    }  # fmt: skip
+    }
 
 
 def _slo(slo: Slo) -> dict[str, Any]:

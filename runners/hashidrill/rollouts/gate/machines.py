@@ -43,9 +43,15 @@ def as_junit(result: Result) -> str:
 def _add(root: Element, name: str, cases: Sequence[Element], seconds: float) -> None:
     counted = {what: sum(case.find(what) is not None for case in cases) for what in ("failure", "error", "skipped")}
     suite = SubElement(
-        root, "testsuite", name=_xml(name), tests=str(len(cases)), failures=str(counted["failure"]),
-        errors=str(counted["error"]), skipped=str(counted["skipped"]), time=f"{seconds:.1f}",
-    )  # fmt: skip
+        root,
+        "testsuite",
+        name=_xml(name),
+        tests=str(len(cases)),
+        failures=str(counted["failure"]),
+        errors=str(counted["error"]),
+        skipped=str(counted["skipped"]),
+        time=f"{seconds:.1f}",
+    )
     for case in cases:
         case.set("classname", _xml(f"hashidrill.rollouts.gate.{name}"))
         suite.append(case)
@@ -105,7 +111,8 @@ def as_sarif(result: Result) -> str:
     run = {
         "tool": {
             "driver": {
-                "name": "hashidrill gate", "version": __version__,
+                "name": "hashidrill gate",
+                "version": __version__,
                 "rules": [_OWN_RULE, *({"id": rule, "shortDescription": {"text": RULES[rule].what}} for rule in used)],
             }
         },
@@ -113,7 +120,7 @@ def as_sarif(result: Result) -> str:
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": result.verdict is not GateVerdict.CANNOT_TELL}],
         "properties": {"verdict": result.verdict.value, "reasons": result.reasons},
-    }  # fmt: skip
+    }
     return json_text({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
@@ -130,10 +137,12 @@ _OWN_RULE = {
 
 def _finding(finding: Finding, index: int) -> dict[str, Any]:
     return {
-        "ruleId": finding.rule_id, "ruleIndex": index, "level": LEVELS[finding.severity],
+        "ruleId": finding.rule_id,
+        "ruleIndex": index,
+        "level": LEVELS[finding.severity],
         "message": {"text": finding.message},
         "locations": [_location(finding.path, finding.place.line, finding.place.column)],
-    }  # fmt: skip
+    }
 
 
 def _regression(result: Result, ran: Ran, line: str) -> dict[str, Any]:
@@ -141,10 +150,12 @@ def _regression(result: Result, ran: Ran, line: str) -> dict[str, Any]:
     keys = "; ".join(map(str, changes)) or f"version {result.versions[0]} -> {result.versions[1]}"
     located = [_of_change(change) for change in changes if change.place]
     found: dict[str, Any] = {
-        "ruleId": REGRESSION, "ruleIndex": 0, "level": "error",
+        "ruleId": REGRESSION,
+        "ruleIndex": 0,
+        "level": "error",
         "message": {"text": printable(f"{ran.member.name}: {line}. Changed: {keys}", _LONGEST)},
         "locations": located[:1],
-    }  # fmt: skip
+    }
     return found | ({"relatedLocations": located[1:]} if located[1:] else {})
 
 
@@ -156,6 +167,7 @@ def _of_change(change: Change) -> dict[str, Any]:
 def _location(path: str, line: int, column: int) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": {"uri": uri(path)}, "region": {"startLine": max(line, 1), "startColumn": max(column, 1)}
+            "artifactLocation": {"uri": uri(path)},
+            "region": {"startLine": max(line, 1), "startColumn": max(column, 1)},
         }
-    }  # fmt: skip
+    }

@@ -24,11 +24,13 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "telemetry": {"disable_hostname": False},
         "storage": {
             "raft": {
-                "performance_multiplier": 5, "autopilot_reconcile_interval": "10s", "autopilot_update_interval": "2s",
+                "performance_multiplier": 5,
+                "autopilot_reconcile_interval": "10s",
+                "autopilot_update_interval": "2s",
             }
-        }
+        },
     },
-}  # fmt: skip
+}
 """The agents' own defaults of keys that the datacenter under test sets otherwise (`services.PRODUCT.agents`), from the
 documentation of Consul 1.22, Nomad 1.10 and Vault 1.21.
 """

@@ -21,13 +21,19 @@ from hashidrill.rollouts.gate.result import PlayedRound, Ran, Result
 from hashidrill.rollouts.gate.verdict import GateVerdict, Slo, SloState, figure_line, needed
 
 SYMBOLS = {
-    GateVerdict.REGRESSION: "✗", GateVerdict.CANNOT_TELL: "?", GateVerdict.IMPROVEMENT: "✓",
-    GateVerdict.NO_REGRESSION: "✓", GateVerdict.NO_CHANGE: "✓",
-}  # fmt: skip
+    GateVerdict.REGRESSION: "✗",
+    GateVerdict.CANNOT_TELL: "?",
+    GateVerdict.IMPROVEMENT: "✓",
+    GateVerdict.NO_REGRESSION: "✓",
+    GateVerdict.NO_CHANGE: "✓",
+}
 _TONES = {
-    GateVerdict.REGRESSION: "fail", GateVerdict.CANNOT_TELL: "invalid", GateVerdict.IMPROVEMENT: "pass",
-    GateVerdict.NO_REGRESSION: "pass", GateVerdict.NO_CHANGE: "pass",
-}  # fmt: skip
+    GateVerdict.REGRESSION: "fail",
+    GateVerdict.CANNOT_TELL: "invalid",
+    GateVerdict.IMPROVEMENT: "pass",
+    GateVerdict.NO_REGRESSION: "pass",
+    GateVerdict.NO_CHANGE: "pass",
+}
 _FIGURES = ("figure", "baseline", "candidate", "difference", "95 %", "margin", "verdict")
 _SLOS = ("expectation", "baseline held", "candidate held", "verdict")
 
@@ -143,10 +149,17 @@ def _figure_rows(ran: Ran) -> list[tuple[str, ...]]:
     for each in ran.outcome.figures:
         shown = each.figure.shown
         much, bounds = each.difference
-        rows.append((
-            each.figure.name, shown(each.baseline), shown(each.candidate), much if bounds else "", bounds,
-            f"{each.margin:g}", _figure_words(each),
-        ))  # fmt: skip
+        rows.append(
+            (
+                each.figure.name,
+                shown(each.baseline),
+                shown(each.candidate),
+                much if bounds else "",
+                bounds,
+                f"{each.margin:g}",
+                _figure_words(each),
+            )
+        )
     return rows
 
 

@@ -152,9 +152,14 @@ def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: floa
         return outcome.settled
 
     series = means.play(
-        baseline, candidate, runs_dir=plan.runs_dir, at_most=plan.at_most, budget_s=budget_s, enough=enough,
+        baseline,
+        candidate,
+        runs_dir=plan.runs_dir,
+        at_most=plan.at_most,
+        budget_s=budget_s,
+        enough=enough,
         events=means.events,
-    )  # fmt: skip
+    )
     if series.stuck is not None:
         raise RevertError(f"a fault could not be reverted: `hashidrill heal {series.stuck}`")
     rounds = []
@@ -181,9 +186,13 @@ class _Looking:
     def __call__(self, series: Series) -> Outcome:
         wanted = counting(series.figures, self.experiment)
         figures = compared(
-            series.rounds, wanted, at_most=self.plan.at_most, margins=self.plan.margins, priors=self.priors,
+            series.rounds,
+            wanted,
+            at_most=self.plan.at_most,
+            margins=self.plan.margins,
+            priors=self.priors,
             alarms=self.alarms,
-        )  # fmt: skip
+        )
         verdicts = [tuple(self.judge(run.recording) for run in each.sides) for each in series.rounds]
         unsteady = _unsteady(series)
         spoilt = tuple(dict.fromkeys(f"{run.side}: {run.invalid}" for run in series.spoilt))
@@ -203,8 +212,10 @@ class _Looking:
 
         Every run whose datacenter got ready has these reports, whatever else disturbed it.
         """
-        of = {name: [Recording(run.recording) for each in series.played for run in each.runs if run.side == name]
-              for name in NAMES}  # fmt: skip
+        of = {
+            name: [Recording(run.recording) for each in series.played for run in each.runs if run.side == name]
+            for name in NAMES
+        }
         pairs = [pair for pair in zip(*of.values(), strict=False) if all("reported" in run.run for run in pair)]
         found = [without_effect(self.plan.differences, *pair) for pair in pairs]
         always = {each: said for each, said in (found[0] if found else {}).items() if all(each in one for one in found)}

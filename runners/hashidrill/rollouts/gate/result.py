@@ -120,8 +120,9 @@ class Result:
             outcome = each.outcome
             if outcome.verdict is tested:
                 lines = {
-                    GateVerdict.REGRESSION: outcome.regressions, GateVerdict.CANNOT_TELL: outcome.unsure,
+                    GateVerdict.REGRESSION: outcome.regressions,
+                    GateVerdict.CANNOT_TELL: outcome.unsure,
                     GateVerdict.IMPROVEMENT: outcome.improvements,
-                }.get(tested, [])  # fmt: skip
+                }.get(tested, [])
                 said += [f"{each.member.name}: {line}" for line in lines]
         return said + untested if tested is GateVerdict.REGRESSION else untested + said

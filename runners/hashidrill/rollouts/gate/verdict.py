@@ -205,9 +205,12 @@ def whole(outcomes: Iterable[Outcome]) -> GateVerdict:
     """Of a suite: a group cannot pass with a failing member, nor with one that cannot be told."""
     verdicts = {outcome.verdict for outcome in outcomes}
     order = (
-        GateVerdict.REGRESSION, GateVerdict.CANNOT_TELL, GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION,
+        GateVerdict.REGRESSION,
+        GateVerdict.CANNOT_TELL,
+        GateVerdict.IMPROVEMENT,
+        GateVerdict.NO_REGRESSION,
         GateVerdict.NO_CHANGE,
-    )  # fmt: skip
+    )
     return next((verdict for verdict in order if verdict in verdicts), GateVerdict.CANNOT_TELL)
 
 

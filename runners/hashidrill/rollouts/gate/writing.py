@@ -18,9 +18,12 @@ FILES = ("gate.json", "junit.xml", "gate.sarif", "summary.md", "report.html")
 def write_all(result: Result, folder: Path) -> list[Path]:
     """Returns what was written. Raises UsageError where that cannot be."""
     texts = {
-        "gate.json": as_text(result), "junit.xml": as_junit(result), "gate.sarif": as_sarif(result),
-        "summary.md": as_markdown(result), **{name: str(page) for name, page in pages(result).items()},
-    }  # fmt: skip
+        "gate.json": as_text(result),
+        "junit.xml": as_junit(result),
+        "gate.sarif": as_sarif(result),
+        "summary.md": as_markdown(result),
+        **{name: str(page) for name, page in pages(result).items()},
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -56,7 +56,7 @@ class Beside(Strict):
 
 def kubernetes_of(
     part: KubernetesPart | None, path: Path, environ: Mapping[str, str], *, place: str = PLACE
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Plain data for whoever connects: `kubeconfig` is a whole path ("" for our own pod's account).
 
     `place` is where the file says it, for messages.

@@ -44,9 +44,14 @@ class AttachedHost(Capable):
     """One host: its agents' APIs, what each product adds to that, and what carriers do."""
 
     def __init__(
-        self, found: FoundHost, logins: Mapping[str, Login], wires: Mapping[str, Wire] = MappingProxyType({}), *,
-        run: str = "", carried: Mapping[type[Any], Any] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+        self,
+        found: FoundHost,
+        logins: Mapping[str, Login],
+        wires: Mapping[str, Wire] = MappingProxyType({}),
+        *,
+        run: str = "",
+        carried: Mapping[type[Any], Any] = MappingProxyType({}),
+    ) -> None:
         """Without wires, it can be asked what it can, and nothing else. `run` is in the names of what is put there.
 
         `carried`: capabilities of carriers.
@@ -82,9 +87,16 @@ class AttachedHost(Capable):
         return b""
 
     async def api(
-        self, method: str, path: str, *, agent: str, params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float = 5.0,
-    ) -> ApiAnswer:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        *,
+        agent: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
         """One request to that agent's own URL. Raises FaultError."""
         if agent not in self.urls:
             raise FaultError(f"{self.name}: there is no {agent} to ask for {path}")
@@ -104,11 +116,18 @@ class AttachedDatacenter:
     """
 
     def __init__(
-        self, spec: DatacenterSpec, target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *,
-        artifacts: Path = Path("artifacts"), run: str = "",
+        self,
+        spec: DatacenterSpec,
+        target: AttachTarget,
+        estate: Estate,
+        wires: Mapping[str, Wire],
+        *,
+        artifacts: Path = Path("artifacts"),
+        run: str = "",
         make_transport: Callable[[Any], httpx.AsyncBaseTransport] | None = None,
-        carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}), pods: LookAtPods | None = None,
-    ) -> None:  # fmt: skip
+        carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}),
+        pods: LookAtPods | None = None,
+    ) -> None:
         """`pods`: where agents are pods, the addresses that these have now."""
         self._pods = pods
         self._former: dict[str, AttachedHost] = {}
@@ -318,10 +337,14 @@ class AttachedDatacenter:
 def described(target: AttachTarget, estate: Estate) -> dict[str, Any]:
     """Which datacenter was attached, for run.json and for reports."""
     return {
-        "name": target.name, "title": target.title, "file": target.path,
+        "name": target.name,
+        "title": target.title,
+        "file": target.path,
         "addresses": {service: _shown(login.address) for service, login in target.logins.items()},
-        "versions": dict(estate.versions), "datacenters": dict(estate.datacenters), "notes": list(estate.notes),
-    }  # fmt: skip
+        "versions": dict(estate.versions),
+        "datacenters": dict(estate.datacenters),
+        "notes": list(estate.notes),
+    }
 
 
 def _shown(url: str) -> str:

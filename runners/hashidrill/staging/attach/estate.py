@@ -160,9 +160,12 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
             login = target.logins[service]
             url = login.agents.get(node.name) or node.url or login.url_of(node.name, node.address)
             hosts[host.name] = FoundHost(
-                host.name, host.address, {**host.roles, service: node.role}, {**host.urls, service: url},
+                host.name,
+                host.address,
+                {**host.roles, service: node.role},
+                {**host.urls, service: url},
                 {**host.meta, **{f"{service}.{key}": value for key, value in node.meta.items()}},
-            )  # fmt: skip
+            )
     _check_named(target, names)
     return Estate(
         target.name,

@@ -106,11 +106,16 @@ def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wi
     lacking = {name: services[name](services[name].Spec()).lacking for name in guarded}
     return Guarded(
         Guard(
-            settings_of(target.interlocks, target.path), dict(wires), lacking=lacking,
-            down=partial(servers_down, estate, wires), now=lambda: dt.datetime.now(dt.UTC),
-            redactor=Redactor(target.secrets()), folder=Path(target.path).parent, post=post,
+            settings_of(target.interlocks, target.path),
+            dict(wires),
+            lacking=lacking,
+            down=partial(servers_down, estate, wires),
+            now=lambda: dt.datetime.now(dt.UTC),
+            redactor=Redactor(target.secrets()),
+            folder=Path(target.path).parent,
+            post=post,
         )
-    )  # fmt: skip
+    )
 
 
 def subject_of(plan: Plan) -> Subject:
@@ -219,10 +224,15 @@ def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) 
     named = {one.name: number for number, one in enumerate(experiment.method) if one.name}
     kind = registry.fault(action.what)
     window = Window(
-        action.step, f"{action.what} on {action.on}", frozenset(action.hosts), action.at_s, action.at_s + action.for_s,
-        len(action.hosts) if action.many else 1, kind.at_a_time,
+        action.step,
+        f"{action.what} on {action.on}",
+        frozenset(action.hosts),
+        action.at_s,
+        action.at_s + action.for_s,
+        len(action.hosts) if action.many else 1,
+        kind.at_a_time,
         frozenset(named[name] for name in step.after if name in named),
-    )  # fmt: skip
+    )
     if not kind.sets_back:
         return window
     return replace(window, hosts=everyone, most=len(everyone), at_a_time=None, sets_back=True)
@@ -237,9 +247,14 @@ def longest_s(experiment: Experiment) -> float:
 
 @asynccontextmanager
 async def witnessed(
-    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, *, tell: Callable[[str], None],
+    target: AttachTarget,
+    wires: Mapping[str, Wire],
+    run: str,
+    experiment: str,
+    *,
+    tell: Callable[[str], None],
     recording: Path | None,
-) -> AsyncIterator[Told]:  # fmt: skip
+) -> AsyncIterator[Told]:
     """Takes the audit lines of what is done after a run, by somebody whom no interlock may hold up.
 
     Where there is nowhere to write them, it says so, and the block goes on.
@@ -259,10 +274,19 @@ async def witnessed(
     if file is not None:
         _end_line(file)
     audit = Audit(
-        Kv(wires[CONSUL]), written.prefix, run, experiment, who(), now=lambda: dt.datetime.now(dt.UTC), tell=tell,
-        redactor=Redactor(target.secrets()), file=file, webhook=written.webhook, post=post,
+        Kv(wires[CONSUL]),
+        written.prefix,
+        run,
+        experiment,
+        who(),
+        now=lambda: dt.datetime.now(dt.UTC),
+        tell=tell,
+        redactor=Redactor(target.secrets()),
+        file=file,
+        webhook=written.webhook,
+        post=post,
         series=f"heal-{now:%Y%m%dT%H%M%SZ}-",
-    )  # fmt: skip
+    )
 
     def note(verb: str, what: str = "", where: str = "", note: str = "") -> None:
         audit.note(verb, what, where, note=note)
@@ -287,9 +311,14 @@ def _unheard(verb: str, what: str = "", where: str = "", note: str = "") -> None
 
 
 async def alone(
-    target: AttachTarget, wires: Mapping[str, Wire], run: str, experiment: str, *, do: Callable[[], Awaitable[None]],
+    target: AttachTarget,
+    wires: Mapping[str, Wire],
+    run: str,
+    experiment: str,
+    *,
+    do: Callable[[], Awaitable[None]],
     tell: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     """Does it while no run of anybody else goes on there. Raises InterlockError."""
     if CONSUL not in wires:
         raise InterlockError("the lock is kept in Consul, and the attach file names none")

@@ -54,9 +54,13 @@ def shared_leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wir
 
 
 async def sweep(
-    found: Mapping[Left, str], wires: Mapping[str, Wire], told: Told, *, within_s: float = _WITHIN_S,
+    found: Mapping[Left, str],
+    wires: Mapping[str, Wire],
+    told: Told,
+    *,
+    within_s: float = _WITHIN_S,
     may: May | None = None,
-) -> tuple[Sequence[str], Sequence[str]]:  # fmt: skip
+) -> tuple[Sequence[str], Sequence[str]]:
     """(what was removed, what could not be and why), each also told as an audit line. Raises nothing.
 
     `may` is asked before each try to remove something.
@@ -103,9 +107,14 @@ def _remover(service: str) -> Callable[[Wire, Left], Awaitable[int]]:
 
 @asynccontextmanager
 async def leaving_nothing(
-    experiment: Experiment, wires: Mapping[str, Wire], run_id: str, told: Told, say: Callable[[str], None], *,
+    experiment: Experiment,
+    wires: Mapping[str, Wire],
+    run_id: str,
+    told: Told,
+    say: Callable[[str], None],
+    *,
     mine: Callable[[], Awaitable[bool]],
-) -> AsyncIterator[None]:  # fmt: skip
+) -> AsyncIterator[None]:
     """Around a run: however the block ends, what its loads left is gone afterwards, or `say` says that it is not.
 
     `mine` says whether no other run can go on (interlocks.Held.mine). A run that lost its lock removes what has its own

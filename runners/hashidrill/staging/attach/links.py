@@ -119,8 +119,9 @@ async def _toxics(wire: Wire) -> list[tuple[str, str]]:
 class HostLinks:
     """The proxies that lead to one host (hashidrill.core.protocols.capabilities.EstateLinks)."""
 
-    def __init__(self, host: str, links: Mapping[str, Link], wire: Wire | None, run: str,
-                 hello: Callable[[int], bytes]) -> None:  # fmt: skip
+    def __init__(
+        self, host: str, links: Mapping[str, Link], wire: Wire | None, run: str, hello: Callable[[int], bytes]
+    ) -> None:
         """`hello` is what the agent behind a port answers at once. Without a wire it can say what is there alone."""
         self._host, self._links, self._maybe, self._run, self._hello = host, links, wire, run, hello
 
@@ -149,9 +150,12 @@ class HostLinks:
             raise FaultError(f"the proxy {proxy} is disabled: whoever disabled it must enable it first")
         for name, toxic in zip(names, toxics, strict=True):
             wanted = {
-                "name": name, "type": toxic.type, "stream": toxic.stream, "toxicity": toxic.toxicity,
+                "name": name,
+                "type": toxic.type,
+                "stream": toxic.stream,
+                "toxicity": toxic.toxicity,
                 "attributes": dict(toxic.attributes),
-            }  # fmt: skip
+            }
             said = await _ask(self._wire, "POST", f"/proxies/{quote(proxy, safe='')}/toxics", wanted)
             if said.status not in {200, 201, 409}:  # 409: it is there already, from a try before
                 raise FaultError(f"the proxy {proxy}: the toxic {toxic.type} was refused: {_said(said)}")
@@ -169,8 +173,9 @@ class HostLinks:
             raise FaultError(f"the proxy {proxy}: {_said(said)}")
         return [
             Toxic(one["type"], one["attributes"], one["stream"], one["toxicity"])
-            for one in found.get("toxics") or () if one["name"] in names
-        ]  # fmt: skip
+            for one in found.get("toxics") or ()
+            if one["name"] in names
+        ]
 
     async def exchange_through(self, proxy: str, request: ExchangeRequest) -> Sequence[Exchange]:
         link = self._link(proxy)

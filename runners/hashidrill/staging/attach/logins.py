@@ -24,7 +24,7 @@ def login_of_environment(product: Attachable, environ: Mapping[str, str]) -> Log
 
 def login_from(
     product: Attachable, part: Part, environ: Mapping[str, str], path: Path, *, of_pod: bool = False
-) -> Login:  # fmt: skip
+) -> Login:
     """Of a product's part in the file at `path`.
 
     `of_pod`: where the file gives no address, that of a pod will be its, and never that of a variable: then "".
@@ -54,13 +54,19 @@ def login_from(
     except TlsFileError as error:
         raise AttachError(str(error)) from None
     return Login(
-        product.name, address, tls, headers, product.params(said), token, came_from,
+        product.name,
+        address,
+        tls,
+        headers,
+        product.params(said),
+        token,
+        came_from,
         {
             host: whole_url(product.name, product.port, url, f"datacenter.{product.name}.agents.{host}")
             for host, url in part.agents.items()
         },
         ", ".join(f"{key} {said[key]}" for key in ("namespace", "partition", "region") if key in said),
-    )  # fmt: skip
+    )
 
 
 def _token(product: Attachable, said: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Secret, str]:

@@ -74,9 +74,17 @@ def _faults(experiment: Experiment, services: Sequence[Service]) -> Iterator[Act
         hosts = tuple(sorted(selector.candidates(services)))
         service = selector.agent or ("" if selector.service == "host" else selector.service)
         yield Action(
-            "apply", step.fault, step.on, hosts, service, float(step.at), float(step.for_), step.name or "",
-            selector.many, number,
-        )  # fmt: skip
+            "apply",
+            step.fault,
+            step.on,
+            hosts,
+            service,
+            float(step.at),
+            float(step.for_),
+            step.name or "",
+            selector.many,
+            number,
+        )
 
 
 def _loads(experiment: Experiment, services: Sequence[Service]) -> Iterator[Action]:

@@ -23,9 +23,14 @@ class WeakTokenError(AttachError):
 
 
 async def read(
-    wire: Wire, path: str, *, needs: str, url: str = "", params: Mapping[str, str] | None = None,
+    wire: Wire,
+    path: str,
+    *,
+    needs: str,
+    url: str = "",
+    params: Mapping[str, str] | None = None,
     accept: frozenset[int] = frozenset({200}),
-) -> ApiAnswer:  # fmt: skip
+) -> ApiAnswer:
     """The answer to a GET. `needs` is the rule that a token needs for it, for the message: `operator:read`.
 
     Raises AttachError for whatever is no answer of the product's, WeakTokenError where the token may not read it.

@@ -59,9 +59,16 @@ class Wire:
             self._moved[old] = new
 
     async def request(
-        self, method: str, path: str, *, url: str = "", params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None, body: bytes | None = None, timeout_s: float = 5.0,
-    ) -> ApiAnswer:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        *,
+        url: str = "",
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = 5.0,
+    ) -> ApiAnswer:
         """One request, to `url` (default: the login's address) and a path like `/v1/status/leader`.
 
         Raises UnansweredError, and nothing for a status: that is an answer.
@@ -70,10 +77,14 @@ class Wire:
         base = self._moved.get(base, base)
         try:
             answer = await self._client.request(
-                method, base + path, params={**self.login.params, **(params or {})}, content=body,
-                headers={**self.login.headers, **(headers or {})}, extensions=extensions(self.login),
+                method,
+                base + path,
+                params={**self.login.params, **(params or {})},
+                content=body,
+                headers={**self.login.headers, **(headers or {})},
+                extensions=extensions(self.login),
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_WITHIN_S)),
-            )  # fmt: skip
+            )
         except (httpx.HTTPError, OSError) as error:  # httpx lets an alert of TLS 1.3 through as it is
             text, certificate = why(error)
             raise UnansweredError(f"{base}: {method} {path}: {text}", certificate=certificate) from None
@@ -124,9 +135,10 @@ class AgentTransport(httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, place_of: Callable[[str, int], Place | None],
+        self,
+        place_of: Callable[[str, int], Place | None],
         make: Callable[[Login], httpx.AsyncBaseTransport] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._place_of = place_of
         self._make = make or (lambda login: httpx.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False))
         self._made: dict[str, httpx.AsyncBaseTransport] = {}

@@ -26,18 +26,37 @@ exec(compile(d, "hashidrill", "exec"))
 OLDEST_PYTHON = (3, 8)
 _INSIDE = "hashidrill.staging.carriers.inside"
 _PATHS = "hashidrill.core.util.trusted_paths"
-AGENT = (_PATHS, *(
-    f"{_INSIDE}.{name}"
-    for name in ("system", "notes", "restart", "tracing", "throttling", "settings", "host_faults", "handover", "agent")
-))  # fmt: skip
+AGENT = (
+    _PATHS,
+    *(
+        f"{_INSIDE}.{name}"
+        for name in (
+            "system",
+            "notes",
+            "restart",
+            "tracing",
+            "throttling",
+            "settings",
+            "host_faults",
+            "handover",
+            "agent",
+        )
+    ),
+)
 """In the order in which they need each other."""
 HANDOVER = (_PATHS, f"{_INSIDE}.system", f"{_INSIDE}.notes", f"{_INSIDE}.handover")
 HOLDER = (f"{_INSIDE}.holder",)
 EYES = (
-    "hashidrill.lab.sandbox.rpc", _PATHS,
-    "hashidrill.lab.local.inside.exchange", "hashidrill.lab.local.inside.canary",
-    f"{_INSIDE}.system", f"{_INSIDE}.restart", f"{_INSIDE}.tracing", f"{_INSIDE}.settings", f"{_INSIDE}.eyes",
-)  # fmt: skip
+    "hashidrill.lab.sandbox.rpc",
+    _PATHS,
+    "hashidrill.lab.local.inside.exchange",
+    "hashidrill.lab.local.inside.canary",
+    f"{_INSIDE}.system",
+    f"{_INSIDE}.restart",
+    f"{_INSIDE}.tracing",
+    f"{_INSIDE}.settings",
+    f"{_INSIDE}.eyes",
+)
 """The observers: they share with the agents how processes are read, and nothing that changes any."""
 _LOADER = """\
 import json, sys, types

@@ -38,10 +38,19 @@ class CarriedHost:
     """One host. `commands` says how each agent's command line begins; `answers` asks an agent's API from outside."""
 
     def __init__(
-        self, name: str, shell: Shell, commands: Mapping[str, Sequence[str]], answers: Answers, *, terms: leased.Terms,
-        tasks: TaskGroup, tell: Callable[[str], None], data: Mapping[str, str] | None = None,
-        listen: Mapping[str, tuple[str, int]] | None = None, address: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        shell: Shell,
+        commands: Mapping[str, Sequence[str]],
+        answers: Answers,
+        *,
+        terms: leased.Terms,
+        tasks: TaskGroup,
+        tell: Callable[[str], None],
+        data: Mapping[str, str] | None = None,
+        listen: Mapping[str, tuple[str, int]] | None = None,
+        address: str | None = None,
+    ) -> None:
         """`listen`: where each agent's API is: it tells two agents on one host apart.
 
         `address`: the one that the host must have, or it is another host; None where it may have any.
@@ -137,9 +146,14 @@ class CarriedHost:
             with contextlib.suppress(FaultError):  # its agent or the connection is gone: the note says what is left
                 return await fault.revert()
         await leased.undo_left(
-            self._shell, fault_id, kind, terms=self._terms, tasks=self._tasks, patience=self._patience,
+            self._shell,
+            fault_id,
+            kind,
+            terms=self._terms,
+            tasks=self._tasks,
+            patience=self._patience,
             observe=self.eyes,
-        )  # fmt: skip
+        )
         return None
 
     # PacketFilter
@@ -176,8 +190,11 @@ class CarriedHost:
         rules = [item["rule"] for item in items if "rule" in item]
         return {
             rule["comment"]: part["counter"]["packets"]
-            for rule in rules if "comment" in rule for part in rule["expr"] if "counter" in part
-        }  # fmt: skip
+            for rule in rules
+            if "comment" in rule
+            for part in rule["expr"]
+            if "counter" in part
+        }
 
     async def packet_barriers(self) -> Sequence[Barrier]:
         found = barriers((await self._look("nft", words=["ruleset"]))["items"])
@@ -384,10 +401,17 @@ class CarriedHost:
     async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
         rounds = -(-request.connections // request.at_once)
         said = await self._network(
-            "exchange", address=address, port=port, upload=request.upload_bytes, download=request.download_bytes,
-            timeout=request.timeout_s, connections=request.connections, until_closed=request.until_closed,
-            at_once=request.at_once, within_s=ANSWERS_WITHIN_S + rounds * request.timeout_s,
-        )  # fmt: skip
+            "exchange",
+            address=address,
+            port=port,
+            upload=request.upload_bytes,
+            download=request.download_bytes,
+            timeout=request.timeout_s,
+            connections=request.connections,
+            until_closed=request.until_closed,
+            at_once=request.at_once,
+            within_s=ANSWERS_WITHIN_S + rounds * request.timeout_s,
+        )
         return [Exchange(**one) for one in said["exchanges"]]
 
     async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:

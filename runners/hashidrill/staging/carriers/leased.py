@@ -147,15 +147,28 @@ class LeasedFault:
 
 
 async def apply(
-    shell: Shell, kind: str, fault_id: str, args: Mapping[str, Any], *, terms: Terms, tasks: TaskGroup,
+    shell: Shell,
+    kind: str,
+    fault_id: str,
+    args: Mapping[str, Any],
+    *,
+    terms: Terms,
+    tasks: TaskGroup,
     tell: Callable[[str], None],
-) -> LeasedFault:  # fmt: skip
+) -> LeasedFault:
     """Returns once the agent has read back that it is in force. Raises FaultError; nothing is in force then."""
     spec = {
-        "id": fault_id, "kind": kind, "args": dict(args), "lease_s": terms.lease_s, "deadline_s": terms.deadline_s,
-        "renewals": shell.renewed_by, "waits": shell.renewed_by == "signal", "folder": terms.folder, "who": terms.who,
+        "id": fault_id,
+        "kind": kind,
+        "args": dict(args),
+        "lease_s": terms.lease_s,
+        "deadline_s": terms.deadline_s,
+        "renewals": shell.renewed_by,
+        "waits": shell.renewed_by == "signal",
+        "folder": terms.folder,
+        "who": terms.who,
         "run": terms.run,
-    }  # fmt: skip
+    }
     lines = await listened(shell.where, await shell.hold(spec), tasks)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
     since = 0 if said is None else next(n for n, one in enumerate(lines.events, start=1) if one is said)
@@ -171,9 +184,15 @@ async def apply(
 
 
 async def undo_left(
-    shell: Shell, fault_id: str, kind: str, *, terms: Terms, tasks: TaskGroup, patience: Patience,
+    shell: Shell,
+    fault_id: str,
+    kind: str,
+    *,
+    terms: Terms,
+    tasks: TaskGroup,
+    patience: Patience,
     observe: Callable[[], Awaitable[object]],
-) -> None:  # fmt: skip
+) -> None:
     """Reverts what an agent with that id left, from its note. Raises FaultError.
 
     Waits for a host that does not answer, and then until `observe` raises no FaultError: what proves that the fault is
@@ -213,9 +232,7 @@ def _of_others(said: Mapping[str, Any], kind: str) -> str:
     return "; ".join(str(one["why"]) for one in others)
 
 
-async def _undone(
-    shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup
-) -> tuple[Mapping[str, Any] | None, str]:  # fmt: skip
+async def _undone(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -> tuple[Mapping[str, Any] | None, str]:
     """What the program that reverts said, None where nothing was heard of it; and why that was."""
     spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
     try:

@@ -64,21 +64,32 @@ def job_of(name: str, node: Node, program: str, *, python: str, run: str, host: 
     """The job's specification, in the JSON of Nomad's API: one task on that node, once."""
     packed = base64.b64encode(zlib.compress(program.encode(), 9)).decode()
     task = {
-        "Name": TASK, "Driver": "raw_exec", "KillSignal": "SIGTERM", "KillTimeout": _KILL_AFTER_NS,
+        "Name": TASK,
+        "Driver": "raw_exec",
+        "KillSignal": "SIGTERM",
+        "KillTimeout": _KILL_AFTER_NS,
         "Config": {"command": python, "args": ["-c", _RUNNER.format(packed)]},
         "Resources": {"CPU": _CPU_MHZ, "MemoryMB": _MEMORY_MB},
         "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": _LOG_MB},
         "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
-    }  # fmt: skip
+    }
     group = {
-        "Name": _GROUP, "Count": 1, "Tasks": [task], "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+        "Name": _GROUP,
+        "Count": 1,
+        "Tasks": [task],
+        "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
         "Constraints": [{"LTarget": "${node.unique.id}", "Operand": "=", "RTarget": node.id}],
         "EphemeralDisk": {"SizeMB": _DISK_MB},
-    }  # fmt: skip
+    }
     return {
-        "ID": name, "Name": name, "Type": "sysbatch", "Datacenters": [node.datacenter], "NodePool": "all",
-        "Meta": {META_RUN: run, META_HOST: host}, "TaskGroups": [group],
-    }  # fmt: skip
+        "ID": name,
+        "Name": name,
+        "Type": "sysbatch",
+        "Datacenters": [node.datacenter],
+        "NodePool": "all",
+        "Meta": {META_RUN: run, META_HOST: host},
+        "TaskGroups": [group],
+    }
 
 
 class Jobs:
@@ -89,9 +100,16 @@ class Jobs:
 
     async def submit(self, job: Mapping[str, Any]) -> None:
         """Never in the place of a job that is there."""
-        await self.ask("POST", "/v1/jobs", needs="submit-job", body={
-            "Job": job, "EnforceIndex": True, "JobModifyIndex": 0,
-        })  # fmt: skip
+        await self.ask(
+            "POST",
+            "/v1/jobs",
+            needs="submit-job",
+            body={
+                "Job": job,
+                "EnforceIndex": True,
+                "JobModifyIndex": 0,
+            },
+        )
 
     async def fits(self, node: Node) -> None:
         """Raises FaultError where Nomad would place no job of ours there now: it would not make up for that later."""
@@ -118,9 +136,7 @@ class Jobs:
                         return str(one["ID"])
                 if not found and anyio.current_time() >= asks_s:
                     asks_s = anyio.current_time() + _AGAIN_EVERY_S
-                    await self.ask(
-                        "POST", f"/v1/job/{quote(name)}/evaluate", needs="submit-job", body={"JobID": name}
-                    )  # fmt: skip
+                    await self.ask("POST", f"/v1/job/{quote(name)}/evaluate", needs="submit-job", body={"JobID": name})
                 await anyio.sleep(_LOOK_EVERY_S)
         why = status or await self._unplaced(name, node)
         raise FaultError(f"the job {name} does not run on {node.name} within {within_s:g}s: {why}")

@@ -56,11 +56,14 @@ class Dialler:
         secure = self._login.address.startswith("https:")
         try:
             socket = await self._session.ws_connect(
-                f"{self._login.address}/v1/client/allocation/{allocation}/exec", params=params,
-                ssl=self._login.tls.context() if secure else True, max_msg_size=0, heartbeat=_ALIVE_EVERY_S,
+                f"{self._login.address}/v1/client/allocation/{allocation}/exec",
+                params=params,
+                ssl=self._login.tls.context() if secure else True,
+                max_msg_size=0,
+                heartbeat=_ALIVE_EVERY_S,
                 server_hostname=self._login.tls.server_name or None,
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CONNECTS_WITHIN_S),
-            )  # fmt: skip
+            )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             status = getattr(error, "status", None)
             if status == 403:

@@ -39,10 +39,11 @@ from hashidrill.staging.carriers.shell import Shell
 SSH, NOMAD = "SSH", "Nomad"
 _DISK = frozenset({DiskControl, DiskCanary})
 _NEEDS: dict[str, frozenset[type[Any]]] = {
-    "nft": frozenset({PacketFilter}), "strace": _DISK,
+    "nft": frozenset({PacketFilter}),
+    "strace": _DISK,
     "agent": _DISK | {Processes, ProcessControl, CpuControl, CpuCanary, AgentSettings},
     "settings": frozenset({AgentSettings}),
-}  # fmt: skip
+}
 """What a host lacks, and which capabilities it takes away."""
 _UNDONE_WITHOUT = frozenset({"nft", "strace", "agent", "settings"})
 """What a host may lack while faults are only reverted: the agent may be what the fault killed."""
@@ -86,9 +87,15 @@ Offers = Mapping[str, Offer]
 
 
 async def look(
-    target: AttachTarget, estate: Estate, connect: Connect | None = None, *, undoing: bool = False,
-    nomad: Reaching = by_nomad, awaited: Collection[str] = (), tell: Callable[[str], None] = print,
-) -> Offers:  # fmt: skip
+    target: AttachTarget,
+    estate: Estate,
+    connect: Connect | None = None,
+    *,
+    undoing: bool = False,
+    nomad: Reaching = by_nomad,
+    awaited: Collection[str] = (),
+    tell: Callable[[str], None] = print,
+) -> Offers:
     """What carriers can do on each host; it changes nothing. Empty without carriers. Raises AttachError.
 
     `undoing`: what they can take away there, for which no agent has to run. SSH is asked first, and Nomad about the
@@ -176,9 +183,7 @@ def _followed(roles: Mapping[str, str]) -> dict[type[Any], str]:
     return lacks
 
 
-async def _offered(
-    host: CarriedHost, roles: Mapping[str, str], *, without: frozenset[str] = frozenset()
-) -> Offer:  # fmt: skip
+async def _offered(host: CarriedHost, roles: Mapping[str, str], *, without: frozenset[str] = frozenset()) -> Offer:
     """`without`: what it may lack."""
     facts = await host.facts()
     lacks: dict[type[Any], str] = {}
@@ -203,9 +208,15 @@ def connecting(settings: SshSettings, target: AttachTarget) -> Connect:
 
 
 def _host(
-    host: FoundHost, shell: Shell, *, tasks: TaskGroup, settings: SshSettings | NomadSettings,
-    wires: Mapping[str, Wire], terms: Terms, tell: Callable[[str], None],
-) -> CarriedHost:  # fmt: skip
+    host: FoundHost,
+    shell: Shell,
+    *,
+    tasks: TaskGroup,
+    settings: SshSettings | NomadSettings,
+    wires: Mapping[str, Wire],
+    terms: Terms,
+    tell: Callable[[str], None],
+) -> CarriedHost:
     products = attachables(host.roles)
     commands = {service: product.process for service, product in products.items() if product.process}
 
@@ -218,9 +229,17 @@ def _host(
 
     listen = {service: _listens(url) for service, url in host.urls.items()}
     return CarriedHost(
-        host.name, shell, commands, answers, terms=terms, tasks=tasks, tell=tell, data=settings.data, listen=listen,
+        host.name,
+        shell,
+        commands,
+        answers,
+        terms=terms,
+        tasks=tasks,
+        tell=tell,
+        data=settings.data,
+        listen=listen,
         address=host.address if settings.check_address else None,
-    )  # fmt: skip
+    )
 
 
 def _listens(url: str) -> tuple[str, int]:
@@ -231,10 +250,19 @@ def _listens(url: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def carried(
-    target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], *, deadline_s: float,
-    tell: Callable[[str], None], who: str = "", connect: Connect | None = None, undoing: bool = False,
-    run: str = "", nomad: Reaching = by_nomad, awaited: Collection[str] = (),
-) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:  # fmt: skip
+    target: AttachTarget,
+    estate: Estate,
+    wires: Mapping[str, Wire],
+    *,
+    deadline_s: float,
+    tell: Callable[[str], None],
+    who: str = "",
+    connect: Connect | None = None,
+    undoing: bool = False,
+    run: str = "",
+    nomad: Reaching = by_nomad,
+    awaited: Collection[str] = (),
+) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:
     """By host, the capabilities that carriers add, held inside the block. Raises AttachError.
 
     A host that is not offered any by `look` (which says what `undoing` and `awaited` are) has none here. At the end of

@@ -41,10 +41,17 @@ Reaching = Callable[..., AbstractAsyncContextManager[Reached]]
 
 @asynccontextmanager
 async def by_nomad(
-    target: AttachTarget, settings: NomadSettings, estate: Estate, *, run: str = "",
-    tell: Callable[[str], None] = print, tasks: TaskGroup | None = None, awaited: Collection[str] = (),
-    wired: Callable[..., Wire] = Wire, dialled: Callable[[Login], AbstractAsyncContextManager[Dial]] | None = None,
-) -> AsyncIterator[Reached]:  # fmt: skip
+    target: AttachTarget,
+    settings: NomadSettings,
+    estate: Estate,
+    *,
+    run: str = "",
+    tell: Callable[[str], None] = print,
+    tasks: TaskGroup | None = None,
+    awaited: Collection[str] = (),
+    wired: Callable[..., Wire] = Wire,
+    dialled: Callable[[Login], AbstractAsyncContextManager[Dial]] | None = None,
+) -> AsyncIterator[Reached]:
     """Raises AttachError where Nomad is not attached, or does not tell. Waits for the hosts that are `awaited`."""
     if "nomad" not in target.logins:
         raise AttachError(f"{target.path}: carriers.nomad: Nomad is not attached; name it under `datacenter`")
@@ -67,9 +74,16 @@ async def by_nomad(
             if (one := clients.get(host.address)) is not None:  # it may become unfit, or fit, by the next look
                 nodes[host.name] = Node(one["ID"], one["Name"], one["Datacenter"])
         wanted = nomad.Wanted(
-            jobs, dial, settings.python, float(settings.lease), float(settings.placed_within), run,
-            [host.address for host in estate.having("nomad", "server")], tell, tasks,
-        )  # fmt: skip
+            jobs,
+            dial,
+            settings.python,
+            float(settings.lease),
+            float(settings.placed_within),
+            run,
+            [host.address for host in estate.having("nomad", "server")],
+            tell,
+            tasks,
+        )
         yield Reached(why_not, lambda name, _: nomad.shell(name, nodes[name], wanted))
 
 

@@ -107,8 +107,14 @@ class Carriers(Strict):
 
 
 CAPABILITIES = (
-    "list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-logs", "alloc-exec", "alloc-node-exec",
-)  # fmt: skip
+    "list-jobs",
+    "read-job",
+    "submit-job",
+    "alloc-lifecycle",
+    "read-logs",
+    "alloc-exec",
+    "alloc-node-exec",
+)
 
 
 def carrier_rights(carriers: Carriers, namespace: str = "default") -> tuple[Right, ...]:

@@ -72,9 +72,15 @@ class SshShell:
     changes, carrier = True, ""
 
     def __init__(
-        self, connection: asyncssh.SSHClientConnection, where: str, *, python: str, root: bool, client: str = "",
+        self,
+        connection: asyncssh.SSHClientConnection,
+        where: str,
+        *,
+        python: str,
+        root: bool,
+        client: str = "",
         connect: Callable[[], Awaitable[asyncssh.SSHClientConnection]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`connect` makes another connection to the same host, or raises AttachError."""
         self._connection, self.where, self.client, self._connect = connection, where, client, connect
         self._one = anyio.Lock()
@@ -141,9 +147,13 @@ async def shell(settings: SshSettings, attach_file: str, name: str, address: str
             raise UnreachedError(f"{where}: {refused(error, options)}") from None
         user_id, _, client = str(said or "").strip().partition("\n")
         yield SshShell(
-            connection, where, python=settings.python, root=user_id == "0", client=client.partition(" ")[0],
+            connection,
+            where,
+            python=settings.python,
+            root=user_id == "0",
+            client=client.partition(" ")[0],
             connect=connect,
-        )  # fmt: skip
+        )
 
 
 async def _connected(
@@ -197,11 +207,17 @@ def _options(settings: SshSettings, attach_file: str, user: str) -> dict[str, An
             why = getattr(error, "strerror", None) or error
             raise AttachError(f"{attach_file}: carriers.ssh.key_file: {file} cannot be used: {why}") from None
     return {
-        "username": user, "known_hosts": str(known), "client_keys": keys, "config": None,
+        "username": user,
+        "known_hosts": str(known),
+        "client_keys": keys,
+        "config": None,
         "agent_path": (os.environ.get("SSH_AUTH_SOCK") or None) if settings.agent else None,
-        "preferred_auth": "publickey", "connect_timeout": _CONNECTS_WITHIN_S, "login_timeout": _CONNECTS_WITHIN_S,
-        "keepalive_interval": _ALIVE_EVERY_S, "keepalive_count_max": _ALIVE_MISSES,
-    }  # fmt: skip
+        "preferred_auth": "publickey",
+        "connect_timeout": _CONNECTS_WITHIN_S,
+        "login_timeout": _CONNECTS_WITHIN_S,
+        "keepalive_interval": _ALIVE_EVERY_S,
+        "keepalive_count_max": _ALIVE_MISSES,
+    }
 
 
 def refused(error: Exception, options: dict[str, Any]) -> str:

@@ -53,9 +53,15 @@ class Conductor:
     """The workers of one run. `say` is where all of them together speak as one."""
 
     def __init__(
-        self, spec: Mapping[str, Any], workers: Sequence[Introduction], dial: Dial, say: Say, *,
-        lost_after_s: float = LOST_AFTER_S, now_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:  # fmt: skip
+        self,
+        spec: Mapping[str, Any],
+        workers: Sequence[Introduction],
+        dial: Dial,
+        say: Say,
+        *,
+        lost_after_s: float = LOST_AFTER_S,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         """Raises DivisionError for loads that workers cannot offer, DatacenterError for a TLS file."""
         names = [worker.name for worker in workers]
         self._spec = spec

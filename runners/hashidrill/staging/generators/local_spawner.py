@@ -27,14 +27,22 @@ class LocalSpawner:
 
     async def spawn(self, runner: str, workers: int) -> Sequence[Introduction]:
         environment = {
-            **without_secrets(os.environ), "PYTHONPATH": python_path(), "HASHIDRILL_RUNNER": runner,
+            **without_secrets(os.environ),
+            "PYTHONPATH": python_path(),
+            "HASHIDRILL_RUNNER": runner,
             "HASHIDRILL_LEASE_S": f"{self._lease_s:g}",
-        }  # fmt: skip
+        }
         for number in range(1, workers + 1):
             self._processes[f"w{number}"] = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "hashidrill.staging.generators.worker", env=environment,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
+                sys.executable,
+                "-P",
+                "-m",
+                "hashidrill.staging.generators.worker",
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
         return [await self._introduced(name, process) for name, process in self._processes.items()]
 
     async def _introduced(self, name: str, process: asyncio.subprocess.Process) -> Introduction:

@@ -47,28 +47,38 @@ def job_id(run_id: str) -> str:
 def job_of(run_id: str, workers: int, runner: str, *, lease_s: float, datacenters: Sequence[str]) -> dict[str, Any]:
     """The job's specification, in the JSON of Nomad's API. Nothing in it is secret."""
     task = {
-        "Name": TASK, "Driver": "raw_exec", "KillSignal": "SIGTERM", "KillTimeout": _KILL_AFTER_NS,
+        "Name": TASK,
+        "Driver": "raw_exec",
+        "KillSignal": "SIGTERM",
+        "KillTimeout": _KILL_AFTER_NS,
         "Config": {"command": f"${{meta.{META_PYTHON}}}", "args": ["-P", "-m", "hashidrill.staging.generators.worker"]},
         "Env": {"HASHIDRILL_RUNNER": runner, "HASHIDRILL_LEASE_S": f"{lease_s:g}"},
         "Resources": {"CPU": _CPU_MHZ, "MemoryMB": _MEMORY_MB},
         "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": _LOG_MB},
         "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
-    }  # fmt: skip
+    }
     group = {
-        "Name": "workers", "Count": workers, "Tasks": [task],
+        "Name": "workers",
+        "Count": workers,
+        "Tasks": [task],
         "Networks": [{"Mode": "host", "DynamicPorts": [{"Label": PORT}]}],
-        "RestartPolicy": {"Attempts": 0, "Mode": "fail"}, "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+        "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+        "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
         "Constraints": [
             {"Operand": "distinct_hosts", "RTarget": "true"},
             {"LTarget": f"${{meta.{META_PYTHON}}}", "Operand": "is_set"},
         ],
         "Spreads": [{"Attribute": "${node.unique.id}", "Weight": 100}],
         "EphemeralDisk": {"SizeMB": 3 * _LOG_MB},
-    }  # fmt: skip
+    }
     return {
-        "ID": job_id(run_id), "Name": job_id(run_id), "Type": "batch", "Datacenters": list(datacenters),
-        "Meta": {META_RUN: run_id}, "TaskGroups": [group],
-    }  # fmt: skip
+        "ID": job_id(run_id),
+        "Name": job_id(run_id),
+        "Type": "batch",
+        "Datacenters": list(datacenters),
+        "Meta": {META_RUN: run_id},
+        "TaskGroups": [group],
+    }
 
 
 class NomadSpawner:

@@ -58,9 +58,15 @@ class Remote:
     """`run` keeps the connection; `say` and `start` reach the worker now or once it is connected again."""
 
     def __init__(
-        self, worker: Introduction, dial: Dial, on_line: OnLine, *, lost_after_s: float = LOST_AFTER_S,
-        within_ns: int = WITHIN_NS, now_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:  # fmt: skip
+        self,
+        worker: Introduction,
+        dial: Dial,
+        on_line: OnLine,
+        *,
+        lost_after_s: float = LOST_AFTER_S,
+        within_ns: int = WITHIN_NS,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self.worker = worker
         self._dial = dial
         self._on_line = on_line

@@ -72,10 +72,17 @@ def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str,
     Raises AttachError for what cannot be used.
     """
     nomad = workers_of(written, logins, where)
-    return None if nomad is None else {
-        "spawner": "nomad", "workers": nomad.workers, "lease_s": float(nomad.lease),
-        "lost_after_s": float(nomad.lost_after), "login": logins["nomad"].handed_over(),
-    }  # fmt: skip
+    return (
+        None
+        if nomad is None
+        else {
+            "spawner": "nomad",
+            "workers": nomad.workers,
+            "lease_s": float(nomad.lease),
+            "lost_after_s": float(nomad.lost_after),
+            "login": logins["nomad"].handed_over(),
+        }
+    )
 
 
 def worker_count(written: Any, where: str) -> int:

@@ -63,9 +63,15 @@ class Worker:
     """One generator, its stream, and the lease. `now_ns` is the clock of this machine."""
 
     def __init__(
-        self, start: StartChild, *, session: str, lease_s: float = LEASE_S,
-        now_ns: Callable[[], int] = time.monotonic_ns, link: Link | None = None, folder: Path | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        start: StartChild,
+        *,
+        session: str,
+        lease_s: float = LEASE_S,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        link: Link | None = None,
+        folder: Path | None = None,
+    ) -> None:
         self._start = start
         self._session = session
         self._lease_s = lease_s
@@ -208,9 +214,16 @@ class GeneratorProcess:
     async def start(cls, on_line: Callable[[bytes], None], on_end: Callable[[int, str], None]) -> GeneratorProcess:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "hashidrill.core.loads.in_generator", stdin=pipe, stdout=pipe, stderr=pipe,
-            limit=_LINE_BYTES, start_new_session=True,
-        )  # fmt: skip
+            sys.executable,
+            "-P",
+            "-m",
+            "hashidrill.core.loads.in_generator",
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=_LINE_BYTES,
+            start_new_session=True,
+        )
         made = cls(process)
         made._tasks = {asyncio.create_task(made._read(on_line, on_end)), asyncio.create_task(made._listen())}
         return made
@@ -270,9 +283,13 @@ async def work(environ: Mapping[str, str]) -> int:
         server = await asyncio.start_server(worker.serve, address, port, ssl=identity.worker_side(runner))
         listens = server.sockets[0].getsockname()[1]
         introduction = {
-            "hashidrill": metadata.version("hashidrill"), "protocol": PROTOCOL, "session": session, "address": told,
-            "port": int(environ.get("NOMAD_HOST_PORT_stream") or listens), "certificate": identity.certificate,
-        }  # fmt: skip
+            "hashidrill": metadata.version("hashidrill"),
+            "protocol": PROTOCOL,
+            "session": session,
+            "address": told,
+            "port": int(environ.get("NOMAD_HOST_PORT_stream") or listens),
+            "certificate": identity.certificate,
+        }
         sys.stdout.write(json.dumps(introduction) + "\n")
         sys.stdout.flush()
         code = await worker.watch()

@@ -36,9 +36,13 @@ class Anchor:
     def of(cls, settings: InterlockSettings, datacenter: str) -> Anchor:
         """As an attach file says it."""
         return cls(
-            datacenter, settings.arming.public_key or "", settings.arming.key, settings.stop.key, settings.lock.key,
+            datacenter,
+            settings.arming.public_key or "",
+            settings.arming.key,
+            settings.stop.key,
+            settings.lock.key,
             settings.audit.prefix,
-        )  # fmt: skip
+        )
 
     def text(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -73,9 +77,13 @@ class Anchor:
 
 
 _WRITTEN = {
-    "datacenter": "metadata.name", "public_key": "interlocks.arming.public_key", "arming_key": "interlocks.arming.key",
-    "stop_key": "interlocks.stop.key", "lock_key": "interlocks.lock.key", "audit_prefix": "interlocks.audit.prefix",
-}  # fmt: skip
+    "datacenter": "metadata.name",
+    "public_key": "interlocks.arming.public_key",
+    "arming_key": "interlocks.arming.key",
+    "stop_key": "interlocks.stop.key",
+    "lock_key": "interlocks.lock.key",
+    "audit_prefix": "interlocks.audit.prefix",
+}
 
 
 async def read(kv: Kv) -> Anchor | None:

@@ -68,10 +68,21 @@ class Audit:
     """The lines of one run. Every text passes through `redactor`: no secret gets into one."""
 
     def __init__(
-        self, kv: Kv, prefix: str, run: str, experiment: str, who: str, *, now: Callable[[], dt.datetime],
-        tell: Callable[[str], None], redactor: Redactor, file: Path | None = None, webhook: str | None = None,
-        post: Post | None = None, series: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        kv: Kv,
+        prefix: str,
+        run: str,
+        experiment: str,
+        who: str,
+        *,
+        now: Callable[[], dt.datetime],
+        tell: Callable[[str], None],
+        redactor: Redactor,
+        file: Path | None = None,
+        webhook: str | None = None,
+        post: Post | None = None,
+        series: str = "",
+    ) -> None:
         """`file` is that of the recording: a line of JSON for each. `series` begins the names of keys: lines of another
         process about the same run must not overwrite those that are there.
         """
@@ -88,9 +99,17 @@ class Audit:
         """A line, in the recording at once and elsewhere soon. It waits for nothing and raises nothing."""
         now, clean = self._now(), self._redactor.text
         line = Line(
-            len(self.lines) + 1, _shown(now), self._run, clean(self._experiment), clean(self._who), verb, clean(what),
-            clean(where), "" if lasts_s is None else _shown(now + dt.timedelta(seconds=lasts_s)), clean(note),
-        )  # fmt: skip
+            len(self.lines) + 1,
+            _shown(now),
+            self._run,
+            clean(self._experiment),
+            clean(self._who),
+            verb,
+            clean(what),
+            clean(where),
+            "" if lasts_s is None else _shown(now + dt.timedelta(seconds=lasts_s)),
+            clean(note),
+        )
         self.lines.append(line)
         self._tell(str(line))
         self._keep(line)

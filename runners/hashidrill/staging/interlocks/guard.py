@@ -79,9 +79,17 @@ class Guard:
     """The interlocks of one datacenter. `calls` are requests to each of its products, by name."""
 
     def __init__(
-        self, settings: InterlockSettings, calls: Mapping[str, Calls], *, lacking: Mapping[str, Lacking],
-        down: Down, now: Callable[[], dt.datetime], redactor: Redactor, folder: Path, post: Post | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        settings: InterlockSettings,
+        calls: Mapping[str, Calls],
+        *,
+        lacking: Mapping[str, Lacking],
+        down: Down,
+        now: Callable[[], dt.datetime],
+        redactor: Redactor,
+        folder: Path,
+        post: Post | None = None,
+    ) -> None:
         """`folder` is where a relative arming file is. Raises InterlockError without a Consul to hold on to."""
         if CONSUL not in calls:
             raise InterlockError(
@@ -105,9 +113,11 @@ class Guard:
         await stop.check_released(self._kv, self.settings.stop.key)
         await lock.check_free(self._kv, self.settings.lock.key)
         blast_radius.check(
-            subject.windows, await self.groups(subject), breaks_quorum=_all(subject, armed),
+            subject.windows,
+            await self.groups(subject),
+            breaks_quorum=_all(subject, armed),
             said=_missing(subject, armed),
-        )  # fmt: skip
+        )
         await self._check_rights(subject)
 
     @asynccontextmanager
@@ -125,10 +135,18 @@ class Guard:
         tell = _clean(tell, self._redactor)
         async with lock.held(self._kv, settings.lock.key, settings.lock.ttl, holder, tell) as locked:
             audit = Audit(
-                self._kv, written.prefix, subject.run, subject.experiment, subject.who, now=self.now, tell=tell,
-                redactor=self._redactor, file=recording and recording / AUDIT_NAME, webhook=written.webhook,
+                self._kv,
+                written.prefix,
+                subject.run,
+                subject.experiment,
+                subject.who,
+                now=self.now,
+                tell=tell,
+                redactor=self._redactor,
+                file=recording and recording / AUDIT_NAME,
+                webhook=written.webhook,
                 post=self._post,
-            )  # fmt: skip
+            )
             try:
                 async with beside(audit.keep):
                     await audit.prune(written.runs)
@@ -162,9 +180,14 @@ class Guard:
         said = self.settings.arming
         arming.check_clocks(self.now(), kv.date, float(said.clock_skew), "Consul")
         wanted = arming.Wanted(
-            subject.experiment, subject.digest, subject.datacenter, self.now(), subject.needs_s, float(said.longest),
+            subject.experiment,
+            subject.digest,
+            subject.datacenter,
+            self.now(),
+            subject.needs_s,
+            float(said.longest),
             float(said.clock_skew),
-        )  # fmt: skip
+        )
         armed = arming.check(found, wanted, where)
         self._check_newest(entry, where)
         return found, armed
@@ -215,9 +238,16 @@ class Held:
     """Interlocks that said yes, for as long as a run goes on."""
 
     def __init__(
-        self, guard: Guard, subject: Subject, audit: Audit, *, locked: Lock, until: dt.datetime,
-        armed: arming.Armed, tell: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        guard: Guard,
+        subject: Subject,
+        audit: Audit,
+        *,
+        locked: Lock,
+        until: dt.datetime,
+        armed: arming.Armed,
+        tell: Callable[[str], None],
+    ) -> None:
         self._guard, self._subject, self._audit, self._lock = guard, subject, audit, locked
         self._until, self._armed, self._tell = until, armed, tell
         self._disturbed = Disturbed((), breaks_quorum=_all(subject, armed))
@@ -235,10 +265,18 @@ class Held:
     async def _watch(self) -> None:
         settings = self._guard.settings.stop
         within_s = float(settings.within)
-        self._stop(await stop.watch(
-            Kv(self._guard.consul, within_s=within_s / 2), settings.key, within_s, self._lock,
-            disarmed=self._disarmed, until=self._until, now=self._guard.now, tell=self._tell,
-        ))  # fmt: skip
+        self._stop(
+            await stop.watch(
+                Kv(self._guard.consul, within_s=within_s / 2),
+                settings.key,
+                within_s,
+                self._lock,
+                disarmed=self._disarmed,
+                until=self._until,
+                now=self._guard.now,
+                tell=self._tell,
+            )
+        )
 
     async def _disarmed(self, kv: Kv) -> str:
         return await self._guard.armed_now(self._subject, kv)

@@ -25,9 +25,14 @@ class Calls(Protocol):
     """Requests to Consul, with the token and the TLS files of the attach file."""
 
     async def request(
-        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None,
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
         timeout_s: float = 5.0,
-    ) -> ApiAnswer:  # fmt: skip
+    ) -> ApiAnswer:
         """Raises FaultError where nobody answers; nothing for a status."""
 
 

@@ -38,18 +38,23 @@ T = TypeVar("T")
 
 
 def made(
-    settings: InterlockSettings, experiments: Iterable[Armed], datacenter: str, *, by: str, for_s: float,
-    now: dt.datetime, why: str = "", private_key: bytes | None = None,
-) -> str:  # fmt: skip
+    settings: InterlockSettings,
+    experiments: Iterable[Armed],
+    datacenter: str,
+    *,
+    by: str,
+    for_s: float,
+    now: dt.datetime,
+    why: str = "",
+    private_key: bytes | None = None,
+) -> str:
     """An arming as it is kept, signed where it must be. Raises UsageError for one that would be refused anyway."""
     said = settings.arming
     if not 0 < for_s <= said.longest:
         raise UsageError(f"--for: give over 0s and at most {said.longest}, the longest that the attach file allows")
     if not by.strip():
         raise UsageError("--by: say who arms it")
-    found = Arming(
-        by, tuple(dict.fromkeys(experiments)), datacenter, now, now + dt.timedelta(seconds=for_s), why
-    )  # fmt: skip
+    found = Arming(by, tuple(dict.fromkeys(experiments)), datacenter, now, now + dt.timedelta(seconds=for_s), why)
     if said.public_key is None:
         if private_key is not None:
             raise UsageError(
@@ -173,9 +178,7 @@ def _later(until: str, now: dt.datetime) -> bool:
     return time.tzinfo is not None and time + dt.timedelta(days=1) > now
 
 
-async def press(
-    kv: Kv, settings: InterlockSettings, by: str, now: dt.datetime, why: str = "", *, tell: Tell
-) -> bool:  # fmt: skip
+async def press(kv: Kv, settings: InterlockSettings, by: str, now: dt.datetime, why: str = "", *, tell: Tell) -> bool:
     """Presses the stop button: who runs something there stops and reverts, and nothing starts any more.
 
     Returns once no run holds the lock; false where that cannot be seen. Raises InterlockError.
@@ -204,9 +207,14 @@ async def pressed_again(kv: Kv, key: str, pressed: Pressed) -> bool:
 
 
 async def _stays(
-    kv: Kv, settings: InterlockSettings, *, done: Callable[[], Awaitable[bool]], do: Callable[[], Awaitable[None]],
-    what: str, tell: Tell,
-) -> bool:  # fmt: skip
+    kv: Kv,
+    settings: InterlockSettings,
+    *,
+    done: Callable[[], Awaitable[bool]],
+    do: Callable[[], Awaitable[None]],
+    what: str,
+    tell: Tell,
+) -> bool:
     """Does it, and again whenever it is undone, until it is done and no run holds the lock.
 
     Returns false where the lock cannot be seen. Raises InterlockError.

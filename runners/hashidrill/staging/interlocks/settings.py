@@ -40,8 +40,10 @@ class ArmingSettings(Strict):
     @model_validator(mode="after")
     def _signed(self) -> ArmingSettings:
         if self.file is not None and self.public_key is None:
-            raise ValueError("an arming in a file must be signed: pin the signer's key as `public_key`, or leave out"
-                             " `file` to take the Consul KV key")  # fmt: skip
+            raise ValueError(
+                "an arming in a file must be signed: pin the signer's key as `public_key`, or leave out"
+                " `file` to take the Consul KV key"
+            )
         return self
 
 
@@ -131,11 +133,15 @@ def interlock_rights(settings: InterlockSettings, *, sets_back: bool = False) ->
     """
     right = partial(Right, "consul")
     return (
-        right("key", settings.arming.key), right("key", ANCHOR_KEY), right("key", TAKEN_BACK_KEY),
-        right("key", settings.stop.key, "write" if sets_back else "read"), right("key", settings.lock.key, "write"),
-        right("key_prefix", f"{settings.audit.prefix}/", "write"), right("session_prefix", "", "write"),
+        right("key", settings.arming.key),
+        right("key", ANCHOR_KEY),
+        right("key", TAKEN_BACK_KEY),
+        right("key", settings.stop.key, "write" if sets_back else "read"),
+        right("key", settings.lock.key, "write"),
+        right("key_prefix", f"{settings.audit.prefix}/", "write"),
+        right("session_prefix", "", "write"),
         right("service_prefix"),
-    )  # fmt: skip
+    )
 
 
 def settings_of(written: Any, where: str) -> InterlockSettings:

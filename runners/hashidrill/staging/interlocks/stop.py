@@ -68,9 +68,16 @@ async def look(kv: Kv, key: str, disarmed: Disarmed) -> str:
 
 
 async def watch(
-    kv: Kv, key: str, within_s: float, lock: Lock, *, disarmed: Disarmed, until: dt.datetime,
-    now: Callable[[], dt.datetime], tell: Callable[[str], None],
-) -> str:  # fmt: skip
+    kv: Kv,
+    key: str,
+    within_s: float,
+    lock: Lock,
+    *,
+    disarmed: Disarmed,
+    until: dt.datetime,
+    now: Callable[[], dt.datetime],
+    tell: Callable[[str], None],
+) -> str:
     """Returns why the run must stop, at most `within_s` after it must, as long as Consul answers.
 
     While Consul is silent nobody sees the button, and the operator is told; the arming's end and the lock's TTL count

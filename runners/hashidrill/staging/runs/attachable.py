@@ -83,9 +83,11 @@ def lacking(
     experiment = load_document(document.unmarked(), near_to=path)
     hosts = _hosts(target, estate, offers)
     return [
-        *_of_faults(experiment, hosts, standing(estate), offers), *_of_loads(experiment), *_of_clients(experiment),
+        *_of_faults(experiment, hosts, standing(estate), offers),
+        *_of_loads(experiment),
+        *_of_clients(experiment),
         *_of_conditions(experiment),
-    ]  # fmt: skip
+    ]
 
 
 def _hosts(target: AttachTarget, estate: Estate, offers: Offers) -> dict[str, AttachedHost]:
@@ -117,9 +119,7 @@ def _of_faults(
             yield from (f"step {number}, {step.fault} on {step.on}: {why}" for why in reasons)
 
 
-def _of_fault(
-    step: Any, hosts: Mapping[str, Capable], services: Sequence[Service], offers: Offers
-) -> Iterator[str]:  # fmt: skip
+def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Service], offers: Offers) -> Iterator[str]:
     fault = make_fault(step, None)
     if fault.on_client:
         yield "an attached datacenter has no taps"
@@ -218,9 +218,10 @@ def _of_clients(experiment: Experiment) -> Iterator[str]:
 
 def _of_conditions(experiment: Experiment) -> Iterator[str]:
     places: list[tuple[str, Sequence[Condition]]] = [
-        ("steady_state", experiment.steady_state.require), ("guardrails", experiment.guardrails),
+        ("steady_state", experiment.steady_state.require),
+        ("guardrails", experiment.guardrails),
         *((name, load.profile.conditions) for name, load in experiment.traffic.items() if load.profile is not None),
-    ]  # fmt: skip
+    ]
     for where, conditions in places:
         for one in conditions:
             if one.source in NOT_SEEN and one.source not in experiment.traffic:

@@ -65,10 +65,16 @@ Confirm = Callable[[str, str], bool]
 
 
 async def heal_attached(
-    target: AttachTarget, runs: Sequence[Path], tell: Callable[[str], None], *, confirm: Confirm | None = None,
-    look: Look = attach, datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
-    connect: Connect | None = None, open_guard: Callable[..., Interlocks] = open_interlocks,
-) -> list[Healed | None]:  # fmt: skip
+    target: AttachTarget,
+    runs: Sequence[Path],
+    tell: Callable[[str], None],
+    *,
+    confirm: Confirm | None = None,
+    look: Look = attach,
+    datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
+    connect: Connect | None = None,
+    open_guard: Callable[..., Interlocks] = open_interlocks,
+) -> list[Healed | None]:
     """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it.
 
     Runs of other machines are left alone without `confirm`.
@@ -86,10 +92,16 @@ async def heal_attached(
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
         parts = await stack.enter_async_context(
             held(
-                target, estate, wires, deadline_s=_APPLIES_NOTHING_S, tell=tell, undoing=True, connect=connect,
+                target,
+                estate,
+                wires,
+                deadline_s=_APPLIES_NOTHING_S,
+                tell=tell,
+                undoing=True,
+                connect=connect,
                 awaited=faulted & {*estate.hosts},
             )
-        )  # fmt: skip
+        )
         hosts = await stack.enter_async_context(datacenter(spec, target, estate, wires, carried=parts))
         carrying = {host for part in parts.values() for host in part.values() if isinstance(host, CarriedHost)}
         for run, one in (ours | theirs).items():
@@ -239,9 +251,14 @@ async def _heal_other(
 
 
 async def _heal(
-    run: Path, known: OurRun, hosts: Hosts, target: AttachTarget, wires: Mapping[str, Wire], *,
+    run: Path,
+    known: OurRun,
+    hosts: Hosts,
+    target: AttachTarget,
+    wires: Mapping[str, Wire],
+    *,
     tell: Callable[[str], None],
-) -> Healed | None:  # fmt: skip
+) -> Healed | None:
     began = began_in(known.entries)
     name, run_id = str(began.get("experiment", "")), known.id
     async with witnessed(target, wires, run_id, name, tell=tell, recording=run) as note:
@@ -267,9 +284,15 @@ async def _heal(
 
 
 async def _clean(
-    run: Path, run_id: str, target: AttachTarget, wires: Mapping[str, Wire], *, done: Healed, note: Told,
+    run: Path,
+    run_id: str,
+    target: AttachTarget,
+    wires: Mapping[str, Wire],
+    *,
+    done: Healed,
+    note: Told,
     tell: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     """Fills `cleaned` and `left` of what was done. What has the name of the run is in nobody else's way."""
 
     async def do(found: Mapping[Left, str]) -> None:
@@ -336,9 +359,12 @@ def _finished(done: Healed) -> str:
     said = [
         f"{what}: {', '.join(names)}"
         for names, what in (
-            (done.reverted, "reverted"), (done.others, "another run's now"), (done.stuck, "still in force"),
-            (done.cleaned, "removed"), (done.left, "left"),
+            (done.reverted, "reverted"),
+            (done.others, "another run's now"),
+            (done.stuck, "still in force"),
+            (done.cleaned, "removed"),
+            (done.left, "left"),
         )
         if names
-    ]  # fmt: skip
+    ]
     return "; ".join(said) or "there was nothing to do"

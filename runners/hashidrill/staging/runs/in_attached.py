@@ -97,10 +97,19 @@ async def run_given(
             )
         )
         return await run(
-            experiment, made, recording, spec["info"], clock=Clock(spec["origin_ns"]), events=events, redactor=redactor,
-            load_generator=partial(LoadGenerator, entrances=made.entrances, fleet=fleet), stop=held.stopped,
-            admits=held.admits, teller=say, key=received_key(spec),
-        )  # fmt: skip
+            experiment,
+            made,
+            recording,
+            spec["info"],
+            clock=Clock(spec["origin_ns"]),
+            events=events,
+            redactor=redactor,
+            load_generator=partial(LoadGenerator, entrances=made.entrances, fleet=fleet),
+            stop=held.stopped,
+            admits=held.admits,
+            teller=say,
+            key=received_key(spec),
+        )
     return "interrupted"
 
 

@@ -107,9 +107,13 @@ async def _looked(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
 
 
 def run_attached(
-    resolved: ResolvedExperiment, target: AttachTarget, estate: Estate, *, runs_dir: Path = RUNS_DIR,
+    resolved: ResolvedExperiment,
+    target: AttachTarget,
+    estate: Estate,
+    *,
+    runs_dir: Path = RUNS_DIR,
     events: Bus | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Like `run_experiment`, against the attached datacenter that `resolved` was made for.
 
     Raises InterlockError, before there is a recording, where the interlocks refuse it.
@@ -119,9 +123,11 @@ def run_attached(
     lifeline, other_end = os.pipe()
     ours = os.fdopen(other_end, "wb")
     info = {
-        "attached": described(target, estate), "undos": str(_undos()), "versions": dict(estate.versions),
+        "attached": described(target, estate),
+        "undos": str(_undos()),
+        "versions": dict(estate.versions),
         "command": shlex.join(["hashidrill", "run", str(resolved.path), "--attach", target.path]),
-    }  # fmt: skip
+    }
     given = {"target": target.handed_over(), "estate": estate.to_data(), "lifeline": lifeline}
     environment = {**without_secrets(os.environ), "PYTHONPATH": python_path()}
 
@@ -186,9 +192,14 @@ def beside_us(
     """
     with handed_over(given) as stdin, private(log, "ab") as errors:
         process = subprocess.Popen(
-            [part for part in command if part != "{root}"], env=dict(environment), stdin=stdin,
-            stdout=subprocess.PIPE, stderr=errors, start_new_session=True, pass_fds=(keep,),
-        )  # fmt: skip
+            [part for part in command if part != "{root}"],
+            env=dict(environment),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            pass_fds=(keep,),
+        )
     try:
         yield Sandbox(Path(), process)
     finally:

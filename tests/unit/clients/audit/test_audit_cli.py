@@ -161,9 +161,14 @@ def test_what_was_seen_and_not_read_is_said(unread):
         Path(each["file"]).name: each["what"] for each in json.loads(run(unread, "--format", "json").stdout)["unread"]
     }
     assert found == {
-        "web.nomad.tpl": "Nomad Pack template", "web.nomad.j2": "job template", "docker-compose.yml": "compose file",
-        "values.yaml": "Helm chart file", "k8s.yaml": "YAML file", "start.sh": "shell script", "main.go": "Go file",
-    }  # fmt: skip
+        "web.nomad.tpl": "Nomad Pack template",
+        "web.nomad.j2": "job template",
+        "docker-compose.yml": "compose file",
+        "values.yaml": "Helm chart file",
+        "k8s.yaml": "YAML file",
+        "start.sh": "shell script",
+        "main.go": "Go file",
+    }
     result = run(unread)
     assert result.exit_code == 0
     assert f"seen and not read: 1 Nomad Pack template: {unread / 'packs/web/templates/web.nomad.tpl'}" in result.stdout

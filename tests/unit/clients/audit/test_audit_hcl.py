@@ -163,13 +163,23 @@ def test_it_reads_the_same_as_python_hcl2(path):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("017", 15), ("-0x1f", -31), ("1.", 1.0), (".5", 0.5), ("1E-2", 0.01), ("true", True),
-        ('"\\a\\x41\\101\\u00e9\\U0001F600\\""', '\aAA\u00e9\U0001f600"'), ('"{%{"', "{%{"),
-        ("<<EOF\n a\n  EOF\n", " a\n"), ("<<-EOF\n  a\n   b\n  EOF\n", "a\n b\n"),
-        ("<<-EOF\n a\n  EOF\n", " a\n"), ("<<EOF\r\na\r\nEOF\r\n", "a\n"),
-        ("[[1] [2,],]", [[1], [2]]), ("{ a = 1, b = 2 }", {"a": [1], "b": [2]}), ('"${a["b"]}"', None),
+        ("017", 15),
+        ("-0x1f", -31),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("1E-2", 0.01),
+        ("true", True),
+        ('"\\a\\x41\\101\\u00e9\\U0001F600\\""', '\aAA\u00e9\U0001f600"'),
+        ('"{%{"', "{%{"),
+        ("<<EOF\n a\n  EOF\n", " a\n"),
+        ("<<-EOF\n  a\n   b\n  EOF\n", "a\n b\n"),
+        ("<<-EOF\n a\n  EOF\n", " a\n"),
+        ("<<EOF\r\na\r\nEOF\r\n", "a\n"),
+        ("[[1] [2,],]", [[1], [2]]),
+        ("{ a = 1, b = 2 }", {"a": [1], "b": [2]}),
+        ('"${a["b"]}"', None),
     ],
-)  # fmt: skip
+)
 def test_a_value_of_version_1_is_what_the_agents_make_of_it(text, value):
     tree, _ = read_hcl1(f"a = {text}\nb = 1\n")
     assert plain(tree) == {"a": [value], "b": [1]}

@@ -141,11 +141,21 @@ def test_a_finding_in_a_drop_in_is_told_where_the_drop_in_says_it():
     ("files", "rules"),
     [
         # the last one by the file's name wins, wherever it stands
-        ({"etc/a.service": "[Service]\nExecStart=/bin/consul agent\nRestart=always",
-          "etc/a.service.d/20.conf": "[Service]\nRestart=no", "lib/a.service.d/10.conf": "[Service]\nRestart=always"},
-         {"HD501"}),
-        ({"etc/a.service": "[Service]\nExecStart=/bin/consul agent",
-          "lib/a.service.d/10.conf": "[Service]\nRestart=always"}, set()),
+        (
+            {
+                "etc/a.service": "[Service]\nExecStart=/bin/consul agent\nRestart=always",
+                "etc/a.service.d/20.conf": "[Service]\nRestart=no",
+                "lib/a.service.d/10.conf": "[Service]\nRestart=always",
+            },
+            {"HD501"},
+        ),
+        (
+            {
+                "etc/a.service": "[Service]\nExecStart=/bin/consul agent",
+                "lib/a.service.d/10.conf": "[Service]\nRestart=always",
+            },
+            set(),
+        ),
         # a drop-in alone does not say what its unit says
         ({"a.service.d/10.conf": "[Service]\nExecStart=\nExecStart=/bin/consul agent"}, set()),
         ({"a.service.d/10.conf": "[Service]\nExecStart=/bin/consul agent\nRestart=no"}, {"HD501"}),
@@ -157,7 +167,7 @@ def test_a_finding_in_a_drop_in_is_told_where_the_drop_in_says_it():
         ({"a.service": "[Service]\nExecStart=/bin/sh /opt/start.sh consul agent"}, set()),
         ({"other.conf": "[Service]\nEnvironment=VAULT_MAX_RETRIES=0"}, set()),
     ],
-)  # fmt: skip
+)
 def test_a_unit_is_what_systemd_makes_of_it_and_its_drop_ins(tmp_path, files, rules):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -187,70 +197,151 @@ NOMAD_SERVER = "nomad agent -server -bootstrap-expect=3 -data-dir=/opt/nomad -co
         ({"c.service": f"{UNIT}consul agent -data-dir=/a -config-dir=/etc/consul.d"}, set()),
         ({"c.service": f"{UNIT}consul agent -data-dir=/a $MORE"}, set()),
         # flags and files
-        ({"c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d -retry-max=5 {JOINS}", "consul.d/a.hcl": AGENT},
-         {"HD102 c.service:3"}),
-        ({"c.service": f"{UNIT}consul agent -config-dir /etc/consul.d/ -retry-max=0", "consul.d/a.hcl":
-          f'{AGENT}retry_max = 5\nretry_join = ["a"]\n'}, set()),
-        ({"c.service": f"{UNIT}consul agent -config-file=/etc/a.hcl {JOINS}", "x/a.hcl": f"{AGENT}retry_max = 5"},
-         {"HD102 x/a.hcl:3"}),
-        ({"c.service": f"{UNIT}nomad agent -config=/etc/consul.d {JOINS}", "consul.d/a.hcl": AGENT},
-         {"HD101 consul.d/a.hcl:2"}),
-        ({"c.service": f"{UNIT}consul agent -config-dir=/a/one.d -config-dir=/a/two.d", "one.d/a.hcl": AGENT,
-          "two.d/b.hcl": 'retry_join = ["a"]\n'}, set()),
-        ({"a/c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d {JOINS}", "a/consul.d/a.hcl": AGENT,
-          "b/c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d", "b/consul.d/a.hcl": AGENT},
-         {"HD101 b/consul.d/a.hcl:2"}),
-        ({"c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d -retry-max=5 {JOINS}", "a/consul.d/a.hcl": AGENT,
-          "b/consul.d/a.hcl": AGENT}, {"HD102 c.service:3"}),
-        ({"c.service": f"{UNIT}consul agent -server -datacenter=b -retry-join-wan=a -data-dir=/a {JOINS}",
-          "x/a.hcl": 'server = true\nbootstrap_expect = 3\nretry_join = ["a"]\ndatacenter = "b"\n'
-          'primary_datacenter = "a"\n'},
-         set()),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d -retry-max=5 {JOINS}",
+                "consul.d/a.hcl": AGENT,
+            },
+            {"HD102 c.service:3"},
+        ),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -config-dir /etc/consul.d/ -retry-max=0",
+                "consul.d/a.hcl": f'{AGENT}retry_max = 5\nretry_join = ["a"]\n',
+            },
+            set(),
+        ),
+        (
+            {"c.service": f"{UNIT}consul agent -config-file=/etc/a.hcl {JOINS}", "x/a.hcl": f"{AGENT}retry_max = 5"},
+            {"HD102 x/a.hcl:3"},
+        ),
+        (
+            {"c.service": f"{UNIT}nomad agent -config=/etc/consul.d {JOINS}", "consul.d/a.hcl": AGENT},
+            {"HD101 consul.d/a.hcl:2"},
+        ),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -config-dir=/a/one.d -config-dir=/a/two.d",
+                "one.d/a.hcl": AGENT,
+                "two.d/b.hcl": 'retry_join = ["a"]\n',
+            },
+            set(),
+        ),
+        (
+            {
+                "a/c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d {JOINS}",
+                "a/consul.d/a.hcl": AGENT,
+                "b/c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d",
+                "b/consul.d/a.hcl": AGENT,
+            },
+            {"HD101 b/consul.d/a.hcl:2"},
+        ),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -config-dir=/etc/consul.d -retry-max=5 {JOINS}",
+                "a/consul.d/a.hcl": AGENT,
+                "b/consul.d/a.hcl": AGENT,
+            },
+            {"HD102 c.service:3"},
+        ),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -server -datacenter=b -retry-join-wan=a -data-dir=/a {JOINS}",
+                "x/a.hcl": 'server = true\nbootstrap_expect = 3\nretry_join = ["a"]\ndatacenter = "b"\n'
+                'primary_datacenter = "a"\n',
+            },
+            set(),
+        ),
         # variables
-        ({"c.service": f"{UNIT}consul agent -data-dir=/a $MORE ${{LAST}}\n"
-          "Environment='MORE=-retry-max=5 -retry-join=a' LAST=-ui"},
-         {"HD102 c.service:3"}),
-        ({"c.service": f"{UNIT}consul agent -data-dir=/a $MORE\nEnvironmentFile=-/etc/consul.d/consul.env",
-          "etc/consul.env": 'MORE="-retry-max=5 -retry-join=a"\n'}, {"HD102 c.service:3"}),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -data-dir=/a $MORE ${{LAST}}\n"
+                "Environment='MORE=-retry-max=5 -retry-join=a' LAST=-ui"
+            },
+            {"HD102 c.service:3"},
+        ),
+        (
+            {
+                "c.service": f"{UNIT}consul agent -data-dir=/a $MORE\nEnvironmentFile=-/etc/consul.d/consul.env",
+                "etc/consul.env": 'MORE="-retry-max=5 -retry-join=a"\n',
+            },
+            {"HD102 c.service:3"},
+        ),
         # what stands before it
-        ({"c.service": f"{UNIT}/bin/sudo -u consul -g consul -- /bin/consul agent -data-dir=/a"},
-         {"HD101 c.service:3"}),
-        ({"c.service": f"{UNIT}/sbin/runuser -u consul -- env A=b nice -n 5 consul agent -data-dir=/a"},
-         {"HD101 c.service:3"}),
+        (
+            {"c.service": f"{UNIT}/bin/sudo -u consul -g consul -- /bin/consul agent -data-dir=/a"},
+            {"HD101 c.service:3"},
+        ),
+        (
+            {"c.service": f"{UNIT}/sbin/runuser -u consul -- env A=b nice -n 5 consul agent -data-dir=/a"},
+            {"HD101 c.service:3"},
+        ),
         ({"c.service": f"{UNIT}/bin/su - consul -c 'exec consul agent -data-dir=/a'"}, {"HD101 c.service:3"}),
         ({"c.service": f"{UNIT}/sbin/gosu consul consul agent -data-dir=/a"}, {"HD101 c.service:3"}),
-        ({"c.service": f"{UNIT}/bin/bash -lc 'ulimit -n 9; timeout 99 consul lock -monitor-retry=0 a b'"},
-         {"HD105 c.service:3"}),
+        (
+            {"c.service": f"{UNIT}/bin/bash -lc 'ulimit -n 9; timeout 99 consul lock -monitor-retry=0 a b'"},
+            {"HD105 c.service:3"},
+        ),
         # containers
-        ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --rm --name nomad -v a:b hashicorp/nomad:1.10 agent"},
-         {"HD501 c.service:2"}),
-        ({"c.service": "[Service]\nExecStart=/bin/podman run -it --net host docker.io/hashicorp/vault@sha256:a server"},
-         {"HD501 c.service:2"}),
+        (
+            {
+                "c.service": "[Service]\n"
+                "ExecStart=/usr/bin/docker run --rm --name nomad -v a:b hashicorp/nomad:1.10 agent"
+            },
+            {"HD501 c.service:2"},
+        ),
+        (
+            {
+                "c.service": "[Service]\n"
+                "ExecStart=/bin/podman run -it --net host docker.io/hashicorp/vault@sha256:a server"
+            },
+            {"HD501 c.service:2"},
+        ),
         ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --restart=always hashicorp/consul agent"}, set()),
         ({"c.service": "[Service]\nExecStart=/usr/bin/docker run --name consul alpine agent"}, set()),
         ({"c.service": "[Service]\nExecStart=/usr/bin/nomad server members"}, set()),
-        ({"c.service": f"{UNIT}docker run -d hashicorp/consul agent -server -data-dir=/a -retry-max=5"},
-         {"HD102 c.service:3"}),
+        (
+            {"c.service": f"{UNIT}docker run -d hashicorp/consul agent -server -data-dir=/a -retry-max=5"},
+            {"HD102 c.service:3"},
+        ),
         ({"c.service": f"{UNIT}docker run -e VAULT_MAX_RETRIES=0 -p 1:2 hashicorp/vault agent"}, {"HD302 c.service:3"}),
-        ({"c.service": f"{UNIT}docker run -v /srv/x.d:/consul/config hashicorp/consul agent "
-          f"-config-dir=/consul/config {JOINS}", "x.d/a.hcl": AGENT}, set()),
-        ({"c.service": f"{UNIT}docker run --entrypoint /bin/sh hashicorp/consul -c 'consul agent -retry-max=3'"},
-         {"HD102 c.service:3"}),
+        (
+            {
+                "c.service": f"{UNIT}docker run -v /srv/x.d:/consul/config hashicorp/consul agent "
+                f"-config-dir=/consul/config {JOINS}",
+                "x.d/a.hcl": AGENT,
+            },
+            set(),
+        ),
+        (
+            {"c.service": f"{UNIT}docker run --entrypoint /bin/sh hashicorp/consul -c 'consul agent -retry-max=3'"},
+            {"HD102 c.service:3"},
+        ),
         # other agents
         ({"n.service": f"{UNIT}{NOMAD_SERVER}"}, {"HD201 n.service:3"}),
         ({"n.service": f"{UNIT}{NOMAD_SERVER} {JOINS} -retry-max=3"}, {"HD202 n.service:3"}),
         ({"n.service": f"{UNIT}{NOMAD_SERVER} -join=10.0.0.1"}, {"HD203 n.service:3"}),
-        ({"n.service": f"{UNIT}nomad agent -config=/etc/n -retry-max=3", "n/a.hcl": "server {\n  enabled = true\n}\n"},
-         {"HD202 n.service:3"}),
+        (
+            {
+                "n.service": f"{UNIT}nomad agent -config=/etc/n -retry-max=3",
+                "n/a.hcl": "server {\n  enabled = true\n}\n",
+            },
+            {"HD202 n.service:3"},
+        ),
         ({"t.service": f"{UNIT}consul-template -vault-retry=false -template a:b"}, {"HD401 t.service:3"}),
         ({"t.service": f"{UNIT}consul-template -consul-retry-max-backoff 0s"}, {"HD402 t.service:3"}),
         ({"t.service": f"{UNIT}env VAULT_MAX_RETRIES=0 vault agent -config=/a"}, {"HD302 t.service:3"}),
         # a task of Nomad
-        ({"j.nomad": 'job "a" {\n  type = "system"\n  group "b" {\n    task "c" {\n      driver = "docker"\n'
-          '      config {\n        image = "hashicorp/consul:1.22"\n'
-          '        args = ["agent", "-data-dir=/a", "-retry-max=3"]\n      }\n    }\n  }\n}\n'}, {"HD102 j.nomad:6"}),
+        (
+            {
+                "j.nomad": 'job "a" {\n  type = "system"\n  group "b" {\n    task "c" {\n      driver = "docker"\n'
+                '      config {\n        image = "hashicorp/consul:1.22"\n'
+                '        args = ["agent", "-data-dir=/a", "-retry-max=3"]\n      }\n    }\n  }\n}\n'
+            },
+            {"HD102 j.nomad:6"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_command_line_and_files_are_one_agent_for_every_rule(tmp_path, files, rules):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -299,15 +390,22 @@ HEAD = "import time, consul, requests\nfrom tenacity import retry, stop_after_at
         ("@retry(stop=stop_after_attempt(3))\ndef f():\n    c.kv.get('x')\n", "under @retry(stop=stop_after_attempt("),
         ("again = retry(stop=stop_after_attempt(3))\n@again\ndef f():\n    c.kv.get('x')\n", "under @again on f"),
         ("from ours import with_backoff\n@with_backoff\ndef f():\n    c.kv.get('x')\n", "under @with_backoff on f"),
-        ("while True:\n    try:\n        c.kv.get('x')\n        break\n    except OSError:\n        time.sleep(1)\n",
-         "in the loop of line 4"),
-        ("i = 0\nwhile True:\n    try:\n        i, _ = c.kv.get('x', index=i)\n    except OSError:\n        print()\n",
-         "in the loop of line 5"),
+        (
+            "while True:\n    try:\n        c.kv.get('x')\n        break\n    except OSError:\n        time.sleep(1)\n",
+            "in the loop of line 4",
+        ),
+        (
+            (
+                "i = 0\nwhile True:\n"
+                "    try:\n        i, _ = c.kv.get('x', index=i)\n    except OSError:\n        print()\n"
+            ),
+            "in the loop of line 5",
+        ),
         ("kv = c.kv\nRetrying(stop=stop_after_attempt(3))(kv.get, 'x')\n", "by Retrying(stop=stop_after_attempt(3))"),
         ("c.http.session.mount('http://', Ours())\n", "an adapter is mounted on its session in line 4"),
         ("c.http.session.mount('http://', requests.adapters.HTTPAdapter(max_retries=ours))\n", "an adapter is mounted"),
     ],
-)  # fmt: skip
+)
 def test_a_call_that_is_retried_mutes_the_rule_and_says_why(tmp_path, text, why):
     (tmp_path / "a.py").write_text(HEAD + text)
     result = audit([tmp_path])
@@ -377,17 +475,24 @@ def test_options_that_are_not_seen_mute_and_say_so(tmp_path):
 @pytest.mark.lie
 @pytest.mark.parametrize(
     ("adapter", "muted"),
-    [("HTTPAdapter(pool_maxsize=11)", False), ("HTTPAdapter(max_retries=0)", False), ("HTTPAdapter(1, 2, retry)", True),
-     ("HTTPAdapter(**options)", True), ("OurAdapter()", True)],
-)  # fmt: skip
+    [
+        ("HTTPAdapter(pool_maxsize=11)", False),
+        ("HTTPAdapter(max_retries=0)", False),
+        ("HTTPAdapter(1, 2, retry)", True),
+        ("HTTPAdapter(**options)", True),
+        ("OurAdapter()", True),
+    ],
+)
 def test_a_session_with_an_adapter_retries_only_where_that_does(tmp_path, adapter, muted):
     """An adapter for a larger pool retries nothing."""
     lines = ["import hvac, requests", "from requests.adapters import HTTPAdapter", "s = requests.Session()"]
     lines += [f"a = {adapter}", "s.mount('https://', a)", "c = hvac.Client(session=s)", "c.read('x')"]
     (tmp_path / "a.py").write_text("\n".join(lines) + "\n")
     result = audit([tmp_path])
-    assert [[f.place.line for f in found_ if f.rule_id == "HD603"] for found_ in (
-        [finding for finding, _ in result.muted], result.findings)] == ([[6], []] if muted else [[], [6]])  # fmt: skip
+    assert [
+        [f.place.line for f in found_ if f.rule_id == "HD603"]
+        for found_ in ([finding for finding, _ in result.muted], result.findings)
+    ] == ([[6], []] if muted else [[], [6]])
 
 
 RETRY = "from urllib3.util import Retry\nfrom requests.adapters import HTTPAdapter\ns = requests.Session()\n"
@@ -412,8 +517,7 @@ MOUNT = "s.mount('https://', HTTPAdapter(max_retries=Retry(3)))\n"
         ("c = hvac.Client(adapter=OurAdapter)\nc.read('x')\n", True),
         ("c = hvac.Client(adapter=hvac.adapters.RawAdapter)\nc.read('x')\n", False),
         # an adapter that is told later, or that retries nothing
-        (f"{RETRY}a = HTTPAdapter()\na.max_retries = Retry(3)\ns.mount('https://', a)\n{GIVEN}",
-         True),
+        (f"{RETRY}a = HTTPAdapter()\na.max_retries = Retry(3)\ns.mount('https://', a)\n{GIVEN}", True),
         (f"{RETRY}s.get_adapter('https://').max_retries = Retry(3)\n{GIVEN}", True),
         (f"{RETRY}s.mount('a', HTTPAdapter(max_retries=Retry(0)))\n{GIVEN}", False),
         (f"{RETRY}s.mount('a', HTTPAdapter(max_retries=Retry.from_int(0)))\n{GIVEN}", False),
@@ -430,7 +534,7 @@ MOUNT = "s.mount('https://', HTTPAdapter(max_retries=Retry(3)))\n"
         (RETRY + INIT.format("session=s"), False),
         ("class C(Ours):\n    pass\nC().kv.get('x')\n", None),
     ],
-)  # fmt: skip
+)
 def test_a_client_retries_where_its_session_transport_or_class_may(tmp_path, text, muted):
     (tmp_path / "a.py").write_text(
         f"import consul, hvac, nomad, requests, tenacity\nagain = tenacity.retry(wait=1)\n{text}"
@@ -474,7 +578,7 @@ def test_a_timeout_that_a_class_gives_its_client_is_seen(tmp_path):
         ("class R(tenacity.Retrying):\n    pass\nR()\n", True),
         ("from ours import STOP\n@tenacity.retry(stop=STOP)\ndef f(): ...\n", False),
     ],
-)  # fmt: skip
+)
 def test_a_stop_that_never_stops_is_none(tmp_path, text, forever):
     (tmp_path / "a.py").write_text(f"import tenacity\n{text}")
     assert len(found(tmp_path, "HD617")) == forever

@@ -70,24 +70,45 @@ def test_json_is_what_scripts_were_promised(hashidrill):
         "command": ["curl", "-s", "{url}"],
         "verdicts": [
             {"name": "present", "fault": "503", "verdict": "PASS", "evidence": {"text": "tried again", "attempts": 2}},
-            {"name": "idempotent_only", "fault": "hang", "verdict": "INVALID",
-             "evidence": {"text": "no write was sent", "applies": False}},
+            {
+                "name": "idempotent_only",
+                "fault": "hang",
+                "verdict": "INVALID",
+                "evidence": {"text": "no write was sent", "applies": False},
+            },
         ],
-    }  # fmt: skip
+    }
 
 
 def test_the_card_has_one_line_a_verdict_and_a_sum(hashidrill):
     _, out, _ = hashidrill("--no-upstream", "--", "curl", "{url}", finds=[NOT_FOR_IT, GOOD, BAD])
     lines = out.splitlines()
     assert [line.split()[:3] for line in lines[1:4]] == [
-        ["PASS", "present", "503"], ["FAIL", "jitter", "503"], ["INVALID", "idempotent_only", "hang"],
-    ]  # fmt: skip
+        ["PASS", "present", "503"],
+        ["FAIL", "jitter", "503"],
+        ["INVALID", "idempotent_only", "hang"],
+    ]
     assert lines[4] == "FAIL: 1 PASS, 1 FAIL, 0 INVALID; 1 say nothing about this command"
 
 
 def test_what_is_declared_arrives(hashidrill):
-    hashidrill("--timeout", "5s", "--attempts", "7", "--jitter-clients", "40", "--fault", "503", "--fault", "hang",
-               "--no-upstream", "--", "my-client", "--fault", "x")  # fmt: skip
+    hashidrill(
+        "--timeout",
+        "5s",
+        "--attempts",
+        "7",
+        "--jitter-clients",
+        "40",
+        "--fault",
+        "503",
+        "--fault",
+        "hang",
+        "--no-upstream",
+        "--",
+        "my-client",
+        "--fault",
+        "x",
+    )
     settings = hashidrill.asked["settings"]
     assert (settings.deadline_s, settings.most_retries, settings.jitter_clients) == (5, 7, 40)
     assert settings.faults == ("503", "hang")

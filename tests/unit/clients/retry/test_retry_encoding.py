@@ -13,9 +13,20 @@ ATTEMPTS = [
     Attempt(5, 9, 1, method="GET", path="/v1/kv/a b?index=7", status=200, sent=12, upstream=True, index=8),
     Attempt(10, 10, 0, fault="refused"),
     Attempt(11, 30, 2, True, "PUT", "/v1/kv/x?cas=1", "cas=1", "503-retry-after", 503, 3, 4, retry_after_s=2.0),
-    Attempt(40, 50, 3, method="PUT", path="/v1/kv/l?acquire=s", status=200, upstream=True, granted=False,
-            operation="client/7", abandoned=True, backwards=True),
-]  # fmt: skip
+    Attempt(
+        40,
+        50,
+        3,
+        method="PUT",
+        path="/v1/kv/l?acquire=s",
+        status=200,
+        upstream=True,
+        granted=False,
+        operation="client/7",
+        abandoned=True,
+        backwards=True,
+    ),
+]
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -89,9 +89,7 @@ def test_retry_after_is_a_date():
     assert example._seconds(email.utils.formatdate(0, usegmt=True)) == 0
 
 
-@pytest.mark.parametrize(
-    ("resets", "asked"), [(True, [0, 20, 0, 30]), (False, [0, 20, 20, 30])]
-)  # fmt: skip
+@pytest.mark.parametrize(("resets", "asked"), [(True, [0, 20, 0, 30]), (False, [0, 20, 20, 30])])
 def test_a_watch_begins_again_where_the_index_went_backwards_or_keeps_it(resets, asked, monkeypatch):
     seen, answers = [], iter([20, 10, 30])
 

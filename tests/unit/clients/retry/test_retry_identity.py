@@ -153,10 +153,14 @@ def test_random_clients_get_the_verdicts_of_what_they_do_on_random_faults(differ
     """Some write, some hang, each makes its attempts differ in another way: no verdict on it is a lie."""
     chance = random.Random(f"{differs} {number}")
     model = Model(
-        f"{differs} {number}", lambda _chance, n, _told: 0.2 * 2**n, retries=chance.randint(0, 3),
+        f"{differs} {number}",
+        lambda _chance, n, _told: 0.2 * 2**n,
+        retries=chance.randint(0, 3),
         retries_on=frozenset(chance.sample(TRANSIENT, chance.randint(0, len(TRANSIENT)))),
-        timeout_s=chance.choice([1.0, 40.0]), method=chance.choice(["GET", "POST"]), sends=DIFFER[differs],
-    )  # fmt: skip
+        timeout_s=chance.choice([1.0, 40.0]),
+        method=chance.choice(["GET", "POST"]),
+        sends=DIFFER[differs],
+    )
     found = verdicts(model, *chance.sample(list(FAULTS), chance.randint(1, len(FAULTS))), seed=number)
     for (name, fault), verdict in found.items():
         retried = fault in model.retries_on and model.retries > 0

@@ -32,12 +32,19 @@ MODELS = {
         (Model("honours and adds 0 to 3 s", lambda chance, _n, told: (told or 0.2) + chance.uniform(0, 3)), "PASS"),
         (Model("a header is 5 s", lambda _chance, _n, told: 5.0 if told else 0.2), "FAIL"),
         (Model("a header is 1 to 4 s", lambda chance, _n, told: chance.uniform(1, 4) if told else 0.2), "FAIL"),
-        (Model("honours, with Retry-After only", lambda _chance, _n, told: told or 0.0,
-               retries_on=frozenset({"refused", "dns"}), retry_after_only=True), "PASS"),
+        (
+            Model(
+                "honours, with Retry-After only",
+                lambda _chance, _n, told: told or 0.0,
+                retries_on=frozenset({"refused", "dns"}),
+                retry_after_only=True,
+            ),
+            "PASS",
+        ),
         (Model("statuses only", honours(lambda *_: 1.0), retries_on=STATUSES), "PASS"),
         (Model("writes", lambda *_: 0.5, method="PUT"), "FAIL"),
     ]
-}  # fmt: skip
+}
 """By name: a client, and what is right for retry_after_honoured."""
 TIMING = {"backoff", "exponential", "jitter"}
 FEW = ("fixed 5 s", "0 to 6 s", "honours, full jitter", "honours, with Retry-After only", "statuses only", "writes")

@@ -16,10 +16,16 @@ def clients(gaps, *, spread=0.0, noise_s=0.0, count=20, seed=1):
     """Independent clients: each gap spread by that share either way, and late by up to `noise_s`."""
     chance = random.Random(seed)
     return [
-        tried([gap * chance.uniform(1 - spread, 1 + spread) + chance.expovariate(1 / noise_s) if noise_s else
-               gap * chance.uniform(1 - spread, 1 + spread) for gap in gaps])
+        tried(
+            [
+                gap * chance.uniform(1 - spread, 1 + spread) + chance.expovariate(1 / noise_s)
+                if noise_s
+                else gap * chance.uniform(1 - spread, 1 + spread)
+                for gap in gaps
+            ]
+        )
         for _ in range(count)
-    ]  # fmt: skip
+    ]
 
 
 class TestBackoff:
@@ -119,9 +125,13 @@ class TestExponential:
     @pytest.mark.lie
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
-        factor=st.floats(1.5, 4), first_s=st.floats(0.1, 1), gaps=st.integers(4, 6), noise_s=st.floats(0.0005, 0.004),
-        spread=st.sampled_from([0.0, 0.05, 0.1]), seed=st.integers(0, 10**6),
-    )  # fmt: skip
+        factor=st.floats(1.5, 4),
+        first_s=st.floats(0.1, 1),
+        gaps=st.integers(4, 6),
+        noise_s=st.floats(0.0005, 0.004),
+        spread=st.sampled_from([0.0, 0.05, 0.1]),
+        seed=st.integers(0, 10**6),
+    )
     def test_a_factor_is_one_with_the_noise_of_a_machine(self, *, factor, first_s, gaps, noise_s, spread, seed):
         runs = clients([first_s * factor**n for n in range(gaps)], spread=spread, noise_s=noise_s, seed=seed, count=60)
         found = exponential("503", runs).verdict
@@ -130,10 +140,15 @@ class TestExponential:
     @pytest.mark.lie
     @settings(max_examples=80, deadline=None, derandomize=True)
     @given(
-        rise_s=st.floats(0.05, 1), more=st.floats(0, 3), power=st.sampled_from([1, 2, 3]), gaps=st.integers(4, 6),
-        noise_s=st.floats(0.0005, 0.02), spread=st.floats(0, 1), count=st.sampled_from([20, 60]),
+        rise_s=st.floats(0.05, 1),
+        more=st.floats(0, 3),
+        power=st.sampled_from([1, 2, 3]),
+        gaps=st.integers(4, 6),
+        noise_s=st.floats(0.0005, 0.02),
+        spread=st.floats(0, 1),
+        count=st.sampled_from([20, 60]),
         seed=st.integers(0, 10**6),
-    )  # fmt: skip
+    )
     def test_no_power_ever_passes_for_a_factor(self, *, rise_s, more, power, gaps, noise_s, spread, count, seed):
         start = 1 + (more if power == 1 else round(more) % 3)
         meant = [rise_s * (start + n) ** power for n in range(gaps)]

@@ -277,9 +277,13 @@ def test_figures_are_shown_with_their_units() -> None:
 
 def test_what_the_experiment_allows_says_which_difference_in_latency_is_none(tmp_path: Path) -> None:
     """7 ms against 10 of 300 that are allowed are no matter of a bad day, and 100 against 200 are."""
-    experiment = RecordingBuilder(tmp_path / "run").load("kv-writes").expect(
-        "writes_recover", load="kv-writes", p50_below="300ms", within="10s"
-    ).build().experiment  # fmt: skip
+    experiment = (
+        RecordingBuilder(tmp_path / "run")
+        .load("kv-writes")
+        .expect("writes_recover", load="kv-writes", p50_below="300ms", within="10s")
+        .build()
+        .experiment
+    )
     p50 = figure("kv-writes.latency.p50", experiment)
     assert p50.floor == pytest.approx(0.03)
     seven, ten, hundred, two_hundred = p50.log(np.array([0.007, 0.010, 0.1, 0.2]))

@@ -64,9 +64,13 @@ def covered(count: int, *, repeats: int, looks: Looks, prior: Prior | None = Non
 
 
 def decided(
-    draw: np.random.Generator, true_ratio: float, *, at_most: int = 8, alarms: float = ALARMS,
+    draw: np.random.Generator,
+    true_ratio: float,
+    *,
+    at_most: int = 8,
+    alarms: float = ALARMS,
     prior: Prior | None = None,
-) -> tuple[Decision, int]:  # fmt: skip
+) -> tuple[Decision, int]:
     """What a comparison that looks after every round ends with, and after how many."""
     looks, pairs = Looks.of(at_most, prior), []
     while len(pairs) < at_most:
@@ -235,7 +239,7 @@ def an_interval(low: float, middle: float, high: float) -> Interval:
         (an_interval(math.nan, math.nan, math.nan), Decision.CANNOT_TELL),
         (an_interval(40, 60, 90), Decision.WORSE),
     ],
-)  # fmt: skip
+)
 def test_a_decision_needs_both_certainty_and_the_margin(interval: Interval, decision: Decision) -> None:
     assert decide(interval, MARGIN) is decision
 

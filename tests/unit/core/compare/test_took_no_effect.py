@@ -26,10 +26,14 @@ def test_agents_of_each_product_are_looked_at(run, product):
 
     def sides(*started):
         return [
-            run(f"{index}-{value}", {product: {"config": {"limits": {"x": value}}}},
-                config={"consul-1": {"server": True}}, **{product: {"config": {"host-1": {"limits": {"x": got}}}}})
+            run(
+                f"{index}-{value}",
+                {product: {"config": {"limits": {"x": value}}}},
+                config={"consul-1": {"server": True}},
+                **{product: {"config": {"host-1": {"limits": {"x": got}}}}},
+            )
             for index, (value, got) in enumerate(zip((1, 2), started, strict=True))
-        ]  # fmt: skip
+        ]
 
     assert "config.limits.x took no effect" in ran_the_same(*sides(1, 1))
     assert ran_the_same(*sides(1, 2)) == ""
@@ -38,8 +42,12 @@ def test_agents_of_each_product_are_looked_at(run, product):
 @pytest.mark.lie
 def test_a_version_is_the_binary_that_ran_whatever_it_is_called(run):
     def side(version, sha256):
-        return run(f"{version}-{sha256}", {"consul": {"version": version}}, versions={"consul": version},
-                   binaries={"consul": {"path": f"/bin/{version}/consul", "sha256": sha256}})  # fmt: skip
+        return run(
+            f"{version}-{sha256}",
+            {"consul": {"version": version}},
+            versions={"consul": version},
+            binaries={"consul": {"path": f"/bin/{version}/consul", "sha256": sha256}},
+        )
 
     assert "datacenter.consul.version took no effect" in took_no_effect(side("1.10.3", "a"), side("1.22.2", "a"))
     assert took_no_effect(side("1.10.3", "a"), side("1.22.2", "b")) == ""

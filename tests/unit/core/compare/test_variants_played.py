@@ -63,9 +63,12 @@ class Runner:
     def __call__(self, one, *, runs_dir, events):
         self.order.append(one.variant)
         path = planted(
-            runs_dir / f"{len(self.order)}-{one.variant}", one.variant, seed=len(self.order),
-            p50_s=self._p50_s[one.variant], **self._kwargs,
-        )  # fmt: skip
+            runs_dir / f"{len(self.order)}-{one.variant}",
+            one.variant,
+            seed=len(self.order),
+            p50_s=self._p50_s[one.variant],
+            **self._kwargs,
+        )
         if len(self.order) == self._stop_after:
             raise KeyboardInterrupt(path)
         return path
@@ -167,8 +170,13 @@ def test_check_judges_a_comparison_again(tmp_path, new_s, code, verdict):
     folder = compared(tmp_path, rounds_of(tmp_path, [(0.02, new_s)] * 3)).path
     called = CliRunner().invoke(app, ["check", str(folder)])
     assert called.exit_code == code
-    for said in (verdict, "no_worse_than(candidate=new, baseline=old", "kv-writes.latency.p50", "old, round 1",
-                 f"hashidrill check {folder}"):  # fmt: skip
+    for said in (
+        verdict,
+        "no_worse_than(candidate=new, baseline=old",
+        "kv-writes.latency.p50",
+        "old, round 1",
+        f"hashidrill check {folder}",
+    ):
         assert said in called.output.replace("\n", "")
     as_json = json.loads(CliRunner().invoke(app, ["check", str(folder), "--json"]).output)
     assert (as_json["verdict"], as_json["exit_code"]) == (verdict, code)

@@ -124,8 +124,11 @@ def test_doctor_says_all_of_it_in_words_and_as_data(stack):
     runs = {one["name"] for one in data["experiments"] if one["runs"]}
     assert {"state/snapshot-reset", "nomad/drain-under-load", "vault/snapshot-reset"} <= runs
     assert {one["kind"] for one in data["faults"] if one["possible"]} >= {
-        "consul.leader.transfer", "consul.session.expire", "nomad.node.drain", "vault.step_down",
-    }  # fmt: skip
+        "consul.leader.transfer",
+        "consul.session.expire",
+        "nomad.node.drain",
+        "vault.step_down",
+    }
     assert stack[0].secrets()[0] not in text + str(data)
 
 

@@ -38,8 +38,9 @@ def test_what_was_over_before_is_gone_and_what_comes_later_never_comes(tmp_path)
     assert game.run(attendant=somebody) == "complete"
     assert somebody.saw == ["consul-1"]
     assert {entry.data["target"]["host"] for entry in game.journal if entry.event == "fault.intent"} == {
-        "consul-3", "consul-1",
-    }  # fmt: skip
+        "consul-3",
+        "consul-1",
+    }
 
 
 def test_it_comes_once_the_faults_are_proven(tmp_path, monkeypatch):

@@ -174,8 +174,10 @@ def test_a_fault_that_follows_moves_with_the_role(tmp_path):
     game, held = follow(tmp_path, [(5, "consul-3"), (12, "consul-1")])
     ids = [entry.data["fault_id"] for entry in game.journal if entry.event == "fault.intent"]
     assert ids == [
-        "0-disk.latency-consul-1-move0", "0-disk.latency-consul-3-move1", "0-disk.latency-consul-1-move2",
-    ]  # fmt: skip
+        "0-disk.latency-consul-1-move0",
+        "0-disk.latency-consul-3-move1",
+        "0-disk.latency-consul-1-move2",
+    ]
     applied, reverted = game.times_s("fault.applied"), game.times_s("fault.reverted")
     assert 5 <= applied[ids[1]] <= 6
     assert 5 <= reverted[ids[0]] <= 6

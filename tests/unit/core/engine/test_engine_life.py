@@ -273,8 +273,16 @@ def test_the_recording_says_which_subscriber_failed(tmp_path):
 
 
 HINTS = (
-    "disk.latency", "slow-disk", "consul-1", "consul-2", "consul-3", "500ms", "proven", "fault.", "run-1",
-)  # fmt: skip
+    "disk.latency",
+    "slow-disk",
+    "consul-1",
+    "consul-2",
+    "consul-3",
+    "500ms",
+    "proven",
+    "fault.",
+    "run-1",
+)
 """Kind, name of the step, hosts, parameters, proofs, and the run, which is named after what it breaks."""
 
 
@@ -320,8 +328,7 @@ def test_the_name_of_a_mark_is_no_hint_to_a_trainee(tmp_path):
 
 
 def test_a_guardrail_ends_a_mark(tmp_path):
-    game = Game(tmp_path, [{"mark": "load-grows", "for": "60s"}],
-                guardrails=["raft.leader >= 1 for 2s"])  # fmt: skip
+    game = Game(tmp_path, [{"mark": "load-grows", "for": "60s"}], guardrails=["raft.leader >= 1 for 2s"])
     outcome, journal, _, _ = live(game)
     assert outcome == "guardrail"
     begun, ended = [entry for entry in journal if entry.event.startswith("mark.")]

@@ -54,8 +54,10 @@ def test_a_later_step_waits_until_the_fault_is_proven(tmp_path):
     game = played(tmp_path, [named("consul-1"), LATER])
     proven = 1 + APPLY_S + PROOF_S
     assert times(game, "fault.proven", "mark.begin", "mark.end") == [
-        ("fault.proven", proven), ("mark.begin", proven), ("mark.end", proven + 2)
-    ]  # fmt: skip
+        ("fault.proven", proven),
+        ("mark.begin", proven),
+        ("mark.end", proven + 2),
+    ]
     stops, goes = (e for e in game.journal if e.event.startswith("clock."))
     assert (game.since_method_s(stops.t_ns), stops.data["waits_for"]) == (pytest.approx(5.0), ["slow-one"])
     assert goes.data["at_s"] == 5.0

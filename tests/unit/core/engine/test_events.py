@@ -48,23 +48,54 @@ times = st.integers(0, 10**18)
 figure = st.none() | st.floats(allow_nan=False)
 EVENTS_OF_RUNS = st.one_of(
     st.builds(Phase, t_ns=times, phase=st.text(), ends_ns=st.none() | times),
-    st.builds(Intent, t_ns=times, fault_id=st.text(), kind=st.text(), target=st.builds(Where, st.text(), st.text()),
-              params=st.dictionaries(st.text(), st.text() | st.integers() | st.booleans()), step=st.integers(-1, 99)),
+    st.builds(
+        Intent,
+        t_ns=times,
+        fault_id=st.text(),
+        kind=st.text(),
+        target=st.builds(Where, st.text(), st.text()),
+        params=st.dictionaries(st.text(), st.text() | st.integers() | st.booleans()),
+        step=st.integers(-1, 99),
+    ),
     st.builds(Proof, event=st.sampled_from(Proof.names), t_ns=times, fault_id=st.text()),
     st.builds(Change, event=st.sampled_from(Change.names), t_ns=times, fault_id=st.text(), error=st.text()),
     st.builds(Steady, t_ns=times, held=st.booleans(), evidence=st.text()),
-    st.builds(Judged, t_ns=times, verdict=st.sampled_from(["PASS", "FAIL", "INVALID"]), report=st.text(),
-              invalid=st.tuples(st.text()), expectations=st.tuples(st.builds(
-                  Expected, st.text(), st.text(), st.sampled_from(["held", "broken"]), st.text(),
-                  st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.text()),
-                  st.none() | st.text()))),
-    st.builds(Waiting, t_ns=times, event=st.sampled_from(Waiting.names), at_s=st.floats(0, 1e6), text=st.text(),
-              waits_for=st.tuples(st.text()), stood_ns=times),
-    st.builds(Tick, t_ns=times, leaders=st.tuples(st.tuples(st.text(), st.text())),
-              probes=st.tuples(st.tuples(st.text(), st.floats(0, 1e9))),
-              faults=st.tuples(st.builds(InForce, st.text(), st.text(), st.text(), st.none() | times)),
-              loads=st.dictionaries(st.text(), st.builds(Figures, figure, figure, figure, figure, times, figure))),
-)  # fmt: skip
+    st.builds(
+        Judged,
+        t_ns=times,
+        verdict=st.sampled_from(["PASS", "FAIL", "INVALID"]),
+        report=st.text(),
+        invalid=st.tuples(st.text()),
+        expectations=st.tuples(
+            st.builds(
+                Expected,
+                st.text(),
+                st.text(),
+                st.sampled_from(["held", "broken"]),
+                st.text(),
+                st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False) | st.text()),
+                st.none() | st.text(),
+            )
+        ),
+    ),
+    st.builds(
+        Waiting,
+        t_ns=times,
+        event=st.sampled_from(Waiting.names),
+        at_s=st.floats(0, 1e6),
+        text=st.text(),
+        waits_for=st.tuples(st.text()),
+        stood_ns=times,
+    ),
+    st.builds(
+        Tick,
+        t_ns=times,
+        leaders=st.tuples(st.tuples(st.text(), st.text())),
+        probes=st.tuples(st.tuples(st.text(), st.floats(0, 1e9))),
+        faults=st.tuples(st.builds(InForce, st.text(), st.text(), st.text(), st.none() | times)),
+        loads=st.dictionaries(st.text(), st.builds(Figures, figure, figure, figure, figure, times, figure)),
+    ),
+)
 
 
 @given(EVENTS_OF_RUNS)
@@ -145,23 +176,34 @@ def test_an_operator_sees_all():
 def test_a_trainee_sees_phases_figures_and_guardrails():
     loads = {"kv-writes": Figures(rate=50.0)}
     for event in (
-        Phase(phase="method"), Guardrail(condition="kv-writes.errors > 90%", evidence="measured 1"),
-        Tick(phase="method", loads=loads), Steady(held=True, evidence="measured 0.01"), End(outcome="complete"),
-    ):  # fmt: skip
+        Phase(phase="method"),
+        Guardrail(condition="kv-writes.errors > 90%", evidence="measured 1"),
+        Tick(phase="method", loads=loads),
+        Steady(held=True, evidence="measured 0.01"),
+        End(outcome="complete"),
+    ):
         assert seen_by(event, Audience.TRAINEE) == event
 
 
 def test_a_trainee_sees_neither_what_is_broken_nor_where():
     hidden = [kind for kind in KINDS if kind.audience is Audience.OPERATOR]
     assert {Intent, Proof, Change, Note} <= set(hidden)
-    tick = Tick(leaders=(("leader", "consul-1"),), faults=(InForce("f1", "disk.latency", "consul-1"),), phase="method",
-                probes=(("disk.fsync", 0.5),))  # fmt: skip
+    tick = Tick(
+        leaders=(("leader", "consul-1"),),
+        faults=(InForce("f1", "disk.latency", "consul-1"),),
+        phase="method",
+        probes=(("disk.fsync", 0.5),),
+    )
     assert seen_by(tick, Audience.TRAINEE) == Tick(phase="method")
     judged = Judged(
-        verdict="FAIL", invalid=("disk.latency",), doubts=("consul-1",), notes=("writes_recover",),
+        verdict="FAIL",
+        invalid=("disk.latency",),
+        doubts=("consul-1",),
+        notes=("writes_recover",),
         expectations=(Expected("leadership_leaves(fault=disk.latency)", "leadership_leaves", "broken"),),
-        recording="runs/slow-disk", report="runs/slow-disk/report.html",
-    )  # fmt: skip
+        recording="runs/slow-disk",
+        report="runs/slow-disk/report.html",
+    )
     assert seen_by(judged, Audience.TRAINEE) == Judged(verdict="FAIL")
     end = End(outcome="fault", error="disk.latency on consul-1: not proven in force")
     assert seen_by(end, Audience.TRAINEE) == End(outcome="fault")

@@ -175,8 +175,9 @@ def test_a_fault_of_the_same_name_by_another_run_is_not_called_stuck_and_a_secon
     [ended] = [entry.data for entry in dead.journal if entry.event == "fault.ended"]
     assert "of the run b; seen: " in ended["evidence"]["measured"]
     assert verbs[-1] == (
-        "ended", "nothing of this run is left there; another run has such a fault in force, which stays",
-    )  # fmt: skip
+        "ended",
+        "nothing of this run is left there; another run has such a fault in force, which stays",
+    )
     assert dead.journal[-1].data["outcome"] == "crashed"
     assert dead.healed(dead.world) is None
 
@@ -209,9 +210,11 @@ def test_a_fault_of_a_sandbox_that_is_gone_ended_with_it_and_nobody_says_that_it
     assert (healed.ended, healed.reverted, healed.stuck) == (["0-slow"], [], [])
     assert [event for event, _ in dead.events[-2:]] == ["fault.ended", "end"]
     assert dead.journal[-2].data["evidence"] == {
-        "ok": True, "asked": f"no process of the sandbox {dead.root} is left", "measured": "none",
+        "ok": True,
+        "asked": f"no process of the sandbox {dead.root} is left",
+        "measured": "none",
         "figures": {"processes": 0},
-    }  # fmt: skip
+    }
     [window] = Recording(dead.path).faults
     assert window.reverted_ns is None
     assert window.gone_ns is None

@@ -81,10 +81,14 @@ class Dead:
         transport = lambda login: fake.transport(login.service)  # noqa: E731 - one line, used once
         [done] = run(
             heal_attached(
-                self.game.target, [self.path], self.told.append, look=look,
-                datacenter=partial(AttachedDatacenter, make_transport=transport), **how,
+                self.game.target,
+                [self.path],
+                self.told.append,
+                look=look,
+                datacenter=partial(AttachedDatacenter, make_transport=transport),
+                **how,
             )
-        )  # fmt: skip
+        )
         return done
 
     def locked_by(self, run_id):
@@ -216,8 +220,10 @@ def test_one_that_ran_against_another_datacenter_is_left_alone_and_leaves_no_lin
 def test_its_own_end_is_the_last_line_of_the_journal(dead):
     dead.heal()
     assert [entry.event for entry in read_journal(dead.path / "journal.jsonl")][-3:] == [
-        "fault.reverted", "fault.gone", "end",
-    ]  # fmt: skip
+        "fault.reverted",
+        "fault.gone",
+        "end",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,12 +84,16 @@ class Attached:
         self.estate = virtual_time.run(self.fake.found(self.target))
         self.interlocks = interlocks or Allowing()
         document = {
-            "apiVersion": "hashidrill/v1", "kind": "Experiment",
+            "apiVersion": "hashidrill/v1",
+            "kind": "Experiment",
             "metadata": {"name": "short", "title": "A short one", "why": "It tests the engine"},
             "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "5/s"}},
-            "steady_state": ALWAYS, "recovery": {"for": "1s"}, "method": list(method),
-            "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}], **more,
-        }  # fmt: skip
+            "steady_state": ALWAYS,
+            "recovery": {"for": "1s"},
+            "method": list(method),
+            "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
+            **more,
+        }
         self.resolved = attached_to(
             Document("x.yaml", json.dumps(document)),
             self.estate.as_datacenter(),
@@ -122,13 +126,20 @@ class Attached:
         transport = lambda login: self.fake.transport(login.service)  # noqa: E731 - one line, used once
         info = {"id": "run-1", "attached": {"name": "staging"}, "undos": str(self.folder / "undos")}
         spec = {
-            "recording": str(self.folder), "resolved": self.resolved.to_data(), "target": self.target.handed_over(),
-            "estate": self.estate.to_data(), "secrets": [], "info": info, "origin_ns": 0,
-        }  # fmt: skip
+            "recording": str(self.folder),
+            "resolved": self.resolved.to_data(),
+            "target": self.target.handed_over(),
+            "estate": self.estate.to_data(),
+            "secrets": [],
+            "info": info,
+            "origin_ns": 0,
+        }
         given = {
-            "look": look, "interlocks": lambda *_: self.interlocks, "run": engine,
+            "look": look,
+            "interlocks": lambda *_: self.interlocks,
+            "run": engine,
             "datacenter": partial(AttachedDatacenter, make_transport=transport),
-        }  # fmt: skip
+        }
         return virtual_time.run(in_attached.run_given(json.loads(json.dumps(spec)), **(given | more)))
 
     @property
@@ -152,8 +163,12 @@ def test_a_fault_of_consuls_api_is_applied_proven_and_seen_gone_by_address_alone
     game = Attached(tmp_path)
     assert game.run() == "complete", game.journal[-1].data
     assert [event for event in game.events if event.startswith("fault.")] == [
-        "fault.intent", "fault.applied", "fault.proven", "fault.reverted", "fault.gone",
-    ]  # fmt: skip
+        "fault.intent",
+        "fault.applied",
+        "fault.proven",
+        "fault.reverted",
+        "fault.gone",
+    ]
     assert game.fake.world.consul.leader != "consul-1"
     proof = next(entry for entry in game.journal if entry.event == "fault.proven").data["evidence"]
     assert proof["measured"] == f"{game.fake.world.consul.leader} leads in term 3"
@@ -237,8 +252,10 @@ def test_the_stop_button_reverts_and_ends_the_run(tmp_path):
 
 
 THEIRS = {
-    "app/config": b"theirs", "hashidrill/kv-writes-of-ben/1": b"theirs", "hashidrill-once/kv-writes/run-0/0/1": b"x",
-}  # fmt: skip
+    "app/config": b"theirs",
+    "hashidrill/kv-writes-of-ben/1": b"theirs",
+    "hashidrill-once/kv-writes/run-0/0/1": b"x",
+}
 
 
 def filled(world, **keys):
@@ -310,9 +327,7 @@ def test_loads_go_to_workers_on_the_datacenters_own_nomad(tmp_path):
     game = Attached(tmp_path)
     game.fake.answers |= of_nomad()
     login = Login("nomad", "http://10.73.0.21:4646", token=Secret("of-nomad"))
-    game.target = replace(
-        game.target, logins={**game.target.logins, "nomad": login}, engine={"nomad": {"workers": 2}}
-    )  # fmt: skip
+    game.target = replace(game.target, logins={**game.target.logins, "nomad": login}, engine={"nomad": {"workers": 2}})
     game.estate = virtual_time.run(game.fake.found(game.target))
     assert game.run() == "complete", game.journal[-1].data
     assert (game.fleet["spawner"], game.fleet["workers"]) == ("nomad", 2)
@@ -424,8 +439,10 @@ def test_what_a_killed_engine_left_is_reverted_from_its_journal(tmp_path):
     healed = virtual_time.run(heal.heal_run(tmp_path, game.datacenter(), attached="staging"))
     assert (healed.reverted, healed.stuck, healed.refused) == (["0-transfer"], [], "")
     assert [entry.event for entry in read_journal(tmp_path / "journal.jsonl")][-3:] == [
-        "fault.reverted", "fault.gone", "end",
-    ]  # fmt: skip
+        "fault.reverted",
+        "fault.gone",
+        "end",
+    ]
 
 
 def test_a_run_is_healed_only_through_the_datacenter_that_it_ran_against(tmp_path):
@@ -455,8 +472,10 @@ def test_a_plan_has_what_would_be_touched_in_order_of_time(tmp_path):
     game = Attached(tmp_path, [TRANSFER | {"at": "20s"}, TRANSFER | {"at": "1s", "name": "first"}])
     plan = plan_of(game.resolved.experiment, game.target, game.estate)
     assert [(one.verb, one.at_s, one.name, one.step) for one in plan.actions] == [
-        ("offer", 0.0, "kv-writes", -1), ("apply", 1.0, "first", 1), ("apply", 20.0, "", 0),
-    ]  # fmt: skip
+        ("offer", 0.0, "kv-writes", -1),
+        ("apply", 1.0, "first", 1),
+        ("apply", 20.0, "", 0),
+    ]
 
 
 def with_silent_client(folder):

@@ -49,9 +49,12 @@ def close(tmp_path):
         experiment.write_text(json.dumps(planted(tmp_path / "unused", outcome).experiment()))
         try:
             path = run_experiment(
-                resolve(experiment), runs_dir=tmp_path / "runs", events=events,
-                ensure_binary=lambda *_, **__: BINARY, start_sandbox=engine,
-            )  # fmt: skip
+                resolve(experiment),
+                runs_dir=tmp_path / "runs",
+                events=events,
+                ensure_binary=lambda *_, **__: BINARY,
+                start_sandbox=engine,
+            )
             assert not interrupted
         except KeyboardInterrupt as stopped:
             assert interrupted

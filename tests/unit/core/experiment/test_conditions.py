@@ -56,9 +56,15 @@ def test_a_wrong_condition_says_what_would_be_right(text, said):
 
 @pytest.mark.parametrize(
     ("op", "below", "same", "above"),
-    [("<", True, False, False), ("<=", True, True, False), (">", False, False, True), (">=", False, True, True),
-     ("==", False, True, False), ("!=", True, False, True)],
-)  # fmt: skip
+    [
+        ("<", True, False, False),
+        ("<=", True, True, False),
+        (">", False, False, True),
+        (">=", False, True, True),
+        ("==", False, True, False),
+        ("!=", True, False, True),
+    ],
+)
 def test_a_condition_holds_as_its_comparison_says(op, below, same, above):
     condition = Condition.parse(f"kv-writes.latency.p50 {op} 300ms")
     assert [condition.holds(value, unknown=False) for value in (0.2, 0.3, 0.4)] == [below, same, above]

@@ -46,18 +46,20 @@ def test_the_source_tree_serves_from_anywhere(tmp_path, monkeypatch):
 
 def test_the_packaged_copy_serves_where_there_is_no_checkout(ships):
     assert library.list_experiments() == [
-        ships / name for name in
-        ("network/lossy.yaml", "raft/frozen-leader.yml", "raft/slow-leader-disk.yaml", "retry/lossy.yaml")
-    ]  # fmt: skip
+        ships / name
+        for name in ("network/lossy.yaml", "raft/frozen-leader.yml", "raft/slow-leader-disk.yaml", "retry/lossy.yaml")
+    ]
 
 
 def test_ones_own_first_experiment_hides_none_that_ships(ships, own):
     mine = write(own / "raft/mine.yaml")
     assert library.experiments() == {
-        "network/lossy": ships / "network/lossy.yaml", "raft/frozen-leader": ships / "raft/frozen-leader.yml",
-        "raft/mine": mine, "raft/slow-leader-disk": ships / "raft/slow-leader-disk.yaml",
+        "network/lossy": ships / "network/lossy.yaml",
+        "raft/frozen-leader": ships / "raft/frozen-leader.yml",
+        "raft/mine": mine,
+        "raft/slow-leader-disk": ships / "raft/slow-leader-disk.yaml",
         "retry/lossy": ships / "retry/lossy.yaml",
-    }  # fmt: skip
+    }
     assert library.find_experiment("raft/mine") == library.find_experiment("mine") == mine
     assert library.find_experiment("slow-leader-disk") == ships / "raft/slow-leader-disk.yaml"
     assert library.library_name(mine) == "raft/mine"

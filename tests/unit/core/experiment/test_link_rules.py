@@ -33,15 +33,19 @@ FAR = {"delay": "1s", "port": 8300}
     [
         (step("network.latency", "consul:leader", **FAR), step("network.latency", "host:consul-2", at="9s", **FAR)),
         (step("network.latency", "consul:leader", **FAR), step("network.reset", "host:consul-2", port=8300)),
-        (step("network.latency", "host:consul-1", **FAR), step("network.timeout", "host:consul-2", port=8300,
-                                                               direction="out")),
-        (step("network.latency", "host:consul-1", direction="both", **FAR),
-         step("network.slicer", "host:consul-2", port=8300)),
+        (
+            step("network.latency", "host:consul-1", **FAR),
+            step("network.timeout", "host:consul-2", port=8300, direction="out"),
+        ),
+        (
+            step("network.latency", "host:consul-1", direction="both", **FAR),
+            step("network.slicer", "host:consul-2", port=8300),
+        ),
         (step("network.latency", "host:consul-1", **FAR), step("network.block", "consul:servers", port=8300)),
         (step("network.latency", "host:consul-1", **FAR), step("network.partition", "host:client-1")),
         (step("network.loss", "host:client-1", percent="5%"), step("network.latency", "host:consul-1", **FAR)),
     ],
-)  # fmt: skip
+)
 def test_two_faults_that_meet_on_one_connection_are_refused(one, two):
     message = refused(one, two)
     assert "x.yaml:18:5: method[1]: " in message
@@ -54,12 +58,14 @@ def test_two_faults_that_meet_on_one_connection_are_refused(one, two):
         (step("network.latency", "consul:leader", **FAR), step("network.latency", "consul:leader", at="10s", **FAR)),
         (step("network.latency", "consul:leader", **FAR), step("network.reset", "consul:leader", port=8500)),
         (step("network.latency", "host:consul-1", **FAR), step("network.latency", "host:consul-2", **FAR)),
-        (step("network.latency", "host:consul-1", **FAR), step("network.reset", "host:consul-1", port=8300,
-                                                               direction="out")),
+        (
+            step("network.latency", "host:consul-1", **FAR),
+            step("network.reset", "host:consul-1", port=8300, direction="out"),
+        ),
         (step("network.latency", "host:consul-1", **FAR), step("network.block", "host:consul-1", port=8500)),
         (step("network.latency", "host:consul-1", **FAR), step("process.pause", "host:consul-1")),
     ],
-)  # fmt: skip
+)
 def test_faults_on_different_connections_are_accepted(one, two):
     load_text(with_method(one, two))
 

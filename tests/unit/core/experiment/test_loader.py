@@ -144,8 +144,10 @@ def refused(*pairs):
 
 
 def method(*steps):
-    return ('  - {fault: fake.slow, on: "consul:leader", with: {delay: 500ms}, for: 20s}\n',
-            "".join(f"  - {step}\n" for step in steps))  # fmt: skip
+    return (
+        '  - {fault: fake.slow, on: "consul:leader", with: {delay: 500ms}, for: 20s}\n',
+        "".join(f"  - {step}\n" for step in steps),
+    )
 
 
 def test_a_good_file_becomes_an_experiment(tmp_path):
@@ -179,9 +181,13 @@ def test_a_mistake_is_shown_with_its_line_and_a_caret_under_it():
 
 def test_all_mistakes_of_a_file_are_in_one_message_in_the_order_of_the_file():
     message = refused(
-        ("name: slow-disk", "name: Slow"), ("servers: 3", "severs: 3"), ("rate: 50/s", "rate: 50"),
-        ("consul:leader", "consul:leeder"), ("delay: 500ms", "delay: 500"), ("within: 10s", "within: 10"),
-    )  # fmt: skip
+        ("name: slow-disk", "name: Slow"),
+        ("servers: 3", "severs: 3"),
+        ("rate: 50/s", "rate: 50"),
+        ("consul:leader", "consul:leeder"),
+        ("delay: 500ms", "delay: 500"),
+        ("within: 10s", "within: 10"),
+    )
     lines = [int(line.split(":")[1]) for line in message.splitlines() if line.startswith("x.yaml:")]
     assert lines == [4, 8, 10, 14, 14, 16]
 
@@ -243,7 +249,7 @@ def test_ten_mistakes_are_shown_and_the_rest_is_counted():
         # issues
         ("within: 10s}", "within: 10s}\n    known_issue: later", "expected owner/repo#123 or an https URL, got"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_says_where_it_is_and_what_would_be_right(old, new, said):
     message = refused((old, new))
     assert said in message.replace("\n    ", " ")
@@ -283,7 +289,7 @@ SLOW = {"delay": "1s"}
         (step("process.pause", "host:consul-1"), step("process.kill", "host:consul-1", at="5s")),
         (step("network.cut", "host:consul-1"), step("network.cut", "consul:servers")),
     ],
-)  # fmt: skip
+)
 def test_two_faults_that_cannot_work_on_one_host_at_one_time_are_refused(one, two):
     message = refused(method(one, two))
     assert "x.yaml:15:5: method[1]: " in message
@@ -302,7 +308,7 @@ def test_two_faults_that_cannot_work_on_one_host_at_one_time_are_refused(one, tw
         (step("process.pause", "host:consul-1"), step("process.kill", "host:consul-2")),
         (step("noop", "consul:leader"), step("noop", "consul:leader")),
     ],
-)  # fmt: skip
+)
 def test_faults_that_keep_out_of_each_others_way_are_allowed(one, two):
     assert len(load_text(changed(method(one, two))).method) == 2
 
@@ -341,9 +347,20 @@ def test_yaml_is_read_as_1_2_where_such_words_are_text(word):
 
 @pytest.mark.parametrize(
     ("word", "value"),
-    [("0x1f", 31), ("0o17", 15), ("-3", -3), ("1e3", 1000.0), (".5", 0.5), ("true", True), ("~", None), ('"5"', "5"),
-     ("!!str 5", "5"), ("[1, {a: b}]", [1, {"a": "b"}]), ("|-\n        a\n        b", "a\nb")],
-)  # fmt: skip
+    [
+        ("0x1f", 31),
+        ("0o17", 15),
+        ("-3", -3),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("true", True),
+        ("~", None),
+        ('"5"', "5"),
+        ("!!str 5", "5"),
+        ("[1, {a: b}]", [1, {"a": "b"}]),
+        ("|-\n        a\n        b", "a\nb"),
+    ],
+)
 def test_the_agents_configuration_is_passed_on_as_yaml_says(word, value):
     text = changed(("  consul: {servers: 3, clients: 1}", f"  consul:\n    config:\n      key: {word}"))
     assert load_text(text).datacenter.consul.config == {"key": value}

@@ -168,9 +168,7 @@ ENORMOUS = {
     "deep in braces": ("{a: " * 50_000, "nested deeper"),
     "deep in dashes": ("- " * 50_000, "nested deeper"),
     "deep by indentation": ("".join(" " * n + "a:\n" for n in range(500)), "nested deeper"),
-    "deep through aliases": (
-        "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 40)), "when *a"
-    ),
+    "deep through aliases": ("a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 40)), "when *a"),
     "a thousand unknown keys": (GOOD + "".join(f"key{n}: 1\n" for n in range(1000)), "unknown key 'key0'"),
     "a thousand steps": (
         GOOD.replace("guardrails:", '  - {fault: noop, on: "consul:leader", for: 1s}\n' * 1000 + "guardrails:"),
@@ -182,7 +180,7 @@ ENORMOUS = {
     "a number without end": (GOOD.replace("keys: 500", "keys: " + "9" * 200_000), "is too large"),
     "nothing but anchors": ("&a " * 80_000, "this is not YAML"),
     "nothing but colons": (":" * 250_000, "1:"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ENORMOUS)
@@ -279,9 +277,32 @@ def paths(data, prefix=()):
 
 
 words = st.sampled_from(
-    ["", "0s", "-1s", "10s", "50/s", "5", "all", "consul:leader", "host:", "kv-writes", "noop", "disk.latency", "%",
-     "<<", "*a", "&a", "!x", "kv-writes.errors < 1%", "known_issue", "hypothesis", "\u2028", "true", "x" * 300]
-)  # fmt: skip
+    [
+        "",
+        "0s",
+        "-1s",
+        "10s",
+        "50/s",
+        "5",
+        "all",
+        "consul:leader",
+        "host:",
+        "kv-writes",
+        "noop",
+        "disk.latency",
+        "%",
+        "<<",
+        "*a",
+        "&a",
+        "!x",
+        "kv-writes.errors < 1%",
+        "known_issue",
+        "hypothesis",
+        "\u2028",
+        "true",
+        "x" * 300,
+    ]
+)
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | words
 junk = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | words, inner, max_size=4)

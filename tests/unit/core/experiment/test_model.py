@@ -52,12 +52,20 @@ def test_a_load_keeps_the_parameters_of_its_kind_as_they_were_written():
     [
         ({"writes_recover": {"load": "kv"}}, "writes_recover", {"load": "kv"}, None),
         ({"leadership_stays": None}, "leadership_stays", {}, None),
-        ({"leadership_stays": {}, "known_issue": "hashicorp/consul#22064"}, "leadership_stays", {},
-         "hashicorp/consul#22064"),
-        ({"leadership_stays": {}, "known_issue": "https://example.org/1"}, "leadership_stays", {},
-         "https://example.org/1"),
+        (
+            {"leadership_stays": {}, "known_issue": "hashicorp/consul#22064"},
+            "leadership_stays",
+            {},
+            "hashicorp/consul#22064",
+        ),
+        (
+            {"leadership_stays": {}, "known_issue": "https://example.org/1"},
+            "leadership_stays",
+            {},
+            "https://example.org/1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_expectation_is_the_name_of_a_hypothesis_with_its_parameters(raw, name, params, issue):
     expectation = Expectation.model_validate(raw)
     known = expectation.known_issue

@@ -29,10 +29,15 @@ STEPS = {"steps": ["10%", "50%", "200%"], "each": "10s"}
 RAMP = {"ramp": {"to": "300%", "over": "60s"}}
 SEARCH = {
     "search": {
-        "until": ["w.latency.p50 > 600ms"], "from": "200%", "to": "1000%", "by": "150%", "every": "5s", "at": "10s",
+        "until": ["w.latency.p50 > 600ms"],
+        "from": "200%",
+        "to": "1000%",
+        "by": "150%",
+        "every": "5s",
+        "at": "10s",
         "for": "100s",
     }
-}  # fmt: skip
+}
 SPIKE = {"spike": {"to": "500%", "at": "10s", "for": "5s"}}
 CLIMB = {"ramp": {"by": "50%", "every": "10s", "while": ["w.latency.p50 < 300ms"]}}
 
@@ -292,9 +297,16 @@ def test_a_ramp_can_be_steered_by_a_loads_own_signal():
 
 
 BACK_IN = {
-    "ramp": {"at": "5s", "from": "0%", "by": "10%", "to": "100%", "every": "10s", "resume": True,
-             "while": ["w.latency.p50 < 300ms", "w.held < 75"]}
-}  # fmt: skip
+    "ramp": {
+        "at": "5s",
+        "from": "0%",
+        "by": "10%",
+        "to": "100%",
+        "every": "10s",
+        "resume": True,
+        "while": ["w.latency.p50 < 300ms", "w.held < 75"],
+    }
+}
 
 
 class Sickness(Told):

@@ -113,14 +113,18 @@ def test_the_parameters_are_those_of_each_kind_with_its_defaults(path):
     resolved = resolve(path)
     experiment, parameters = resolved.experiment, resolved.parameters
     assert list(parameters.loads) == list(experiment.load)
-    pairs = [(registry.load(load.kind).Params, load.params, parameters.loads[name])
-             for name, load in experiment.load.items()]  # fmt: skip
+    pairs = [
+        (registry.load(load.kind).Params, load.params, parameters.loads[name]) for name, load in experiment.load.items()
+    ]
     steps = list(zip(experiment.method, parameters.steps, strict=True))
     assert all(found == {} for step, found in steps if isinstance(step, Mark))
-    pairs += [(registry.fault(step.fault).Params, step.with_, found)
-              for step, found in steps if not isinstance(step, Mark)]  # fmt: skip
-    pairs += [(hypothesis.get(each.hypothesis, near_to=path).Params, each.params, found)
-              for each, found in zip(experiment.expect, parameters.expectations, strict=True)]  # fmt: skip
+    pairs += [
+        (registry.fault(step.fault).Params, step.with_, found) for step, found in steps if not isinstance(step, Mark)
+    ]
+    pairs += [
+        (hypothesis.get(each.hypothesis, near_to=path).Params, each.params, found)
+        for each, found in zip(experiment.expect, parameters.expectations, strict=True)
+    ]
     for params, written, found in pairs:
         assert params.model_validate(found) == params.model_validate(written)
         assert set(params.model_validate(written).model_dump(by_alias=True)) == set(found)

@@ -120,7 +120,7 @@ def test_an_overlay_from_elsewhere_is_laid_over_the_experiment_and_over_none_of_
         ("at_least_as_quick:", "writes_recover:", r"writes_recover compares nothing: see `expect`"),
         ("rounds: 2", "rounds: 0", r"rounds: expected at least 1"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_shown_where_it_is(path, old, new, expected):
     assert re.search(expected, said(path, (old, new)))
 
@@ -139,6 +139,9 @@ def test_a_comparison_needs_variants(path):
 
 def test_each_variant_is_checked_as_an_experiment_is(path):
     """A rule that no shape can tell: a fault without a host to befall."""
-    text = said(path, ("  new:\n", "  new:\n    datacenter: {consul: {servers: 1, clients: 0}}\n"),
-                ("consul:leader", "consul:one-follower"))  # fmt: skip
+    text = said(
+        path,
+        ("  new:\n", "  new:\n    datacenter: {consul: {servers: 1, clients: 0}}\n"),
+        ("consul:leader", "consul:one-follower"),
+    )
     assert re.search(r"x.yaml:10:\d+: method\[0\].on: .*\(in the variant new\)", text)

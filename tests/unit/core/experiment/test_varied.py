@@ -52,9 +52,11 @@ def said(path, overlay, **kwargs):
 def test_an_overlay_is_merged_key_by_key_and_wins(path):
     one = varied(resolve(path), {"datacenter": {"consul": {"config": {"use_streaming_backend": True}}}}, name="new")
     assert one.data["datacenter"]["consul"] == {
-        "version": "1.10.3", "servers": 3, "clients": 2,
+        "version": "1.10.3",
+        "servers": 3,
+        "clients": 2,
         "config": {"performance": {"raft_multiplier": 1}, "use_streaming_backend": True},
-    }  # fmt: skip
+    }
     assert one.experiment.datacenter.consul.config["use_streaming_backend"] is True
     assert one.variant == "new"
 

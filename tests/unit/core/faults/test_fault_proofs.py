@@ -159,9 +159,12 @@ class Looking:
 @pytest.mark.lie
 @pytest.mark.parametrize("kind", SPACE)
 @settings(
-    max_examples=25, deadline=None, derandomize=True, database=None,
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)  # fmt: skip
+)
 @given(data=st.data())
 def test_a_fault_is_proven_or_proven_gone_and_never_both_or_neither(kind, data):
     params, noise, seed = data.draw(SPACE[kind]), data.draw(NOISE), data.draw(st.integers(0, 10**6))

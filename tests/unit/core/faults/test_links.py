@@ -93,9 +93,14 @@ def test_two_faults_on_two_ports_of_one_host_do_not_disturb_each_other():
 
 
 ATTRIBUTES = {
-    "latency": {"latency": 200}, "bandwidth": {"rate": 64}, "timeout": {"timeout": 0}, "reset_peer": {"timeout": 300},
-    "slow_close": {"delay": 200}, "slicer": {"average_size": 64, "delay": 10_000}, "limit_data": {"bytes": 1000},
-}  # fmt: skip
+    "latency": {"latency": 200},
+    "bandwidth": {"rate": 64},
+    "timeout": {"timeout": 0},
+    "reset_peer": {"timeout": 300},
+    "slow_close": {"delay": 200},
+    "slicer": {"average_size": 64, "delay": 10_000},
+    "limit_data": {"bytes": 1000},
+}
 
 
 @pytest.mark.parametrize("type_", TYPES)

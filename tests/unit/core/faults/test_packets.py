@@ -62,10 +62,14 @@ def test_the_share_of_packets_is_in_the_script_in_millionths():
 @pytest.mark.parametrize(
     "address", ["10.0.0.1 } drop; flush ruleset; #", "consul-1", "fe80::1%x } drop", "10.0.0.0/8", ""]
 )
-@pytest.mark.parametrize("rule", [
-    lambda address: Block("input", ("10.0.0.1", address)), lambda address: Redirect((address,), 8500, 22_000),
-    lambda address: Cut("cut", (address,), (8300,), (1,)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda address: Block("input", ("10.0.0.1", address)),
+        lambda address: Redirect((address,), 8500, 22_000),
+        lambda address: Cut("cut", (address,), (8300,), (1,)),
+    ],
+)
 @pytest.mark.parametrize("of", [lambda rule: packets.script("t", [rule]), lambda rule: packets.statements_of([rule])])
 def test_what_a_catalog_calls_an_address_and_is_none_gets_into_no_rules(of, rule, address):
     """Others register nodes there: the text would be rules of theirs, run as root."""

@@ -92,19 +92,63 @@ NFT = [
     {"metainfo": {"version": "1.0.6"}},
     {"table": {"family": "inet", "name": "t"}},
     {"chain": {"family": "inet", "table": "t", "name": "input", "policy": "accept"}},
-    {"rule": {"table": "t", "chain": "input", "expr": [
-        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}},
-                   "right": {"set": ["10.73.0.12", "10.73.0.13"]}}},
-        {"match": {"op": "<", "left": {"numgen": {"mode": "random", "mod": 1000000, "offset": 0}}, "right": 300}},
-        {"drop": None}]}},
-    {"rule": {"table": "u", "chain": "input", "expr": [
-        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.73.0.12"}},
-        {"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 8500}},
-        {"reject": {"type": "tcp reset"}}]}},
-    {"rule": {"table": "v", "chain": "prerouting", "expr": [
-        {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.73.0.12"}},
-        {"redirect": {"port": 22000}}]}},
-]  # fmt: skip
+    {
+        "rule": {
+            "table": "t",
+            "chain": "input",
+            "expr": [
+                {
+                    "match": {
+                        "op": "==",
+                        "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+                        "right": {"set": ["10.73.0.12", "10.73.0.13"]},
+                    }
+                },
+                {
+                    "match": {
+                        "op": "<",
+                        "left": {"numgen": {"mode": "random", "mod": 1000000, "offset": 0}},
+                        "right": 300,
+                    }
+                },
+                {"drop": None},
+            ],
+        }
+    },
+    {
+        "rule": {
+            "table": "u",
+            "chain": "input",
+            "expr": [
+                {
+                    "match": {
+                        "op": "==",
+                        "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+                        "right": "10.73.0.12",
+                    }
+                },
+                {"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 8500}},
+                {"reject": {"type": "tcp reset"}},
+            ],
+        }
+    },
+    {
+        "rule": {
+            "table": "v",
+            "chain": "prerouting",
+            "expr": [
+                {
+                    "match": {
+                        "op": "==",
+                        "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+                        "right": "10.73.0.12",
+                    }
+                },
+                {"redirect": {"port": 22000}},
+            ],
+        }
+    },
+]
 """As nft 1.0.6 lists the rules of a loss, a block and a link."""
 
 

@@ -15,9 +15,16 @@ from hashidrill.core.hypothesis import Broken, Held, require
 from hashidrill.core.units import Duration
 
 SHIPPED = {
-    "available_during", "green_but_sick", "latency_stays", "leader_elected", "leadership_leaves", "leadership_stays",
-    "no_acknowledged_write_lost", "reads_recover", "writes_recover",
-}  # fmt: skip
+    "available_during",
+    "green_but_sick",
+    "latency_stays",
+    "leader_elected",
+    "leadership_leaves",
+    "leadership_stays",
+    "no_acknowledged_write_lost",
+    "reads_recover",
+    "writes_recover",
+}
 
 
 @pytest.fixture
@@ -103,8 +110,12 @@ class TestCheck:
             )
         assert broken.value.text == "too slow"
         assert broken.value.figures == {
-            "p50_s": 0.5, "count": 3.0, "none": "not measured", "far": "never", "keys": ["a"],
-        }  # fmt: skip
+            "p50_s": 0.5,
+            "count": 3.0,
+            "none": "not measured",
+            "far": "never",
+            "keys": ["a"],
+        }
 
     def test_require_lets_pass_what_holds(self):
         require(True, "never seen")

@@ -231,9 +231,11 @@ class TestVerdictFile:
         assert read_verdict(recording.path) == written
 
     def test_is_strict_json_with_the_verdict_first(self, builder):
-        recording = good(builder, outcome=lambda t: "fail" if t > 10 else "ok").expect(
-            "writes_recover", load=LOAD, within="10s"
-        ).build()  # fmt: skip
+        recording = (
+            good(builder, outcome=lambda t: "fail" if t > 10 else "ok")
+            .expect("writes_recover", load=LOAD, within="10s")
+            .build()
+        )
         write_verdict(recording)
 
         def refuse(constant):

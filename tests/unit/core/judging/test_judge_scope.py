@@ -101,9 +101,10 @@ class TestAGeneratorThatFellBehind:
         assert len(verdict.doubts) == 1
 
     @pytest.mark.parametrize(
-        "lag", [lambda t: 0.4 if 40 <= t < 42 else 0.0, 0.1, lambda t: 0.4 if t % 1 < 0.05 else 0.0],
+        "lag",
+        [lambda t: 0.4 if 40 <= t < 42 else 0.0, 0.1, lambda t: 0.4 if t % 1 < 0.05 else 0.0],
         ids=["a hiccup", "steadily a little", "a little now and then"],
-    )  # fmt: skip
+    )
     def test_one_that_kept_its_schedule_well_enough_is_fine(self, builder, lag):
         assert judged(both(good(builder, lag=lag).healthy()))[0].doubts == []
 

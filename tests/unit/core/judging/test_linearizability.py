@@ -77,10 +77,17 @@ def test_what_one_order_explains_is_linearizable(history):
         # an unknown one took effect before it was sent
         [write("a", 0, 1), read("b", 2, 3), write("b", 4)],
         # an unknown one took effect twice
-        [write("a", 0, 1), cas("a", "b", 2), write("c", 10, 11), write("a", 12, 13), read("b", 20, 21),
-         write("d", 22, 23), read("b", 30, 31)],
+        [
+            write("a", 0, 1),
+            cas("a", "b", 2),
+            write("c", 10, 11),
+            write("a", 12, 13),
+            read("b", 20, 21),
+            write("d", 22, 23),
+            read("b", 30, 31),
+        ],
     ],
-)  # fmt: skip
+)
 def test_what_no_order_explains_is_not(history):
     assert answer(*history) is Answer.NO
     assert not brute(history)
@@ -200,12 +207,14 @@ def test_one_stale_read_in_a_long_history_is_found_and_named(seed):
     ("planted", "expected"),
     [
         ([write("x", 1000, 1001), cas("x", "y", 1002, 1009), cas("x", "z", 1002, 1009)], {("cas", "y"), ("cas", "z")}),
-        ([write("x", 1000, 1001), write("y", 1002, 1003), read("x", 1004, 1005)],
-         {("write", "x"), ("write", "y"), ("read", "x")}),
+        (
+            [write("x", 1000, 1001), write("y", 1002, 1003), read("x", 1004, 1005)],
+            {("write", "x"), ("write", "y"), ("read", "x")},
+        ),
         # were nothing certain of p and q, one of them might have taken effect between the two
         ([write("x", 1000, 1001), miss("x", 1002, 1003)], {("write", "x"), ("miss", "tried"), ("cas", "q")}),
     ],
-)  # fmt: skip
+)
 def test_the_core_is_what_cannot_be_and_nothing_else(planted, expected):
     before = [write("p", 0, 1), read("p", 2, 3), cas("p", "q", 4, 5)]
     after = [write("later", 2000, 2001), read("later", 2002, 2003), read("x", 3000, 3001)]

@@ -22,8 +22,15 @@ PLANTED = [
     for planted, words, plant in cases
 ]
 S = 10**9
-NARROW = {"available_during", "green_but_sick", "helps", "leadership_stays", "reads_recover",
-          "recovers_without_restart", "writes_recover"}  # fmt: skip
+NARROW = {
+    "available_during",
+    "green_but_sick",
+    "helps",
+    "leadership_stays",
+    "reads_recover",
+    "recovers_without_restart",
+    "writes_recover",
+}
 """Some of those that are judged from a part of the run."""
 
 

@@ -30,9 +30,16 @@ def root(monkeypatch, tmp_path):
 def test_under_sudo_a_client_runs_as_the_user_who_called_it_without_any_right_to_more():
     command, environment = as_invoker(COMMAND, SUDO)
     assert command == [
-        "/usr/bin/setpriv", f"--reuid={NOBODY.pw_uid}", "--regid=65534", "--init-groups", "--inh-caps=-all",
-        "--bounding-set=-all", "--no-new-privs", "--", *COMMAND,
-    ]  # fmt: skip
+        "/usr/bin/setpriv",
+        f"--reuid={NOBODY.pw_uid}",
+        "--regid=65534",
+        "--init-groups",
+        "--inh-caps=-all",
+        "--bounding-set=-all",
+        "--no-new-privs",
+        "--",
+        *COMMAND,
+    ]
     assert (environment["HOME"], environment["USER"], environment["LOGNAME"]) == (NOBODY.pw_dir, "nobody", "nobody")
     assert environment["PATH"] == "/usr/bin"
 

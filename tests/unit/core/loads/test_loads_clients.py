@@ -71,8 +71,11 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
     [
         # what is measured
         (GOOD[GOOD.index("clients:\n  c") : GOOD.index("steady")], "", "add `load:` or `clients:`"),
-        ("clients:\n  c", "load: {careful: {kind: consul.kv.write, rate: 5/s}}\nclients:\n  c",
-         "careful is the name of a load"),
+        (
+            "clients:\n  c",
+            "load: {careful: {kind: consul.kv.write, rate: 5/s}}\nclients:\n  c",
+            "careful is the name of a load",
+        ),
         ("  careful:", "  raft:", "raft is the name of a probe's signals"),
         # a client
         ("rate: 4/s", "rate: 4/s, service: true", "either a rate (`rate: 4/s`: each run is an operation) or `service"),
@@ -97,8 +100,11 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
         # what is put on a tap, and where
         ("client:careful", "client:carefull", "there is no client 'carefull': did you mean client:careful?"),
         ("client:careful", "consul:clients", "tap.fail targets a client (client:NAME), not 'consul:clients'"),
-        ('tap.fail, on: "client:careful", with: {fault: "503", percent: 30%}', 'noop, on: "client:careful"',
-         "'client:careful' is a client's tap, which takes only tap.fail; noop targets a host"),
+        (
+            'tap.fail, on: "client:careful", with: {fault: "503", percent: 30%}',
+            'noop, on: "client:careful"',
+            "'client:careful' is a client's tap, which takes only tap.fail; noop targets a host",
+        ),
         ("percent: 30%", "percent: 0%", "0% of the attempts is no fault"),
         ('{fault: "503", p', "{fault: refused, p", "use network.block with action: reject on the agents instead"),
         ('{fault: "503", p', "{fault: dns, p", "dns: a tap sees only connections"),
@@ -113,7 +119,7 @@ def test_an_experiment_needs_no_load_where_it_has_clients():
         ("params: {fault: tap.fail}", "params: {fault: noop}", "there is no step of the method with the fault 'noop'"),
         ("params: {fault: tap.fail}", "params: {at_most: many}", "good.at_most: expected a number, got 'many'"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_says_where_it_is_and_what_would_be_right(old, new, said):
     assert said in refused((old, new))
 

@@ -122,14 +122,23 @@ def odd_rows(path, chance):
     database = sqlite3.connect(path / "recording.sqlite")
     with database:
         database.execute(
-            chance.choice([
-                "DELETE FROM operations WHERE rowid % 7 = 0", "UPDATE operations SET end_ns = 'soon'",
-                "UPDATE samples SET t_ns = x'00ff'", "UPDATE samples SET text = x'ff' WHERE rowid % 2",
-                "DROP TABLE final_reads", "DROP TABLE operations", "DROP TABLE samples",
-                "UPDATE final_reads SET value = 17", "PRAGMA user_version = 99", "DELETE FROM samples",
-                "UPDATE operations SET intended_ns = -intended_ns", "ALTER TABLE samples RENAME COLUMN text TO words",
-            ])
-        )  # fmt: skip
+            chance.choice(
+                [
+                    "DELETE FROM operations WHERE rowid % 7 = 0",
+                    "UPDATE operations SET end_ns = 'soon'",
+                    "UPDATE samples SET t_ns = x'00ff'",
+                    "UPDATE samples SET text = x'ff' WHERE rowid % 2",
+                    "DROP TABLE final_reads",
+                    "DROP TABLE operations",
+                    "DROP TABLE samples",
+                    "UPDATE final_reads SET value = 17",
+                    "PRAGMA user_version = 99",
+                    "DELETE FROM samples",
+                    "UPDATE operations SET intended_ns = -intended_ns",
+                    "ALTER TABLE samples RENAME COLUMN text TO words",
+                ]
+            )
+        )
     database.close()
 
 
@@ -161,9 +170,17 @@ def as_an_older_one(path, _chance):
 
 
 WAYS = [
-    flip_a_bit, cut_short, fill_with_noise, append, take_away, put_a_directory_there, odd_line, lines_lost_or_doubled,
-    odd_run, odd_rows,
-]  # fmt: skip
+    flip_a_bit,
+    cut_short,
+    fill_with_noise,
+    append,
+    take_away,
+    put_a_directory_there,
+    odd_line,
+    lines_lost_or_doubled,
+    odd_run,
+    odd_rows,
+]
 
 
 def corrupted(whole, path, seed):

@@ -39,9 +39,13 @@ def recorded(tmp_path):
 def test_a_detail_is_a_row_with_a_column_for_each_field_of_its_type(recorded):
     columns = recorded._query("SELECT name, type FROM pragma_table_info('detail_lock')")
     assert dict(columns) == {
-        "operation_id": "INTEGER", "op": "TEXT", "holder": "TEXT", "session": "TEXT", "lock_index": "INTEGER",
+        "operation_id": "INTEGER",
+        "op": "TEXT",
+        "holder": "TEXT",
+        "session": "TEXT",
+        "lock_index": "INTEGER",
         "ttl_s": "REAL",
-    }  # fmt: skip
+    }
     joined = "SELECT o.load, d.session FROM operations o JOIN detail_lock d ON d.operation_id = o.id"
     assert recorded._query(joined) == [("leases", "s0")]
 

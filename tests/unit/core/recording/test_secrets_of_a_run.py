@@ -129,8 +129,14 @@ def test_another_process_reverts_with_what_was_kept_and_then_removes_it(game):
         with game.open() as journal:
             target = game.world.target("consul-1")
             undo = {**fault.plan(target, fault_id="0-slow"), "prior": {"config": CONFIG}}
-            journal.write("fault.intent", sync=True, fault_id="0-slow", kind=fault.kind, target={"host": "consul-1",
-                          "agent": ""}, undo=journal.undos.for_journal(undo))  # fmt: skip
+            journal.write(
+                "fault.intent",
+                sync=True,
+                fault_id="0-slow",
+                kind=fault.kind,
+                target={"host": "consul-1", "agent": ""},
+                undo=journal.undos.for_journal(undo),
+            )
             return undo
 
     undo = virtual_time.run(half_way(game.fault()))
@@ -258,7 +264,8 @@ def test_two_experiments_are_compared_without_showing_a_secret_of_either(tmp_pat
 def document(config):
     return json.dumps(
         {
-            "apiVersion": "hashidrill/v1", "kind": "Experiment",
+            "apiVersion": "hashidrill/v1",
+            "kind": "Experiment",
             "metadata": {"name": "mine", "title": "Mine", "why": "It is mine"},
             "datacenter": {"consul": {"config": config}},
             "load": {"kv": {"kind": "consul.kv.write", "rate": "5/s"}},
@@ -266,4 +273,4 @@ def document(config):
             "method": [{"fault": "noop", "on": "consul:leader", "for": "1s"}],
             "expect": [{"no_acknowledged_write_lost": {"load": "kv"}}],
         }
-    )  # fmt: skip
+    )

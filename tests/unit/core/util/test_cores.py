@@ -28,11 +28,13 @@ CASES = {
     "a service of systemd": ("0::/a.slice/b.service", {"a.slice/b.service/cpu.max": "50000 100000"}, 0.5),
     "a slice around it": (
         "0::/a.slice/b.service",
-        {"a.slice/cpu.max": "50000 100000", "a.slice/b.service/cpu.max": "max 100000"}, 0.5,
+        {"a.slice/cpu.max": "50000 100000", "a.slice/b.service/cpu.max": "max 100000"},
+        0.5,
     ),
     "the narrowest": (
         "0::/a.slice/b.service",
-        {"a.slice/cpu.max": "50000 100000", "a.slice/b.service/cpu.max": "20000 100000"}, 0.2,
+        {"a.slice/cpu.max": "50000 100000", "a.slice/b.service/cpu.max": "20000 100000"},
+        0.2,
     ),
     "another group's": ("0::/a.slice", {"b.slice/cpu.max": "50000 100000", "a.slice/cpu.max": "max 100000"}, 8),
     "v1": ("3:cpuset:/\n1:cpu:/light\n0::/", v1("cpu/light", 3000), 0.15),
@@ -41,7 +43,7 @@ CASES = {
     "v1, none": ("1:cpu:/light", v1("cpu/light", -1), 8),
     "nothing to read": ("", {}, 8),
     "nonsense": ("x\n0::/", {"cpu.max": "lots of it"}, 8),
-}  # fmt: skip
+}
 
 
 @pytest.mark.lie

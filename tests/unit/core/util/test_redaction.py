@@ -15,23 +15,75 @@ from hashidrill.core.util.redaction import MARK, SHORTEST, Redactor, fingerprint
 
 TOKEN = 'b1gs-3cr/t+tok=n 4ü"x'
 NAMES = [
-    "encrypt", "token", "tokens", "acl_token", "CONSUL_HTTP_TOKEN", "VAULT_TOKEN", "X-Consul-Token", "x-vault-token",
-    "password", "db_password", "secret", "client_secret", "SecretID", "secret_id", "private_key", "PrivateKey",
-    "Authorization", "AWS_SECRET_ACCESS_KEY", "circonus_api_token", "initial_management_token", "CONSUL_HTTP_AUTH",
-    "gossip_key", "unseal_keys", "api-key", "apiKey", "passphrase", "credentials", "registry.password",
-]  # fmt: skip
+    "encrypt",
+    "token",
+    "tokens",
+    "acl_token",
+    "CONSUL_HTTP_TOKEN",
+    "VAULT_TOKEN",
+    "X-Consul-Token",
+    "x-vault-token",
+    "password",
+    "db_password",
+    "secret",
+    "client_secret",
+    "SecretID",
+    "secret_id",
+    "private_key",
+    "PrivateKey",
+    "Authorization",
+    "AWS_SECRET_ACCESS_KEY",
+    "circonus_api_token",
+    "initial_management_token",
+    "CONSUL_HTTP_AUTH",
+    "gossip_key",
+    "unseal_keys",
+    "api-key",
+    "apiKey",
+    "passphrase",
+    "credentials",
+    "registry.password",
+]
 NO_NAMES = [
-    "token_ttl", "tokenTTL", "acl.token_ttl", "enable_token_replication", "enable_token_persistence", "key_file",
-    "token_file", "encrypt_verify_incoming", "key", "keys", "kv-writes", "PWD", "PATH", "node_name", "secret_name",
-    "accessor_id", "AccessorID", "log_level", "rate", "monkey", "", "-", "tokenizer", "max_password_length",
-    "tokens.latency", "secrets.errors", "secrets.level",
-]  # fmt: skip
+    "token_ttl",
+    "tokenTTL",
+    "acl.token_ttl",
+    "enable_token_replication",
+    "enable_token_persistence",
+    "key_file",
+    "token_file",
+    "encrypt_verify_incoming",
+    "key",
+    "keys",
+    "kv-writes",
+    "PWD",
+    "PATH",
+    "node_name",
+    "secret_name",
+    "accessor_id",
+    "AccessorID",
+    "log_level",
+    "rate",
+    "monkey",
+    "",
+    "-",
+    "tokenizer",
+    "max_password_length",
+    "tokens.latency",
+    "secrets.errors",
+    "secrets.level",
+]
 
 letters = st.characters(exclude_categories=("Cs", "Cc", "Cn", "Co", "Cf", "Zl", "Zp"))
 secrets = st.text(letters, min_size=SHORTEST, max_size=60).filter(
-    lambda text: text == text.strip() and text not in MARK and "[redacted" not in text and len(set(text)) > 3
-    and text.strip("\\\"' ") not in {"", "null", "~", "true", "false"}
-)  # fmt: skip
+    lambda text: (
+        text == text.strip()
+        and text not in MARK
+        and "[redacted" not in text
+        and len(set(text)) > 3
+        and text.strip("\\\"' ") not in {"", "null", "~", "true", "false"}
+    )
+)
 plain = st.text("abcdefghijklmnopqrstuvwxyz ABCDEF 0123456789 _/üß", max_size=40)
 keys = st.sampled_from(["name", "value", "kv-writes", "node_meta", "datacenter", "rate", "measured", "host"])
 structures = st.recursive(
@@ -183,8 +235,10 @@ def test_the_environment_is_asked_by_the_names_of_its_variables():
 
 def test_numbers_and_switches_under_a_telling_name():
     assert Redactor().data({"password": 1234, "token": True, "secret": None}) == {
-        "password": MARK, "token": True, "secret": None,
-    }  # fmt: skip
+        "password": MARK,
+        "token": True,
+        "secret": None,
+    }
 
 
 def test_redacting_twice_changes_nothing():
@@ -246,10 +300,12 @@ def test_the_names_of_loads_and_clients_are_no_secrets_and_the_real_ones_below_t
 @pytest.mark.parametrize(
     "value",
     [
-        {"load": {"password": "planted-secret"}}, {"load": "planted-secret", "token": "planted-secret"},
-        {"load": {"tokens": ["planted-secret"]}}, {"load": {"a": {"tokens": {"b": "planted-secret"}}}},
+        {"load": {"password": "planted-secret"}},
+        {"load": "planted-secret", "token": "planted-secret"},
+        {"load": {"tokens": ["planted-secret"]}},
+        {"load": {"a": {"tokens": {"b": "planted-secret"}}}},
         {"secrets": {"load": {"a": {"b": "planted-secret"}}}},
     ],
-)  # fmt: skip
+)
 def test_what_is_no_load_hides_behind_no_name(value):
     assert "planted-secret" not in json.dumps(Redactor().clean(value))

@@ -100,9 +100,15 @@ class Thing(BaseModel):
 
 @pytest.mark.parametrize(
     ("raw", "said"),
-    [(10, "10 has no unit"), (0.5, "0.5 has no unit"), (-3, "-3 is negative"), (True, "True is not a duration"),
-     (None, "None is not a duration"), ([], "[] is not a duration")],
-)  # fmt: skip
+    [
+        (10, "10 has no unit"),
+        (0.5, "0.5 has no unit"),
+        (-3, "-3 is negative"),
+        (True, "True is not a duration"),
+        (None, "None is not a duration"),
+        ([], "[] is not a duration"),
+    ],
+)
 def test_in_a_model_a_bare_number_is_refused(raw, said):
     with pytest.raises(ValidationError) as error:
         Thing.model_validate({"within": raw})

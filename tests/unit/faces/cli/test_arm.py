@@ -105,10 +105,12 @@ def test_what_may_set_back_all_state_is_armed_for_that_only_when_it_is_said(worl
 
 def test_one_command_arms_all_of_a_game_day(world, attach, tmp_path):
     day = {
-        "apiVersion": "hashidrill/v1", "kind": "GameDay",
-        "metadata": {"name": "two", "title": "Two", "why": "To arm them"}, "people": {"lead": {"role": "lead"}},
+        "apiVersion": "hashidrill/v1",
+        "kind": "GameDay",
+        "metadata": {"name": "two", "title": "Two", "why": "To arm them"},
+        "people": {"lead": {"role": "lead"}},
         "experiments": [{"experiment": "raft/slow-leader-disk"}, {"experiment": "state/snapshot-reset"}],
-    }  # fmt: skip
+    }
     path = tmp_path / "two.yaml"
     path.write_text(json.dumps(day))
     call("arm", str(path), "--attach", attach())

@@ -570,12 +570,18 @@ def told(hashidrill, recorded, monkeypatch):
 
 INTENT = Intent(t_ns=1, fault_id="f1", kind="disk.latency", target=Where("consul-1"), params={"delay": "500ms"})
 TOLD = (
-    Began(id="slow-disk-run", experiment="slow-disk"), Phase(phase="method"), INTENT,
+    Began(id="slow-disk-run", experiment="slow-disk"),
+    Phase(phase="method"),
+    INTENT,
     Proof(event="fault.proven", fault_id="f1", evidence=Seen("500ms", "501ms")),
-    Tick(phase="method", loads={"kv-writes": Figures(rate=50.0, p50_s=math.inf)}, leaders=(("leader", "consul-1"),),
-         faults=(InForce("f1", "disk.latency", "consul-1"),)),
+    Tick(
+        phase="method",
+        loads={"kv-writes": Figures(rate=50.0, p50_s=math.inf)},
+        leaders=(("leader", "consul-1"),),
+        faults=(InForce("f1", "disk.latency", "consul-1"),),
+    ),
     End(outcome="complete"),
-)  # fmt: skip
+)
 HINTS = ("disk.latency", "slow-disk", "slow-leader-disk", "consul-1", "500ms", "501ms", "fault.", "writes_recover")
 
 
@@ -783,8 +789,9 @@ def test_a_dead_run_of_another_machine_is_left_alone_unless_it_is_named(hashidri
     before = (path / JOURNAL_NAME).read_bytes()
     said = hashidrill("heal")
     assert (said.code, said.stdout.partition(": another")[0]) == (
-        0, "theirs: did nothing: this machine does not know it as its own",
-    )  # fmt: skip
+        0,
+        "theirs: did nothing: this machine does not know it as its own",
+    )
     assert (path / JOURNAL_NAME).read_bytes() == before
     assert hashidrill("heal", "theirs").stdout == "theirs: its runner died; no fault was in force\n"
 

@@ -77,11 +77,16 @@ def gone_of_another(lines):
 
 
 CHANGES = {
-    "whole": lambda lines: lines, "died": without("end"), "in force": without("fault.gone"),
-    "another's": gone_of_another, "torn": lambda lines: [*lines[:-1], lines[-1][:20]],
-    "more after its end": lambda lines: [*lines, lines[1]], "empty": lambda lines: [],
-    "long": lambda lines: [*lines, *[lines[1]] * 300], "noise": lambda lines: [*lines, '"end" [[[\n'],
-}  # fmt: skip
+    "whole": lambda lines: lines,
+    "died": without("end"),
+    "in force": without("fault.gone"),
+    "another's": gone_of_another,
+    "torn": lambda lines: [*lines[:-1], lines[-1][:20]],
+    "more after its end": lambda lines: [*lines, lines[1]],
+    "empty": lambda lines: [],
+    "long": lambda lines: [*lines, *[lines[1]] * 300],
+    "noise": lambda lines: [*lines, '"end" [[[\n'],
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -98,11 +103,14 @@ def test_a_quick_look_says_what_the_whole_journal_says(one, tmp_path, change):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"verdict": "FAIL", "judgements": []}', "FAIL"), ('{"judgements": [], "verdict": "INVALID"}', "INVALID"),
-        ('{"verdict": "GOOD"}', "not readable"), ("[1]", "not readable"), ("[" * 9000, "not readable"),
+        ('{"verdict": "FAIL", "judgements": []}', "FAIL"),
+        ('{"judgements": [], "verdict": "INVALID"}', "INVALID"),
+        ('{"verdict": "GOOD"}', "not readable"),
+        ("[1]", "not readable"),
+        ("[" * 9000, "not readable"),
         (None, "no verdict"),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_is_one_word(tmp_path, content, said):
     if content is not None:
         (tmp_path / "verdict.json").write_text(content)

@@ -241,9 +241,13 @@ def test_elsewhere_a_terminal_that_closes_interrupts_as_ctrl_c_does(here, monkey
 def test_a_package_that_is_missing_is_no_verdict(tmp_path):
     program = "import sys; sys.modules['typer'] = None\nfrom hashidrill.faces.cli import main\nmain()"
     done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
-        check=False, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 70
     assert "Traceback" not in done.stderr
 

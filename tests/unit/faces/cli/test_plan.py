@@ -32,20 +32,21 @@ class There:
         self.fake, self.target = FakeEstate(), consul_target(folder)
         self.estate = anyio.run(self.fake.found, self.target)
         document = {
-            "apiVersion": "hashidrill/v1", "kind": "Experiment",
+            "apiVersion": "hashidrill/v1",
+            "kind": "Experiment",
             "metadata": {"name": "short", "title": "A short one", "why": "It tests plans"},
             "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "5/s"}},
-            "steady_state": {"for": "2s", "within": "5s", "require": ["raft.leader >= 0"]}, "recovery": {"for": "1s"},
-            "method": method, "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-        }  # fmt: skip
+            "steady_state": {"for": "2s", "within": "5s", "require": ["raft.leader >= 0"]},
+            "recovery": {"for": "1s"},
+            "method": method,
+            "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
+        }
         found, path = self.estate.as_datacenter(), folder / "x.yaml"
         self.resolved = attached_to(Document("x.yaml", json.dumps(document)), found, name="staging", path=path)
         if armed:
             now = dt.datetime.now(dt.UTC)
             arming = Arming("ana", ("short",), "staging", now - dt.timedelta(minutes=1), now + dt.timedelta(hours=1))
-            self.fake.world.consul.kv.answer(
-                "PUT", "/v1/kv/hashidrill-interlocks/armed", {}, arming.text().encode()
-            )  # fmt: skip
+            self.fake.world.consul.kv.answer("PUT", "/v1/kv/hashidrill-interlocks/armed", {}, arming.text().encode())
         self.fake.asked.clear()
 
     def plan(self, resolved):

@@ -33,8 +33,18 @@ def up(monkeypatch):
 
 def test_a_product_whose_binary_has_no_ui_is_given_by_its_api_and_the_reason(monkeypatch, up):
     urls = {"consul": "http://127.0.0.1:1/ui/", "nomad": "http://127.0.0.1:2/ui/"}
-    one = RunningDatacenter("default", 1, 1, "/", "", "", "", [{"name": "consul-1", "role": "server", "address": ""}],
-                            urls=urls, without_ui=["nomad"])  # fmt: skip
+    one = RunningDatacenter(
+        "default",
+        1,
+        1,
+        "/",
+        "",
+        "",
+        "",
+        [{"name": "consul-1", "role": "server", "address": ""}],
+        urls=urls,
+        without_ui=["nomad"],
+    )
     monkeypatch.setattr(datacenter.running, "up", lambda *_, **__: one)
     monkeypatch.setattr(datacenter.running, "all_running", lambda: [one])
     for command in (["up", "--stack", "--expose", "0"], ["status"]):
@@ -105,7 +115,7 @@ def test_each_ui_gets_its_port(up, asked, ports):
         (("--like", "raft/slow-leader-disk", "--stack"), "leave out --stack"),
         (("--like", "raft/slow-leader-disk", "--servers", "3"), "leave out --servers"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_one_message(up, arguments, message):
     with pytest.raises(UsageError) as error:
         up(*arguments)

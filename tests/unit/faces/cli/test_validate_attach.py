@@ -65,9 +65,11 @@ def test_what_run_refuses_validate_refuses(said, tmp_path, written, place, why):
     (tmp_path / "bad.yaml").write_text(f"{HEAD}{written}\n")
     (tmp_path / "mine.yaml").write_text(EXPERIMENT.replace("good.yaml", "bad.yaml"))
     for words in (
-        ["validate", "bad.yaml"], ["validate", "mine.yaml"], ["run", "mine.yaml", "--plan"],
+        ["validate", "bad.yaml"],
+        ["validate", "mine.yaml"],
+        ["run", "mine.yaml", "--plan"],
         ["run", "raft/killed-leader", "--attach", "bad.yaml", "--plan"],
-    ):  # fmt: skip
+    ):
         code, text = said(*words)
         text = " ".join(text.split())
         assert code == 2, words

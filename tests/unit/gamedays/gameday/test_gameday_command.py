@@ -408,8 +408,21 @@ class Led:
 
 
 def test_a_day_without_a_terminal_is_led_on_its_page(machine, monkeypatch, tmp_path, capsys):
-    led = Led("Yes", "Yes", "another", "soon", "4s", "same", "", "Go", "seen", "Go on",
-              *["No prediction", "", "No prediction", "", "Yes", "Skip it"], "", "Yes")  # fmt: skip
+    led = Led(
+        "Yes",
+        "Yes",
+        "another",
+        "soon",
+        "4s",
+        "same",
+        "",
+        "Go",
+        "seen",
+        "Go on",
+        *["No prediction", "", "No prediction", "", "Yes", "Skip it"],
+        "",
+        "Yes",
+    )
     monkeypatch.setattr("hashidrill.gamedays.warroom.serving.serve", led.serve)
     with Path("/dev/null").open() as nobody:
         monkeypatch.setattr(gameday.sys, "stdin", nobody)

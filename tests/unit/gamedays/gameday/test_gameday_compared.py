@@ -46,8 +46,10 @@ CHANGES = {
         {"experiment": "planted.yaml", "name": "both", "compare": True},
         {"experiment": "raft/slow-follower-disk", "name": "second"},
     ],
-    "before": None, "messages": None, "questions": {**VERDICT, **LEADER},
-}  # fmt: skip
+    "before": None,
+    "messages": None,
+    "questions": {**VERDICT, **LEADER},
+}
 
 
 def as_written(built):
@@ -184,7 +186,7 @@ def test_after_a_comparison_an_interrupted_run_is_named_by_its_own_recording(mac
         ({}, "has variants (old, new): name one with `variant`, or say `compare: true`"),
         ({"compare": True, "predict": ["leader"]}, "of a comparison only its verdict can be predicted"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_told_with_its_place(tmp_path, experiment, said):
     (tmp_path / "planted.yaml").write_text(TEXT)
     with pytest.raises(ExperimentError, match=across_lines(said)):

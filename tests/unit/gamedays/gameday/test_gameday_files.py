@@ -91,7 +91,7 @@ def test_the_day_that_ships_takes_less_than_six_minutes_and_is_right():
         ({"abort": {"failed": 0}}, "at least 1"),
         ({"on_failure": {"owner": "bob"}}, "nobody of `people` has the key bob"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_message_with_its_place(tmp_path, changes, said):
     assert said in refusal(tmp_path, **changes)
 
@@ -117,8 +117,9 @@ def test_an_experiment_with_a_mistake_is_told_where_the_day_names_it(tmp_path):
 
 
 def test_a_path_is_relative_to_the_file(tmp_path, monkeypatch):
-    (tmp_path / "mine.yaml").write_text((ROOT / "experiments/raft/frozen-leader.yaml").read_text().replace(
-        "../bases/", f"{ROOT}/experiments/bases/"))  # fmt: skip
+    (tmp_path / "mine.yaml").write_text(
+        (ROOT / "experiments/raft/frozen-leader.yaml").read_text().replace("../bases/", f"{ROOT}/experiments/bases/")
+    )
     path = day_file(tmp_path, experiments=[{"experiment": "mine.yaml"}], messages=None)
     monkeypatch.chdir("/")
     assert read_plan(path).runs[0].resolved.name == "frozen-leader"
@@ -165,6 +166,12 @@ def test_the_schema_takes_what_is_right_and_sees_what_it_can():
     validator = jsonschema.Draft202012Validator(gameday_schema())
     validator.check_schema(gameday_schema())
     assert not list(validator.iter_errors(DAY))
-    for wrong in ({"people": {}}, {"before": [{"check": "machine", "confirm": "x"}]}, {"before": [{}]},
-                  {"experiments": [{"experiment": "x", "pause": "5"}]}, {"goal": []}, {"kind": "Base"}):  # fmt: skip
+    for wrong in (
+        {"people": {}},
+        {"before": [{"check": "machine", "confirm": "x"}]},
+        {"before": [{}]},
+        {"experiments": [{"experiment": "x", "pause": "5"}]},
+        {"goal": []},
+        {"kind": "Base"},
+    ):
         assert list(validator.iter_errors(DAY | wrong)), wrong

@@ -76,8 +76,12 @@ def test_who_leads_afterwards(tmp_path, leaders, said):
 
 
 def test_alerts_fire_as_their_conditions_say_and_not_otherwise(tmp_path):
-    alerts = {"slow": "kv-writes.latency.p50 > 300ms for 5s", "slower": "kv-writes.latency.p50 > 3s for 5s",
-              "failing": "kv-writes.errors > 5% for 5s", "quiet": "kv-writes.rate < 1/s for 2s"}  # fmt: skip
+    alerts = {
+        "slow": "kv-writes.latency.p50 > 300ms for 5s",
+        "slower": "kv-writes.latency.p50 > 3s for 5s",
+        "failing": "kv-writes.errors > 5% for 5s",
+        "quiet": "kv-writes.rate < 1/s for 2s",
+    }
     slow = recorded(tmp_path, latency=lambda t: 1.0 if 10 <= t < 20 else 0.01).build()
     assert answer(slow, ALERTS, alerts).value == ["slow"]
     stopped = recorded(tmp_path / "b", outcome=lambda t: "fail" if 10 <= t < 20 else "ok", latency=0.01).build()
@@ -137,11 +141,17 @@ def test_a_limit_of_the_day_is_passed_or_not(tmp_path):
 @pytest.mark.parametrize(
     ("question", "written", "value", "words"),
     [
-        (STOP, "2s", 2.0, "2s"), (STOP, " 500 ms ", 0.5, "500ms"), (LATENCY, "1m", 60.0, "1m"),
-        (ERRORS, "30%", 0.3, "30%"), (LEADER, "same", "same", "same"), (LEADER, "N", "nobody", "nobody"),
-        (VERDICT, "fail", "FAIL", "FAIL"), (ALERTS, "none", [], "none"), (ALERTS, "b, A", ["a", "b"], "a, b"),
+        (STOP, "2s", 2.0, "2s"),
+        (STOP, " 500 ms ", 0.5, "500ms"),
+        (LATENCY, "1m", 60.0, "1m"),
+        (ERRORS, "30%", 0.3, "30%"),
+        (LEADER, "same", "same", "same"),
+        (LEADER, "N", "nobody", "nobody"),
+        (VERDICT, "fail", "FAIL", "FAIL"),
+        (ALERTS, "none", [], "none"),
+        (ALERTS, "b, A", ["a", "b"], "a, b"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_is_read(question, written, value, words):
     found = read_answer(question, written, ("a", "b"))
     assert found == pytest.approx(value) if isinstance(value, float) else found == value
@@ -151,14 +161,20 @@ def test_an_answer_is_read(question, written, value, words):
 @pytest.mark.parametrize(
     ("question", "written", "said"),
     [
-        (STOP, "2", "has no unit"), (STOP, "5%", "is not a duration"), (STOP, "-1s", "is negative"),
-        (STOP, "two seconds", "is not a duration"), (ERRORS, "2s", "is not a percentage"),
+        (STOP, "2", "has no unit"),
+        (STOP, "5%", "is not a duration"),
+        (STOP, "-1s", "is negative"),
+        (STOP, "two seconds", "is not a duration"),
+        (ERRORS, "2s", "is not a percentage"),
         (ERRORS, "150%", "over 100%"),
-        (LEADER, "consul-1", "answer one of same, another, nobody"), (LEADER, "", "answer one of"),
-        (ALERTS, "c", "none of the alerts"), (ALERTS, "none, a", "none of the alerts"), (STOP, "\x1b[31m", "duration"),
+        (LEADER, "consul-1", "answer one of same, another, nobody"),
+        (LEADER, "", "answer one of"),
+        (ALERTS, "c", "none of the alerts"),
+        (ALERTS, "none, a", "none of the alerts"),
+        (STOP, "\x1b[31m", "duration"),
         (STOP, "9" * 10_000 + "s", "is not a duration"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_with_a_wrong_unit_or_none_is_refused_in_words(question, written, said):
     with pytest.raises(ValueError, match=said) as refused:
         read_answer(question, written, ("a", "b"))
@@ -175,16 +191,28 @@ def test_what_an_answer_looks_like_is_said():
 @pytest.mark.parametrize(
     ("question", "answered", "measured", "came"),
     [
-        (STOP, 2.0, 3.9, "right"), (STOP, 2.0, 4.1, "surprise"), (STOP, 0.0, 0.9, "right"),
+        (STOP, 2.0, 3.9, "right"),
+        (STOP, 2.0, 4.1, "surprise"),
+        (STOP, 0.0, 0.9, "right"),
         (STOP, 0.0, 1.1, "surprise"),
-        (STOP, 10.0, 5.0, "right"), (STOP, 10.0, 4.9, "surprise"), (LATENCY, 0.1, 3.0, "surprise"),
-        (LATENCY, 0.01, 0.1, "right"), (LATENCY, 60.0, math.inf, "surprise"), (ERRORS, 0.0, 0.02, "right"),
-        (ERRORS, 0.0, 0.03, "surprise"), (LEADER, "same", "same", "right"), (LEADER, "same", "another", "surprise"),
-        (ALERTS, ["a"], ["a"], "right"), (ALERTS, [], [], "right"), (ALERTS, ["a"], ["a", "b"], "surprise"),
-        (ALERTS, [], ["a"], "surprise"), (VERDICT, "PASS", "FAIL", "surprise"), (STOP, None, 3.0, "not asked"),
+        (STOP, 10.0, 5.0, "right"),
+        (STOP, 10.0, 4.9, "surprise"),
+        (LATENCY, 0.1, 3.0, "surprise"),
+        (LATENCY, 0.01, 0.1, "right"),
+        (LATENCY, 60.0, math.inf, "surprise"),
+        (ERRORS, 0.0, 0.02, "right"),
+        (ERRORS, 0.0, 0.03, "surprise"),
+        (LEADER, "same", "same", "right"),
+        (LEADER, "same", "another", "surprise"),
+        (ALERTS, ["a"], ["a"], "right"),
+        (ALERTS, [], [], "right"),
+        (ALERTS, ["a"], ["a", "b"], "surprise"),
+        (ALERTS, [], ["a"], "surprise"),
+        (VERDICT, "PASS", "FAIL", "surprise"),
+        (STOP, None, 3.0, "not asked"),
         (STOP, 2.0, None, "not measured"),
     ],
-)  # fmt: skip
+)
 def test_what_is_a_surprise(question, answered, measured, came):
     assert compared(question, answered, Measured(measured, "")) == came
 

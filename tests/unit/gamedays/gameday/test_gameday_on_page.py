@@ -42,8 +42,14 @@ class Leading:
     def ask(self, prompt):
         answers = []
         expected = self.lead.expected
-        with self.room.asking(expected.text or prompt.strip(), expected.for_all, expected.choices, answers.append,
-                              hint=expected.hint, trouble=self.lead.trouble):  # fmt: skip
+        with self.room.asking(
+            expected.text or prompt.strip(),
+            expected.for_all,
+            expected.choices,
+            answers.append,
+            hint=expected.hint,
+            trouble=self.lead.trouble,
+        ):
             question = tree(self.room)["question"]
             self.questions.append(question)
             self.watched.append(tree(self.room, Audience.TRAINEE))
@@ -57,11 +63,28 @@ class Leading:
 
 
 WHOLE = (
-    "Yes", "Yes",  # nobody deploys; #sre is told
-    "another", "2s", "same", "30s", "Go", "It took two seconds", "Go on",  # predictions, go, notes, pause
-    "No prediction", "", "No prediction", "", "Yes", "Go", "none",  # no predictions; #dba is told, go, notes
-    "Alert on commit times", "grace", "14d", "", "Yes",  # an action item, no more, #sre is told
-)  # fmt: skip
+    "Yes",
+    "Yes",  # nobody deploys; #sre is told
+    "another",
+    "2s",
+    "same",
+    "30s",
+    "Go",
+    "It took two seconds",
+    "Go on",  # predictions, go, notes, pause
+    "No prediction",
+    "",
+    "No prediction",
+    "",
+    "Yes",
+    "Go",
+    "none",  # no predictions; #dba is told, go, notes
+    "Alert on commit times",
+    "grace",
+    "14d",
+    "",
+    "Yes",  # an action item, no more, #sre is told
+)
 
 
 def led(tmp_path, *clicks, **changes):
@@ -81,8 +104,11 @@ def test_a_day_can_be_led_on_the_page_alone(tmp_path):
     said = tree(leading.room)
     assert said["question"] is None
     assert [(each["who"], each["answer"]) for each in said["predictions"]] == [
-        ("Ada", "another"), ("Ada", "2s"), ("Grace", "same"), ("Grace", "30s"),
-    ]  # fmt: skip
+        ("Ada", "another"),
+        ("Ada", "2s"),
+        ("Grace", "same"),
+        ("Grace", "30s"),
+    ]
 
 
 def test_skip_and_end_are_buttons_that_say_what_the_terminal_would(tmp_path):

@@ -42,11 +42,28 @@ def found(tmp_path):
 
 
 FACTS = (
-    "FAIL", "A day", "See an election", "2 of 2 experiments ran: 1 PASS, 1 FAIL", "2 predictions, 1 surprise",
-    "How long do writes stop?", "30s", "2.0s", "Who leads afterwards?", "another: consul-2", "seen: first",
-    "What is our multiplier?", "Alert on commit times", "2026-04-01", "second FAILED", "2026-03-08", "Nobody deploys",
-    "It begins", "lead: Ada", "an earlier attempt was INVALID", "Grace",
-)  # fmt: skip
+    "FAIL",
+    "A day",
+    "See an election",
+    "2 of 2 experiments ran: 1 PASS, 1 FAIL",
+    "2 predictions, 1 surprise",
+    "How long do writes stop?",
+    "30s",
+    "2.0s",
+    "Who leads afterwards?",
+    "another: consul-2",
+    "seen: first",
+    "What is our multiplier?",
+    "Alert on commit times",
+    "2026-04-01",
+    "second FAILED",
+    "2026-03-08",
+    "Nobody deploys",
+    "It begins",
+    "lead: Ada",
+    "an earlier attempt was INVALID",
+    "Grace",
+)
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -64,9 +81,11 @@ def test_a_day_without_predictions_says_so(tmp_path):
 def test_a_question_that_nobody_answered_takes_one_row_and_one_that_somebody_did_a_row_for_each(found):
     rows = [row[:2] for row in prediction_rows(found["runs"][0])]
     assert rows == [
-        ("Who leads afterwards?", "Ada"), ("Who leads afterwards?", "Grace"),
-        ("How long do writes stop?", "Ada"), ("How long do writes stop?", "Grace"),
-    ]  # fmt: skip
+        ("Who leads afterwards?", "Ada"),
+        ("Who leads afterwards?", "Grace"),
+        ("How long do writes stop?", "Ada"),
+        ("How long do writes stop?", "Grace"),
+    ]
     assert {row[1:3] for row in prediction_rows(found["runs"][1])} == {("nobody", "\N{EN DASH}")}
 
 
@@ -93,13 +112,16 @@ def test_an_interrupted_run_is_named(tmp_path, found):
 def hostile_day(tmp_path):
     people = {"ada": {"role": "lead", "name": HOSTILE[:100]}, "b": {"role": "observer", "name": "x" * 120}}
     plan = planned(
-        tmp_path, people=people, goals=[HOSTILE], on_failure={"owner": "ada"},
+        tmp_path,
+        people=people,
+        goals=[HOSTILE],
+        on_failure={"owner": "ada"},
         metadata={"name": "a-day", "title": HOSTILE, "why": HOSTILE * 20},
         questions={"stop": DAY["questions"]["stop"] | {"ask": HOSTILE}},
         messages=[{"when": "start", "to": HOSTILE, "say": HOSTILE}],
         before=[{"confirm": HOSTILE}],
         experiments=[{"experiment": "raft/killed-leader", "name": "first", "discuss": [HOSTILE], "watch": HOSTILE}],
-    )  # fmt: skip
+    )
     planted = result("FAIL", reasons=[HOSTILE, "\x1b[31mred\x00"], passed=[HOSTILE])
     planted["expectations"] = [{"title": HOSTILE, "finding": "broken", "text": HOSTILE + "\x07"}]
     planted["measured"]["stop"]["text"] = HOSTILE
@@ -154,8 +176,12 @@ def test_action_items_are_a_task_list_and_json(tmp_path, found):
     assert json.loads((folder / "report.json").read_text()) == found
     assert (folder / "actions.md").read_text() == checklist(found)
     assert {path.name for path in folder.iterdir()} == {
-        "report.json", "report.html", "report.md", "actions.json", "actions.md"
-    }  # fmt: skip
+        "report.json",
+        "report.html",
+        "report.md",
+        "actions.json",
+        "actions.md",
+    }
     assert "No action items." in checklist(found | {"actions": []})
 
 

@@ -28,9 +28,11 @@ from hashidrill.gamedays.gameday.outcome import outcome_of
 
 ACTION = {"what": "Alert on commit times", "owner": "grace", "due": "2026-04-01"}
 PREDICTIONS = {
-    ("first", "ada", "leader"): "another", ("first", "ada", "stop"): 30.0,
-    ("first", "grace", "leader"): "same", ("first", "grace", "stop"): 1.5,
-}  # fmt: skip
+    ("first", "ada", "leader"): "another",
+    ("first", "ada", "stop"): 30.0,
+    ("first", "grace", "leader"): "same",
+    ("first", "grace", "stop"): 1.5,
+}
 
 
 def test_a_day_goes_in_order_and_asks_everything_once(tmp_path):
@@ -40,10 +42,19 @@ def test_a_day_goes_in_order_and_asks_everything_once(tmp_path):
     later = [("predict", "second", *each[2:]) for each in predicted]
     shown = [each for each in lead.asked if each[0] != "checked"]
     assert shown == [
-        ("confirm", "Nobody deploys"), ("message", "start"), *predicted, ("go", "first"), ("run", "first", 1),
-        ("note", "first", "PASS"), *later, ("message", "before second"), ("go", "second"), ("run", "second", 1),
-        ("note", "second", "PASS"), ("message", "end"),
-    ]  # fmt: skip
+        ("confirm", "Nobody deploys"),
+        ("message", "start"),
+        *predicted,
+        ("go", "first"),
+        ("run", "first", 1),
+        ("note", "first", "PASS"),
+        *later,
+        ("message", "before second"),
+        ("go", "second"),
+        ("run", "second", 1),
+        ("note", "second", "PASS"),
+        ("message", "end"),
+    ]
     assert lead.paused == ["first"]  # and not after the last one
     assert plays.played == ["first", "second"]
     assert (found["outcome"], found["verdict"], found["exit_code"]) == ("done", "PASS", 0)
@@ -55,12 +66,15 @@ def test_what_happened_stands_beside_what_was_predicted(tmp_path):
     found = whole_day(planned(tmp_path), folder_of(tmp_path), lead=Script(predictions=PREDICTIONS))
     came = {
         (question["name"], answer["person"]): answer["came"]
-        for question in found["runs"][0]["questions"] for answer in question["answers"]
-    }  # fmt: skip
+        for question in found["runs"][0]["questions"]
+        for answer in question["answers"]
+    }
     assert came == {
-        ("leader", "ada"): "right", ("leader", "grace"): "surprise", ("stop", "ada"): "surprise",
+        ("leader", "ada"): "right",
+        ("leader", "grace"): "surprise",
+        ("stop", "ada"): "surprise",
         ("stop", "grace"): "right",
-    }  # fmt: skip
+    }
     assert [(each["person"], each["answer"]) for each in found["surprises"]] == [("grace", "same"), ("ada", "30s")]
     assert {answer["came"] for q in found["runs"][1]["questions"] for answer in q["answers"]} == {"not asked"}
 
@@ -312,8 +326,10 @@ def test_a_day_cut_off_after_any_line_is_resumed_to_the_same_report(tmp_path, st
     for kept in range(1, len(lines) + 1):
         other, before = cut(folder, tmp_path, kept, f"cut-{kept}", torn)
         done = {entry["step"]: entry["result"] for entry in before if entry["event"] == "done"}
-        left = {name: planted[sum(step.startswith(f"run:{name}:") for step in done):] or planted[-1:]
-                for name, planted in results.items()}  # fmt: skip
+        left = {
+            name: planted[sum(step.startswith(f"run:{name}:") for step in done) :] or planted[-1:]
+            for name, planted in results.items()
+        }
         lead, plays = script(), Plays(**left)
         found = resumed(plan, other, lead=lead, plays=plays)
         assert facts(found) == facts(whole), f"cut off after line {kept}: {lines[kept - 1]!r}"
@@ -444,11 +460,17 @@ def test_two_cannot_lead_one_day(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [b"[]\n", b"{}\n", b'{"event": "done", "step": "x"}\n', b"\xff\xfe\n", b"[" * 100_000 + b"\n",
-     b'{"event": "day", "wall": "2026-03-01T10:00:00+00:00", "version": 1}\n',
-     b'{"event": "done", "wall": "2026-03-01T10:00:00+00:00", "step": "end", "result": 1}\n',
-     b'{"event": "what", "wall": "2026-03-01T10:00:00+00:00"}\n'],
-)  # fmt: skip
+    [
+        b"[]\n",
+        b"{}\n",
+        b'{"event": "done", "step": "x"}\n',
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b'{"event": "day", "wall": "2026-03-01T10:00:00+00:00", "version": 1}\n',
+        b'{"event": "done", "wall": "2026-03-01T10:00:00+00:00", "step": "end", "result": 1}\n',
+        b'{"event": "what", "wall": "2026-03-01T10:00:00+00:00"}\n',
+    ],
+)
 def test_a_line_that_we_did_not_write_is_told_with_its_number(tmp_path, line):
     folder = folder_of(tmp_path)
     begin(planned(tmp_path), folder).close()

@@ -43,11 +43,28 @@ def sat(tmp_path, *typed, **changes):
 
 
 WHOLE = (
-    "y", "y",  # nobody deploys; #sre is told
-    "another", "2s", "same", "30s", "", "It took two seconds", "",  # predictions, go, notes, pause
-    "", "", "", "", "y", "", "none",  # no predictions; #dba is told, go, notes
-    "Alert on commit times", "grace", "14d", "", "y",  # an action item, no more, #sre is told
-)  # fmt: skip
+    "y",
+    "y",  # nobody deploys; #sre is told
+    "another",
+    "2s",
+    "same",
+    "30s",
+    "",
+    "It took two seconds",
+    "",  # predictions, go, notes, pause
+    "",
+    "",
+    "",
+    "",
+    "y",
+    "",
+    "none",  # no predictions; #dba is told, go, notes
+    "Alert on commit times",
+    "grace",
+    "14d",
+    "",
+    "y",  # an action item, no more, #sre is told
+)
 
 
 def test_a_lead_who_reads_nothing_else_gets_through_the_day(tmp_path):

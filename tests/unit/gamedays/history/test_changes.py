@@ -20,10 +20,15 @@ def lines(found):
 
 def test_a_version_a_key_of_the_agents_and_a_parameter_are_each_named():
     now = planted(
-        9, "FAIL", versions={"consul": "1.23.0"}, hashidrill="0.2.0", figures={"p50": 0.2},
+        9,
+        "FAIL",
+        versions={"consul": "1.23.0"},
+        hashidrill="0.2.0",
+        figures={"p50": 0.2},
         config={"consul-1": {"server": True, "performance": {"raft_multiplier": 5}}},
-        experiment={"load": {"kv-writes": {"rate": "80/s"}}}, broken=["writes_recover(load=kv-writes)"],
-    )  # fmt: skip
+        experiment={"load": {"kv-writes": {"rate": "80/s"}}},
+        broken=["writes_recover(load=kv-writes)"],
+    )
     found = changed([*passing(5), now])
     assert [str(each) for each in found.changes] == [
         "hashidrill: version: 0.1.0 -> 0.2.0",
@@ -41,8 +46,9 @@ def test_the_same_change_on_three_servers_is_one_line_and_a_host_that_went_is_na
     after = {name: {"level": "DEBUG"} for name in ("consul-1", "consul-2")}
     found = changed([*passing(3, config=config), planted(9, "FAIL", config=after)])
     assert [str(each) for each in found.changes] == [
-        "agents: consul-3: there -> nothing", "agents: level of consul-1, consul-2: INFO -> DEBUG"
-    ]  # fmt: skip
+        "agents: consul-3: there -> nothing",
+        "agents: level of consul-1, consul-2: INFO -> DEBUG",
+    ]
 
 
 def test_a_run_that_failed_with_nothing_changed_says_so_and_has_no_figure_outside():
@@ -55,8 +61,11 @@ def test_a_run_that_failed_with_nothing_changed_says_so_and_has_no_figure_outsid
 
 def test_it_is_compared_with_the_last_pass_and_invalid_runs_are_neither():
     old, failed, invalid, now = (
-        passing(1)[0], planted(2, "FAIL"), planted(3, "INVALID", versions={"consul": "9"}), planted(4, "FAIL"),
-    )  # fmt: skip
+        passing(1)[0],
+        planted(2, "FAIL"),
+        planted(3, "INVALID", versions={"consul": "9"}),
+        planted(4, "FAIL"),
+    )
     found = changed([old, failed, invalid, now])
     assert (found.before.id, found.now.id, found.between) == (old.id, now.id, 1)
     assert changed([old, failed, invalid]).now.id == failed.id

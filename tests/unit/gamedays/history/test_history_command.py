@@ -176,8 +176,11 @@ def test_a_run_is_shown_though_its_recording_is_gone(hashidrill, store):
 
 
 def test_a_trend_has_each_figure_with_its_noise(hashidrill, store):
-    store(*(planted(n, figures={"p50": 0.01 + n % 3 / 1000, "lost": 0.0}) for n in range(12)),
-          planted(20, figures={"p50": 0.5, "lost": 0.0}), planted(21, "INVALID", figures={"p50": 9.0}))  # fmt: skip
+    store(
+        *(planted(n, figures={"p50": 0.01 + n % 3 / 1000, "lost": 0.0}) for n in range(12)),
+        planted(20, figures={"p50": 0.5, "lost": 0.0}),
+        planted(21, "INVALID", figures={"p50": 9.0}),
+    )
     _, out, _ = hashidrill("history", "trend", "slow-disk")
     assert "13 runs that counted" in out
     assert "OUTSIDE of its noise" in next(line for line in out.splitlines() if "p50" in line)

@@ -104,12 +104,16 @@ def test_a_webhook_that_takes_it_is_told_once():
 @pytest.mark.parametrize(
     ("answers", "tries", "says"),
     [
-        ((503, 200), 2, None), ((429, 500, 204), 3, None), ((500, 500, 500, 200), 3, "HTTP 500"),
-        ((404, 200), 1, "HTTP 404"), ((302, 200), 1, "HTTP 302"),
+        ((503, 200), 2, None),
+        ((429, 500, 204), 3, None),
+        ((500, 500, 500, 200), 3, "HTTP 500"),
+        ((404, 200), 1, "HTTP 404"),
+        ((302, 200), 1, "HTTP 302"),
         ((httpx.ConnectError(f"cannot reach {URL}"),) * 3, 3, "ConnectError"),
-        ((httpx.ReadTimeout("slow"), 200), 2, None), ((ValueError(URL),), 1, "ValueError"),
+        ((httpx.ReadTimeout("slow"), 200), 2, None),
+        ((ValueError(URL),), 1, "ValueError"),
     ],
-)  # fmt: skip
+)
 def test_it_is_tried_again_where_that_makes_sense_and_never_more_than_three_times(answers, tries, says):
     hook = Webhook(*answers)
     assert hook.send() is (says is None)
@@ -208,9 +212,10 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
     hook = Webhook(500, 404)
     monkeypatch.setattr(
         "hashidrill.gamedays.history.turned.send",
-        lambda url, body, *, tell: send(url, body, tell=tell, sleep=hook.slept.append,
-                                        client=httpx.Client(transport=httpx.MockTransport(hook.take))),
-    )  # fmt: skip
+        lambda url, body, *, tell: send(
+            url, body, tell=tell, sleep=hook.slept.append, client=httpx.Client(transport=httpx.MockTransport(hook.take))
+        ),
+    )
     record_run(recorded(tmp_path, "a").path)
     failed = recorded(tmp_path, "b", fails=True)
     from hashidrill.core.judging.judge import judge

@@ -78,8 +78,14 @@ def test_it_is_in_write_ahead_mode_and_has_its_version(file):
 
 
 def test_a_run_comes_back_as_it_was_stored(file):
-    run = planted(1, "FAIL", variant="old", datacenter="staging", figures={"p50": 0.01, "p99": math.inf},
-                  broken=["writes_recover"])  # fmt: skip
+    run = planted(
+        1,
+        "FAIL",
+        variant="old",
+        datacenter="staging",
+        figures={"p50": 0.01, "p99": math.inf},
+        broken=["writes_recover"],
+    )
     with opened(file) as found:
         assert Store(found).add(run).new
         assert Store(found).run("run-0001") == run
@@ -135,8 +141,13 @@ def test_the_directory_of_a_run_is_no_change_of_its_configuration(file, tmp_path
 
 def test_no_secret_gets_into_it(file, tmp_path, monkeypatch):
     monkeypatch.setenv("CONSUL_HTTP_TOKEN", "s3cr3t-of-the-environment")
-    config = {"consul-1": {"acl": {"tokens": {"agent": "s3cr3t-of-the-config"}}, "encrypt": "s3cr3t-gossip-key-0000",
-                           "note": "s3cr3t-of-the-environment"}}  # fmt: skip
+    config = {
+        "consul-1": {
+            "acl": {"tokens": {"agent": "s3cr3t-of-the-config"}},
+            "encrypt": "s3cr3t-gossip-key-0000",
+            "note": "s3cr3t-of-the-environment",
+        }
+    }
     record_run(recorded(tmp_path, "a", run={"config": config, "title": "s3cr3t-of-the-environment"}).path)
     [run] = stored(file)
     assert run.config["consul-1"]["encrypt"] == "[redacted]"
@@ -309,8 +320,15 @@ def test_tables_that_cannot_be_made_leave_none(file, monkeypatch):
 def day(folder, name, verdict, *runs, began="2026-11-23T10:00:00Z"):
     path = folder / name
     path.mkdir(parents=True, exist_ok=True)
-    report = {"name": "first", "title": "First", "verdict": verdict, "outcome": "done", "started_at": began,
-              "ended_at": began, "runs": [{"recording": f"runs/{run}"} for run in runs]}  # fmt: skip
+    report = {
+        "name": "first",
+        "title": "First",
+        "verdict": verdict,
+        "outcome": "done",
+        "started_at": began,
+        "ended_at": began,
+        "runs": [{"recording": f"runs/{run}"} for run in runs],
+    }
     (path / "report.json").write_text(json.dumps(report))
     return path
 

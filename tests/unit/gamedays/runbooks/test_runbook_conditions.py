@@ -16,12 +16,25 @@ def holds(when):
 @pytest.mark.parametrize(
     "when",
     [
-        "ms > 300", "ms >= 812.5", "few < 5", "few <= 3", "few == 3", "ms != few", "ms > few", 'who == "consul-2"',
-        "who != 'consul-1'", 'text contains "No cluster leader"', "who is there", "gone is missing", "never is missing",
-        "yes == true", "yes != false",
-        "ms > 300 and few < 5 and who is there", "otherwise",
+        "ms > 300",
+        "ms >= 812.5",
+        "few < 5",
+        "few <= 3",
+        "few == 3",
+        "ms != few",
+        "ms > few",
+        'who == "consul-2"',
+        "who != 'consul-1'",
+        'text contains "No cluster leader"',
+        "who is there",
+        "gone is missing",
+        "never is missing",
+        "yes == true",
+        "yes != false",
+        "ms > 300 and few < 5 and who is there",
+        "otherwise",
     ],
-)  # fmt: skip
+)
 def test_it_holds(when):
     assert holds(when)
 
@@ -29,10 +42,18 @@ def test_it_holds(when):
 @pytest.mark.parametrize(
     "when",
     [
-        "ms > 900", "few == 4", "who == consul", 'who == "consul-1"', 'text contains "leader "', "gone is there",
-        "who is missing", "ms > 300 and few > 5", "who > 3", "ms != ms",
+        "ms > 900",
+        "few == 4",
+        "who == consul",
+        'who == "consul-1"',
+        'text contains "leader "',
+        "gone is there",
+        "who is missing",
+        "ms > 300 and few > 5",
+        "who > 3",
+        "ms != ms",
     ],
-)  # fmt: skip
+)
 def test_it_does_not_hold(when):
     assert not holds(when)
 

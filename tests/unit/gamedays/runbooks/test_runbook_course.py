@@ -32,8 +32,10 @@ def test_by_default_the_pager_goes_when_the_last_step_has_begun():
     found = course("raft/bloated-leader")
     assert found.at_s == 15
     assert [step.fault for step in found.resolved.experiment.faults] == [
-        "consul.raft.bloat", "consul.leader.pin", "disk.bandwidth",
-    ]  # fmt: skip
+        "consul.raft.bloat",
+        "consul.leader.pin",
+        "disk.bandwidth",
+    ]
 
 
 def test_later_steps_are_not_part_of_it():
@@ -77,9 +79,12 @@ def test_a_healthy_datacenter_is_the_first_experiments_without_its_faults():
 def test_what_is_recorded_says_how_to_judge_it():
     found = course("raft/slow-follower-disk", look_alike=True)
     assert found.info(page())["rehearsal"] == {
-        "runbook": "slow", "experiment": "raft/slow-follower-disk", "look_alike": True, "diagnosis": "slow-disk",
+        "runbook": "slow",
+        "experiment": "raft/slow-follower-disk",
+        "look_alike": True,
+        "diagnosis": "slow-disk",
         "users": "sick",
-    }  # fmt: skip
+    }
     assert found.given(page())["text"] == PAGE
 
 

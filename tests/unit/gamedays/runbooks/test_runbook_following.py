@@ -24,8 +24,14 @@ def test_a_sick_datacenter_is_diagnosed_and_repaired():
     hands = sick()
     assert follow(hands) == ("done", "slow-disk")
     assert [command for _, command, _ in hands.ran] == [
-        "who leads", "how slow", "another leads", *["all alive"] * 3, "transfer", "another leads", *["all alive"] * 3,
-    ]  # fmt: skip
+        "who leads",
+        "how slow",
+        "another leads",
+        *["all alive"] * 3,
+        "transfer",
+        "another leads",
+        *["all alive"] * 3,
+    ]
 
 
 def test_a_command_runs_where_an_observation_said():
@@ -52,8 +58,10 @@ def test_the_diagnosis_says_what_it_rests_on():
     follow(hands)
     [decided] = hands.of("decided")
     assert decided == {
-        "diagnosis": "slow-disk", "line": line_of("commit_ms > 300"), "because": {"commit_ms": 812.5},
-    }  # fmt: skip
+        "diagnosis": "slow-disk",
+        "line": line_of("commit_ms > 300"),
+        "because": {"commit_ms": 812.5},
+    }
 
 
 @pytest.mark.lie
@@ -171,11 +179,16 @@ def test_a_rolling_act_stops_at_the_first_host_where_it_fails():
 @pytest.mark.parametrize(
     ("on", "hosts"),
     [
-        ("consul-3", ["consul-3"]), ("consul:server", ["consul-1"]), ("consul:client", ["client-1"]),
-        ("consul:servers", ["consul-1", "consul-2", "consul-3"]), ("{name}", ["consul-2"]),
-        ("{address}", ["consul-2"]), ("{url}", ["consul-2"]), ("{full}", ["consul-2"]),
+        ("consul-3", ["consul-3"]),
+        ("consul:server", ["consul-1"]),
+        ("consul:client", ["client-1"]),
+        ("consul:servers", ["consul-1", "consul-2", "consul-3"]),
+        ("{name}", ["consul-2"]),
+        ("{address}", ["consul-2"]),
+        ("{url}", ["consul-2"]),
+        ("{full}", ["consul-2"]),
     ],
-)  # fmt: skip
+)
 def test_places(on, hosts):
     seen = {"name": "consul-2", "address": "10.73.0.12:8300", "url": "http://10.73.0.12:8500", "full": "consul-2.dc1"}
     assert hosts_of(on, [CLIENT, *SERVERS], seen, ALL) == hosts

@@ -95,9 +95,11 @@ def test_an_observer_that_was_silent_before_the_act_spoils_nothing(drilled):
     """The fault was held by the engine until the end; only a fault that was seen gone is."""
     made = drilled()
     made.built.event(
-        "fault.faded", at=ACT - 2, fault_id="disk.latency-0",
+        "fault.faded",
+        at=ACT - 2,
+        fault_id="disk.latency-0",
         evidence={"ok": False, "asked": "disk.latency", "measured": "the observer never answered", "figures": {}},
-    )  # fmt: skip
+    )
     drill = made.build()
     assert (drill.verdict, drill.invalid) == (Verdict.PASS, [])
 
@@ -195,8 +197,9 @@ def test_restarting_all_servers_is_caught_as_a_lost_quorum_too(drilled):
     drill = made.build()
     assert drill.harm == [
         "the quorum of consul was lost by hand: 0 of 3 servers ran",
-        "a healthy server was restarted: consul-2/consul", "a healthy server was restarted: consul-3/consul",
-    ]  # fmt: skip
+        "a healthy server was restarted: consul-2/consul",
+        "a healthy server was restarted: consul-3/consul",
+    ]
     assert drill.verdict is Verdict.FAIL
 
 

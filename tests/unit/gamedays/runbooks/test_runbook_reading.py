@@ -22,9 +22,13 @@ def refused(*changes):
 def test_a_page_that_makes_sense_is_read_in_its_order():
     runbook = page()
     assert [(block.kind, block.name or ",".join(block.diagnoses)) for block in runbook.blocks] == [
-        ("observe", "leader"), ("observe", "commit_ms"), ("decide", ""), ("act", "slow-disk"), ("confirm", "slow-disk"),
+        ("observe", "leader"),
+        ("observe", "commit_ms"),
+        ("decide", ""),
+        ("act", "slow-disk"),
         ("confirm", "slow-disk"),
-    ]  # fmt: skip
+        ("confirm", "slow-disk"),
+    ]
     assert runbook.title == "Runbook: slow"
     assert runbook.acting == {"slow-disk"}
     assert runbook.blocks[1].on == "{leader}"
@@ -62,11 +66,14 @@ def test_blocks_without_a_mark_are_prose():
         (("\nanother leads\n", "\ntrue\n"), "within=5s", "it always succeeds"),
         (("\ntransfer\n", "\n\n"), "sh act", "it is empty"),
         (("sh confirm for=slow-disk", "sh confirm throughout for=slow-disk"), "sh act", "nothing confirms that"),
-        (("all alive\n```\n", "all alive\n```\n\n```sh act fails for=slow-disk on=consul-1\nx\n```\n"), "sh act fails",
-         "it may fail, and nothing after it confirms anything"),
+        (
+            ("all alive\n```\n", "all alive\n```\n\n```sh act fails for=slow-disk on=consul-1\nx\n```\n"),
+            "sh act fails",
+            "it may fail, and nothing after it confirms anything",
+        ),
         (("observe commit_ms", "observe leader"), "observe leader on={leader}", "leader is observed in line"),
     ],
-)  # fmt: skip
+)
 def test_each_mistake_is_one_message_with_its_line(change, at, said):
     there = f"{FILE}:{line_of(at, change)}: "
     told = [each for each in (f"{FILE}:{part}" for part in refused(change).split(f"{FILE}:")) if each.startswith(there)]
@@ -87,7 +94,7 @@ def test_a_block_that_never_ends_is_told_where_it_begins():
         (("healthy: {", "raft/slow-leader-disk: {"), "slow-leader-disk: {diagnosis: not-this}", "it cannot be both"),
         (("{diagnosis: slow-disk}", "{diagnosis: slow-disk, after: 5}"), "after: 5", "after"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_the_front_matter_are_placed_as_in_yaml(change, at, said):
     told = refused(change)
     assert said in told

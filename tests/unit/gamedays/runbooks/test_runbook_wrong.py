@@ -25,9 +25,11 @@ class Hosts(FakeHands):
         observe, *_ = (block.text for block in WRONG.blocks if block.kind == "observe")
         [confirm] = [block.text for block in WRONG.blocks if block.kind == "confirm"]
         answers = {
-            observe: "3\n", "systemctl stop consul": self.stop, "systemctl start consul": self.start,
+            observe: "3\n",
+            "systemctl stop consul": self.stop,
+            "systemctl start consul": self.start,
             confirm: lambda host, count: int(count == 1 or not all(self.processes.values())),
-        }  # fmt: skip
+        }
         super().__init__(answers, hosts=list(SERVERS))
         self.journal = running.journal
 
@@ -84,8 +86,9 @@ def test_turning_them_all_off_and_on_again_is_caught_although_it_works_in_the_en
     assert any(entry.data.get("outcome") == "done" for entry in did)
     assert any("quorum of consul was lost by hand" in text for text in harm)
     assert [text for text in harm if "healthy" in text] == [
-        "a healthy server was restarted: consul-2/consul", "a healthy server was restarted: consul-3/consul"
-    ]  # fmt: skip
+        "a healthy server was restarted: consul-2/consul",
+        "a healthy server was restarted: consul-3/consul",
+    ]
 
 
 def test_the_same_blocks_on_the_sick_server_alone_are_no_harm(followed, tmp_path):

@@ -33,18 +33,38 @@ def test_each_expression_has_its_calendar(text, lines):
 
 
 REFUSED = [
-    ("", "expected 5 fields"), ("* * * *", "expected 5 fields"), ("0 0 2 * * *", "expected 5 fields"),
-    ("@daily", "five fields"), ("60 * * * *", "is not from 0 to 59"), ("* 24 * * *", "is not from 0 to 23"),
-    ("* * 0 * *", "is not from 1 to 31"), ("* * * 13 *", "is not from 1 to 12"), ("* * * * 8", "is not from 0 to 7"),
-    ("0 0 L * *", "is not from 1 to 31"), ("0 0 15W * *", "is not from"), ("0 0 * * 5#3", "is not read alike"),
-    ("0 0 * * 5L", "is not from"), ("0 0 ? * 1", "is not read alike"), ("0 22-2 * * *", "runs backwards"),
-    ("5/15 * * * *", "a step needs a range"), ("*/0 * * * *", "is not from 1"), ("*/61 * * * *", "is not from 1 to 59"),
-    ("1,,2 * * * *", "is not read alike"), ("-1 * * * *", "is not read alike"), ("1- * * * *", "is not read alike"),
-    ("*-5 * * * *", "a range is from a number"), ("H * * * *", "is not from"), ("\u0663 * * * *", "is not from"),
-    ("0 0 30 2 *", "never run"), ("0 0 31 4,6 *", "never run"), ("0 0 */2 * 1", "either of"),
+    ("", "expected 5 fields"),
+    ("* * * *", "expected 5 fields"),
+    ("0 0 2 * * *", "expected 5 fields"),
+    ("@daily", "five fields"),
+    ("60 * * * *", "is not from 0 to 59"),
+    ("* 24 * * *", "is not from 0 to 23"),
+    ("* * 0 * *", "is not from 1 to 31"),
+    ("* * * 13 *", "is not from 1 to 12"),
+    ("* * * * 8", "is not from 0 to 7"),
+    ("0 0 L * *", "is not from 1 to 31"),
+    ("0 0 15W * *", "is not from"),
+    ("0 0 * * 5#3", "is not read alike"),
+    ("0 0 * * 5L", "is not from"),
+    ("0 0 ? * 1", "is not read alike"),
+    ("0 22-2 * * *", "runs backwards"),
+    ("5/15 * * * *", "a step needs a range"),
+    ("*/0 * * * *", "is not from 1"),
+    ("*/61 * * * *", "is not from 1 to 59"),
+    ("1,,2 * * * *", "is not read alike"),
+    ("-1 * * * *", "is not read alike"),
+    ("1- * * * *", "is not read alike"),
+    ("*-5 * * * *", "a range is from a number"),
+    ("H * * * *", "is not from"),
+    ("\u0663 * * * *", "is not from"),
+    ("0 0 30 2 *", "never run"),
+    ("0 0 31 4,6 *", "never run"),
+    ("0 0 */2 * 1", "either of"),
     ("0 0 1-31 * 1", "either of"),
-    ("0 0 1 * */2", "either of"), ("0 0 1 * 0-6", "either of"), ("* * * FEBRUARY *", "is not from 1 to 12, or JAN"),
-]  # fmt: skip
+    ("0 0 1 * */2", "either of"),
+    ("0 0 1 * 0-6", "either of"),
+    ("* * * FEBRUARY *", "is not from 1 to 12, or JAN"),
+]
 
 
 @pytest.mark.lie
@@ -57,9 +77,13 @@ def test_what_is_not_read_alike_is_refused_with_what_would_be_right(text, says):
 
 @pytest.mark.parametrize(
     ("text", "written"),
-    [("17 2 * * *", "17 2 * * *"), ("*/15 1-5/2 * * *", "*/15 1-5/2 * * *"), ("0 9 * JAN 7", "0 9 * 1 0"),
-     ("0 9 * * mon-fri", "0 9 * * 1,2,3,4,5")],
-)  # fmt: skip
+    [
+        ("17 2 * * *", "17 2 * * *"),
+        ("*/15 1-5/2 * * *", "*/15 1-5/2 * * *"),
+        ("0 9 * JAN 7", "0 9 * 1 0"),
+        ("0 9 * * mon-fri", "0 9 * * 1,2,3,4,5"),
+    ],
+)
 def test_names_and_the_second_sunday_are_written_as_numbers(text, written):
     """GitHub has no day 7."""
     assert str(cron(text)) == written

@@ -59,9 +59,17 @@ def test_a_nomad_job_never_overlaps_never_restarts_and_runs_here(hashidrill, tmp
     code, out, _ = hashidrill("raft/frozen-leader", *NIGHTLY, "--nomad", "--node", "drills-1")
     assert code == 0
     text = (tmp_path / "hashidrill-raft-frozen-leader.nomad.hcl").read_text()
-    for line in ('crons            = ["17 2 * * *"]', "prohibit_overlap = true", 'time_zone        = "UTC"',
-                 'value     = "drills-1"', f'work_dir = "{tmp_path}"', 'command  = "/opt/hashidrill/bin/hashidrill"',
-                 'kill_signal  = "SIGINT"', "attempts = 0", "unlimited = false"):  # fmt: skip
+    for line in (
+        'crons            = ["17 2 * * *"]',
+        "prohibit_overlap = true",
+        'time_zone        = "UTC"',
+        'value     = "drills-1"',
+        f'work_dir = "{tmp_path}"',
+        'command  = "/opt/hashidrill/bin/hashidrill"',
+        'kill_signal  = "SIGINT"',
+        "attempts = 0",
+        "unlimited = false",
+    ):
         assert line in text
     assert 'frozen-leader.yaml", "--plain"]' in text
     assert "HASHIDRILL_HISTORY" in text
@@ -94,8 +102,9 @@ def test_a_user_without_a_name_or_a_home_schedules_too(hashidrill, tmp_path, mon
 
 
 def test_a_timer_and_its_service_are_written(hashidrill, tmp_path):
-    code, out, _ = hashidrill("raft/frozen-leader", *NIGHTLY, "--systemd", "--time-zone", "Europe/Berlin",
-                              "--output", "units")  # fmt: skip
+    code, out, _ = hashidrill(
+        "raft/frozen-leader", *NIGHTLY, "--systemd", "--time-zone", "Europe/Berlin", "--output", "units"
+    )
     assert code == 0
     timer = (tmp_path / "units/hashidrill-raft-frozen-leader.timer").read_text()
     service = (tmp_path / "units/hashidrill-raft-frozen-leader.service").read_text()
@@ -202,8 +211,11 @@ def test_each_experiment_of_one_name_and_each_datacenter_has_a_schedule_of_its_o
         assert hashidrill(name, *NIGHTLY, "--nomad")[0] == 0
     assert hashidrill("raft/slow-leader-disk", *NIGHTLY, "--nomad", "--attach", "staging.yaml")[0] == 0
     jobs = {path.name.partition(".")[0]: path.read_text() for path in tmp_path.glob("*.hcl")}
-    assert set(jobs) == {"hashidrill-raft-slow-leader-disk", "hashidrill-nomad-slow-leader-disk",
-                         "hashidrill-raft-slow-leader-disk-staging"}  # fmt: skip
+    assert set(jobs) == {
+        "hashidrill-raft-slow-leader-disk",
+        "hashidrill-nomad-slow-leader-disk",
+        "hashidrill-raft-slow-leader-disk-staging",
+    }
     assert all(f'job "{name}" {{' in text for name, text in jobs.items())
 
 
@@ -252,8 +264,11 @@ def test_a_run_has_the_home_and_the_history_of_whoever_runs_it(whose, named, has
     words = () if user is None else ("--user", user)
     assert hashidrill("raft/frozen-leader", *NIGHTLY, "--systemd", *words)[0] == 0
     service = (tmp_path / "hashidrill-raft-frozen-leader.service").read_text()
-    given = dict(line.removeprefix('Environment="').rstrip('"').split("=", 1)
-                 for line in service.splitlines() if line.startswith("Environment="))  # fmt: skip
+    given = dict(
+        line.removeprefix('Environment="').rstrip('"').split("=", 1)
+        for line in service.splitlines()
+        if line.startswith("Environment=")
+    )
     assert (given.get("HOME"), given.get("HASHIDRILL_HISTORY")) == (home, named or history)
 
 
@@ -427,8 +442,11 @@ def registered(*, args=("run", "raft/slow-leader-disk"), directory="/srv/drills"
     """A job as Nomad's API has it."""
     config = {"command": "/opt/hashidrill/bin/hashidrill", "args": [*args], "work_dir": directory}
     constraint = {"LTarget": "${attr.unique.hostname}", "RTarget": node, "Operand": "="}
-    return {"ID": "hashidrill-x", "Constraints": [constraint],
-            "TaskGroups": [{"Name": "drill", "Tasks": [{"Name": "hashidrill", "Config": config}]}]}  # fmt: skip
+    return {
+        "ID": "hashidrill-x",
+        "Constraints": [constraint],
+        "TaskGroups": [{"Name": "drill", "Tasks": [{"Name": "hashidrill", "Config": config}]}],
+    }
 
 
 class FakeNomad:
@@ -453,8 +471,9 @@ class FakeNomad:
 
     def submit(self, text="job {}"):
         async def go():
-            async with Wire(Login("nomad", "http://nomad.example:4646"),
-                            transport=httpx.MockTransport(self.take)) as wire:  # fmt: skip
+            async with Wire(
+                Login("nomad", "http://nomad.example:4646"), transport=httpx.MockTransport(self.take)
+            ) as wire:
                 return await nomad.submit(wire, text)
 
         return anyio.run(go)
@@ -465,8 +484,11 @@ def test_what_nomad_parsed_is_what_it_checks_and_registers():
     server = FakeNomad()
     assert server.submit("job {}") == "hashidrill-x"
     assert [(method, path) for method, path, _ in server.asked] == [
-        ("POST", "/v1/jobs/parse"), ("PUT", "/v1/validate/job"), ("GET", "/v1/job/hashidrill-x"), ("PUT", "/v1/jobs")
-    ]  # fmt: skip
+        ("POST", "/v1/jobs/parse"),
+        ("PUT", "/v1/validate/job"),
+        ("GET", "/v1/job/hashidrill-x"),
+        ("PUT", "/v1/jobs"),
+    ]
     assert server.asked[1][2] == server.asked[3][2] == {"Job": {**registered(), "Parsed": "job {}"}}
 
 

@@ -151,9 +151,11 @@ def test_a_command_that_is_not_there_counts_as_refused():
 def test_a_proxy_that_lists_its_toxics_is_found(tmp_path):
     search = Search(("toxicity",))
     hostile.doors(
-        search, ["127.0.0.1"], lambda _, port, path: b'{"toxicity": 1}' if (port, path) == (8474, "/proxies") else b"",
+        search,
+        ["127.0.0.1"],
+        lambda _, port, path: b'{"toxicity": 1}' if (port, path) == (8474, "/proxies") else b"",
         tmp_path,
-    )  # fmt: skip
+    )
     assert [one["where"] for one in search.found] == ["127.0.0.1:8474/proxies"]
 
 
@@ -189,8 +191,9 @@ def test_who_is_connected_is_read_with_both_ends_and_who_listens_is_not(tmp_path
     six = f"{'0' * 16}FFFF0000"
     (tmp_path / "net/tcp6").write_text(f"{TABLE}   0: {six}1F00490A:2134 {six}1F00490A:C351 01\n")
     assert hostile.connections(tmp_path) == [
-        ["10.73.0.31", 22_001, "10.73.0.32", 50_000], ["10.73.0.31", 8500, "10.73.0.31", 50_001],
-    ]  # fmt: skip
+        ["10.73.0.31", 22_001, "10.73.0.32", 50_000],
+        ["10.73.0.31", 8500, "10.73.0.31", 50_001],
+    ]
 
 
 ME = "10.73.0.31"

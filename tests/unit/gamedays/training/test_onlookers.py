@@ -66,10 +66,14 @@ class ByHand(Keeper):
 
 def tick(phase, at):
     return Tick(
-        t_ns=at * S, phase=phase, phase_ends_ns=900 * S, loads={"kv-writes": Figures(50.0, 2.0, 3.0, 0.1)},
-        leaders=(("leader", "consul-1"),), faults=(InForce(FAULT_ID, "disk.latency", "consul-1", 900 * S),),
+        t_ns=at * S,
+        phase=phase,
+        phase_ends_ns=900 * S,
+        loads={"kv-writes": Figures(50.0, 2.0, 3.0, 0.1)},
+        leaders=(("leader", "consul-1"),),
+        faults=(InForce(FAULT_ID, "disk.latency", "consul-1", 900 * S),),
         marks=(Lasting("watch", 900 * S),),
-    )  # fmt: skip
+    )
 
 
 def game_of(tmp_path, looks_on, *, judged=True):
@@ -92,9 +96,12 @@ def game_of(tmp_path, looks_on, *, judged=True):
     keeper.at_s = 20
     keeper._page()
     for at, what, words in (
-        (21, "users", ""), (22, "detected", "slow"), (23, "hint", ""), (24, "diagnosis", "the network of consul-1"),
+        (21, "users", ""),
+        (22, "detected", "slow"),
+        (23, "hint", ""),
+        (24, "diagnosis", "the network of consul-1"),
         (25, "diagnosis", "the disk of consul-1 is slow"),
-    ):  # fmt: skip
+    ):
         keeper.at_s = at
         keeper.answer({"op": "say", "what": what, "words": words})
     for asked, text in (("typed", "dd if=/dev/zero of=/srv/consul/x conv=fsync"), ("acted", "stop consul")):
@@ -129,10 +136,17 @@ def test_the_trainer_sees_the_fault_the_truth_and_what_the_trainee_does(tmp_path
     keeper = game_of(tmp_path, Onlookers(room))
     seen = page(room, Audience.OPERATOR)
     for text in (
-        "disk.latency on consul-1", "delay=300ms", "A slow disk", keeper.course.truth.diagnosis.exact[:12],
-        "diagnosis, not right: the network of consul-1", "diagnosis, right: the disk of consul-1 is slow",
-        "consul-1$ dd if=/dev/zero", "agent on consul-1: stop consul", "got the hint: Look at the disks.", "ada: ",
-    ):  # fmt: skip
+        "disk.latency on consul-1",
+        "delay=300ms",
+        "A slow disk",
+        keeper.course.truth.diagnosis.exact[:12],
+        "diagnosis, not right: the network of consul-1",
+        "diagnosis, right: the disk of consul-1 is slow",
+        "consul-1$ dd if=/dev/zero",
+        "agent on consul-1: stop consul",
+        "got the hint: Look at the disks.",
+        "ada: ",
+    ):
         assert text in seen, text
 
 

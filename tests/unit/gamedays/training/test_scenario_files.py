@@ -102,21 +102,41 @@ WRONG = [
     ("leadership_stays: {}", "leadership_stay: {}", "truths.slow-disk.repaired[0]", "leadership_stay", "leadership"),
     ("lost: {load: kv-writes}", "lost: {load: kv-wirtes}", "truths.slow-disk.kept[0]", "kv-wirtes", "no_ack"),
     # what is a scenario's own
-    ("back:\n      - {load: kv-writes", "back:\n      - {load: carts", "truths.slow-disk.back[0].load",
-     "there is no load or client 'carts'", "load: carts"),
-    ("exact: the disk of ${host} takes ${delay}", "exact: the disk of ${host} takes ${dealy}",
-     "truths.slow-disk.diagnosis.exact", "did you mean delay", "exact:"),
-    ('["${victim}", $host]', '["${victm}", $host]', "truths.slow-disk.diagnosis.where[0]", "did you mean victim",
-     "where:"),
+    (
+        "back:\n      - {load: kv-writes",
+        "back:\n      - {load: carts",
+        "truths.slow-disk.back[0].load",
+        "there is no load or client 'carts'",
+        "load: carts",
+    ),
+    (
+        "exact: the disk of ${host} takes ${delay}",
+        "exact: the disk of ${host} takes ${dealy}",
+        "truths.slow-disk.diagnosis.exact",
+        "did you mean delay",
+        "exact:",
+    ),
+    (
+        '["${victim}", $host]',
+        '["${victm}", $host]',
+        "truths.slow-disk.diagnosis.where[0]",
+        "did you mean victim",
+        "where:",
+    ),
     ("host:${victim}", "host:${host}", "truths.slow-disk.method[0].on", "${host} is nothing that", "host"),
     (", for: 4s}", "}", "before[0]", "for is missing", "consul.leader.pin"),
     (", at: 5s}", ", at: 5}", "truths.slow-disk.method[0].at", "is not a duration", "at: 5"),
-    ('{fault: disk.latency, on: "host:${victim}", with: {op: fsync, delay: "${delay}"}, at: 5s}',
-     "{mark: nothing, for: 5s}", "truths.slow-disk.method", "has no fault", "mark: nothing"),
+    (
+        '{fault: disk.latency, on: "host:${victim}", with: {op: fsync, delay: "${delay}"}, at: 5s}',
+        "{mark: nothing, for: 5s}",
+        "truths.slow-disk.method",
+        "has no fault",
+        "mark: nothing",
+    ),
     ("level: 1", "level: 4", "metadata.level", "4", "level: 4"),
     ("level: 1", "level: 1, titel: x", "metadata", "titel", "titel: x"),
     ("name: small", "name: smaller", "metadata.name", "must be the name of the file", "name: smaller"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.lie
@@ -137,11 +157,19 @@ def test_a_choice_that_makes_no_experiment_is_found_whichever_the_seed_takes_fir
 
 
 SEEN_BY_THE_SCHEMA = [
-    ("truths", {}), ("truths", None), ("kind", "Campaign"), ("level", 1), ("metadata", {"name": "x"}),
-    ("before", [{"fault": "noop", "on": "consul:leader"}]), ("herrings", [[{"fault": "noop"}]]),
-    ("load", {"x": {"kind": "consul.kv.wirte", "rate": "5/s"}}), ("datacenter", {"consul": {"servers": "three"}}),
-    ("steady_state", {"for": "5"}), ("choose", {"delay": []}), ("pager", {"text": "x"}),
-]  # fmt: skip
+    ("truths", {}),
+    ("truths", None),
+    ("kind", "Campaign"),
+    ("level", 1),
+    ("metadata", {"name": "x"}),
+    ("before", [{"fault": "noop", "on": "consul:leader"}]),
+    ("herrings", [[{"fault": "noop"}]]),
+    ("load", {"x": {"kind": "consul.kv.wirte", "rate": "5/s"}}),
+    ("datacenter", {"consul": {"servers": "three"}}),
+    ("steady_state", {"for": "5"}),
+    ("choose", {"delay": []}),
+    ("pager", {"text": "x"}),
+]
 
 
 @pytest.mark.parametrize(("key", "value"), SEEN_BY_THE_SCHEMA, ids=[key for key, _ in SEEN_BY_THE_SCHEMA])
@@ -154,10 +182,14 @@ def test_the_schema_sees_what_a_schema_can(schema, key, value):
     [
         ("method", [{"fault": "disk.latancy", "on": "consul:leader"}]),
         ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delai": "1s"}}]),
-        ("method", []), ("repaired", [{"leadership_stay": {}}]), ("kept", [{"no_such": {}}]),
-        ("diagnosis", {"trouble": [], "exact": "x"}), ("hints", [{"price": 500, "text": "x"}]), ("page_after", "5"),
+        ("method", []),
+        ("repaired", [{"leadership_stay": {}}]),
+        ("kept", [{"no_such": {}}]),
+        ("diagnosis", {"trouble": [], "exact": "x"}),
+        ("hints", [{"price": 500, "text": "x"}]),
+        ("page_after", "5"),
     ],
-)  # fmt: skip
+)
 def test_the_schema_sees_what_is_wrong_in_a_truth(schema, key, value):
     data = copy.deepcopy(as_data(SCENARIO))
     data["truths"]["slow-disk"][key] = value

@@ -328,8 +328,12 @@ def test_the_debrief_has_every_command_beside_the_truth_and_what_an_expert_could
     rows = game.card().timeline
     assert [row["what"] for row in rows] == ["fault", "visible", "pager", "typed", "diagnosis", "done"]
     assert rows[3] == {
-        "at_s": 14.0, "who": "trainee", "what": "typed", "text": "consul members", "host": "consul-client-1"
-    }  # fmt: skip
+        "at_s": 14.0,
+        "who": "trainee",
+        "what": "typed",
+        "text": "consul members",
+        "host": "consul-client-1",
+    }
 
 
 def test_what_a_trainee_typed_is_text_on_every_page(game):

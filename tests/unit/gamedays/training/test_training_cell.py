@@ -14,12 +14,14 @@ from hashidrill.gamedays.training.inside.cell import Attendant
 from hashidrill.lab.local.inside import journalctl, systemctl
 
 SPEC = {
-    "root": "/nowhere", "id": "1", "host": "consul-1", "source": "/src", "boot": ["python", "boot"],
+    "root": "/nowhere",
+    "id": "1",
+    "host": "consul-1",
+    "source": "/src",
+    "boot": ["python", "boot"],
     "python": {"program": "/usr/bin/python3"},
-    "hosts": {
-        name: {"folder": f"/hosts/{name}", "agents": {"consul": "server"}} for name in ("consul-1", "consul-2")
-    },
-}  # fmt: skip
+    "hosts": {name: {"folder": f"/hosts/{name}", "agents": {"consul": "server"}} for name in ("consul-1", "consul-2")},
+}
 
 
 class Telling(Attendant):
@@ -66,8 +68,9 @@ def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_
     attendant.answer("systemctl", ["restart", "consul.service"], [])
     attendant.answer("systemctl", ["kill", "--signal", "STOP", "consul"], [])
     assert [(told["op"], told["host"], told["text"]) for told in attendant.told] == [
-        ("acted", "consul-1", "restart consul"), ("acted", "consul-1", "kill consul (SIGSTOP)")
-    ]  # fmt: skip
+        ("acted", "consul-1", "restart consul"),
+        ("acted", "consul-1", "kill consul (SIGSTOP)"),
+    ]
     assert ran[0] == systemctl.Systemctl("status", ("consul",))
 
 
@@ -75,13 +78,19 @@ def test_an_agent_that_is_restarted_by_hand_is_told_to_the_keeper_and_a_look_is_
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("systemctl", ["status", "toxiproxy"]), ("systemctl", ["stop", "consul", "toxiproxy.service"]),
-        ("systemctl", ["kill", "-s", "TERM", "toxiproxy"]), ("systemctl", ["show", "-p", "MainPID", "toxiproxy"]),
-        ("systemctl", ["status", ""]), ("journalctl", ["-utoxiproxy"]), ("journalctl", ["--uni=toxiproxy"]),
-        ("journalctl", ["-u", "toxiproxy"]), ("journalctl", ["--unit=toxiproxy", "-n", "5"]),
-        ("journalctl", ["--unit", "toxiproxy"]), ("journalctl", ["-u", "consul", "-u", "toxiproxy"]),
+        ("systemctl", ["status", "toxiproxy"]),
+        ("systemctl", ["stop", "consul", "toxiproxy.service"]),
+        ("systemctl", ["kill", "-s", "TERM", "toxiproxy"]),
+        ("systemctl", ["show", "-p", "MainPID", "toxiproxy"]),
+        ("systemctl", ["status", ""]),
+        ("journalctl", ["-utoxiproxy"]),
+        ("journalctl", ["--uni=toxiproxy"]),
+        ("journalctl", ["-u", "toxiproxy"]),
+        ("journalctl", ["--unit=toxiproxy", "-n", "5"]),
+        ("journalctl", ["--unit", "toxiproxy"]),
+        ("journalctl", ["-u", "consul", "-u", "toxiproxy"]),
     ],
-)  # fmt: skip
+)
 def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(ran, name, words):
     attendant = Telling()
     answer = attendant.answer(name, words, [])
@@ -91,10 +100,27 @@ def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(ran, name, wor
 
 UNITS = ("toxiproxy", "toxiproxy.service", "consul")
 WORDS = [
-    *UNITS, *(f"{flag}{unit}" for flag in ("-u", "--unit=", "--since=", "-n", "-s", "--signal=") for unit in UNITS),
-    "-u", "--unit", "--since=-u", "--since", "-S", "-n", "5", "--", "-qu", "-s", "TERM", "status", "show", "-p",
-    "MainPID", "--value", "--until=--unit", "-g",
-]  # fmt: skip
+    *UNITS,
+    *(f"{flag}{unit}" for flag in ("-u", "--unit=", "--since=", "-n", "-s", "--signal=") for unit in UNITS),
+    "-u",
+    "--unit",
+    "--since=-u",
+    "--since",
+    "-S",
+    "-n",
+    "5",
+    "--",
+    "-qu",
+    "-s",
+    "TERM",
+    "status",
+    "show",
+    "-p",
+    "MainPID",
+    "--value",
+    "--until=--unit",
+    "-g",
+]
 
 
 @pytest.mark.lie
@@ -125,11 +151,13 @@ def test_a_line_that_two_readers_would_read_in_two_ways_runs_nothing(ran, name, 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("systemctl", ["kill", "-s", "CONT", "consul"]), ("systemctl", ["show", "-p", "MainPID", "--value", "consul"]),
-        ("systemctl", ["restart", "consul.service"]), ("journalctl", ["-u", "consul", "-n", "100"]),
+        ("systemctl", ["kill", "-s", "CONT", "consul"]),
+        ("systemctl", ["show", "-p", "MainPID", "--value", "consul"]),
+        ("systemctl", ["restart", "consul.service"]),
+        ("journalctl", ["-u", "consul", "-n", "100"]),
         ("journalctl", ["-xeu", "consul", "--since", "-5m"]),
     ],
-)  # fmt: skip
+)
 def test_units_of_the_hosts_agents_are_the_trainees(ran, name, words):
     Telling().answer(name, words, [])
     assert [asked.units for asked in ran] == [("consul",)]
@@ -147,8 +175,11 @@ def test_of_the_hosts_logs_a_shell_has_those_of_its_agents(tmp_path):
         (folder / "logs" / f"{name}.log").write_text(name)
     new = tmp_path / "new"
     (new / str(folder / "logs").lstrip("/")).mkdir(parents=True)
-    own.logs(str(new), {"folder": str(folder), "agents": {"consul": "server", "nomad": "client"}},
-             mount=lambda *words: mounts.append((*words[:2], bool(len(words) > 3 and words[3] & 1))))  # fmt: skip
+    own.logs(
+        str(new),
+        {"folder": str(folder), "agents": {"consul": "server", "nomad": "client"}},
+        mount=lambda *words: mounts.append((*words[:2], bool(len(words) > 3 and words[3] & 1))),
+    )
     at = f"{new}{folder}/logs"
     log = f"{at}/consul.log"
     assert mounts == [("none", at, False), (f"{folder}/logs/consul.log", log, False), ("none", log, True)]
@@ -178,8 +209,9 @@ def test_each_line_that_was_typed_is_told_once_and_half_a_line_later(tmp_path):
     over.set()
     attendant.note_until(over)
     assert [(each["wall"], each["text"]) for each in attendant.told] == [
-        (1700000000.5, "consul members"), (1700000001.5, "consul info")
-    ]  # fmt: skip
+        (1700000000.5, "consul members"),
+        (1700000001.5, "consul info"),
+    ]
 
 
 def test_a_keeper_that_is_gone_ends_no_shell():

@@ -49,8 +49,13 @@ def keepers(monkeypatch, tmp_path):
         root = tmp_path / f"root-{number}"
         root.mkdir()
         (root / "pid").write_text(str(1000 + number))
-        host = {"address": "10.73.0.11", "pid": number, "folder": f"{root}/consul-1", "agents": {"consul": "server"},
-                "environment": {}}  # fmt: skip
+        host = {
+            "address": "10.73.0.11",
+            "pid": number,
+            "folder": f"{root}/consul-1",
+            "agents": {"consul": "server"},
+            "environment": {},
+        }
         (root / HOSTS_NAME).write_text(json.dumps({"hosts": {"consul-1": host}, "user": None, "binaries": {}}))
         request = {"trainee": name, "out": str(tmp_path / f"out-{name}")}
         keeper = Playing(course(seed=number), request, root)
@@ -85,8 +90,10 @@ def test_what_one_says_is_on_nobody_elses_timeline(keepers):
 def test_who_is_done_ends_their_own_game_alone(keepers):
     typed("say", "done", "--trainee", "ada")
     assert {name: keeper.desk.state for name, keeper in keepers.items()} == {
-        "ada": WATCHED, "ben": PAGED, "ada.b": PAGED
-    }  # fmt: skip
+        "ada": WATCHED,
+        "ben": PAGED,
+        "ada.b": PAGED,
+    }
     assert [(keeper.sealed / DONE).exists() for keeper in keepers.values()] == [True, False, False]
 
 
@@ -170,8 +177,10 @@ def test_the_trainer_sees_who_plays_what_and_nothing_of_what_is_hidden(keepers):
     typed("say", "done", "--trainee", "ada")
     rows = json.loads(typed("train", "--games", "--json").stdout)
     assert [(row["trainee"], row["scenario"], row["state"]) for row in rows] == [
-        ("ada", "scenario-1", WATCHED), ("ada.b", "scenario-3", PAGED), ("ben", "scenario-2", PAGED)
-    ]  # fmt: skip
+        ("ada", "scenario-1", WATCHED),
+        ("ada.b", "scenario-3", PAGED),
+        ("ben", "scenario-2", PAGED),
+    ]
     assert [row["page"] for row in rows] == [None, None, str(page)]
     shown = typed("train", "--games").stdout
     assert "token" not in shown

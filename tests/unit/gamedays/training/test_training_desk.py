@@ -27,8 +27,10 @@ def test_before_the_pager_there_is_nothing_to_say():
 
 @pytest.mark.lie
 def test_no_answer_says_whether_a_diagnosis_is_right():
-    right, wrong = (desk_of(course()).say("diagnosis", words, 30 * S)[0]
-                    for words in ("the leader's disk is slow", "the network of consul-2 is slow"))  # fmt: skip
+    right, wrong = (
+        desk_of(course()).say("diagnosis", words, 30 * S)[0]
+        for words in ("the leader's disk is slow", "the network of consul-2 is slow")
+    )
     assert right == wrong
 
 

@@ -92,9 +92,9 @@ class FakeGame:
         return (28, "") if silent else (0, '"10.73.0.11:8300"')
 
     def _allocations(self, *_):
-        return 0, json.dumps([
-            {"NodeName": name, "ClientStatus": "failed" if name == self.sick else "running"} for name in NODES
-        ])  # fmt: skip
+        return 0, json.dumps(
+            [{"NodeName": name, "ClientStatus": "failed" if name == self.sick else "running"} for name in NODES]
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -120,11 +120,21 @@ SOLVED = [
     ("silence", FakeGame("client-3", "frozen"), "client-3 is frozen", "client-3", RESTART),
     ("aftershock", FakeGame("client-1", "queue"), "agent on client-1", "client-1", RESTART),
     ("lights-on", FakeGame("consul-2", "frozen"), "consul-2 is frozen", "consul-2", RESTART),
-    ("night-batch", FakeGame("node-2", "hole"), "node-2 is a black hole", "nomad-1",
-     "nomad node eligibility -disable id-of-node-2"),
-    ("patch-night", FakeGame("vault-3", "seal"), "vault-3, a standby, is sealed", "vault-3",
-     'vault operator unseal "$VAULT_UNSEAL_KEY"'),
-]  # fmt: skip
+    (
+        "night-batch",
+        FakeGame("node-2", "hole"),
+        "node-2 is a black hole",
+        "nomad-1",
+        "nomad node eligibility -disable id-of-node-2",
+    ),
+    (
+        "patch-night",
+        FakeGame("vault-3", "seal"),
+        "vault-3, a standby, is sealed",
+        "vault-3",
+        'vault operator unseal "$VAULT_UNSEAL_KEY"',
+    ),
+]
 
 
 @pytest.mark.parametrize(

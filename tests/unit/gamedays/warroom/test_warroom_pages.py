@@ -36,11 +36,19 @@ class Site:
         said |= {name.replace("_", "-"): value for name, value in headers.items()}
         path, _, query = path.partition("?")
         scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
-            "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "scheme": "http",
             "headers": [(n.encode(), v.encode()) for n, v in said.items() if v is not ABSENT],
-            "server": ("127.0.0.1", PORT), "client": ("127.0.0.1", 50000),
-        }  # fmt: skip
+            "server": ("127.0.0.1", PORT),
+            "client": ("127.0.0.1", 50000),
+        }
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return asyncio.run(self._asked(scope, data))
 
@@ -163,8 +171,12 @@ def test_nothing_but_a_post_presses_a_button(site, method):
 
 def test_a_name_that_a_tunnel_gives_it_is_known(site):
     assert site.ask(f"/{site.lead}/", host=f"localhost:{PORT}")[0] == 200
-    assert site.ask(f"/{site.lead}/note", "POST", {"text": "x"}, host=f"localhost:{PORT}",
-                    origin=f"http://localhost:{PORT}")[0] == 200  # fmt: skip
+    assert (
+        site.ask(
+            f"/{site.lead}/note", "POST", {"text": "x"}, host=f"localhost:{PORT}", origin=f"http://localhost:{PORT}"
+        )[0]
+        == 200
+    )
 
 
 # the buttons
@@ -211,8 +223,16 @@ def test_an_answer_is_one_line_whatever_is_sent(site):
     assert len(answers[0]) < 4100
 
 
-BROKEN = [b"", b"[]", b"{", b'{"question": "1", "answer": ""}', b'{"question": 1}', b"[" * 9000,
-          b'{"question": 1, "answer": "' + b"x" * LONGEST_BODY + b'"}', b"\xff\xfe"]  # fmt: skip
+BROKEN = [
+    b"",
+    b"[]",
+    b"{",
+    b'{"question": "1", "answer": ""}',
+    b'{"question": 1}',
+    b"[" * 9000,
+    b'{"question": 1, "answer": "' + b"x" * LONGEST_BODY + b'"}',
+    b"\xff\xfe",
+]
 
 
 @pytest.mark.parametrize("body", BROKEN, ids=range(len(BROKEN)))

@@ -32,9 +32,16 @@ def run():
 def test_the_lead_sees_faults_leaders_figures_and_the_verdict(run):
     lead, _ = run
     assert lead["run"]["faults"] == [
-        {"label": "disk.latency on consul-1", "params": "delay=500ms, op=fsync", "state": "gone", "at": 36.0,
-         "proven": 37.2, "end": 63.0, "evidence": "fsync took 0.4 ms"}
-    ]  # fmt: skip
+        {
+            "label": "disk.latency on consul-1",
+            "params": "delay=500ms, op=fsync",
+            "state": "gone",
+            "at": 36.0,
+            "proven": 37.2,
+            "end": 63.0,
+            "evidence": "fsync took 0.4 ms",
+        }
+    ]
     assert [each["name"] for each in lead["run"]["leaders"]["leader"]] == ["consul-1", "", "consul-2"]
     assert [each["name"] for each in lead["run"]["phases"]] == [
         "start",
@@ -115,11 +122,16 @@ def test_a_new_run_begins_with_empty_figures_and_keeps_the_log():
 
 
 ODD = [
-    Change(event="fault.gone", fault_id="never heard of"), Phase(phase=""), Tick(t_ns=-5_000_000_000),
-    Marked(event="mark.end", mark="never began"), Note(text="\x00" * 10_000), Guardrail(condition="x" * 10_000),
-    Intent(fault_id="", kind="", target=Where(), params={"a": {"b": [1, None]}}), Phase(phase="start", t_ns=10**18),
+    Change(event="fault.gone", fault_id="never heard of"),
+    Phase(phase=""),
+    Tick(t_ns=-5_000_000_000),
+    Marked(event="mark.end", mark="never began"),
+    Note(text="\x00" * 10_000),
+    Guardrail(condition="x" * 10_000),
+    Intent(fault_id="", kind="", target=Where(), params={"a": {"b": [1, None]}}),
+    Phase(phase="start", t_ns=10**18),
     Tick(t_ns=10**15, leaders=(("leader", "x" * 10_000),)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("event", ODD, ids=range(len(ODD)))

@@ -330,9 +330,10 @@ def test_an_agent_that_ended_is_told_at_once_and_not_after_the_wait(server, ther
 
 def test_a_large_definition_goes_without_its_schema_and_stays_one(monkeypatch):
     whole = {
-        "kind": "CustomResourceDefinition", "metadata": {"name": "schedules.chaos-mesh.org"},
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "schedules.chaos-mesh.org"},
         "spec": {"group": "chaos-mesh.org"},
-    }  # fmt: skip
+    }
     assert plane.lighter(LARGE) == LARGE, "a small one stays as it is"
     monkeypatch.setattr(plane, "_LARGE", 10)
     light = YAML(typ="safe", pure=True).load(plane.lighter(LARGE))

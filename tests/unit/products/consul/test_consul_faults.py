@@ -249,8 +249,9 @@ def test_servers_restart_one_after_the_other():
         for server in servers:
             server.start_agent = lambda agent, server=server: slowly(server, agent)
         faults = [fault_of(world, "consul.config", **STREAMING_OFF) for _ in servers]
-        undos = [await planned(fault, world.target(one.name), one.name)
-                 for fault, one in zip(faults, servers, strict=True)]  # fmt: skip
+        undos = [
+            await planned(fault, world.target(one.name), one.name) for fault, one in zip(faults, servers, strict=True)
+        ]
         for does in ("apply", "revert"):
             async with anyio.create_task_group() as group:
                 for fault, undo in zip(faults, undos, strict=True):

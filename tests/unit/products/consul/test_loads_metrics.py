@@ -88,8 +88,9 @@ def instances(*addresses):
 
 
 def test_a_reader_by_service_discovery_reads_what_consul_names():
-    operations, asked = looked(lambda url: METRICS if "metrics" in url else instances("10.73.0.8", "10.73.0.7"),
-                               find="health")  # fmt: skip
+    operations, asked = looked(
+        lambda url: METRICS if "metrics" in url else instances("10.73.0.8", "10.73.0.7"), find="health"
+    )
     assert [op.value for op in operations][:2] == ["10.73.0.7", "10.73.0.8"]
     assert asked[0] == ("GET", "10.73.0.1:8500/v1/health/service/consul", None)
 

@@ -75,9 +75,11 @@ def of(operations, *values):
 def test_an_instance_comes_and_the_oldest_goes():
     operations, samples, catalog, finals, _ = watched(3.8, rate="1/s")
     assert of(operations, "register", "deregister") == [
-        ("web-run-3", "register", "ok"), ("web-run-0", "deregister", "ok"),
-        ("web-run-4", "register", "ok"), ("web-run-1", "deregister", "ok"),
-    ]  # fmt: skip
+        ("web-run-3", "register", "ok"),
+        ("web-run-0", "deregister", "ok"),
+        ("web-run-4", "register", "ok"),
+        ("web-run-1", "deregister", "ok"),
+    ]
     assert catalog.there == {"web-run-2", "web-run-3", "web-run-4"}
     assert {value for what, value, _ in samples if what in ("missing", "ghosts")} == {0.0}
     assert finals["web-run-0"] == "deregister"
@@ -124,9 +126,14 @@ def test_a_refused_change_is_not_expected_of_the_catalog():
 def test_external_services_are_registered_in_the_catalog_on_a_node_without_an_agent():
     _, _, catalog, _, _ = watched(2.8, rate="1/s", through="catalog")
     put = [(url.partition("/")[2], body) for method, url, body in catalog.asked if method == "PUT"]
-    assert put[0] == ("v1/catalog/register", {
-        "Node": "hashidrill-web", "Address": "192.0.2.1", "Service": {"ID": "web-run-0", "Service": "web-run"},
-    })  # fmt: skip
+    assert put[0] == (
+        "v1/catalog/register",
+        {
+            "Node": "hashidrill-web",
+            "Address": "192.0.2.1",
+            "Service": {"ID": "web-run-0", "Service": "web-run"},
+        },
+    )
     assert ("v1/catalog/deregister", {"Node": "hashidrill-web", "ServiceID": "web-run-0"}) in put
 
 

@@ -64,8 +64,12 @@ def test_the_leader_is_who_a_majority_names():
     leader = says("10.73.0.12")
     sample, took_s = majority(consul_1=leader, consul_2=leader, consul_3=leader)
     assert (sample.signal, sample.host, sample.text, sample.value, sample.ok) == (
-        "raft.leader", "", "consul-2", 1.0, True,
-    )  # fmt: skip
+        "raft.leader",
+        "",
+        "consul-2",
+        1.0,
+        True,
+    )
     assert took_s == 0
 
 

@@ -11,8 +11,12 @@ from hashidrill.core.experiment.loader import load_experiment
 
 SAVE = {"fault": "consul.snapshot.save", "on": "consul:leader", "with": {"name": "before"}, "at": "1s", "for": "1s"}
 RESTORE = {
-    "fault": "consul.snapshot.restore", "on": "consul:leader", "with": {"snapshot": "before"}, "at": "2s", "for": "2s",
-}  # fmt: skip
+    "fault": "consul.snapshot.restore",
+    "on": "consul:leader",
+    "with": {"snapshot": "before"},
+    "at": "2s",
+    "for": "2s",
+}
 BLOAT = {"fault": "consul.raft.bloat", "on": "host:consul-1", "with": {}, "at": "5s", "for": "10s"}
 COMPACT = {"fault": "consul.raft.compact", "on": "host:consul-1", "at": "8s", "for": "2s"}
 
@@ -23,13 +27,14 @@ def pause(at, length, on="consul:servers"):
 
 def load(tmp_path, *steps):
     document = {
-        "apiVersion": "hashidrill/v1", "kind": "Experiment",
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
         "metadata": {"name": "state", "title": "A state", "why": "It tests validation"},
         "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "30/s"}},
         "steady_state": {"for": "2s", "require": ["kv-writes.errors < 1%"]},
         "method": list(steps),
         "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "state.yaml"
     path.write_text(json.dumps(document))
     return load_experiment(path)

@@ -21,9 +21,11 @@ def job(key="run-0", status="dead"):
 def alloc(status, *, key="run-0", started=1, index=1):
     events = [{"Type": "Received"}, *[{"Type": "Started"}] * started]
     return {
-        "JobID": f"hashidrill-work/dispatch-{key}", "ClientStatus": status, "CreateIndex": index,
+        "JobID": f"hashidrill-work/dispatch-{key}",
+        "ClientStatus": status,
+        "CreateIndex": index,
         "TaskStates": {"task": {"Events": events}},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -144,9 +146,17 @@ def churned(seconds, known, **params):
 def test_a_job_is_registered_changed_and_stopped_and_each_step_is_read_back():
     operations, finals, _ = churned(9.9, Known(), rate="1/s", jobs=2)
     assert [op.key.removeprefix("hashidrill-work-") for op in operations] == [
-        "0/register", "0/change", "2/register", "0/stop", "4/register", "2/change", "2/stop", "4/change", "8/register",
+        "0/register",
+        "0/change",
+        "2/register",
+        "0/stop",
+        "4/register",
+        "2/change",
+        "2/stop",
+        "4/change",
+        "8/register",
         "4/stop",
-    ]  # fmt: skip
+    ]
     assert {op.outcome for op in operations} == {"ok"}
     assert finals == {op.key: op.value for op in operations}
 

@@ -145,8 +145,9 @@ def test_a_cold_start_is_an_operation_for_each_replica():
 
     operations, samples = watched(course, 4)
     assert [(op.key[-3:], op.outcome, op.intended_ns, round(op.end_ns / 1e9, 1)) for op in operations] == [
-        ("[0]", "ok", 0, 1.0), ("[1]", "ok", 0, 2.0),
-    ]  # fmt: skip
+        ("[0]", "ok", 0, 1.0),
+        ("[1]", "ok", 0, 2.0),
+    ]
     assert samples[-1][:2] == ("running", 2.0)
 
 
@@ -265,9 +266,10 @@ def stamped(n=0, **stamps):
     """An allocation whose stamps, in seconds, are those; its evaluation is `late` of the two."""
     events = [{"Type": kind, "Time": round(stamps[kind] * 1e9)} for kind in ("Received", "Started") if kind in stamps]
     return alloc(n) | {
-        "EvalID": stamps.get("eval", "late"), "CreateTime": round(stamps["placed"] * 1e9),
+        "EvalID": stamps.get("eval", "late"),
+        "CreateTime": round(stamps["placed"] * 1e9),
         "TaskStates": {"task": {"Events": events}},
-    }  # fmt: skip
+    }
 
 
 EVALUATIONS = [{"ID": "first", "CreateTime": 1_000_000_000}, {"ID": "late", "CreateTime": 4_000_000_000}]
@@ -280,10 +282,14 @@ def test_the_parts_of_a_start_are_those_between_nomads_own_stamps():
 
 
 @pytest.mark.parametrize(
-    "lacks", [{"placed": 4, "Received": 5}, {"placed": 4, "Started": 5}, {"placed": 4, "Received": 5, "Started": 6,
-                                                                        "eval": "forgotten"}],
+    "lacks",
+    [
+        {"placed": 4, "Received": 5},
+        {"placed": 4, "Started": 5},
+        {"placed": 4, "Received": 5, "Started": 6, "eval": "forgotten"},
+    ],
     ids=["not started", "not received", "no evaluation"],
-)  # fmt: skip
+)
 def test_a_start_without_one_of_its_stamps_is_not_measured(lacks):
     assert start_of(stamped(**lacks), EVALUATIONS) is None
 

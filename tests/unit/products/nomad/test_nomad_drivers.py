@@ -48,9 +48,12 @@ def test_a_driver_that_wants_root_is_refused_where_it_is_asked_for(nomad, named)
 
 @pytest.mark.parametrize(
     "nomad",
-    [{}, {"client_config": {"client": {"options": {"driver.allowlist": "raw_exec"}}}},
-     {"client_config": {"plugin": {"raw_exec": {"config": {"enabled": True}}}}}],
-)  # fmt: skip
+    [
+        {},
+        {"client_config": {"client": {"options": {"driver.allowlist": "raw_exec"}}}},
+        {"client_config": {"plugin": {"raw_exec": {"config": {"enabled": True}}}}},
+    ],
+)
 def test_raw_exec_may_be_asked_for(nomad):
     loaded(nomad)
 

@@ -222,9 +222,16 @@ def test_a_trial_whose_job_cannot_be_removed_is_said(world, monkeypatch):
 
 @pytest.mark.parametrize(
     "kind",
-    ["nomad.job.stop", "nomad.alloc.signal", "nomad.alloc.fail", "nomad.node.disconnect", "nomad.snapshot.save",
-     "nomad.snapshot.restore", "nomad.config"],
-)  # fmt: skip
+    [
+        "nomad.job.stop",
+        "nomad.alloc.signal",
+        "nomad.alloc.fail",
+        "nomad.node.disconnect",
+        "nomad.snapshot.save",
+        "nomad.snapshot.restore",
+        "nomad.config",
+    ],
+)
 def test_one_that_does_nothing_is_caught(world, kind, monkeypatch):
     async def nothing(self, undo):
         return

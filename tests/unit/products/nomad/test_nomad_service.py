@@ -29,8 +29,12 @@ def agent(host, role, **spec):
 def test_servers_and_nodes_are_hosts_of_their_own():
     places = NomadService(Nomad(servers=3, clients=2)).places()
     assert [(place.host, place.role) for place in places] == [
-        ("nomad-1", "server"), ("nomad-2", "server"), ("nomad-3", "server"), ("node-1", "client"), ("node-2", "client"),
-    ]  # fmt: skip
+        ("nomad-1", "server"),
+        ("nomad-2", "server"),
+        ("nomad-3", "server"),
+        ("node-1", "client"),
+        ("node-2", "client"),
+    ]
 
 
 def test_a_client_shares_nothing_with_another_one_and_is_not_root():
@@ -41,8 +45,10 @@ def test_a_client_shares_nothing_with_another_one_and_is_not_root():
     assert not any(plan.as_root for plan in plans)
     assert "server" not in plans[0].config
     assert plans[0].config["client"]["server_join"]["retry_join"] == [
-        "10.73.0.11:4647", "10.73.0.12:4647", "10.73.0.13:4647",
-    ]  # fmt: skip
+        "10.73.0.11:4647",
+        "10.73.0.12:4647",
+        "10.73.0.13:4647",
+    ]
 
 
 def test_what_the_yaml_says_wins_for_all_or_for_one_role():

@@ -21,9 +21,12 @@ JOB = "hashidrill-web-1"
 
 def alloc(n, *, name=None, client="running", desired="run"):
     return {
-        "ID": f"alloc-{n}", "Name": f"{JOB}.group[{n if name is None else name}]", "ClientStatus": client,
-        "DesiredStatus": desired, "CreateIndex": n,
-    }  # fmt: skip
+        "ID": f"alloc-{n}",
+        "Name": f"{JOB}.group[{n if name is None else name}]",
+        "ClientStatus": client,
+        "DesiredStatus": desired,
+        "CreateIndex": n,
+    }
 
 
 def entry(n, *, node="node-1", status="passing", meta=True):
@@ -96,9 +99,12 @@ def watched(nomad, consul, seconds, **params):
     async def main():
         world = World(nomad, consul)
         context = LoadContext(
-            NOMAD, clock=world.clock, run_id="run", others={"consul": CONSUL},
+            NOMAD,
+            clock=world.clock,
+            run_id="run",
+            others={"consul": CONSUL},
             emit_sample=lambda what, value, _text: samples.setdefault(what, []).append(value),
-        )  # fmt: skip
+        )
         it = Services("web", Services.Params.model_validate({"count": 2, **params}), context)
         it.client = lambda: world
         with contextlib.suppress(TimeoutError):
@@ -126,8 +132,9 @@ def test_the_first_operations_are_instances_that_start_and_are_registered():
         6,
     )
     assert told(operations) == [
-        (f"{JOB}.group[0]", "missing", "ok", 3.0), (f"{JOB}.group[1]", "missing", "ok", 4.0),
-    ]  # fmt: skip
+        (f"{JOB}.group[0]", "missing", "ok", 3.0),
+        (f"{JOB}.group[1]", "missing", "ok", 4.0),
+    ]
     assert (samples["registered"][-1], samples["running"][-1], samples["missing"][-1]) == (2, 2, 0)
     [job] = [body["Job"] for method, _, body in asked if method == "POST"]
     [service] = job["TaskGroups"][0]["Services"]

@@ -75,8 +75,10 @@ def test_each_server_is_asked_for_what_it_knows_itself():
 def test_raft_state_of_a_server():
     stats = {"stats": {"raft": {"state": "Leader", "term": "4", "commit_index": "123"}}}
     assert sampled(lambda api: RaftProbe("nomad-1", HOSTS, api=api), lambda _: stats) == {
-        "nomad.raft_state": (1.0, "Leader"), "nomad.raft_term": (4.0, "leads"), "nomad.commit_index": (123.0, ""),
-    }  # fmt: skip
+        "nomad.raft_state": (1.0, "Leader"),
+        "nomad.raft_term": (4.0, "leads"),
+        "nomad.commit_index": (123.0, ""),
+    }
 
 
 def test_nodes_are_counted_and_named():
@@ -86,9 +88,10 @@ def test_nodes_are_counted_and_named():
         {"Name": "node-3", "Status": "ready", "SchedulingEligibility": "ineligible"},
     ]
     assert sampled(lambda api: NodesProbe(HOSTS, api=api), lambda _: nodes) == {
-        "nomad.nodes_ready": (2.0, "node-1, node-3"), "nomad.nodes_down": (1.0, "node-2"),
+        "nomad.nodes_ready": (2.0, "node-1, node-3"),
+        "nomad.nodes_down": (1.0, "node-2"),
         "nomad.nodes_ineligible": (1.0, "node-3"),
-    }  # fmt: skip
+    }
 
 
 def alloc(client, desired="run", job="web", node="node-1"):
@@ -98,14 +101,22 @@ def alloc(client, desired="run", job="web", node="node-1"):
 @pytest.mark.lie
 def test_allocations_are_counted_without_those_of_our_own_observers():
     allocs = [
-        alloc("running"), alloc("running", "stop"), alloc("failed", "stop"), alloc("lost", "stop"),
+        alloc("running"),
+        alloc("running", "stop"),
+        alloc("failed", "stop"),
+        alloc("lost", "stop"),
         alloc("failed", job="hashidrill-trial-black-hole"),
-    ]  # fmt: skip
+    ]
     found = sampled(lambda api: AllocationsProbe(HOSTS, api=api), lambda _: allocs)
     assert {signal: value for signal, (value, _) in found.items()} == {
-        "nomad.allocs_running": 1, "nomad.allocs_pending": 0, "nomad.allocs_failed": 1, "nomad.allocs_lost": 1,
-        "nomad.allocs_unknown": 0, "nomad.allocs_complete": 0, "nomad.allocs_placed": 4,
-    }  # fmt: skip
+        "nomad.allocs_running": 1,
+        "nomad.allocs_pending": 0,
+        "nomad.allocs_failed": 1,
+        "nomad.allocs_lost": 1,
+        "nomad.allocs_unknown": 0,
+        "nomad.allocs_complete": 0,
+        "nomad.allocs_placed": 4,
+    }
 
 
 def test_what_was_placed_on_each_node_is_counted_whatever_became_of_it():

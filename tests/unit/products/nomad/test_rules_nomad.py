@@ -24,14 +24,15 @@ CONFIG = {"server": {"heartbeat_grace": "5s"}}
 
 def load(tmp_path, *steps):
     document = {
-        "apiVersion": "hashidrill/v1", "kind": "Experiment",
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
         "metadata": {"name": "work", "title": "Work", "why": "It tests validation"},
         "datacenter": {"nomad": {"servers": 3, "clients": 2}},
         "load": {"batch": {"kind": "nomad.dispatch", "rate": "1/s"}},
         "steady_state": {"for": "2s", "require": ["batch.errors < 1%"]},
         "method": list(steps),
         "expect": [{"no_alloc_lost": {"load": "batch"}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "work.yaml"
     path.write_text(json.dumps(document))
     return load_experiment(path)

@@ -28,15 +28,21 @@ def plan(host, role):
 def test_each_program_has_a_host_of_its_own():
     places = SampleService(SPEC).places()
     assert [(place.host, place.role) for place in places] == [
-        ("store-1", "store"), ("cache-1", "cache"), ("cache-2", "cache"), ("pool-1", "pool"),
-    ]  # fmt: skip
+        ("store-1", "store"),
+        ("cache-1", "cache"),
+        ("cache-2", "cache"),
+        ("pool-1", "pool"),
+    ]
     assert SampleService(SPEC).candidates("caches") == {"cache-1", "cache-2"}
 
 
 def test_each_is_told_where_the_store_is_and_what_the_yaml_says_of_it():
     assert plan("store-1", "store").config == {
-        "program": "store", "address": "10.73.0.11", "port": 8080, "takes_s": 0.03,
-    }  # fmt: skip
+        "program": "store",
+        "address": "10.73.0.11",
+        "port": 8080,
+        "takes_s": 0.03,
+    }
     waits, goes_round = plan("cache-1", "cache").config, plan("cache-2", "cache").config
     assert waits["store"] == goes_round["store"] == "http://10.73.0.11:8080"
     assert (waits["bypass_after_s"], goes_round["bypass_after_s"]) == (None, 0.15)

@@ -140,10 +140,12 @@ def test_a_configuration_that_nothing_has_read_is_not_proven(fake):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"storage": {}}, "storage cannot be set"), ({"default_lease": "1h"}, "did you mean default_lease_ttl"),
-        ({"max_lease_ttl": "soon"}, "max_lease_ttl is a duration"), ({"log_level": None}, "log_level has no value"),
+        ({"storage": {}}, "storage cannot be set"),
+        ({"default_lease": "1h"}, "did you mean default_lease_ttl"),
+        ({"max_lease_ttl": "soon"}, "max_lease_ttl is a duration"),
+        ({"log_level": None}, "log_level has no value"),
     ],
-)  # fmt: skip
+)
 def test_what_vault_would_ignore_or_not_show_is_refused(wanted, message):
     with pytest.raises(ValueError, match=message):
         ConfigParams.model_validate({"set": wanted})
@@ -189,11 +191,12 @@ def test_a_restore_without_a_save_is_refused(fake):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"x", "not a whole gzip file"), (packed(["sys/token/id/1"])[:-20], "not a whole gzip file"),
+        (b"x", "not a whole gzip file"),
+        (packed(["sys/token/id/1"])[:-20], "not a whole gzip file"),
         (archived({"meta.json": b"{}"}), "not a Vault snapshot"),
     ],
     ids=["no gzip", "cut off", "no state"],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_snapshot_of_vault_says_why(content, message):
     with pytest.raises(snapshots.SnapshotError, match=message):
         snapshots.decode(content)

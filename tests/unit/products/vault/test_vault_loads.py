@@ -31,12 +31,18 @@ def load(kind, name="secrets", **params):
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
-        (Answer(200, b"{}"), "ok"), (Answer(204), "ok"),
-        (Answer(403, b'{"errors":["permission denied"]}'), "fail"), (Answer(429), "fail"), (Answer(400), "fail"),
-        (Answer(408), "unknown"), (Answer(500), "unknown"), (Answer(503, b'{"errors":["Vault is sealed"]}'), "unknown"),
-        (Answer(0, error="no answer within 30s"), "unknown"), (Answer(0, error="refused", sent=False), "fail"),
+        (Answer(200, b"{}"), "ok"),
+        (Answer(204), "ok"),
+        (Answer(403, b'{"errors":["permission denied"]}'), "fail"),
+        (Answer(429), "fail"),
+        (Answer(400), "fail"),
+        (Answer(408), "unknown"),
+        (Answer(500), "unknown"),
+        (Answer(503, b'{"errors":["Vault is sealed"]}'), "unknown"),
+        (Answer(0, error="no answer within 30s"), "unknown"),
+        (Answer(0, error="refused", sent=False), "fail"),
     ],
-)  # fmt: skip
+)
 def test_a_write_that_may_have_been_applied_is_never_called_failed(answer, outcome):
     assert write_reply(answer).outcome == outcome
 

@@ -48,9 +48,11 @@ def test_one_active_server_is_named_and_each_says_what_it_is(fake):
     samples = sampled(fake, ActiveProbe)
     assert (samples[0].value, samples[0].text, samples[0].ok) == (1.0, "vault-1", True)
     assert values(samples[1:]) == {
-        ("vault.is_active", "vault-1"): 1.0, ("vault.is_active", "vault-2"): 0.0, ("vault.is_active", "vault-3"): 0.0,
+        ("vault.is_active", "vault-1"): 1.0,
+        ("vault.is_active", "vault-2"): 0.0,
+        ("vault.is_active", "vault-3"): 0.0,
         ("vault.active_since", "vault-1"): datetime(2026, 1, 1, 0, 0, fake._reign, tzinfo=UTC).timestamp(),
-    }  # fmt: skip
+    }
     assert samples[-1].text == LEADS
 
 

@@ -59,9 +59,15 @@ def site(name="vault-1", **roles):
     from pathlib import Path
 
     return Site(
-        name, "server", addresses[name], Path("/data"), Path("/vault.json"), {"vault": Path("/bin/vault")}, addresses,
+        name,
+        "server",
+        addresses[name],
+        Path("/data"),
+        Path("/vault.json"),
+        {"vault": Path("/bin/vault")},
+        addresses,
         {"vault": "server", **roles},
-    )  # fmt: skip
+    )
 
 
 # hosts and roles
@@ -101,14 +107,15 @@ def test_the_configuration_is_that_of_its_storage_and_the_yaml_wins():
 
 def test_storage_consul_without_consul_is_one_clear_message_before_anything_starts(tmp_path):
     document = {
-        "apiVersion": "hashidrill/v1", "kind": "Experiment",
+        "apiVersion": "hashidrill/v1",
+        "kind": "Experiment",
         "metadata": {"name": "alone", "title": "t", "why": "w"},
         "datacenter": {"vault": {"storage": "consul"}},
         "load": {"secrets": {"kind": "vault.kv.write", "rate": "5/s"}},
         "steady_state": {"require": ["secrets.errors < 1%"]},
         "method": [{"fault": "process.kill", "on": "vault:active", "for": "5s"}],
         "expect": [{"writes_recover": {"load": "secrets", "p50_below": "300ms", "within": "3s"}}],
-    }  # fmt: skip
+    }
     path = tmp_path / "alone.yaml"
     path.write_text(json.dumps(document))
     with pytest.raises(Exception, match=r"add datacenter\.consul, or use `storage: raft`") as failure:
@@ -150,9 +157,11 @@ def test_ready_is_initialised_unsealed_with_one_active_and_a_secret_written(fres
     assert any(path.endswith("/data/ready") for path in fresh.secrets)
     chosen = {role: virtual_time.run(vault_service.select(role, fresh.world)) for role in vault_service.roles}
     assert {role: [host.name for host in hosts] for role, hosts in chosen.items()} == {
-        "active": ["vault-1"], "standbys": ["vault-2", "vault-3"], "one-standby": ["vault-2"],
+        "active": ["vault-1"],
+        "standbys": ["vault-2", "vault-3"],
+        "one-standby": ["vault-2"],
         "servers": ["vault-1", "vault-2", "vault-3"],
-    }  # fmt: skip
+    }
 
 
 def test_a_server_that_stays_sealed_is_named(fresh, vault_service, monkeypatch):

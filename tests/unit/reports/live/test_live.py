@@ -34,12 +34,17 @@ def written(out):
 
 def tick(t_s, *, loads=("kv-writes",), faults=1, leader="consul-1", p50_s=3.0, phase="method", left_s=12):
     return {
-        "event": "tick", "t_ns": int(t_s * S), "phase": phase, "phase_ends_ns": int((t_s + left_s) * S),
+        "event": "tick",
+        "t_ns": int(t_s * S),
+        "phase": phase,
+        "phase_ends_ns": int((t_s + left_s) * S),
         "leaders": [["leader", leader]],
-        "faults": [{"fault_id": f"f{n}", "kind": "disk.latency", "host": f"consul-{n}", "ends_ns": int((t_s + 7) * S)}
-                   for n in range(1, faults + 1)],
+        "faults": [
+            {"fault_id": f"f{n}", "kind": "disk.latency", "host": f"consul-{n}", "ends_ns": int((t_s + 7) * S)}
+            for n in range(1, faults + 1)
+        ],
         "loads": {name: {"rate": 50.0, "p50_s": p50_s, "p99_s": 5.2, "errors": 0.048} for name in loads},
-    }  # fmt: skip
+    }
 
 
 def plain_lines(*events, encoding="utf-8"):
@@ -60,8 +65,14 @@ def screen(*events, width=80, height=24, encoding="utf-8"):
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-FAULT = {"event": "fault.intent", "t_ns": 14 * S, "fault_id": "f1", "kind": "disk.latency",
-         "target": {"host": "consul-1"}, "params": {"op": "fsync", "delay": "500ms"}}  # fmt: skip
+FAULT = {
+    "event": "fault.intent",
+    "t_ns": 14 * S,
+    "fault_id": "f1",
+    "kind": "disk.latency",
+    "target": {"host": "consul-1"},
+    "params": {"op": "fsync", "delay": "500ms"},
+}
 EVIDENCE = {"ok": True, "asked": "500 ms on fsync", "measured": "502 ms", "figures": {}}
 
 
@@ -70,14 +81,16 @@ EVIDENCE = {"ok": True, "asked": "500 ms on fsync", "measured": "502 ms", "figur
 
 def test_without_a_terminal_each_phase_and_fault_event_is_one_line():
     lines = plain_lines(
-        {"event": "phase", "t_ns": 14 * S, "phase": "method"}, FAULT, {"event": "fault.applied", "fault_id": "f1"},
+        {"event": "phase", "t_ns": 14 * S, "phase": "method"},
+        FAULT,
+        {"event": "fault.applied", "fault_id": "f1"},
         {"event": "fault.proven", "t_ns": 15 * S, "fault_id": "f1", "evidence": EVIDENCE},
         {"event": "fault.still", "t_ns": 33 * S, "fault_id": "f1", "evidence": EVIDENCE},
         {"event": "fault.reverted", "t_ns": 34 * S, "fault_id": "f1"},
         {"event": "fault.gone", "t_ns": 35 * S, "fault_id": "f1", "evidence": {**EVIDENCE, "measured": "1.1 ms"}},
         {"event": "guardrail", "t_ns": 36 * S, "condition": "kv-writes.errors > 90% for 20s", "evidence": "97 %"},
         {"event": "end", "t_ns": 40 * S, "outcome": "guardrail", "error": ""},
-    )  # fmt: skip
+    )
     assert lines == [
         "slow-leader-disk",
         "[   14.0 s] phase method",
@@ -94,12 +107,14 @@ def test_without_a_terminal_each_phase_and_fault_event_is_one_line():
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        ({"event": "fault.faded", "evidence": {**EVIDENCE, "measured": "1.1 ms"}},
-         "NO LONGER in force: measured 1.1 ms (asked: 500 ms on fsync)"),
+        (
+            {"event": "fault.faded", "evidence": {**EVIDENCE, "measured": "1.1 ms"}},
+            "NO LONGER in force: measured 1.1 ms (asked: 500 ms on fsync)",
+        ),
         ({"event": "fault.moved", "on": "consul:leader"}, "given up, because consul:leader is now another host"),
         ({"event": "fault.undone", "by": "process.kill"}, "undone by process.kill, as planned"),
     ],
-)  # fmt: skip
+)
 def test_what_became_of_a_fault_before_its_revert_is_one_line(event, line):
     lines = plain_lines(FAULT, {**event, "t_ns": 33 * S, "fault_id": "f1"})
     assert lines[-1] == f"[   33.0 s] disk.latency on consul-1: {line}"
@@ -233,13 +248,32 @@ junk = st.recursive(
     max_leaves=8,
 )
 KINDS = ["tick", "phase", "fault.intent", "fault.proven", "fault.stuck", "fault.new", "guardrail", "steady", "end", "?"]
-FIELDS = ["t_ns", "phase", "phase_ends_ns", "leader", "faults", "loads", "fault_id", "target", "params", "evidence",
-          "error", "condition", "held", "outcome", "kind"]  # fmt: skip
+FIELDS = [
+    "t_ns",
+    "phase",
+    "phase_ends_ns",
+    "leader",
+    "faults",
+    "loads",
+    "fault_id",
+    "target",
+    "params",
+    "evidence",
+    "error",
+    "condition",
+    "held",
+    "outcome",
+    "kind",
+]
 odd_events = st.fixed_dictionaries(
     {"event": st.sampled_from(KINDS) | junk}, optional=dict.fromkeys(FIELDS, junk)
 ) | st.fixed_dictionaries(
-    {"event": st.just("tick"), "loads": st.dictionaries(st.text(max_size=5), junk, max_size=3),
-     "faults": st.lists(junk, max_size=3)})  # fmt: skip
+    {
+        "event": st.just("tick"),
+        "loads": st.dictionaries(st.text(max_size=5), junk, max_size=3),
+        "faults": st.lists(junk, max_size=3),
+    }
+)
 
 
 @settings(deadline=None)  # a busy machine renders slowly

@@ -81,10 +81,12 @@ def test_too_few_operations_say_nothing(trial):
 @pytest.mark.parametrize(
     ("figure", "factor", "said"),
     [
-        (RULE, 1.0, "worse is more than 1 times"), ("cpu", 1.5, "cpu is none"), ("ingest.errors", 1.5, "is none"),
+        (RULE, 1.0, "worse is more than 1 times"),
+        ("cpu", 1.5, "cpu is none"),
+        ("ingest.errors", 1.5, "is none"),
         ("kv-writes.latency.p50", 1.5, "is none"),
     ],
-)  # fmt: skip
+)
 def test_what_no_duet_can_compare_is_said(tmp_path, figure, factor, said):
     document = {**RecordingBuilder(tmp_path / "run").experiment(), "clients": CLIENTS}
     with pytest.raises(UsageError, match=said):

@@ -109,8 +109,11 @@ def box(monkeypatch, tmp_path, planted):
                 raise KeyboardInterrupt(tmp_path)
             datacenter = resolved.data["datacenter"]
             ended = "revert" if number == box.stuck_at else "fault" if number in box.invalid_at else "complete"
-            of = {"datacenter": json.dumps(datacenter), "started": json.dumps(box.started(datacenter)),
-                  "binary": box.binary(datacenter)}  # fmt: skip
+            of = {
+                "datacenter": json.dumps(datacenter),
+                "started": json.dumps(box.started(datacenter)),
+                "binary": box.binary(datacenter),
+            }
             if box.unsteady(datacenter):
                 return planted(slow=False, ended="steady-state", others=box.others, **of)
             return planted(slow=box.slow(datacenter), ended=ended, **of)
@@ -486,11 +489,25 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--experiment", "no.yaml", "--versions", "1", "2"], "no.yaml"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--expect", "a_b"], "small does not expect that"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "kv.p50"], "no figure 'kv.p50'"),
-        (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "kv-writes.latency.p50", "--factor", "0.5"],
-         "worse is more than 1 times as much"),
+        (
+            [
+                "--experiment",
+                "small.yaml",
+                "--versions",
+                "1",
+                "2",
+                "--figure",
+                "kv-writes.latency.p50",
+                "--factor",
+                "0.5",
+            ],
+            "worse is more than 1 times as much",
+        ),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--factor", "2"], "name it with --figure"),
-        (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "cpu", "--expect", "latency_stays"],
-         "both say what breaks"),
+        (
+            ["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "cpu", "--expect", "latency_stays"],
+            "both say what breaks",
+        ),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--duet"], "it goes with --build, and a --figure"),
         (["--experiment", "small.yaml", "--versions", "1", "2", "--figure", "cpu", "--duet"], "it goes with --build"),
         (["--experiment", "small.yaml", "--git", "a..b", "--build", "x", "--duet"], "it goes with --build, and"),
@@ -500,7 +517,7 @@ def test_the_version_that_breaks_is_named(box, monkeypatch):
         (["--resume", "none.jsonl"], "none.jsonl: this log cannot be read"),
         (["--resume", "log.jsonl", "--experiment", "small.yaml"], "takes the question from its log"),
     ],
-)  # fmt: skip
+)
 def test_bad_usage_is_said_before_anything_runs(box, arguments, said):
     result = box.run(*arguments)
 

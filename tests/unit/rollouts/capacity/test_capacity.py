@@ -207,9 +207,13 @@ def path():
 
 @pytest.mark.parametrize(
     ("place", "present"),
-    [("load.kv-writes.rate", "50/s"), ("method.0.with.delay", "500ms"), ("datacenter.consul.clients", 1),
-     ("load.kv-writes.timeout", None)],
-)  # fmt: skip
+    [
+        ("load.kv-writes.rate", "50/s"),
+        ("method.0.with.delay", "500ms"),
+        ("datacenter.consul.clients", 1),
+        ("load.kv-writes.timeout", None),
+    ],
+)
 def test_any_place_of_the_file_can_be_varied(place, present, tmp_path):
     varied = Varied.of(path(), place)
     assert varied.present() == present
@@ -226,10 +230,13 @@ def test_any_place_of_the_file_can_be_varied(place, present, tmp_path):
 
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("load.kv-write.rate", "there is no load.kv-write.rate: load has kv-writes"),
-     ("method.3.for", "method has 0 to 0"),
-     ("metadata.name.first", "metadata.name has no parts"), ("lode.x", "the experiment has apiVersion, kind")],
-)  # fmt: skip
+    [
+        ("load.kv-write.rate", "there is no load.kv-write.rate: load has kv-writes"),
+        ("method.3.for", "method has 0 to 0"),
+        ("metadata.name.first", "metadata.name has no parts"),
+        ("lode.x", "the experiment has apiVersion, kind"),
+    ],
+)
 def test_a_place_that_is_not_there_is_bad_usage(place, said):
     with pytest.raises(UsageError, match=said):
         Varied.of(path(), place)
@@ -283,18 +290,22 @@ def test_what_was_not_measured_is_neither_held_nor_broken(run):
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
-        ("raft.commit_time < 100ms", Outcome.HELD), ("raft.commit_time < 1ms", Outcome.BROKEN),  # the leader's alone
-        ("disk.fsync < 100ms", Outcome.INVALID), ("disk.fsync < 1ms", Outcome.BROKEN),  # one of the two that were
-        ("process.cpu > 3", Outcome.BROKEN), ("process.cpu > 1", Outcome.HELD),
+        ("raft.commit_time < 100ms", Outcome.HELD),
+        ("raft.commit_time < 1ms", Outcome.BROKEN),  # the leader's alone
+        ("disk.fsync < 100ms", Outcome.INVALID),
+        ("disk.fsync < 1ms", Outcome.BROKEN),  # one of the two that were
+        ("process.cpu > 3", Outcome.BROKEN),
+        ("process.cpu > 1", Outcome.HELD),
         ("process.cpu == 5", Outcome.BROKEN),
     ],
-)  # fmt: skip
+)
 def test_of_several_hosts_the_one_that_breaks_it_counts_and_one_that_was_not_measured_is_a_gap(run, text, outcome):
     unknown = float("nan")
     for signal, values in {
-        "raft.commit_time": (0.01, unknown, unknown), "disk.fsync": (0.01, 0.02, unknown),
+        "raft.commit_time": (0.01, unknown, unknown),
+        "disk.fsync": (0.01, 0.02, unknown),
         "process.cpu": (5, 5, 2),
-    }.items():  # fmt: skip
+    }.items():
         for number, value in enumerate(values, 1):
             run.series(signal, value, host=f"consul-{number}")
     assert judged(run.load("kv-writes").build(), [Condition.parse(text)])[0] is outcome
@@ -311,11 +322,16 @@ def test_what_was_not_acknowledged_is_slow_and_an_error(run):
     assert judged(built, [Condition.parse("kv-writes.errors < 50%")])[0] is Outcome.BROKEN
 
 
-@pytest.mark.parametrize(("text", "outcome"), [
-    ("raft.last_contact < 200ms", Outcome.HELD), ("raft.last_contact < 10ms", Outcome.BROKEN),
-    ("kv-writes.rate > 49/s", Outcome.HELD), ("kv-writes.rate > 51/s", Outcome.BROKEN),
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("raft.last_contact < 200ms", Outcome.HELD),
+        ("raft.last_contact < 10ms", Outcome.BROKEN),
+        ("kv-writes.rate > 49/s", Outcome.HELD),
+        ("kv-writes.rate > 51/s", Outcome.BROKEN),
         ("disk.fsync < 1s", Outcome.INVALID),
-])  # fmt: skip
+    ],
+)
 def test_signals_of_probes_and_rates_count_too(run, text, outcome):
     assert judged(run.load("kv-writes").build(), [Condition.parse(text)])[0] is outcome
 
@@ -340,10 +356,13 @@ def test_a_burst_of_the_generator_is_no_saturation(run):
 
 @pytest.mark.parametrize(
     ("ended", "outcome", "said"),
-    [("steady-state", Outcome.BROKEN, "the steady state never held"),
-     ("guardrail", Outcome.BROKEN, "a guardrail tripped"),
-     ("crashed", Outcome.INVALID, "the run crashed: out of memory"), (None, Outcome.INVALID, "died")],
-)  # fmt: skip
+    [
+        ("steady-state", Outcome.BROKEN, "the steady state never held"),
+        ("guardrail", Outcome.BROKEN, "a guardrail tripped"),
+        ("crashed", Outcome.INVALID, "the run crashed: out of memory"),
+        (None, Outcome.INVALID, "died"),
+    ],
+)
 def test_a_run_that_ended_early_is_told_apart(run, ended, outcome, said):
     if ended == "guardrail":
         run.guardrail("kv-writes.errors > 90%", tripped_at=15)
@@ -416,8 +435,16 @@ def test_the_command_prints_a_table_and_the_answer(machine):
     assert "it holds at load.kv-writes.rate = 283/s, and fails at 308/s" in result.output
     table = result.output.splitlines()[-11:]
     assert [line.split()[0] for line in table if "held" in line or "broken" in line] == [
-        "50/s", "100/s", "200/s", "283/s", "283/s", "308/s", "308/s", "336/s", "400/s",
-    ]  # fmt: skip
+        "50/s",
+        "100/s",
+        "200/s",
+        "283/s",
+        "283/s",
+        "308/s",
+        "308/s",
+        "336/s",
+        "400/s",
+    ]
 
 
 def test_the_command_prints_json_for_scripts(machine):

@@ -124,5 +124,6 @@ def test_the_command_says_whose_keys_differ(two, tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["gate", "--baseline", "a", "--candidate", "b", "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
     assert [(each["key"], each["role"]) for each in json.loads(done.stdout)["changes"]] == [
-        ("limits.rpc_rate", "client"), ("performance.raft_multiplier", "server"),
-    ]  # fmt: skip
+        ("limits.rpc_rate", "client"),
+        ("performance.raft_multiplier", "server"),
+    ]

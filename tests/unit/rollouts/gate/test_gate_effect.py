@@ -27,9 +27,11 @@ def debug_config(config):
     multiplier = config.get("performance", {}).get("raft_multiplier") or 5
     return {
         "Logging": {"LogLevel": config.get("log_level") or "INFO", "LogJSON": False},
-        "ConsulRaftElectionTimeout": f"{multiplier}s", "ConsulRaftHeartbeatTimeout": f"{multiplier}s",
-        "EncryptKey": "hidden", "UIConfig": {"Enabled": True},
-    }  # fmt: skip
+        "ConsulRaftElectionTimeout": f"{multiplier}s",
+        "ConsulRaftHeartbeatTimeout": f"{multiplier}s",
+        "EncryptKey": "hidden",
+        "UIConfig": {"Enabled": True},
+    }
 
 
 @pytest.fixture
@@ -146,9 +148,13 @@ class TestLies:
 
 
 REPORT = {
-    "Logging": {"LogLevel": "INFO"}, "UIConfig": {"Enabled": True}, "RPCRateLimit": 1.7976931348623157e308,
-    "EncryptKey": "hidden", "TLS": {"GRPC": {"KeyFile": "hidden"}}, "RequestLimitsMode": 0,
-}  # fmt: skip
+    "Logging": {"LogLevel": "INFO"},
+    "UIConfig": {"Enabled": True},
+    "RPCRateLimit": 1.7976931348623157e308,
+    "EncryptKey": "hidden",
+    "TLS": {"GRPC": {"KeyFile": "hidden"}},
+    "RequestLimitsMode": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +175,6 @@ REPORT = {
         ("vault", "storage.raft.performance_multiplier", (None, 5), {"storage": {"type": "raft"}}, None),
         ("vault", "disable_cache", (None, True), {"disable_cache": 1}, ""),
     ],
-)  # fmt: skip
+)
 def test_what_two_agents_that_report_the_same_prove(product, key, said, report, found):
     assert alike(product, key, said, report, report) == found

@@ -54,8 +54,9 @@ def outcome(tmp_path, runs):
             sides.append(configuration("consul", sources_of([tmp_path / f"{number}.hcl"])))
         found = differences(*sides)
         plan = Plan(found, (None, None), tmp_path, 10_000.0, at_most)
-        chosen = picked(suite([ONE], "consul"), "consul", found.keys, key_map(), budget_s=10_000.0,
-                        runs=lambda _member: 4)  # fmt: skip
+        chosen = picked(
+            suite([ONE], "consul"), "consul", found.keys, key_map(), budget_s=10_000.0, runs=lambda _member: 4
+        )
         return play_all(chosen, plan, runs.means())[0].outcome
 
     return play
@@ -233,13 +234,17 @@ class TestFigures:
 def of_figure(*, one, other, decides=True):
     """A figure over rounds of these numbers; None is what was not measured."""
     figure = Figure("load.figure", "s", 1e-4, 1.2, decides, lambda _run: Measured(0.0))
-    sides = [[Measured(each) if each else Measured(float("nan"), why="in doubt") for each in side]
-             for side in (one, other)]  # fmt: skip
+    sides = [
+        [Measured(each) if each else Measured(float("nan"), why="in doubt") for each in side] for side in (one, other)
+    ]
     rounds = [
-        Round(number, [Played(name, None, {figure.name: side[number]})
-                       for name, side in zip(("a", "b"), sides, strict=True)], ("a", "b"))
+        Round(
+            number,
+            [Played(name, None, {figure.name: side[number]}) for name, side in zip(("a", "b"), sides, strict=True)],
+            ("a", "b"),
+        )
         for number in range(len(one))
-    ]  # fmt: skip
+    ]
     return compared(rounds, [figure])[0]
 
 
@@ -359,8 +364,9 @@ class TestWhatIsMissing:
         def plant(of, _config, run):
             for number in range(seconds * 20 if of == "candidate" else 0):
                 at = 12 + number / 20
-                run.write("kv-writes", f"shed/{number}", "x", start=at, end=at, outcome="fail",
-                          reason=Reason.OVERLOADED)  # fmt: skip
+                run.write(
+                    "kv-writes", f"shed/{number}", "x", start=at, end=at, outcome="fail", reason=Reason.OVERLOADED
+                )
 
         runs.plant = plant
         found = outcome()
@@ -466,9 +472,13 @@ class TestWhatNoRunShows:
         one, other = (replace(each, mattering=(key,)) for each, key in zip(members, ("a.x", "b.y"), strict=True))
         config = configuration("consul", [])
         result = Result(
-            ("a", "b"), ("1.1.1", "1.1.2"), differences(config, config), Audited(),
-            picked=Picked((one,), (other,), ()), ran=(Ran(one, TESTED["held"]),),
-        )  # fmt: skip
+            ("a", "b"),
+            ("1.1.1", "1.1.2"),
+            differences(config, config),
+            Audited(),
+            picked=Picked((one,), (other,), ()),
+            ran=(Ran(one, TESTED["held"]),),
+        )
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert result.reasons[0] == "differs, and there was no time for what matters for it: b.y"
         both = replace(result, picked=Picked((one,), (replace(other, mattering=("a.x",)),), ()))

@@ -51,8 +51,10 @@ class TestReading:
             z__txt="log_level = broken {",
         )
         assert config.settings == {
-            "log_level": "warn", "limits": {"rpc_max_burst": 7, "rpc_rate": 5}, "recursors": ["a", "b"],
-        }  # fmt: skip
+            "log_level": "warn",
+            "limits": {"rpc_max_burst": 7, "rpc_rate": 5},
+            "recursors": ["a", "b"],
+        }
 
     def test_directories_below_are_not_read(self, tmp_path):
         (tmp_path / "below").mkdir()
@@ -192,11 +194,15 @@ class TestDifferences:
     @pytest.mark.parametrize(
         ("product", "key"),
         [
-            ("consul", "performance.raft_multiplier"), ("consul", "use_streaming_backend"),
-            ("consul", "limits.rpc_rate"), ("consul", "serverish"), ("nomad", "server.raft_multiplier"),
-            ("vault", "storage.raft.performance_multiplier"), ("vault", "listener.tcp.max_request_size"),
+            ("consul", "performance.raft_multiplier"),
+            ("consul", "use_streaming_backend"),
+            ("consul", "limits.rpc_rate"),
+            ("consul", "serverish"),
+            ("nomad", "server.raft_multiplier"),
+            ("vault", "storage.raft.performance_multiplier"),
+            ("vault", "listener.tcp.max_request_size"),
         ],
-    )  # fmt: skip
+    )
     def test_what_changes_how_an_agent_behaves_is_kept(self, product, key):
         assert why_left_out(product, key) is None
 
@@ -260,8 +266,10 @@ class TestOverlay:
 
     def test_whose_configuration_it_is(self):
         assert [role_of("consul", said) for said in ({"server": True}, {"server": False}, {})] == [
-            "server", "client", "all",
-        ]  # fmt: skip
+            "server",
+            "client",
+            "all",
+        ]
         assert role_of("nomad", {"server": {"enabled": True}}) == "all"
 
 

@@ -57,8 +57,9 @@ class TestTheSuite:
     def test_a_tag_stands_for_all_that_have_it_and_a_name_for_itself(self):
         assert "raft/killed-leader" in names(members())
         assert names(suite(["raft/killed-leader", "raft/frozen-leader", "killed-leader"], "consul")) == [
-            "raft/killed-leader", "raft/frozen-leader",
-        ]  # fmt: skip
+            "raft/killed-leader",
+            "raft/frozen-leader",
+        ]
 
     def test_experiments_without_the_product_are_not_in_it(self):
         assert "raft/killed-leader" not in names(members("nomad"))

@@ -83,11 +83,14 @@ class TestOneExperiment:
     def test_each_side_runs_with_its_own_configuration_in_turn(self, gated, runs):
         gated(multiplier(3), multiplier(4))
         assert {(side, config["performance"]["raft_multiplier"]) for side, config in runs.played} == {
-            ("baseline", 3), ("candidate", 4),
-        }  # fmt: skip
+            ("baseline", 3),
+            ("candidate", 4),
+        }
         order = [side for side, _ in runs.played]
-        assert order[:4] in (["baseline", "candidate"] * 1 + ["candidate", "baseline"],
-                             ["candidate", "baseline", "baseline", "candidate"])  # fmt: skip
+        assert order[:4] in (
+            ["baseline", "candidate"] * 1 + ["candidate", "baseline"],
+            ["candidate", "baseline", "baseline", "candidate"],
+        )
 
     def test_a_figure_that_is_worse_is_a_regression_and_named_with_its_ratio(self, gated, runs):
         runs.slower = slower_when_changed(1.6)
@@ -174,8 +177,9 @@ class TestOneExperiment:
         plan = Plan(differences(config, config), ("1.22.2", "1.10.3"), tmp_path, 10_000.0)
         play_all(Picked(tuple(suite([ONE], "consul")), (), ()), plan, runs.means())
         assert {(side, config["version"]) for side, config in runs.played} == {
-            ("baseline", "1.22.2"), ("candidate", "1.10.3"),
-        }  # fmt: skip
+            ("baseline", "1.22.2"),
+            ("candidate", "1.10.3"),
+        }
 
 
 class TestASuite:
@@ -267,10 +271,14 @@ def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
     ("product", "text", "name", "at"),
     [
         ("nomad", 'server { heartbeat_grace = "30s" }', "nomad/client-disconnect", ("config", "server")),
-        ("vault", 'storage "raft" {\n performance_multiplier = 5\n path = "/x"\n}', "vault/killed-active",
-         ("config", "storage", "raft")),
+        (
+            "vault",
+            'storage "raft" {\n performance_multiplier = 5\n path = "/x"\n}',
+            "vault/killed-active",
+            ("config", "storage", "raft"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_product_gets_its_configuration_where_its_agents_read_it(tmp_path, product, text, name, at):
     (tmp_path / "a.hcl").write_text(text)
     config = configuration(product, sources_of([tmp_path / "a.hcl"]))

@@ -99,8 +99,15 @@ def test_what_the_reader_refuses_it_refuses(case, validator, tmp_path):
     assert list(validator.iter_errors(as_data(text)))
 
 
-@pytest.mark.parametrize("text", [FILE.replace("Attach", "Experiment") + CONSUL, FILE.replace("v1", "v2") + CONSUL,
-                                  CONSUL, FILE.replace("metadata", "meta") + CONSUL])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILE.replace("Attach", "Experiment") + CONSUL,
+        FILE.replace("v1", "v2") + CONSUL,
+        CONSUL,
+        FILE.replace("metadata", "meta") + CONSUL,
+    ],
+)
 def test_so_it_is_with_the_head(text, validator, tmp_path):
     text = text if text.startswith("apiVersion") else f"datacenter:\n{text}"
     assert not reads(tmp_path, text)

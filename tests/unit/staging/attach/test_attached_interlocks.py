@@ -29,13 +29,18 @@ CONSUL = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n'
 ESTATE = Estate(
     "staging",
     {
-        name: FoundHost(name, f"10.73.0.1{n}", {"consul": "server"}, {"consul": f"http://10.73.0.1{n}:8500"},
-                        {"consul.environment": "staging"})
+        name: FoundHost(
+            name,
+            f"10.73.0.1{n}",
+            {"consul": "server"},
+            {"consul": f"http://10.73.0.1{n}:8500"},
+            {"consul.environment": "staging"},
+        )
         for n, name in enumerate(SERVERS, 1)
     },
     voters={"consul": SERVERS},
     datacenters={"consul": "dc1"},
-)  # fmt: skip
+)
 EVERYONE = frozenset({*SERVERS, "client-1"})
 
 

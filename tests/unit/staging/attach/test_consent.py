@@ -52,9 +52,13 @@ def test_what_changes_what_is_done_does(tmp_path, case):
 
 @pytest.mark.lie
 @pytest.mark.parametrize(
-    "own", [{"blast_radius": {"servers": 3}}, {"blast_radius": {"clients": "100%"}},
-            {"production": {"not_production": ["eu-prod"]}}]
-)  # fmt: skip
+    "own",
+    [
+        {"blast_radius": {"servers": 3}},
+        {"blast_radius": {"clients": "100%"}},
+        {"production": {"not_production": ["eu-prod"]}},
+    ],
+)
 def test_neither_may_an_attach_file_go_wider_than_what_was_armed(own):
     assert digest_of(BASE, settings_of(own, "x")) != digest_of(BASE, SETTINGS)
 

@@ -32,7 +32,7 @@ def test_consuls_hosts_have_their_roles_and_voters_and_the_leader(target):
     assert {name: dict(host.roles) for name, host in estate.hosts.items()} == {
         **{f"consul-{n}": {"consul": "server"} for n in (1, 2, 3)},
         **{f"client-{n}": {"consul": "client"} for n in (1, 2)},
-    }  # fmt: skip
+    }
     assert estate.leaders == {"consul": "consul-1"}
     assert estate.voters == {"consul": ("consul-1", "consul-2", "consul-3")}
     assert estate.versions == {"consul": "1.22.2"}
@@ -198,8 +198,10 @@ def test_servers_of_vaults_own_chart_are_one_host_each_though_raft_knows_them_by
     }
     estate = run(fake.found(read_target(attach_file(tmp_path, '  vault: {address: "http://10.73.0.51:8200"}\n'), {})))
     assert {name: host.address for name, host in estate.hosts.items()} == {
-        "id-0": "10.73.0.50", "id-1": "10.73.0.51", "id-2": "vault-2.vault-internal",
-    }  # fmt: skip
+        "id-0": "10.73.0.50",
+        "id-1": "10.73.0.51",
+        "id-2": "vault-2.vault-internal",
+    }
     assert estate.leaders == {"vault": "id-1"}
     assert estate.voters["vault"] == ("id-0", "id-1", "id-2")
     assert [note for note in estate.notes if "not heard of" in note] == [

@@ -115,9 +115,16 @@ def test_an_address_that_cannot_be_is_told(tmp_path, address):
 
 @pytest.mark.parametrize(
     ("upstream", "leads"),
-    [("10.73.0.11:8500", True), ("consul-1:8500", True), ("Consul-1.staging.example:8500", True),
-     ("consul-10:8500", False), ("10.73.0.110:8500", False), ("", False), ("[::1]:8500", False)],
-)  # fmt: skip
+    [
+        ("10.73.0.11:8500", True),
+        ("consul-1:8500", True),
+        ("Consul-1.staging.example:8500", True),
+        ("consul-10:8500", False),
+        ("10.73.0.110:8500", False),
+        ("", False),
+        ("[::1]:8500", False),
+    ],
+)
 def test_a_proxy_leads_to_the_host_that_its_upstream_names(upstream, leads):
     link = link_of({"listen": "0.0.0.0:1", "upstream": upstream, "enabled": True}, "proxy.example")
     assert link.leads_to("consul-1", "10.73.0.11") is leads

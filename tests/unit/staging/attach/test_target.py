@@ -25,15 +25,22 @@ def read(tmp_path):
 
 def test_what_the_file_leaves_out_comes_from_the_variables_of_the_command_line(read):
     login = read(
-        "  consul: {}\n", CONSUL_HTTP_ADDR="consul.example:8501", CONSUL_HTTP_SSL="true", CONSUL_HTTP_TOKEN=OTHER,
-        CONSUL_NAMESPACE="drill", CONSUL_PARTITION="p1", CONSUL_TLS_SERVER_NAME="server.dc1.consul",
+        "  consul: {}\n",
+        CONSUL_HTTP_ADDR="consul.example:8501",
+        CONSUL_HTTP_SSL="true",
+        CONSUL_HTTP_TOKEN=OTHER,
+        CONSUL_NAMESPACE="drill",
+        CONSUL_PARTITION="p1",
+        CONSUL_TLS_SERVER_NAME="server.dc1.consul",
         CONSUL_HTTP_SSL_VERIFY="false",
-    ).logins["consul"]  # fmt: skip
+    ).logins["consul"]
     assert login.address == "https://consul.example:8501"
     assert login.tls == Tls(server_name="server.dc1.consul", verify=False)
     assert login.headers == {
-        "X-Consul-Namespace": "drill", "X-Consul-Partition": "p1", "X-Consul-Token": OTHER,
-    }  # fmt: skip
+        "X-Consul-Namespace": "drill",
+        "X-Consul-Partition": "p1",
+        "X-Consul-Token": OTHER,
+    }
     assert (login.token_from, login.said) == ("the variable CONSUL_HTTP_TOKEN", "namespace drill, partition p1")
 
 
@@ -47,18 +54,23 @@ def test_the_file_wins_over_the_variables(read):
 
 def test_a_token_file_goes_before_a_token_among_the_variables_as_consul_has_it(read, tmp_path):
     (tmp_path / "other").write_text(OTHER)
-    login = read(
-        "  consul: {}\n", CONSUL_HTTP_TOKEN=TOKEN, CONSUL_HTTP_TOKEN_FILE=str(tmp_path / "other")
-    ).logins["consul"]  # fmt: skip
+    login = read("  consul: {}\n", CONSUL_HTTP_TOKEN=TOKEN, CONSUL_HTTP_TOKEN_FILE=str(tmp_path / "other")).logins[
+        "consul"
+    ]
     assert login.token.reveal() == OTHER
 
 
 def test_nomad_takes_namespace_and_region_as_parameters_and_vault_its_namespace_as_a_header(read, tmp_path):
     (tmp_path / ".vault-token").write_text("hvs.of-the-home-directory\n")
     logins = read(
-        "  nomad: {namespace: drill}\n  vault: {}\n", NOMAD_ADDR="https://n:4646", NOMAD_REGION="eu",
-        NOMAD_TOKEN=OTHER, NOMAD_SKIP_VERIFY="true", VAULT_NAMESPACE="team", HOME=str(tmp_path),
-    ).logins  # fmt: skip
+        "  nomad: {namespace: drill}\n  vault: {}\n",
+        NOMAD_ADDR="https://n:4646",
+        NOMAD_REGION="eu",
+        NOMAD_TOKEN=OTHER,
+        NOMAD_SKIP_VERIFY="true",
+        VAULT_NAMESPACE="team",
+        HOME=str(tmp_path),
+    ).logins
     assert logins["nomad"].params == {"namespace": "drill", "region": "eu"}
     assert (logins["nomad"].headers, logins["nomad"].tls.verify) == ({"X-Nomad-Token": OTHER}, False)
     assert logins["vault"].headers == {"X-Vault-Namespace": "team", "X-Vault-Token": "hvs.of-the-home-directory"}
@@ -104,7 +116,7 @@ def test_another_kind_of_file_gets_one_message(tmp_path):
         ({"CONSUL_CACERT": "/nowhere/ca.pem"}, "/nowhere/ca.pem: the CA certificate cannot be used: No such file"),
         ({"CONSUL_CLIENT_KEY": "/nowhere/key.pem"}, "/nowhere/key.pem: a client key without its certificate"),
     ],
-)  # fmt: skip
+)
 def test_a_variable_that_cannot_be_used_gets_one_message(read, environ, said):
     with pytest.raises(AttachError) as caught:
         read("  consul: {}\n", **environ)

@@ -195,10 +195,11 @@ def test_an_agent_that_reads_no_folder_is_refused(host):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["-config-dir=/etc/a", "-config-dir", "/etc/b"], "/etc/b"), (["--config-dir=/etc/a", "-server"], "/etc/a"),
+        (["-config-dir=/etc/a", "-config-dir", "/etc/b"], "/etc/b"),
+        (["--config-dir=/etc/a", "-server"], "/etc/a"),
         (["-config-dir", "conf.d", "-config-file=/x.json"], "{here}/conf.d"),
     ],
-)  # fmt: skip
+)
 def test_the_last_folder_that_an_agent_reads_is_where_they_go(host, words, found):
     """Later files win; a relative one is below the folder that the agent runs in."""
     host.words = ["consul", "agent", *words]

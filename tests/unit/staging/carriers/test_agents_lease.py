@@ -47,9 +47,10 @@ def test_the_guardian_waits_a_little_longer_than_the_agent():
 
 
 @given(
-    lease_s=st.floats(1, 100), deadline_s=st.floats(1, 1000),
+    lease_s=st.floats(1, 100),
+    deadline_s=st.floats(1, 1000),
     gaps=st.lists(st.floats(0.01, 200), min_size=1, max_size=50),
-)  # fmt: skip
+)
 def test_it_is_never_in_force_longer_than_either_says(lease_s, deadline_s, gaps):
     """Whenever renewals come: at any moment it was renewed within the lease, and the deadline is not over."""
     lease, now, renewed = Lease(lease_s, deadline_s, 0.0), 0.0, 0.0

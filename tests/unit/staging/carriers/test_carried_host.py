@@ -30,9 +30,15 @@ async def host(shell, told=None, waits_s=0.0, **more):
 
     async with anyio.create_task_group() as tasks:
         one = CarriedHost(
-            "consul-1", shell, {"consul": ("consul", "agent")}, answers, terms=Terms(15, waits_s=waits_s), tasks=tasks,
-            tell=(told if told is not None else []).append, **more,
-        )  # fmt: skip
+            "consul-1",
+            shell,
+            {"consul": ("consul", "agent")},
+            answers,
+            terms=Terms(15, waits_s=waits_s),
+            tasks=tasks,
+            tell=(told if told is not None else []).append,
+            **more,
+        )
         try:
             yield one
         finally:
@@ -400,12 +406,14 @@ def test_a_canary_that_is_slowed_alone_says_nothing_about_the_agent(traced):
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        (LATENCY, ""), ({"operations": ("fsync",), "errno": 5, "share": 1.0}, ""),
+        (LATENCY, ""),
+        ({"operations": ("fsync",), "errno": 5, "share": 1.0}, ""),
         (LATENCY | {"operations": ("fsync", "write", "read")}, "fsync alone, and not read and write"),
-        (LATENCY | {"jitter_s": 0.1}, "no jitter and no percent"), (LATENCY | {"share": 0.5}, "no jitter"),
+        (LATENCY | {"jitter_s": 0.1}, "no jitter and no percent"),
+        (LATENCY | {"share": 0.5}, "no jitter"),
         ({"operations": ("fsync",), "bytes_per_s": 5.0}, "bandwidth"),
     ],
-)  # fmt: skip
+)
 def test_what_strace_cannot_do_to_a_disk_is_said_beforehand(rule, why):
     assert (why in cannot(rule)) if why else cannot(rule) == ""
 
@@ -432,10 +440,11 @@ def test_an_agent_that_is_not_there_is_said():
     ("status", "said", "why"),
     [
         (1, "sudo: a password is required", "allow this user `sudo -n`, or log in as root"),
-        (127, "sh: 1: python3: not found", "python3 is missing there"), (None, "", "the connection was lost"),
+        (127, "sh: 1: python3: not found", "python3 is missing there"),
+        (None, "", "the connection was lost"),
         (1, "Traceback\nOSError: full", "it ended with exit code 1: OSError: full"),
     ],
-)  # fmt: skip
+)
 def test_why_a_program_ended_is_said_in_words_of_what_to_do(status, said, why):
     assert why in explained(status, said)
 
@@ -483,8 +492,12 @@ def test_settings_are_added_for_as_long_as_they_are_renewed_and_are_taken_away()
     run(main())
     [args] = [one.told["args"] for one in shell.sessions if one.told.get("kind") == "settings"]
     assert args == {
-        "agent": "consul", "reference": "41@7", "settings": streaming, "by": "restart", "check": ["validate"],
-    }  # fmt: skip
+        "agent": "consul",
+        "reference": "41@7",
+        "settings": streaming,
+        "by": "restart",
+        "check": ["validate"],
+    }
     assert shell.changed == [{"log_level": "DEBUG"}]
     assert not shell.in_force
 

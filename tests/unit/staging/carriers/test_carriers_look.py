@@ -67,7 +67,7 @@ def test_all_that_a_host_can_is_offered(target, estate):
         ({}, {}, CARRIED - {PacketFilter, NetworkCanary}, "no process `consul agent` of consul"),
         ({"root": False}, None, CARRIED, "is not root"),
     ],
-)  # fmt: skip
+)
 def test_what_a_host_lacks_takes_away_what_needs_it(target, estate, facts, agents, without, why):  # noqa: PLR0917
     shell = FakeShell(facts={"root": True, "lacks": {}, "python": "3.9.2", "cores": 2, **facts}, agents=agents)
     offer = looked(target, estate, shell)["consul-2"]
@@ -155,7 +155,7 @@ def test_a_kill_can_be_taken_back_while_no_agent_is_there(target, estate):
             assert ProcessControl not in parts["consul-1"], "a run may not begin there"
         async with carried(
             target, estate, {}, deadline_s=1, tell=print, connect=shell.connected, undoing=True
-        ) as parts:  # fmt: skip
+        ) as parts:
             assert {*parts["consul-1"]} == CARRIED
             await parts["consul-1"][ProcessControl].start_agent("consul")
             assert (await parts["consul-1"][Processes].agent_process("consul")).pid == 42
@@ -217,12 +217,19 @@ STEP = {"fault": "disk.latency", "on": "consul:leader", "with": {"delay": "500ms
 def written(tmp_path, step=STEP, **params):
     step = step | {"with": step["with"] | params}
     path = tmp_path / "x.yaml"
-    path.write_text(json.dumps({
-        "apiVersion": "hashidrill/v1", "kind": "Experiment", "metadata": {"name": "x", "title": "X", "why": "y"},
-        "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "5/s"}},
-        "steady_state": {"require": ["kv-writes.errors < 1%"]}, "method": [step],
-        "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
-    }))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "hashidrill/v1",
+                "kind": "Experiment",
+                "metadata": {"name": "x", "title": "X", "why": "y"},
+                "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "5/s"}},
+                "steady_state": {"require": ["kv-writes.errors < 1%"]},
+                "method": [step],
+                "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}],
+            }
+        )
+    )
     return path
 
 
@@ -285,10 +292,11 @@ def test_the_settings_survive_the_way_to_the_engine(target):
     ("carriers", "message"),
     [
         ({"ssh": {"usr": "ops"}}, "carriers.ssh.usr: unknown key 'usr'"),
-        ({"ssh": {"port": 0}}, "carriers.ssh.port: "), ({"telnet": {}}, "carriers.telnet: unknown key 'telnet'"),
+        ({"ssh": {"port": 0}}, "carriers.ssh.port: "),
+        ({"telnet": {}}, "carriers.telnet: unknown key 'telnet'"),
         ({"ssh": {"lease": "1s"}}, "carriers.ssh.lease: lease must be from 3s to 5m"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_the_file_is_named(carriers, message):
     with pytest.raises(AttachError) as caught:
         carriers_of(carriers, "staging.yaml")
@@ -308,10 +316,13 @@ def test_an_address_for_a_host_that_is_not_there_is_named(target, estate):
 @pytest.mark.parametrize(
     ("written", "place"),
     [
-        ({}, ("10.73.0.11", 2200)), ({"a": "box"}, ("box", 2200)), ({"a": "box:22"}, ("box", 22)),
-        ({"a": "[fd00::1]:22"}, ("fd00::1", 22)), ({"a": "fd00::1"}, ("fd00::1", 2200)),
+        ({}, ("10.73.0.11", 2200)),
+        ({"a": "box"}, ("box", 2200)),
+        ({"a": "box:22"}, ("box", 22)),
+        ({"a": "[fd00::1]:22"}, ("fd00::1", 22)),
+        ({"a": "fd00::1"}, ("fd00::1", 2200)),
     ],
-)  # fmt: skip
+)
 def test_where_the_sshd_of_a_host_is(written, place):
     assert SshSettings(port=2200, addresses=written).place_of("a", "10.73.0.11") == place
 
@@ -356,7 +367,7 @@ class PartlyReached(FakeShell):
         ("network.block", "client-1", {"port": 8301, "from": "consul:servers"}, True),
         ("network.block", "consul-1", {"port": 8301, "from": "consul:clients"}, False),
     ],
-)  # fmt: skip
+)
 def test_a_network_fault_whose_other_side_is_not_reached_is_refused_beforehand(  # noqa: PLR0917
     target, estate, tmp_path, kind, of, params, refused
 ):
@@ -378,8 +389,15 @@ def test_settings_are_offered_where_an_agent_reads_a_folder_of_them(target, esta
     shell.reads_no_folder = "process 41 reads no folder of configuration files (-config-dir)"
     offer = looked(target, estate, shell)["consul-1"]
     assert {*offer.lacks} == {AgentSettings}
-    path = written(tmp_path, {"fault": "consul.config", "on": "host:client-1",
-                                         "with": {"set": {"use_streaming_backend": False}}, "for": "5s"})  # fmt: skip
+    path = written(
+        tmp_path,
+        {
+            "fault": "consul.config",
+            "on": "host:client-1",
+            "with": {"set": {"use_streaming_backend": False}},
+            "for": "5s",
+        },
+    )
     [why] = lacking(read_experiment(path), target, estate, path=path, offers={"client-1": offer})
     assert shell.reads_no_folder in why
     assert "lacks AgentFiles" in why

@@ -81,8 +81,17 @@ class Host(System):
 
 def refused(tmp_path, capfd, **more):
     """What an agent says that does not apply anything; its exit code is 2."""
-    spec = {"id": "f", "kind": "packets", "args": {}, "folder": str(tmp_path / "run"), "handed": True,
-            "lease_s": 0.0, "deadline_s": 60, "renewals": "signal", **more}  # fmt: skip
+    spec = {
+        "id": "f",
+        "kind": "packets",
+        "args": {},
+        "folder": str(tmp_path / "run"),
+        "handed": True,
+        "lease_s": 0.0,
+        "deadline_s": 60,
+        "renewals": "signal",
+        **more,
+    }
     assert agent.Agent(spec, Host()).run() == 2
     return json.loads(capfd.readouterr().out.splitlines()[-1])
 

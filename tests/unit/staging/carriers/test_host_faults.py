@@ -171,7 +171,7 @@ REFUSALS = [
     ("no-netem", Host(netem=False), "netem", CASES["netem"], "no netem: Error: Specified qdisc kind is unknown."),
     ("process-gone", Host(), "pause", {"agent": "consul", "reference": "7@71"}, "consul (process 7@71) is gone"),
     ("tool-missing", Host(missing=["strace"]), "disk", {"references": []}, "strace is not installed"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "host", "kind", "args", "message"), REFUSALS)
@@ -241,11 +241,14 @@ def test_strace_that_runs_and_slows_nothing_or_traces_another_process_proves_not
 @pytest.mark.parametrize(
     ("inject", "seconds", "error", "ok"),
     [
-        ("delay_enter=500000", 0.5, "", True), ("delay_enter=500000", 0.49, "", False),
-        ("delay_enter=500000", 0.6, "EIO", False), ("error=EIO", 0.0, "EIO", True), ("error=EIO", 0.0, "", False),
+        ("delay_enter=500000", 0.5, "", True),
+        ("delay_enter=500000", 0.49, "", False),
+        ("delay_enter=500000", 0.6, "EIO", False),
+        ("error=EIO", 0.0, "EIO", True),
+        ("error=EIO", 0.0, "", False),
         ("error=EIO", 0.0, "ENOSPC", False),
     ],
-)  # fmt: skip
+)
 def test_what_a_call_of_the_meter_shows(inject, seconds, error, ok):
     assert as_injected(inject, seconds, error) is ok
 
@@ -350,10 +353,12 @@ def test_a_service_of_systemd_stays_down_and_is_started_by_it(tmp_path):
 @pytest.mark.parametrize(
     ("cgroup", "unit"),
     [
-        ("0::/system.slice/consul.service\n", "consul.service"), ("0::/\n", ""),
+        ("0::/system.slice/consul.service\n", "consul.service"),
+        ("0::/\n", ""),
         ("12:cpu:/\n1:name=systemd:/system.slice/nomad.service\n0::/\n", "nomad.service"),
-        ("0::/user.slice/user-0.slice/user@0.service\n", ""), ("0::/system.slice/docker-ab.scope\n", ""),
+        ("0::/user.slice/user-0.slice/user@0.service\n", ""),
+        ("0::/system.slice/docker-ab.scope\n", ""),
     ],
-)  # fmt: skip
+)
 def test_which_service_of_systemd_a_process_is_of(cgroup, unit):
     assert host_faults.restart._unit(cgroup) == unit

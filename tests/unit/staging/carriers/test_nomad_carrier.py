@@ -37,13 +37,22 @@ LOGINS = {
     "consul": Login("consul", f"http://{SERVER}:8500"),
     "nomad": Login("nomad", f"http://{SERVER}:4646", headers={"X-Nomad-Token": TOKEN}),
 }
-ESTATE = Estate("staging", {
-    name: FoundHost(name, address, {"nomad": role, **({"consul": "client"} if role == "client" else {})},
-                    {"nomad": f"http://{address}:4646", "consul": f"http://{address}:8500"})
-    for name, address, role in (
-        ("server-1", SERVER, "server"), ("client-1", CLIENT, "client"), ("client-2", OTHER, "client"),
-    )
-})  # fmt: skip
+ESTATE = Estate(
+    "staging",
+    {
+        name: FoundHost(
+            name,
+            address,
+            {"nomad": role, **({"consul": "client"} if role == "client" else {})},
+            {"nomad": f"http://{address}:4646", "consul": f"http://{address}:8500"},
+        )
+        for name, address, role in (
+            ("server-1", SERVER, "server"),
+            ("client-1", CLIENT, "client"),
+            ("client-2", OTHER, "client"),
+        )
+    },
+)
 HOSTS = (("client-1", CLIENT), ("client-2", OTHER))
 RUN = "20261123-0101-drill"
 
@@ -65,7 +74,7 @@ async def hosts(scheduler, told=None, **more):
     heard = told if told is not None else []
     async with carried(
         target(), ESTATE, {}, deadline_s=600, tell=heard.append, run=RUN, nomad=scheduler.reaching(), **more
-    ) as parts:  # fmt: skip
+    ) as parts:
         yield parts
 
 
@@ -114,9 +123,10 @@ def test_a_job_is_for_one_client_never_restarted_and_has_no_secret(scheduler):
     assert TOKEN not in json.dumps(scheduler.submitted)
     assert not any(TOKEN in one.program for one in scheduler.allocations), "what is packed in them neither"
     assert all(
-        json.loads(request.content)["EnforceIndex"] for request in scheduler.requests
+        json.loads(request.content)["EnforceIndex"]
+        for request in scheduler.requests
         if request.method == "POST" and request.url.path == "/v1/jobs"
-    )  # fmt: skip
+    )
 
 
 SECRETS = {"a token": "b1946ac9-2492-4d38-9c47-0a1d1e2f3a4b", "a gossip key": "cg8StVXbQJ0gPvMd9o7yrg=="}
@@ -393,8 +403,9 @@ def test_looking_starts_nothing_and_says_what_is_only_known_later(scheduler):
     assert {*offers["client-1"].capabilities} >= {PacketFilter, ProcessControl}
     assert offers["client-1"].said.startswith("raw_exec; what else it has is found out as a run begins")
     assert (offers["server-1"].capabilities, offers["server-1"].said) == (
-        frozenset(), f"no client of Nomad has its address {SERVER}",
-    )  # fmt: skip
+        frozenset(),
+        f"no client of Nomad has its address {SERVER}",
+    )
     assert {request.method for request in scheduler.requests} == {"GET"}
 
 
@@ -403,9 +414,11 @@ UNFIT = {
     "draining": ({"Drain": True, "SchedulingEligibility": "ineligible"}, "is draining: Nomad starts nothing there"),
     "ineligible": ({"SchedulingEligibility": "ineligible"}, "nomad node eligibility -enable"),
     "no raw_exec": ({"Drivers": {}}, "it has no driver raw_exec"),
-    "sick": ({"Drivers": {"raw_exec": {"Detected": True, "Healthy": False, "HealthDescription": "no cgroups"}}},
-             "its driver raw_exec is not healthy: no cgroups"),
-}  # fmt: skip
+    "sick": (
+        {"Drivers": {"raw_exec": {"Detected": True, "Healthy": False, "HealthDescription": "no cgroups"}}},
+        "its driver raw_exec is not healthy: no cgroups",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", UNFIT)
@@ -436,8 +449,9 @@ def test_the_rights_of_the_carrier_are_no_more_than_it_needs():
     assert carrier_rights(Carriers()) == ()
     rights = carrier_rights(Carriers.model_validate({"nomad": {}}), "drills")
     assert {(one.resource, one.name, one.access) for one in rights} == {
-        ("node", "", "read"), *(("namespace", "drills", capability) for capability in CAPABILITIES),
-    }  # fmt: skip
+        ("node", "", "read"),
+        *(("namespace", "drills", capability) for capability in CAPABILITIES),
+    }
 
 
 def test_a_host_that_ssh_reaches_is_carried_to_by_ssh_and_the_others_by_nomad(scheduler):
@@ -453,8 +467,10 @@ def test_a_host_that_ssh_reaches_is_carried_to_by_ssh_and_the_others_by_nomad(sc
 
     offers = run(look(both, ESTATE, connect, nomad=scheduler.reaching()))
     assert {name: (one.by, bool(one.capabilities)) for name, one in offers.items()} == {
-        "server-1": ("Nomad", False), "client-1": ("SSH", True), "client-2": ("Nomad", True),
-    }  # fmt: skip
+        "server-1": ("Nomad", False),
+        "client-1": ("SSH", True),
+        "client-2": ("Nomad", True),
+    }
     assert offers["server-1"].said == (
         f"no client of Nomad has its address {SERVER}; over SSH: server-1: cannot be reached: Connection refused"
     )
@@ -462,7 +478,7 @@ def test_a_host_that_ssh_reaches_is_carried_to_by_ssh_and_the_others_by_nomad(sc
     async def main():
         async with carried(
             both, ESTATE, {}, deadline_s=600, tell=print, connect=connect, run=RUN, nomad=scheduler.reaching()
-        ) as parts:  # fmt: skip
+        ) as parts:
             for name in ("client-1", "client-2"):
                 await parts[name][PacketFilter].set_packet_rules("t", RULES)
             assert [*ssh.in_force] == ["t"] == in_force(scheduler, OTHER)

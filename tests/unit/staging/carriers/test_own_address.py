@@ -12,9 +12,11 @@ from hashidrill.staging.carriers.inside.system import System
 
 OWN = {"10.73.0.11", "fd00::11"}
 NAMES = {
-    "consul-1": ["10.73.0.11"], "both": ["10.73.0.11", "fd00::11"], "vip": ["10.73.0.11", "10.73.0.12"],
+    "consul-1": ["10.73.0.11"],
+    "both": ["10.73.0.11", "fd00::11"],
+    "vip": ["10.73.0.11", "10.73.0.12"],
     "debian": ["127.0.1.1"],
-}  # fmt: skip
+}
 
 
 class Socket:

@@ -106,9 +106,11 @@ def test_a_jump_host_is_checked_and_logged_in_to_as_the_hosts_are(network, setti
     entered(settings(jump="ana@bastion.example:2222, [fd00::1]:22,inner"))
     said = [(host, port, options["username"], options["tunnel"]) for host, port, options in network.asked]
     assert said == [
-        ("bastion.example", 2222, "ana", None), ("fd00::1", 22, "ops", network.made[0]),
-        ("inner", 22, "ops", network.made[1]), ("10.0.0.1", 22, "ops", network.made[2]),
-    ]  # fmt: skip
+        ("bastion.example", 2222, "ana", None),
+        ("fd00::1", 22, "ops", network.made[0]),
+        ("inner", 22, "ops", network.made[1]),
+        ("10.0.0.1", 22, "ops", network.made[2]),
+    ]
     last = {key: value for key, value in network.asked[-1][2].items() if key not in {"username", "tunnel"}}
     for _, _, options in network.asked:
         assert {key: options[key] for key in last} == last
@@ -127,9 +129,12 @@ def test_a_jump_host_that_refuses_is_named(network, settings):
 def test_what_may_answer_in_a_moment_is_told_from_what_refuses(network, settings, monkeypatch):
     """Heal waits for the one, and not for the other."""
     for error, unreached in (
-        (OSError(111, "Connection refused"), True), (TimeoutError(), True), (asyncssh.ConnectionLost("gone"), True),
-        (asyncssh.PermissionDenied("no"), False), (asyncssh.HostKeyNotVerifiable("no"), False),
-    ):  # fmt: skip
+        (OSError(111, "Connection refused"), True),
+        (TimeoutError(), True),
+        (asyncssh.ConnectionLost("gone"), True),
+        (asyncssh.PermissionDenied("no"), False),
+        (asyncssh.HostKeyNotVerifiable("no"), False),
+    ):
         network.refuses["10.0.0.1"] = error
         with pytest.raises(AttachError) as refused:
             entered(settings())

@@ -90,8 +90,10 @@ def test_operations_that_the_generator_counted_and_nobody_got_are_said():
 def test_workers_stop_at_moments_of_their_own_and_each_is_judged_by_its_own():
     division = Division([KV], NAMES)
     stops = {
-        "w1": Stopped(10 * NS, {"kv": 134}), "w2": Stopped(11 * NS, {"kv": 147}), "w3": Stopped(10 * NS, {"kv": 133}),
-    }  # fmt: skip
+        "w1": Stopped(10 * NS, {"kv": 134}),
+        "w2": Stopped(11 * NS, {"kv": 147}),
+        "w3": Stopped(10 * NS, {"kv": 133}),
+    }
     [total] = division.settled(stops, received(stops))
     assert total.asked == 134 + 147 + 133
     assert division.reached("kv", stops) == 1 + 146 * 3 + 1

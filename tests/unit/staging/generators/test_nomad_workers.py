@@ -65,24 +65,34 @@ class FakeNomad:
         given = self.clients[name]
         drivers = {"raw_exec": {"Detected": True, "Healthy": given.get("raw_exec", True)}}
         return {
-            "ID": name, "Name": name, "Status": given.get("status", "ready"), "Datacenter": given.get("dc", "dc1"),
-            "SchedulingEligibility": given.get("eligible", "eligible"), "Drivers": drivers,
-        }  # fmt: skip
+            "ID": name,
+            "Name": name,
+            "Status": given.get("status", "ready"),
+            "Datacenter": given.get("dc", "dc1"),
+            "SchedulingEligibility": given.get("eligible", "eligible"),
+            "Drivers": drivers,
+        }
 
     def _allocation(self, number):
         events = [{"DisplayMessage": "Exit Code: 1"}]
         return {
-            "ID": f"alloc-{number}", "NodeName": f"n{number + 1}", "ClientStatus": self.status,
+            "ID": f"alloc-{number}",
+            "NodeName": f"n{number + 1}",
+            "ClientStatus": self.status,
             "TaskStates": {"worker": {"Events": events}},
-        }  # fmt: skip
+        }
 
     def _introduction(self, number, version=None):
         from importlib import metadata
 
         said = {
-            "hashidrill": version or metadata.version("hashidrill"), "protocol": PROTOCOL, "session": f"s{number}",
-            "address": "10.0.0.1", "port": 20000 + int(number), "certificate": f"PEM {number}",
-        }  # fmt: skip
+            "hashidrill": version or metadata.version("hashidrill"),
+            "protocol": PROTOCOL,
+            "session": f"s{number}",
+            "address": "10.0.0.1",
+            "port": 20000 + int(number),
+            "certificate": f"PEM {number}",
+        }
         return json.dumps(said) + "\n"
 
 
@@ -117,8 +127,10 @@ def test_workers_are_found_by_what_they_print_and_the_job_is_gone_afterwards():
     nomad = FakeNomad()
     workers = spawned(nomad)
     assert [(one.name, one.on, one.address, one.port) for one in workers] == [
-        ("w1", "n1", "10.0.0.1", 20000), ("w2", "n2", "10.0.0.1", 20001), ("w3", "n3", "10.0.0.1", 20002),
-    ]  # fmt: skip
+        ("w1", "n1", "10.0.0.1", 20000),
+        ("w2", "n2", "10.0.0.1", 20001),
+        ("w3", "n3", "10.0.0.1", 20002),
+    ]
     assert nomad.jobs == {}
 
 

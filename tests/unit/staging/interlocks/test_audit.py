@@ -23,9 +23,17 @@ def audited(world, main, *, webhook=None, post=None, told=None):
 
     async def play():
         audit = Audit(
-            Kv(world, within_s=1), PREFIX, "run-7", "slow-leader-disk", "ana@desk", now=lambda: NOON,
-            tell=(told if told is not None else []).append, redactor=Redactor([SECRET]), webhook=webhook, post=post,
-        )  # fmt: skip
+            Kv(world, within_s=1),
+            PREFIX,
+            "run-7",
+            "slow-leader-disk",
+            "ana@desk",
+            now=lambda: NOON,
+            tell=(told if told is not None else []).append,
+            redactor=Redactor([SECRET]),
+            webhook=webhook,
+            post=post,
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(audit.keep)
             await main(audit)
@@ -51,10 +59,17 @@ def test_each_action_leaves_a_line_that_says_who_what_where_and_until_when():
     audited(world, one_fault, told=told)
     assert sorted(world.keys) == [f"{PREFIX}/run-7/0001", f"{PREFIX}/run-7/0002"]
     assert lines(world)[0] == {
-        "hashidrill": "audit/v1", "number": 1, "at": "2026-11-23T12:00:00.000Z", "run": "run-7",
-        "experiment": "slow-leader-disk", "who": "ana@desk", "verb": "apply", "what": "disk.latency",
-        "where": "consul-1", "until": "2026-11-23T12:00:20.000Z",
-    }  # fmt: skip
+        "hashidrill": "audit/v1",
+        "number": 1,
+        "at": "2026-11-23T12:00:00.000Z",
+        "run": "run-7",
+        "experiment": "slow-leader-disk",
+        "who": "ana@desk",
+        "verb": "apply",
+        "what": "disk.latency",
+        "where": "consul-1",
+        "until": "2026-11-23T12:00:20.000Z",
+    }
     assert told[0] == "audit: apply disk.latency on consul-1 until 2026-11-23T12:00:20.000Z by ana@desk"
 
 
@@ -147,7 +162,7 @@ def test_each_line_is_in_the_recording_at_once_and_for_its_owner_alone(tmp_path)
         world.silent = True
         audit = Audit(
             Kv(world), PREFIX, "run-7", "x", "ana", now=lambda: NOON, tell=print, redactor=Redactor(), file=file
-        )  # fmt: skip
+        )
         audit.note("apply", "disk.latency", "consul-1")
         assert json.loads(file.read_text())["where"] == "consul-1"
         audit.note("gone", "disk.latency", "consul-1")
@@ -162,9 +177,16 @@ def test_a_recording_that_cannot_be_written_is_told_once_and_holds_up_nothing(tm
 
     async def main():
         audit = Audit(
-            Kv(FakeKv()), PREFIX, "run-7", "x", "ana", now=lambda: NOON, tell=told.append, redactor=Redactor(),
+            Kv(FakeKv()),
+            PREFIX,
+            "run-7",
+            "x",
+            "ana",
+            now=lambda: NOON,
+            tell=told.append,
+            redactor=Redactor(),
             file=tmp_path / "gone" / "audit.jsonl",
-        )  # fmt: skip
+        )
         audit.note("apply")
         audit.note("gone")
 

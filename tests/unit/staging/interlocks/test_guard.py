@@ -34,25 +34,35 @@ SERVERS = frozenset({"consul-1", "consul-2", "consul-3"})
 DIGEST = "sha256:aa11"
 GOOD = Arming(
     "ana", (Armed("slow-leader-disk", DIGEST),), "staging-1", ONE - dt.timedelta(hours=1), ONE + dt.timedelta(hours=2)
-)  # fmt: skip
+)
 WIDE = replace(GOOD, experiments=(Armed("slow-leader-disk", DIGEST, breaks_quorum=True),))
 FROZEN = Armed("frozen-leader", DIGEST)
 FIXED = Anchor.of(settings_of({}, "x"), "staging-1").text()
 SECRET = "0e9a4c7b-consul-token-of-ana"
 SUBJECT = Subject(
-    "staging-1", "staging.yaml", "slow-leader-disk", DIGEST, "20261123-130000-slow-leader-disk-ab12", "ana@desk",
+    "staging-1",
+    "staging.yaml",
+    "slow-leader-disk",
+    DIGEST,
+    "20261123-130000-slow-leader-disk-ab12",
+    "ana@desk",
     names=(Named("datacenter", "dc1"), *(Named("host", host) for host in sorted(SERVERS))),
     metas={"consul-1": {"consul.environment": "staging"}},
-    roles={host: {"consul": "server"} for host in SERVERS}, voters={"consul": tuple(SERVERS)},
-    windows=(Window(0, "disk.latency on consul:leader", SERVERS, 0, 20),), loads={"kv-writes": "consul.kv.write"},
-    rights={Right("consul", "operator"): ["probes"]}, needs_s=120.0,
-)  # fmt: skip
+    roles={host: {"consul": "server"} for host in SERVERS},
+    voters={"consul": tuple(SERVERS)},
+    windows=(Window(0, "disk.latency on consul:leader", SERVERS, 0, 20),),
+    loads={"kv-writes": "consul.kv.write"},
+    rights={Right("consul", "operator"): ["probes"]},
+    needs_s=120.0,
+)
 
 
 RESTORE = replace(
-    SUBJECT, may_break_quorum=True, breaks_quorum=True,
+    SUBJECT,
+    may_break_quorum=True,
+    breaks_quorum=True,
     windows=(Window(0, "consul.snapshot.restore on consul:leader", SERVERS, 0, 20, 3, sets_back=True),),
-)  # fmt: skip
+)
 
 
 class World(FakeKv):
@@ -83,10 +93,15 @@ class World(FakeKv):
 
         began = anyio.current_time()
         return Guard(
-            settings_of(written or {}, "staging.yaml"), {"consul": self}, lacking={"consul": lacking}, down=down,
+            settings_of(written or {}, "staging.yaml"),
+            {"consul": self},
+            lacking={"consul": lacking},
+            down=down,
             now=now or (lambda: ONE + dt.timedelta(seconds=anyio.current_time() - began)),
-            redactor=Redactor([SECRET]), folder=folder, post=post,
-        )  # fmt: skip
+            redactor=Redactor([SECRET]),
+            folder=folder,
+            post=post,
+        )
 
     def left(self):
         """What is in Consul beside the arming."""
@@ -158,21 +173,26 @@ REFUSED = {
     "quorum": (World(), replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)]), "breaks the quorum of consul"),
     "quorum by a server that is down": (with_(down=frozenset({"consul-2"})), SUBJECT, "1 down already (consul-2)"),
     "quorum, said by the command alone": (
-        World(), replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)], breaks_quorum=True),
+        World(),
+        replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)], breaks_quorum=True),
         "the experiment must say `breaks_quorum: true`",
     ),
     "quorum, said by the experiment alone": (
-        World(), replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)], may_break_quorum=True),
+        World(),
+        replace(SUBJECT, windows=[Window(0, "x", SERVERS, 0, 9, 3)], may_break_quorum=True),
         "the command must say --breaks-quorum",
     ),
     "quorum, not said by the arming": (
-        World(), replace(RESTORE, windows=[Window(0, "x", SERVERS, 0, 9, 3)]),
+        World(),
+        replace(RESTORE, windows=[Window(0, "x", SERVERS, 0, 9, 3)]),
         "the arming must say so (`hashidrill arm --breaks-quorum`)",
     ),
     "blast radius": (
         World(),
         replace(
-            SUBJECT, roles={f"client-{n}": {"nomad": "client"} for n in range(10)}, voters={},
+            SUBJECT,
+            roles={f"client-{n}": {"nomad": "client"} for n in range(10)},
+            voters={},
             windows=[Window(0, "x", frozenset(f"client-{n}" for n in range(10)), 0, 9, 3)],
         ),
         "the blast radius is too wide: the method may disturb 3 of 10 nomad clients",
@@ -181,7 +201,7 @@ REFUSED = {
     "token may not read": (with_(denied={("GET", "/v1/kv/")}), SUBJECT, "the token may not read the key"),
     "token may not list services": (with_(services=None), SUBJECT, "Consul did not list its services: HTTP 403"),
     "nobody answers": (with_(silent=True), SUBJECT, "no answer in time"),
-}  # fmt: skip
+}
 REFUSED["malformed"][0].put(ARMED, "armed!")
 REFUSED["taken back, and put there again"][0].put(TAKEN_BACK_KEY, json.dumps({GOOD.nonce: "2026-11-23T15:00:00Z"}))
 REFUSED["stop button"][0].put(STOP, stop.Pressed("ben", "12:59").text())
@@ -224,7 +244,7 @@ def test_a_datacenter_without_consul_has_nowhere_to_keep_a_lock():
     with pytest.raises(InterlockError, match="kept in Consul, and the attach file names none"):
         Guard(
             settings_of({}, "x"), {"nomad": None}, lacking={}, down=None, now=None, redactor=Redactor(), folder=Path()
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.parametrize(

@@ -226,10 +226,15 @@ def stopped(world, *, until_s=1e6, disarmed=None, during=None, within_s=2.0, tol
             if during is not None:
                 group.start_soon(during, held)
             why = await stop.watch(
-                kv, BUTTON, within_s, held, disarmed=disarmed or armed, until=NOON + dt.timedelta(seconds=until_s),
+                kv,
+                BUTTON,
+                within_s,
+                held,
+                disarmed=disarmed or armed,
+                until=NOON + dt.timedelta(seconds=until_s),
                 now=lambda: NOON + dt.timedelta(seconds=anyio.current_time() - began),
                 tell=(told if told is not None else []).append,
-            )  # fmt: skip
+            )
             took_s = anyio.current_time() - began
             group.cancel_scope.cancel()
         return why, took_s

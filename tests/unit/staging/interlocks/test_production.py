@@ -70,10 +70,21 @@ def test_a_name_on_the_list_is_denied_though_another_line_excuses_it():
 
 @pytest.mark.parametrize(
     "meta",
-    [{"environment": "production"}, {"env": "prod"}, {"Environment": "PROD-EU"}, {"environment": "live"},
-     {"stage": "prod"}, {"tier": "production"}, {"consul.stage": "live"}, {"rack": "euprod1"}, {"team": "production"},
-     {"production": "true"}, {"is_prod": "yes"}, {"cluster": "eu-1"}],
-)  # fmt: skip
+    [
+        {"environment": "production"},
+        {"env": "prod"},
+        {"Environment": "PROD-EU"},
+        {"environment": "live"},
+        {"stage": "prod"},
+        {"tier": "production"},
+        {"consul.stage": "live"},
+        {"rack": "euprod1"},
+        {"team": "production"},
+        {"production": "true"},
+        {"is_prod": "yes"},
+        {"cluster": "eu-1"},
+    ],
+)
 def test_one_node_that_says_it_is_production_is_enough(meta):
     found = list(DenyList.of([], ["eu-1"], []).troubles([], {"a": {"environment": "staging"}, "b": meta}))
     assert len(found) == 1
@@ -82,9 +93,18 @@ def test_one_node_that_says_it_is_production_is_enough(meta):
 
 @pytest.mark.parametrize(
     "meta",
-    [{"environment": "staging"}, {"environment": "pre-production"}, {"env": "nonprod"}, {"team": "live"}, {},
-     {"environment": "products"}, {"environment": "non-live"}, {"production": "false"}, {"non-prod": "true"}],
-)  # fmt: skip
+    [
+        {"environment": "staging"},
+        {"environment": "pre-production"},
+        {"env": "nonprod"},
+        {"team": "live"},
+        {},
+        {"environment": "products"},
+        {"environment": "non-live"},
+        {"production": "false"},
+        {"non-prod": "true"},
+    ],
+)
 def test_other_meta_is_not(meta):
     assert not list(DenyList().troubles([], {"a": meta}))
 

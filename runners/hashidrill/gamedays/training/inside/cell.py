@@ -272,15 +272,22 @@ def _log(spec: dict[str, Any]) -> None:
 def _environment(spec: dict[str, Any], host: dict[str, Any]) -> dict[str, str]:
     environment = {
         "PATH": f"{_TOOLS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": _HOME, "USER": "oncall", "LOGNAME": "oncall", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
-        "TERM": spec.get("term") or "dumb", "EDITOR": "vi", **host["environment"],
-    }  # fmt: skip
+        "HOME": _HOME,
+        "USER": "oncall",
+        "LOGNAME": "oncall",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TERM": spec.get("term") or "dumb",
+        "EDITOR": "vi",
+        **host["environment"],
+    }
     for agent in host["agents"]:
         name, folder = agent.upper(), host["folder"]
         environment |= {
-            f"{name}_DATA": f"{folder}/data/{agent}", f"{name}_CONFIG": f"{folder}/{agent}.json",
+            f"{name}_DATA": f"{folder}/data/{agent}",
+            f"{name}_CONFIG": f"{folder}/{agent}.json",
             f"{name}_LOG": f"{folder}/logs/{agent}.log",
-        }  # fmt: skip
+        }
     return environment
 
 

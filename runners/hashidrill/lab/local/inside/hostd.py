@@ -64,9 +64,14 @@ class HostDaemon:
     """The agents of one host. Thread-safe: requests come from several connections."""
 
     def __init__(
-        self, canary_pid: int, ends_within_s: float = _ENDS_WITHIN_S, *, folder: str = "",
-        user: list[int] | None = None, armed: Armed | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        canary_pid: int,
+        ends_within_s: float = _ENDS_WITHIN_S,
+        *,
+        folder: str = "",
+        user: list[int] | None = None,
+        armed: Armed | None = None,
+    ) -> None:
         """`user` is the [uid, gid] that agents run as; binaries that it cannot reach are mounted in `folder`."""
         self._armed = armed
         self._ends_within_s = ends_within_s
@@ -222,9 +227,14 @@ class HostDaemon:
         )
 
     def _spawn(
-        self, argv: list[str], log: str, environment: dict[str, str] | None = None, *, as_root: bool = True,
+        self,
+        argv: list[str],
+        log: str,
+        environment: dict[str, str] | None = None,
+        *,
+        as_root: bool = True,
         armed: bool = False,
-    ) -> int:  # fmt: skip
+    ) -> int:
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         null = os.open(os.devnull, os.O_RDONLY)
         surroundings = {**os.environ, **(environment or {})}
@@ -244,9 +254,15 @@ class HostDaemon:
 
     def _spawn_as(self, user: list[int], argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
         process = subprocess.Popen(
-            [self._reachable(argv[0]), *argv[1:]], env={**environment, "HOME": self._folder},
-            stdin=null, stdout=output, stderr=output, user=user[0], group=user[1], extra_groups=[],
-        )  # fmt: skip
+            [self._reachable(argv[0]), *argv[1:]],
+            env={**environment, "HOME": self._folder},
+            stdin=null,
+            stdout=output,
+            stderr=output,
+            user=user[0],
+            group=user[1],
+            extra_groups=[],
+        )
         process.returncode = 0  # this daemon reaps its agents by itself: Popen must neither wait nor warn
         return process.pid
 
@@ -293,9 +309,13 @@ def _others_here() -> list[int]:
 def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
     """As the user of this sandbox, which is 0 in here, under another number. Raises SubprocessError, OSError."""
     process = subprocess.Popen(
-        argv, env=environment, stdin=null, stdout=output, stderr=output,
+        argv,
+        env=environment,
+        stdin=null,
+        stdout=output,
+        stderr=output,
         preexec_fn=_renumber,  # noqa: PLW1509 - a user namespace can only be entered between fork and exec
-    )  # fmt: skip
+    )
     process.returncode = 0  # as above
     return process.pid
 
@@ -305,8 +325,10 @@ def _renumber() -> None:
     uid, gid = os.geteuid(), os.getegid()
     sc.unshare(sc.CLONE_NEWUSER)
     for name, text in (
-        ("setgroups", "deny"), ("uid_map", f"{_ANOTHER_NUMBER} {uid} 1"), ("gid_map", f"{_ANOTHER_NUMBER} {gid} 1"),
-    ):  # fmt: skip
+        ("setgroups", "deny"),
+        ("uid_map", f"{_ANOTHER_NUMBER} {uid} 1"),
+        ("gid_map", f"{_ANOTHER_NUMBER} {gid} 1"),
+    ):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 - no pathlib here
             file.write(text)
 

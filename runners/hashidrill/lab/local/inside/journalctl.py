@@ -16,9 +16,25 @@ from hashidrill.lab.local.inside.systemctl import MisusedError, last_lines, unit
 _LINES = 1000
 _SHORT = "u:n:S:U:g:p:o:befqraxm"
 _LONG = (
-    "unit=", "lines=", "since=", "until=", "grep=", "priority=", "output=", "boot", "pager-end", "follow", "quiet",
-    "reverse", "all", "catalog", "full", "no-pager", "no-hostname", "utc",
-)  # fmt: skip
+    "unit=",
+    "lines=",
+    "since=",
+    "until=",
+    "grep=",
+    "priority=",
+    "output=",
+    "boot",
+    "pager-end",
+    "follow",
+    "quiet",
+    "reverse",
+    "all",
+    "catalog",
+    "full",
+    "no-pager",
+    "no-hostname",
+    "utc",
+)
 _KNOWS = "this host knows: journalctl -u UNIT [-n LINES] [--no-pager]"
 
 

@@ -239,7 +239,7 @@ class ServerReplace(OfServers[NoParams]):
             here.name in voters and gone.name not in voters and ended and state in (0, api.LEFT) and leader is not None,
             f"{here.name} votes instead of {gone.name}" if present else f"{here.name} votes, {gone.name} is gone",
             words,
-        )  # fmt: skip
+        )
 
     async def revert(self, undo: Undo) -> None:
         old, new = self._host(undo), self._spare(undo)

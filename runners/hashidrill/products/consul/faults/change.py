@@ -103,9 +103,7 @@ async def _added(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) ->
     async with hosts.turn(TURN):
         if by == "restart":
             await api.check_quorum_without(hosts, host)
-        await host.use(AgentSettings).set_agent_settings(
-            api.AGENT, config, restart=by == "restart", check=_CHECK
-        )  # fmt: skip
+        await host.use(AgentSettings).set_agent_settings(api.AGENT, config, restart=by == "restart", check=_CHECK)
         await api.wait_in_step(hosts, host)
 
 

@@ -97,9 +97,11 @@ class ConsulConfig(BaseFault[ConfigParams]):
         if by == "restart":
             await api.check_quorum_without(self.hosts, host)
         return {
-            "config": config, "by": by, "shown": await self._shown(host),
+            "config": config,
+            "by": by,
+            "shown": await self._shown(host),
             "backend": await _backend(host) if _BACKEND_KEY in self.params.set_ else None,
-        }  # fmt: skip
+        }
 
     async def _by(self, host: Host) -> changes.By:
         """Raises FaultError if the step asks for a reload and this version of Consul needs a restart."""
@@ -121,8 +123,11 @@ class ConsulConfig(BaseFault[ConfigParams]):
     async def apply(self, undo: Undo) -> None:
         host, prior = self._host(undo), undo["prior"]
         new = merge(prior["config"], self.params.set_)
-        unseen = [key for key, (asked, shown) in self._keys(prior["shown"]).items()
-                  if settings.agrees(key, asked, shown) is None]  # fmt: skip
+        unseen = [
+            key
+            for key, (asked, shown) in self._keys(prior["shown"]).items()
+            if settings.agrees(key, asked, shown) is None
+        ]
         await changes.change(self.hosts, host, self._marked(new, undo) if unseen else new, prior["by"])
         if not unseen and prior["by"] == "reload" and self._differing(await self._shown(host)):
             # before 1.16.2, agents show the values that they started with

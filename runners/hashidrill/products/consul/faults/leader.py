@@ -232,9 +232,10 @@ class _Electable(_LeaderFault[NoParams]):
             tables = await self._tables(undo)
             left = f"; rules on {', '.join(tables)}" if tables else ""
             return Evidence(
-                leader is not None and not cut and not tables, "somebody leads, and every server can be elected",
+                leader is not None and not cut and not tables,
+                "somebody leads, and every server can be elected",
                 words + left,
-            )  # fmt: skip
+            )
         muted = [host.name for host in self.muted(undo)]
         right = leader is not None and self.leads_rightly(undo, leader)
         return Evidence(right and cut == muted, self.asked(undo), words, {"leader": leader or ""})

@@ -94,8 +94,10 @@ class RaftBloat(OfServers[BloatParams]):
         look, cost = await db.look(), await db.cost()
         listed = boltdb.ID_BYTES * wanted
         figures: dict[str, float | str] = {
-            "free_pages": look.free, "bytes_per_commit": cost.bytes_each, "commits": cost.transactions,
-        }  # fmt: skip
+            "free_pages": look.free,
+            "bytes_per_commit": cost.bytes_each,
+            "commits": cost.transactions,
+        }
         if self._cost_before is not None:
             figures["bytes_per_commit_before"] = self._cost_before
         measured = f"{look.free} free pages of {look.pages}; {cost.bytes_each / 1000:.1f} kB written a commit"

@@ -73,9 +73,11 @@ class SnapshotSave(_OfTheState[SaveParams]):
         except SnapshotError as error:
             return Evidence(False, asked, str(error))
         figures: dict[str, float | str] = {
-            "index": snapshot.index, "keys": len(snapshot.kv), "sessions": len(snapshot.sessions),
+            "index": snapshot.index,
+            "keys": len(snapshot.kv),
+            "sessions": len(snapshot.sessions),
             "bytes": self._file.stat().st_size,
-        }  # fmt: skip
+        }
         ours = _holds_marker_of(snapshot, self.params.name, undo["fault_id"])
         measured = f"checksums right, Raft index {snapshot.index}, {len(snapshot.kv)} keys, "
         return Evidence(ours, asked, f"{measured}{'with the marker' if ours else 'another marker, or none'}", figures)

@@ -95,9 +95,15 @@ class ServiceChurn(ConsulLoad):
         context = self.context
         async with context.http() as self._http:
             loop = OpenLoop(
-                self.name, self.params.rate, self._plan, self._change, context.clock, lag=context.lag,
-                waiting=context.waiting, course=context.course,
-            )  # fmt: skip
+                self.name,
+                self.params.rate,
+                self._plan,
+                self._change,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
+                course=context.course,
+            )
             await loop.run(emit)
 
     async def clean_up(self) -> None:

@@ -141,9 +141,14 @@ class Lock(ConsulLoad):
         """
         async with self._http() as http:
             session = await insist(
-                http, self.context.endpoints, "PUT", "/v1/session/create", self._made, within_s=within_s,
+                http,
+                self.context.endpoints,
+                "PUT",
+                "/v1/session/create",
+                self._made,
+                within_s=within_s,
                 body=self._session_body("prepare"),
-            )  # fmt: skip
+            )
             await insist(
                 http, self.context.endpoints, "PUT", f"/v1/session/destroy/{session}", _true, within_s=within_s
             )

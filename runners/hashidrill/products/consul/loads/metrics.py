@@ -84,9 +84,10 @@ class MetricsRead(ConsulLoad):
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
         asked = {
-            "fixed": (), "health": (rights.right("node_prefix"), rights.right("service", "consul")),
+            "fixed": (),
+            "health": (rights.right("node_prefix"), rights.right("service", "consul")),
             "kv": (rights.right("key", f"{PREFIX}/{name}", "write"),),
-        }  # fmt: skip
+        }
         return (rights.right("agent_prefix"), *asked[params.find])
 
     @classmethod
@@ -127,9 +128,15 @@ class MetricsRead(ConsulLoad):
                 return await self._look(http, n)
 
             loop = OpenLoop(
-                self.name, self.params.rate, lambda n: (f"{self.name}/{n}", ""), look, context.clock, lag=context.lag,
-                waiting=context.waiting, course=context.course,
-            )  # fmt: skip
+                self.name,
+                self.params.rate,
+                lambda n: (f"{self.name}/{n}", ""),
+                look,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
+                course=context.course,
+            )
             await loop.run(emit)
 
     async def _look(self, http: HttpClient, n: int) -> Reply:

@@ -106,9 +106,7 @@ class Registrations(ConsulLoad):
 
             async def register(n: int) -> None:
                 path, body = self._request(n, REGISTER)
-                await insist(
-                    http, [self._agent(n)], "PUT", path, _taken, within_s=PREPARE_WITHIN_S, body=body
-                )  # fmt: skip
+                await insist(http, [self._agent(n)], "PUT", path, _taken, within_s=PREPARE_WITHIN_S, body=body)
                 self._book.changed(self._id(n), REGISTER, self.context.clock.now_ns())
 
             await for_each(range(self.params.services), register)
@@ -125,9 +123,15 @@ class Registrations(ConsulLoad):
                     return await self._change(http, key, step)
 
                 loop = OpenLoop(
-                    self.name, self.params.rate, self._plan, change, context.clock, lag=context.lag,
-                    waiting=context.waiting, course=context.course,
-                )  # fmt: skip
+                    self.name,
+                    self.params.rate,
+                    self._plan,
+                    change,
+                    context.clock,
+                    lag=context.lag,
+                    waiting=context.waiting,
+                    course=context.course,
+                )
                 tasks.create_task(loop.run(emit))
                 turn = 0
                 while True:
@@ -194,7 +198,7 @@ class Registrations(ConsulLoad):
             path = f"/v1/catalog/service/{self.service}"
             present = await insist(
                 http, self.context.endpoints, "GET", path, _present, within_s=within_s, params={"consistent": ""}
-            )  # fmt: skip
+            )
         return {key: REGISTER if key in present else DEREGISTER for key in self._book.known}
 
     async def clean_up(self) -> None:
@@ -283,10 +287,18 @@ class _Wrong:
         key, what = each
         self._emit(
             Operation(
-                load=self._load.name, intended_ns=since_ns, start_ns=since_ns, end_ns=self._load.context.clock.now_ns(),
-                key=key, value=what, outcome=reply.outcome, status=reply.status, error=reply.error, reason=reply.reason,
+                load=self._load.name,
+                intended_ns=since_ns,
+                start_ns=since_ns,
+                end_ns=self._load.context.clock.now_ns(),
+                key=key,
+                value=what,
+                outcome=reply.outcome,
+                status=reply.status,
+                error=reply.error,
+                reason=reply.reason,
             )
-        )  # fmt: skip
+        )
 
 
 def _present(answer: Answer) -> set[str] | None:

@@ -46,8 +46,11 @@ class Streams(ConsulLoad):
     not_by_address: ClassVar[str] = "it opens streams at the servers' port 8300, which wants an agent's certificate"
     asks: ClassVar[str] = "server"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "open": None, "establish": Rate, "events": Rate, "lag": Duration,
-    }  # fmt: skip
+        "open": None,
+        "establish": Rate,
+        "events": Rate,
+        "lag": Duration,
+    }
 
     class Params(Strict):
         """An operation is the opening of a stream, up to the end of its first snapshot. One that ends is opened again.

@@ -151,9 +151,13 @@ class SubscribeConnection(asyncio.Protocol):
     def _headers(self) -> list[tuple[str, str]]:
         host, port = self._transport.get_extra_info("peername")[:2]
         return [
-            (":method", "POST"), (":scheme", "http"), (":path", _PATH), (":authority", f"{host}:{port}"),
-            ("te", "trailers"), ("content-type", "application/grpc"),
-        ]  # fmt: skip
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", _PATH),
+            (":authority", f"{host}:{port}"),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+        ]
 
     # asyncio's side
 

@@ -74,9 +74,10 @@ class _OfAllocations(OfWork[P]):
                 f"{len(unseen)} of the {len(picked)} allocations have no process that can be seen: nothing would show"
             )
         return {
-            "allocs": picked, "names": {one["ID"]: one["Name"] for one in live[:wanted]},
+            "allocs": picked,
+            "names": {one["ID"]: one["Name"] for one in live[:wanted]},
             "processes": [one.reference for one in processes],
-        }  # fmt: skip
+        }
 
     async def _processes(self, allocs: Iterable[str]) -> list[tasks.TaskProcess]:
         picked = set(allocs)
@@ -200,9 +201,11 @@ class AllocSignal(_OfAllocations[SignalParams]):
         if self.params.signal == "STOP":
             hit = sum(one is not None and one.state == _STOPPED for one in before)
             return Evidence(
-                hit == len(before), "all of their processes are stopped", f"{hit} of {len(before)} are stopped",
+                hit == len(before),
+                "all of their processes are stopped",
+                f"{hit} of {len(before)} are stopped",
                 {"processes": len(before), "hit": hit},
-            )  # fmt: skip
+            )
         number = signal.Signals[f"SIG{self.params.signal}"]
         ended = sum(one is None for one in before)
         handled = sum(one is not None and number in one.catches for one in before)

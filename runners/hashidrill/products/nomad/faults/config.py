@@ -146,7 +146,7 @@ class NomadConfig(BaseFault[ConfigParams]):
             words = ["its file as before" if config == prior["config"] else "its file differs", *seen]
             return Evidence(
                 config == prior["config"] and shown == prior["shown"], f"as before: {before}", ", ".join(words)
-            )  # fmt: skip
+            )
         in_file = nested.holds(config, self.params.set_)
         new = process is not None and process.reference != undo["reference"]
         lying = [key for key, asked in self._asked().items() if settings.agrees(asked, shown[key]) is False]
@@ -154,7 +154,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         asked = ", ".join(f"{key} {value}" for key, value in self._asked().items())
         return Evidence(
             in_file and new and not lying, asked, ", ".join(words), {key: str(value) for key, value in shown.items()}
-        )  # fmt: skip
+        )
 
     async def revert(self, undo: Undo) -> None:
         """An agent that never had another configuration is not restarted."""

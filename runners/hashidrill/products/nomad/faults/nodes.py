@@ -107,9 +107,11 @@ class NodeDrain(_Ineligible[DrainParams]):
         measured = f"{there} allocations run there or are pending, {takes}, the node is {eligibility}"
         if present:
             return Evidence(
-                there == 0 and not places, "nothing runs on the node, and nothing would be placed there", measured,
+                there == 0 and not places,
+                "nothing runs on the node, and nothing would be placed there",
+                measured,
                 {"allocations": there},
-            )  # fmt: skip
+            )
         return Evidence(
             places and eligibility == "eligible", "work would be placed on the node", measured, {"allocations": there}
         )

@@ -106,9 +106,13 @@ class Artifacts(NomadLoad):
         async with self.client() as client:
             await self.register(client, self._store_job(), self._store_id)
             source = await insist(
-                client, self.context.endpoints, "GET", f"/v1/job/{self._store_id}/allocations", _where_it_lies,
+                client,
+                self.context.endpoints,
+                "GET",
+                f"/v1/job/{self._store_id}/allocations",
+                _where_it_lies,
                 within_s=PREPARE_WITHIN_S,
-            )  # fmt: skip
+            )
             address = await insist(
                 client, self.context.endpoints, "GET", "/v1/nodes", self._address_of_store, within_s=PREPARE_WITHIN_S
             )
@@ -127,22 +131,32 @@ class Artifacts(NomadLoad):
         size = int(self.params.size)
         sums = {"checksum": f"sha256:{hashlib.sha256(bytes(size)).hexdigest()}"} if self.params.checksum else {}
         artifact = {
-            "GetterSource": source, "RelativeDest": f"local/{_FILE}", "GetterMode": "file", "GetterOptions": sums,
-        }  # fmt: skip
+            "GetterSource": source,
+            "RelativeDest": f"local/{_FILE}",
+            "GetterMode": "file",
+            "GetterOptions": sums,
+        }
         # a build from half an artifact fails
         builds = task("/bin/sh", "-c", f"test $(/usr/bin/wc -c < local/{_FILE}) -eq {size}") | {"Artifacts": [artifact]}
         group = {
-            "Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [builds],
+            "Name": "group",
+            "Count": 1,
+            "EphemeralDisk": {"SizeMB": 10},
+            "Tasks": [builds],
             "RestartPolicy": {
-                "Attempts": self.params.retries, "Interval": 3_600 * _SECOND, "Mode": "fail",
+                "Attempts": self.params.retries,
+                "Interval": 3_600 * _SECOND,
+                "Mode": "fail",
                 "Delay": int(float(self.params.gap) * _SECOND),
             },
             "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
-        }  # fmt: skip
+        }
         return {
-            "Type": "batch", "ParameterizedJob": {"Payload": "forbidden"}, "TaskGroups": [group],
+            "Type": "batch",
+            "ParameterizedJob": {"Payload": "forbidden"},
+            "TaskGroups": [group],
             "Constraints": [self._only("!=")],
-        }  # fmt: skip
+        }
 
     def _only(self, operand: str) -> dict[str, str]:
         return {"LTarget": "${node.unique.name}", "RTarget": self.params.store, "Operand": operand}
@@ -165,9 +179,15 @@ class Artifacts(NomadLoad):
                     return Reply("unknown", error=f"not ended after {self.params.timeout}", reason=NOT_ENDED)
 
             loop = OpenLoop(
-                self.name, self.params.rate, self._plan, build, context.clock, lag=context.lag,
-                waiting=context.waiting, course=context.course,
-            )  # fmt: skip
+                self.name,
+                self.params.rate,
+                self._plan,
+                build,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
+                course=context.course,
+            )
             await loop.run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:

@@ -37,10 +37,13 @@ NODE_NAME = r"^[a-z][a-z0-9-]*$"
 def task(command: str, *arguments: str) -> dict[str, Any]:
     """A task that takes next to nothing. Nothing collects what it prints: that would be a process each."""
     return {
-        "Name": "task", "Driver": "raw_exec", "Config": {"command": command, "args": list(arguments)},
+        "Name": "task",
+        "Driver": "raw_exec",
+        "Config": {"command": command, "args": list(arguments)},
         "Resources": {"CPU": 20, "MemoryMB": 20},
-        "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True}, "KillTimeout": 1_000_000_000,
-    }  # fmt: skip
+        "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1, "Disabled": True},
+        "KillTimeout": 1_000_000_000,
+    }
 
 
 class NomadLoad(AgentLoad):
@@ -62,9 +65,7 @@ class NomadLoad(AgentLoad):
         """Until a server takes it. Raises WaitTimeoutError."""
         job_id = job_id or self.job_id
         body = json.dumps({"Job": {"ID": job_id, "Name": job_id, "Datacenters": ["*"], **job}}).encode()
-        await insist(
-            client, self.context.endpoints, "POST", "/v1/jobs", taken, within_s=PREPARE_WITHIN_S, body=body
-        )  # fmt: skip
+        await insist(client, self.context.endpoints, "POST", "/v1/jobs", taken, within_s=PREPARE_WITHIN_S, body=body)
 
     async def remove(self, job_id: str) -> None:
         """The job and what belongs to it, for a few seconds: a server that is sick is not waited for."""

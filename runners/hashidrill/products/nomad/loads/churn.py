@@ -84,9 +84,15 @@ class JobChurn(NomadLoad):
                 return reply
 
             loop = OpenLoop(
-                self.name, self.params.rate, self._plan, step, context.clock, lag=context.lag,
-                waiting=context.waiting, course=context.course,
-            )  # fmt: skip
+                self.name,
+                self.params.rate,
+                self._plan,
+                step,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
+                course=context.course,
+            )
             await loop.run(emit)
 
     def _taken(self, job: str, what: str) -> None:
@@ -109,13 +115,19 @@ class JobChurn(NomadLoad):
 
     def _job(self, job: str, what: str) -> dict[str, Any]:
         group = {
-            "Name": "group", "Count": self.params.count, "EphemeralDisk": {"SizeMB": 10},
+            "Name": "group",
+            "Count": self.params.count,
+            "EphemeralDisk": {"SizeMB": 10},
             "Tasks": [task("/bin/sleep", "86400")],
-        }  # fmt: skip
+        }
         return {
-            "ID": job, "Name": job, "Type": "service", "Datacenters": ["*"], "Meta": {_META: _DONE[what]},
+            "ID": job,
+            "Name": job,
+            "Type": "service",
+            "Datacenters": ["*"],
+            "Meta": {_META: _DONE[what]},
             "TaskGroups": [group],
-        }  # fmt: skip
+        }
 
     async def final_reads(self) -> Mapping[str, str | None]:
         """Each step that Nomad remembers; None for one that it acknowledged and forgot. Raises WaitTimeoutError."""
@@ -126,7 +138,7 @@ class JobChurn(NomadLoad):
                 path = f"/v1/job/{job}/versions"
                 there = await insist(
                     client, self.context.endpoints, "GET", path, _versions, within_s=FINAL_READS_WITHIN_S
-                )  # fmt: skip
+                )
                 for one in there:
                     step = _STOP if one["Stop"] else _step_of(one)
                     if step is not None:
@@ -145,7 +157,7 @@ class JobChurn(NomadLoad):
         params = {"prefix": f"{self.job_id}-"}
         jobs: list[dict[str, Any]] = await insist(
             client, self.context.endpoints, "GET", "/v1/jobs", _jobs, within_s=FINAL_READS_WITHIN_S, params=params
-        )  # fmt: skip
+        )
         return jobs
 
     async def clean_up(self) -> None:

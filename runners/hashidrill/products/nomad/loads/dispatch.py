@@ -71,9 +71,10 @@ class Dispatch(NomadLoad):
             await self._witness.listen(self.context.local_address)
             ran = task(*self._witness.command(seconds))
         job = {
-            "Type": "batch", "ParameterizedJob": {"MetaRequired": [_META], "Payload": "forbidden"},
+            "Type": "batch",
+            "ParameterizedJob": {"MetaRequired": [_META], "Payload": "forbidden"},
             "TaskGroups": [{"Name": "group", "Count": 1, "EphemeralDisk": {"SizeMB": 10}, "Tasks": [ran]}],
-        }  # fmt: skip
+        }
         async with self.client() as client:
             await self.register(client, job)
 
@@ -85,17 +86,21 @@ class Dispatch(NomadLoad):
             async def dispatch(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
                 url = f"{self.endpoint(n)}/v1/job/{self.job_id}/dispatch"
                 body = json.dumps({"Meta": {_META: key}}).encode()
-                reply = change_reply(
-                    await client.request("POST", url, body=body, timeout_s=float(self.params.timeout))
-                )  # fmt: skip
+                reply = change_reply(await client.request("POST", url, body=body, timeout_s=float(self.params.timeout)))
                 if reply.outcome == "ok":
                     self._acknowledged[key] = None
                 return reply
 
             loop = OpenLoop(
-                self.name, self.params.rate, self._plan, dispatch, context.clock, lag=context.lag,
-                waiting=context.waiting, course=context.course,
-            )  # fmt: skip
+                self.name,
+                self.params.rate,
+                self._plan,
+                dispatch,
+                context.clock,
+                lag=context.lag,
+                waiting=context.waiting,
+                course=context.course,
+            )
             await loop.run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
@@ -112,7 +117,7 @@ class Dispatch(NomadLoad):
             async def ask(path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
                 return await insist(
                     client, self.context.endpoints, "GET", path, _listed, within_s=FINAL_READS_WITHIN_S, params=params
-                )  # fmt: skip
+                )
 
             jobs = {str((job.get("Meta") or {}).get(_META)): job for job in await ask("/v1/jobs", params)}
             allocs = await ask("/v1/allocations", {"task_states": "true"})

@@ -117,17 +117,22 @@ class Replicas(NomadLoad):
 
     def _job(self, count: int | None = None) -> dict[str, Any]:
         group: dict[str, Any] = {
-            "Name": "group", "Count": self.params.count if count is None else count, "EphemeralDisk": {"SizeMB": 10},
+            "Name": "group",
+            "Count": self.params.count if count is None else count,
+            "EphemeralDisk": {"SizeMB": 10},
             "Tasks": [task("/bin/sleep", "86400")],
             "RestartPolicy": {
-                "Attempts": 2, "Interval": 60 * _SECOND, "Mode": "fail",
+                "Attempts": 2,
+                "Interval": 60 * _SECOND,
+                "Mode": "fail",
                 "Delay": int(float(self.params.restart_delay) * _SECOND),
             },
             "ReschedulePolicy": {
-                "Unlimited": True, "DelayFunction": "constant",
+                "Unlimited": True,
+                "DelayFunction": "constant",
                 "Delay": int(float(self.params.reschedule_delay) * _SECOND),
             },
-        }  # fmt: skip
+        }
         if self.params.spread == "hosts":
             group["Spreads"] = [{"Attribute": "${node.unique.name}", "Weight": 100}]
         elif self.params.spread == "distinct":
@@ -165,10 +170,19 @@ class _Away:
         self._waiting.end(token)
         self._emit(
             Operation(
-                load=self._load, intended_ns=since_ns, start_ns=since_ns, end_ns=at_ns, key=name, value=value,
-                outcome=reply.outcome, status=reply.status, error=reply.error, reason=reply.reason, detail=reply.detail,
+                load=self._load,
+                intended_ns=since_ns,
+                start_ns=since_ns,
+                end_ns=at_ns,
+                key=name,
+                value=value,
+                outcome=reply.outcome,
+                status=reply.status,
+                error=reply.error,
+                reason=reply.reason,
+                detail=reply.detail,
             )
-        )  # fmt: skip
+        )
 
     def seen(
         self, names: Iterable[str], running: Mapping[str, Replica], starts: Mapping[str, Detail], at: _Look

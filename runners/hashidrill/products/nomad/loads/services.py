@@ -29,9 +29,11 @@ _ASK_WITHIN_S = 2.0
 _SECOND = 10**9
 ConsulVia = Annotated[
     str,
-    Field(pattern=r"^(consul:[a-z-]+|host:[a-z][a-z0-9-]*(/consul)?)$", description="Consul agents that are asked, "
-          "in turn"),
-]  # fmt: skip
+    Field(
+        pattern=r"^(consul:[a-z-]+|host:[a-z][a-z0-9-]*(/consul)?)$",
+        description="Consul agents that are asked, in turn",
+    ),
+]
 
 
 class Services(NomadLoad):
@@ -125,13 +127,21 @@ class Services(NomadLoad):
 
     def _job(self, job_id: str) -> dict[str, Any]:
         service = {"Name": job_id, "Provider": "consul", "Meta": views.META}
-        return {"Type": "service", "TaskGroups": [{
-            "Name": "group", "Count": self.params.count, "EphemeralDisk": {"SizeMB": 10},
-            "Tasks": [task("/bin/sleep", "86400")], "Services": [service],
-            "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
-            "RestartPolicy": {"Attempts": 2, "Interval": 60 * _SECOND, "Mode": "fail", "Delay": _SECOND},
-            "ReschedulePolicy": {"Unlimited": True, "DelayFunction": "constant", "Delay": 5 * _SECOND},
-        }]}  # fmt: skip
+        return {
+            "Type": "service",
+            "TaskGroups": [
+                {
+                    "Name": "group",
+                    "Count": self.params.count,
+                    "EphemeralDisk": {"SizeMB": 10},
+                    "Tasks": [task("/bin/sleep", "86400")],
+                    "Services": [service],
+                    "Spreads": [{"Attribute": "${node.unique.name}", "Weight": 100}],
+                    "RestartPolicy": {"Attempts": 2, "Interval": 60 * _SECOND, "Mode": "fail", "Delay": _SECOND},
+                    "ReschedulePolicy": {"Unlimited": True, "DelayFunction": "constant", "Delay": 5 * _SECOND},
+                }
+            ],
+        }
 
     async def clean_up(self) -> None:
         """The jobs; Nomad takes their services out of Consul. Jobs that it did not take away are sampled as `left`."""
@@ -168,7 +178,7 @@ class _Book:
         names = set(here.values())
         self._starting = {
             (job, one) for job, one in self._starting if job != job_id or one.of not in names or one in now
-        }  # fmt: skip
+        }
         for wrong in now:
             if (job_id, wrong) not in self._open:
                 self._start(job_id, wrong, asked_ns)
@@ -206,11 +216,18 @@ class _Book:
         self._load.context.waiting.end(token)
         self._emit(
             Operation(
-                load=self._load.name, intended_ns=since_ns, start_ns=since_ns,
-                end_ns=self._load.context.clock.now_ns(), key=wrong.of, value=wrong.kind, outcome=reply.outcome,
-                status=reply.status, error=reply.error, reason=reply.reason,
+                load=self._load.name,
+                intended_ns=since_ns,
+                start_ns=since_ns,
+                end_ns=self._load.context.clock.now_ns(),
+                key=wrong.of,
+                value=wrong.kind,
+                outcome=reply.outcome,
+                status=reply.status,
+                error=reply.error,
+                reason=reply.reason,
             )
-        )  # fmt: skip
+        )
 
 
 def _said(answer: Answer) -> str:

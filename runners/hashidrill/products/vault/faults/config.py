@@ -128,11 +128,14 @@ class VaultConfig(BaseFault[ConfigParams]):
         shown = await self._shown(host)
         lying = [key for key, value in shown.items() if not _agrees(key, wanted.get(key), value)]
         words = [
-            f"its file {'has' if in_file else 'has not'} that", "a new process" if new else "the same process",
-            str(seal), *(f"{key} {value}" for key, value in shown.items()),
-        ]  # fmt: skip
-        asked = ", ".join(f"{key} {self.params.set_[key] if present else prior.get(key, 'as by default')}"
-                          for key in self.params.set_)  # fmt: skip
+            f"its file {'has' if in_file else 'has not'} that",
+            "a new process" if new else "the same process",
+            str(seal),
+            *(f"{key} {value}" for key, value in shown.items()),
+        ]
+        asked = ", ".join(
+            f"{key} {self.params.set_[key] if present else prior.get(key, 'as by default')}" for key in self.params.set_
+        )
         # once it is gone the process is another one too, unless it never was applied
         return Evidence(in_file and seal.open and (new or not present) and not lying, asked, ", ".join(words))
 

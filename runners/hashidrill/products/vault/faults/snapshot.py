@@ -144,9 +144,11 @@ class SnapshotSave(_OfTheStorage[SaveParams]):
             return Evidence(False, asked, str(error))
         ours = marker in snapshot.policies
         figures: dict[str, float | str] = {
-            "entries": snapshot.entries, "tokens": snapshot.tokens, "leases": snapshot.leases,
+            "entries": snapshot.entries,
+            "tokens": snapshot.tokens,
+            "leases": snapshot.leases,
             "secrets": snapshot.versions,
-        }  # fmt: skip
+        }
         counted = f"{snapshot.versions} secrets, {snapshot.leases} leases, {snapshot.entries} entries"
         return Evidence(ours, asked, f"{counted}; {'with the marker' if ours else 'another marker, or none'}", figures)
 

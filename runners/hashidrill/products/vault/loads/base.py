@@ -53,9 +53,15 @@ class VaultLoad(AgentLoad):
     ) -> OpenLoop:
         context = self.context
         return OpenLoop(
-            self.name, self.params.rate, plan, perform, context.clock, lag=context.lag, waiting=context.waiting,
+            self.name,
+            self.params.rate,
+            plan,
+            perform,
+            context.clock,
+            lag=context.lag,
+            waiting=context.waiting,
             course=context.course,
-        )  # fmt: skip
+        )
 
 
 def data_path(key: str) -> str:

@@ -154,9 +154,14 @@ class TokenChurn(VaultLoad):
 
             await for_each(list(self._accessors.items())[:MOST_READ], look_up)
             listed = await insist(
-                client, self.context.endpoints, "GET", f"/v1/{_ALL}", listed_names, within_s=within_s,
+                client,
+                self.context.endpoints,
+                "GET",
+                f"/v1/{_ALL}",
+                listed_names,
+                within_s=within_s,
                 params={"list": "true"},
-            )  # fmt: skip
+            )
         there = {*listed}
         unlisted = [key for key, accessor in kept.items() if accessor not in there]
         self.context.sample("unlisted", float(len(unlisted)), ", ".join(unlisted[:3]))

@@ -193,9 +193,7 @@ class Agent:
                 f"{self.spec['id']} is left over from before and cannot be taken away; see {self.note.path}",
             )
 
-    def _hold(
-        self, lease: Lease, guardian: Guardian, woken: int, stops: list[str], renewals: list[int]
-    ) -> str:  # fmt: skip
+    def _hold(self, lease: Lease, guardian: Guardian, woken: int, stops: list[str], renewals: list[int]) -> str:
         """Returns why it must end."""
         lines = self.spec["renewals"] == "lines"
         rest = b""

@@ -63,8 +63,12 @@ class Eyes(Canary):
                 look()
             except RefusedError as error:
                 lacks[what] = str(error)
-        return {"root": self._system.is_root(), "lacks": lacks, "python": sys.version.split()[0],
-                "cores": len(os.sched_getaffinity(0))}  # fmt: skip
+        return {
+            "root": self._system.is_root(),
+            "lacks": lacks,
+            "python": sys.version.split()[0],
+            "cores": len(os.sched_getaffinity(0)),
+        }
 
     def _nft(self) -> None:
         code, _, errors = self._system.run(["nft", "list", "tables"])

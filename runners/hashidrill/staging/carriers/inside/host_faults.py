@@ -367,5 +367,11 @@ def ended(system: System, reference: str) -> None:
 
 
 KINDS: dict[str, type[HostFault]] = {
-    "packets": Packets, "netem": Netem, "pause": Pause, "kill": Kill, "disk": Disk, "cpu": Cpu, "settings": Settings,
-}  # fmt: skip
+    "packets": Packets,
+    "netem": Netem,
+    "pause": Pause,
+    "kill": Kill,
+    "disk": Disk,
+    "cpu": Cpu,
+    "settings": Settings,
+}

@@ -42,13 +42,17 @@ def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[s
             )
         status = (home / "status").read_text()
         return {
-            "argv": system.command(pid), "cwd": _link(home / "cwd"),
+            "argv": system.command(pid),
+            "cwd": _link(home / "cwd"),
             "exe": _link(home / "exe").replace(" (deleted)", ""),
             "environment": (home / "environ").read_bytes().decode(errors="surrogateescape").split("\0")[:-1],
-            "uid": _ids(status, "Uid")[1], "gid": _ids(status, "Gid")[1], "groups": _ids(status, "Groups"),
-            "output": [_log(home, 1), _log(home, 2)], "files": resource.prlimit(pid, resource.RLIMIT_NOFILE),
+            "uid": _ids(status, "Uid")[1],
+            "gid": _ids(status, "Gid")[1],
+            "groups": _ids(status, "Groups"),
+            "output": [_log(home, 1), _log(home, 2)],
+            "files": resource.prlimit(pid, resource.RLIMIT_NOFILE),
             "net": (home / "ns" / "net").stat().st_ino,
-        }  # fmt: skip
+        }
     except OSError as error:
         raise RefusedError(
             "cannot-restart", f"how to start process {pid} again cannot be read: {error.strerror}"

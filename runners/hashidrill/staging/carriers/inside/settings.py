@@ -111,9 +111,14 @@ def checked(system: System, pid: int, words: Sequence[str], owner: tuple[int, in
 
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_CHECKS_WITHIN_S, check=False, stdin=subprocess.DEVNULL,
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_CHECKS_WITHIN_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
             preexec_fn=become,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise RefusedError("settings", f"`{' '.join(words)}` of its program could not be run: {error}") from None
     if done.returncode:

@@ -41,9 +41,13 @@ class System:
         """(exit code, output, errors). Raises RefusedError where the tool is missing."""
         try:
             done = subprocess.run(
-                [self.tool(command[0]), *command[1:]], input=text, capture_output=True, text=True,
-                timeout=_TOOL_WITHIN_S, check=False,
-            )  # fmt: skip
+                [self.tool(command[0]), *command[1:]],
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=_TOOL_WITHIN_S,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return 124, "", f"{command[0]} did not end within {_TOOL_WITHIN_S:g}s"
         return done.returncode, done.stdout, done.stderr.strip()

@@ -43,8 +43,10 @@ class Burner:
 
     def __init__(self, system: System) -> None:
         self._process = subprocess.Popen(
-            [sys.executable or system.tool("python3"), "-c", _BURNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable or system.tool("python3"), "-c", _BURNER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.reference = system.reference(self._process.pid)
 
     def cores(self, threads: int) -> float:

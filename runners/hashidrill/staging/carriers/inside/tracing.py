@@ -60,13 +60,25 @@ class Strace:
         """Returns once it traces every thread. Raises RefusedError."""
         pids = [parted(one)[0] for one in references]
         command = [
-            system.tool("strace"), "-f", "-qq", "-o", "/dev/null", "-e", "signal=none", "-e", f"trace={calls}",
-            *(["-e", f"inject={calls}:{inject}"] if inject else []), *(f"--attach={pid}" for pid in pids),
-        ]  # fmt: skip
+            system.tool("strace"),
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "signal=none",
+            "-e",
+            f"trace={calls}",
+            *(["-e", f"inject={calls}:{inject}"] if inject else []),
+            *(f"--attach={pid}" for pid in pids),
+        ]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             preexec_fn=_dies_with_parent,  # noqa: PLW1509 - no thread runs here; prctl has no other way in
-        )  # fmt: skip
+        )
         self.reference = system.reference(self.process.pid)
         for _ in range(int(_ATTACHES_WITHIN_S / 0.02)):
             if all(system.tracers(pid) == {self.process.pid} for pid in pids):
@@ -103,8 +115,10 @@ class Meter:
 
     def __init__(self, system: System) -> None:
         self._process = subprocess.Popen(
-            [sys.executable or system.tool("python3"), "-c", _METER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable or system.tool("python3"), "-c", _METER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.reference = system.reference(self._process.pid)
 
     def asked(self, what: str) -> tuple[float, str]:
