@@ -21,9 +21,10 @@ from pathlib import Path
 import pytest
 
 from drills import environment, experiment, hashidrill, start
+from fault_cases import of_package
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.protocols import registry
+from hashidrill.core.faults.base import SERVERS
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 from leaks import VARIABLE, Ground
@@ -37,46 +38,24 @@ AT_ONCE = 2
 GONE_WITHIN_S = 15.0
 ENDS_WITHIN_S = 600.0
 SEED = int(os.environ.get("HASHIDRILL_KILL_SEED", secrets.randbelow(10**6)))
-SERVERS, CLIENT = [f"host:consul-{number}" for number in (1, 2, 3)], "host:client-1"
+CLIENT = "host:client-1"
 ANY = [*SERVERS, CLIENT]
 LOAD = {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:servers"}
 
-OF_HOSTS: list[Drawn] = [
-    ("noop", {}, ANY),
-    ("disk.latency", {"op": "fsync", "delay": "150ms"}, ANY),
-    ("disk.latency", {"op": "write", "delay": "20ms"}, ANY),
-    ("disk.bandwidth", {"rate": "512kB/s"}, ANY),
-    ("disk.bandwidth", {"rate": "64kB/s", "op": "read"}, ANY),
-    ("process.pause", {}, ANY),
-    ("process.kill", {}, ANY),
-    ("process.restart", {}, ANY),
-    ("cpu.throttle", {"cores": 0.3}, ANY),
-    ("network.partition", {"from": "all"}, ANY),
-    ("network.partition", {"from": "servers"}, ANY),
-    ("network.loss", {"percent": "30%"}, ANY),
-    ("network.block", {"port": 8500, "from": "clients"}, ANY),
-    ("network.latency", {"port": 8300, "delay": "200ms", "from": "servers"}, ANY),
-    ("network.latency", {"port": 8500, "delay": "300ms"}, ANY),
-    ("network.bandwidth", {"port": 8500, "rate": "64kB/s", "from": "clients"}, ANY),
-    ("network.timeout", {"port": 8500, "from": "clients"}, ANY),
-    ("network.reset", {"port": 8500, "from": "clients"}, ANY),
-    ("network.slow_close", {"port": 8500, "from": "clients", "delay": "300ms"}, ANY),
-    ("network.slicer", {"port": 8500, "from": "clients"}, ANY),
-    ("network.limit_data", {"port": 8500, "from": "clients", "bytes": "2kB"}, ANY),
-    ("toxiproxy.toxic", {"port": 8500, "from": "clients", "type": "latency", "attributes": {"latency": 200}}, ANY),
-]
+
+def declared(package) -> list[Drawn]:
+    """What the faults there declare to be overlapped with others, each on any host unless it says otherwise."""
+    return [
+        (kind, each[1], each[0]) if isinstance(each, tuple) else (kind, each, ANY)
+        for kind, cls in of_package(package).items()
+        if not isinstance(cls.cases.overlaps, str)
+        for each in cls.cases.overlaps or cls.cases.each
+    ]
+
+
+OF_HOSTS = declared("core.faults")
 OF_CONSUL: list[Drawn] = [
-    ("consul.config", {"set": {"raft_trailing_logs": 60}}, SERVERS),
-    ("consul.config", {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}}}, ANY),
-    ("consul.leader.transfer", {}, ["consul:leader"]),
-    ("consul.leader.avoid", {}, [*SERVERS, "consul:leader"]),
-    ("consul.leader.pin", {}, [*SERVERS, "consul:one-follower"]),
-    ("consul.kv.bloat", {"keys": 100, "value": "1kB"}, [CLIENT, *SERVERS]),
-    ("consul.agent.stop", {}, ANY),
-    ("consul.server.replace", {}, SERVERS),
-    ("consul.snapshot.save", {"name": "?"}, ["consul:leader"]),
-    ("consul.raft.bloat", {"free_pages": 20_000}, SERVERS),
-    ("consul.raft.compact", {}, SERVERS),
+    *declared("products.consul.faults"),
     # what goes on beside them, and leaves a majority that answers
     ("disk.latency", {"op": "write", "delay": "5ms"}, ANY),
     ("network.latency", {"port": 8500, "delay": "300ms"}, ANY),
@@ -99,14 +78,6 @@ class Company:
 
 COMPANIES = {"hosts": Company(OF_HOSTS, 200, 20, 3, 24.0, 5.0), "consul": Company(OF_CONSUL, 60, 10, 1, 90.0, 5.0)}
 """Apart from each other: Consul's faults ask Consul, or restart it, and need a majority that answers."""
-LEFT_OUT = {
-    "tap.fail": "it is put on a client, and these runs have none",
-    "disk.error": "an error on fsync ends the agent, as it should: what else was on it is then gone too",
-    "disk.full": "it needs a disk of a size, on which the others have no room to work",
-    "consul.session.expire": "it needs sessions on its host, which end with the agents that others stop",
-    "consul.streams.gather": "it is for an older Consul",
-    "consul.snapshot.restore": "it takes back what other faults of Consul have written, and with it their proofs",
-}
 
 
 @dataclass(frozen=True)
@@ -202,14 +173,6 @@ def wait_for_method(runs, within_s=90.0):
     while not any('"phase":"method"' in j.read_text().replace(" ", "") for j in runs.glob(f"*/{JOURNAL_NAME}")):
         assert time.monotonic() < deadline, "the run never got to its method"
         time.sleep(0.05)
-
-
-def test_every_kind_is_in_the_pool_or_said_not_to_be():
-    drawn = {kind for company in COMPANIES.values() for kind, _, _ in company.pool}
-    others = ("nomad.", "vault.", "chaos_mesh.", "litmus.")
-    of_consul_and_hosts = {kind for kind in registry.faults() if not kind.startswith(others)}
-    assert drawn | set(LEFT_OUT) == of_consul_and_hosts  # these runs have neither Nomad, Vault nor Kubernetes
-    assert not drawn & set(LEFT_OUT)
 
 
 def test_so_many_faults_leave_nothing(outcomes):

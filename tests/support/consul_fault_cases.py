@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from fault_cases import without_rules
+from fault_cases import on_products, without_rules
 from hashidrill.products.consul import api as consul_api
 from hashidrill.products.consul.faults import agent as consul_agent
 
 _STREAMING_OFF = {"set": {"use_streaming_backend": False, "rpc": {"enable_streaming": False}}}
 _THRESHOLD = {"set": {"raft_snapshot_threshold": 50, "raft_trailing_logs": 60}}
-_TIMEOUT = {"set": {"raft_snapshot_interval": "7s"}, "by": "restart"}
-_CASES = (
-    ("consul.config", _THRESHOLD, "consul:leader"),
-    ("consul.config", _TIMEOUT, "consul:one-follower"),
-    ("consul.config", _STREAMING_OFF, "consul:leader"),
-    ("consul.config", {"set": {"use_streaming_backend": False}}, "host:client-1"),
-    (
-        "consul.config",
-        {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}, "log_level": "DEBUG"}},
-        "host:client-1",
-    ),
-    ("consul.leader.transfer", {}, "consul:leader"),
-    ("consul.leader.transfer", {"to": "?"}, "consul:leader"),
-    ("consul.leader.avoid", {}, "consul:leader"),
-    ("consul.leader.avoid", {}, "consul:one-follower"),
-    ("consul.leader.pin", {}, "consul:one-follower"),
-    ("consul.leader.pin", {}, "consul:leader"),
-    ("consul.streams.gather", {}, "consul:leader"),
-    ("consul.server.replace", {}, "consul:leader"),
-    ("consul.agent.stop", {}, "consul:one-follower"),
-    ("consul.agent.stop", {}, "host:client-1"),
-    ("consul.agent.stop", {"leave": True}, "consul:leader"),
-    ("consul.session.expire", {"prefix": "lock"}, "host:client-1"),
-    ("consul.session.expire", {}, "host:client-1"),
-    ("consul.kv.bloat", {"keys": 2000, "value": "4kB"}, "host:client-1"),
-)
+_CASES = on_products("products.consul.faults")
 _OLD_ALONE = ("consul.streams.gather",)
 _OLD_TOO = ("consul.config", "consul.leader.", "consul.server.replace")
 

@@ -4,35 +4,14 @@ from __future__ import annotations
 
 from fake_kubernetes import TimedApi
 from fake_litmus import FakeLitmus
+from fault_cases import each_of, of_package
 from hashidrill.core.protocols.capabilities import AgentApi, LitmusNode, LitmusPod, NodeStatus, PodStatus
 from hashidrill.kubernetes.kubernetes.objects import Owned
 from hashidrill.kubernetes.kubernetes.pods import Watched
 from hashidrill.kubernetes.litmus.hosts import AimedAt, AimedAtNode, WatchedNode
 from hashidrill.testing.fakes import FakeDatacenter
 
-SLOW = {"effect": "slow", "by": "300ms"}
-LITMUS_CASES = [
-    ("litmus.pod_delete", {}),
-    ("litmus.pod_delete", {"force": False}),
-    ("litmus.container_kill", {"signal": "TERM"}),
-    ("litmus.pod_network_latency", {"delay": "200ms"}),
-    ("litmus.pod_network_loss", {}),
-    ("litmus.pod_network_loss", {"percent": "100%", "effect": "silent"}),
-    ("litmus.pod_network_corruption", {"effect": "silent"}),
-    ("litmus.pod_http_latency", {"delay": "300ms", "port": 8500}),
-    ("litmus.pod_http_reset_peer", {}),
-    ("litmus.pod_http_status_code", {"code": 503}),
-    ("litmus.pod_http_modify_header", {"header": "X-Drill", "value": "yes"}),
-    ("litmus.pod_http_modify_body", {"body": "not this time"}),
-    ("litmus.pod_cpu_hog", {"cores": 2, "load": "80%", **SLOW}),
-    ("litmus.pod_memory_hog", {"size": "512MiB", "effect": "restarted"}),
-    ("litmus.pod_io_stress", {"path": "/consul/data", **SLOW}),
-    ("litmus.disk_fill", {"of": "64MiB", "effect": "replaced"}),
-    ("litmus.node_drain", {}),
-    ("litmus.experiment", {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAMES": '["a"]'}, "effect": "silent"}),
-    ("litmus.experiment", {"experiment": "pod-network-duplication", **SLOW}),
-]
-MOMENTARY = {"litmus.pod_delete", "litmus.container_kill"}
+LITMUS_CASES = each_of(of_package("kubernetes.litmus").values())
 OWNED = Owned("run-1", "staging", "amelie@laptop", 90.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fault_cases import on_products
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.base import table_of
@@ -36,20 +37,7 @@ def sleepers():
     return {"ID": JOB, "Name": JOB, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group]}
 
 
-NOMAD_CASES = [
-    ("nomad.node.eligibility", {}, "nomad:one-client"),
-    ("nomad.node.drain", {"deadline": "10s"}, "nomad:one-client"),
-    ("nomad.node.black_hole", {}, "nomad:one-client"),
-    ("nomad.node.disconnect", {}, "nomad:one-client"),
-    ("nomad.leader.transfer", {}, "nomad:leader"),
-    ("nomad.job.stop", {"job": JOB}, "nomad:leader"),
-    ("nomad.alloc.signal", {"job": JOB, "share": "100%"}, "nomad:leader"),
-    ("nomad.alloc.fail", {"job": JOB, "count": 1}, "nomad:leader"),
-    ("nomad.snapshot.save", {"name": SNAPSHOT}, "nomad:leader"),
-    ("nomad.snapshot.restore", {"snapshot": SNAPSHOT}, "nomad:leader"),
-    ("nomad.config", {"set": {"server": {"heartbeat_grace": "4s"}}}, "nomad:leader"),
-]
-MOMENTARY = {"nomad.leader.transfer", "nomad.alloc.fail", "nomad.snapshot.save", "nomad.snapshot.restore"}
+NOMAD_CASES = on_products("products.nomad.faults")
 
 
 async def prepared(hosts, kind, target):

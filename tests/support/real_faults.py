@@ -9,8 +9,6 @@ its observer has to say that it is no longer in force.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 import traceback
@@ -23,13 +21,11 @@ from fault_cases import DISARMED, HOST_CASES, nature
 from hashidrill.core.engine.inject import observed_within_s, planned
 from hashidrill.core.experiment.disk import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.faults.network import _TableFault
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target
 from hashidrill.core.units import Size
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
-from hashidrill.lab.sandbox import cgroups
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 
@@ -91,7 +87,10 @@ async def _sees_that_it_was_disarmed(datacenter, kind, params):
     await fault.apply(undo)
     try:
         armed = await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _SEEN_WITHIN_S))
-        await _DISARM[kind](datacenter.hosts[HOST], undo)
+        if fault.cases.disarm is None:
+            await _fault(datacenter, kind, params).revert(undo)
+        else:
+            await fault.cases.disarm(datacenter.hosts[HOST], undo)
         disarmed = await _until(fault, undo, ok=False, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S))
     finally:
         await fault.revert(undo)
@@ -110,52 +109,6 @@ async def _until(fault, undo, *, ok, within_s, present=True):
 def _fault(datacenter, kind, params):
     cls = registry.fault(kind)
     return cls(cls.Params.model_validate(params), datacenter)
-
-
-# by other ways than the faults' own revert, where there are any
-
-
-async def _clear_rule(host, undo):
-    await host.clear_disk_rule(undo["fault_id"])
-
-
-async def _empty_table(host, undo):
-    await host.set_packet_rules(_TableFault.table(undo), [])
-
-
-async def _remove_ballast(host, undo):
-    [ballast] = host.data.glob(".ballast-*")
-    ballast.unlink()
-
-
-async def _continue(host, undo):
-    os.kill(int(undo["reference"].partition("@")[0]), signal.SIGCONT)
-
-
-async def _start_again(host, undo):
-    await host.start_agent("consul")
-
-
-async def _lift_limit(host, undo):
-    group = cgroups.find(f"{host.data.parents[2].name}/{host.name}")
-    if group is None:  # this user has no cgroups: it is a duty cycle
-        await host.unlimit_cpu(undo["fault_id"])
-    else:
-        group.limit(None)
-
-
-_DISARM = {
-    "disk.latency": _clear_rule,
-    "disk.error": _clear_rule,
-    "disk.bandwidth": _clear_rule,
-    "disk.full": _remove_ballast,
-    "process.pause": _continue,
-    "process.kill": _start_again,
-    "cpu.throttle": _lift_limit,
-    "network.partition": _empty_table,
-    "network.loss": _empty_table,
-    "network.block": _empty_table,
-}
 
 
 anyio.run(main)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 
+from fault_cases import momentary
 from hashidrill.core.engine.inject import PROVEN_WITHIN_S, observed_within_s, planned
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.model import DatacenterSpec
@@ -21,7 +22,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.nomad import api
 from hashidrill.testing.faults import check_fault
-from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, prepared, sleepers
+from nomad_fault_cases import DISARMED, JOB, NOMAD_CASES, prepared, sleepers
 
 
 def fault_of(datacenter, kind, params):
@@ -46,7 +47,7 @@ async def all_run(datacenter):
 async def checked(datacenter, kind, params, on):
     target = await target_of(datacenter, on)
     await prepared(datacenter, kind, target)
-    report = await check_fault(fault_of(datacenter, kind, params), target, momentary=kind in MOMENTARY)
+    report = await check_fault(fault_of(datacenter, kind, params), target, momentary=momentary(kind))
     return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
 
 

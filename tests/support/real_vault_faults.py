@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 import psutil
 
+from fault_cases import momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols import registry
@@ -26,7 +27,7 @@ from hashidrill.products.consul.model import Consul
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.testing.faults import check_fault
-from vault_fault_cases import CASES, DISARMED, MOMENTARY, PARAMS, RAFT_ONLY
+from vault_fault_cases import CASES, DISARMED, PARAMS, RAFT_ONLY
 
 _SETTLED_WITHIN_S = 60
 
@@ -66,7 +67,7 @@ async def settled(datacenter):
 async def checked(datacenter, kind, on):
     await settled(datacenter)
     [target, *_] = await datacenter.select(on)
-    report = await check_fault(fault_of(datacenter, kind), target, momentary=kind in MOMENTARY)
+    report = await check_fault(fault_of(datacenter, kind), target, momentary=momentary(kind))
     return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
 
 

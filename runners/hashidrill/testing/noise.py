@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -25,6 +26,11 @@ class Noise:
     cpus: int = 2
     busy: float = 0.0
     """Other processes use up to this share of each CPU, varying from moment to moment."""
+
+    @property
+    def slowest_s(self) -> float:
+        """What one in some 100,000 operations of disk or link takes."""
+        return float(max(self.disk_s, self.link_s) * math.exp(4.5 * self.spread))
 
     def disk(self, dice: np.random.Generator, size_bytes: int, times: int) -> Times:
         return self._varied(dice, self.disk_s, times) + size_bytes / self.disk_bytes_per_s

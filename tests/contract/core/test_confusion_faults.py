@@ -14,7 +14,7 @@ import pytest
 
 from chaos_mesh_cases import CHAOS_MESH_CASES
 from confusion import LIE, TRUTH, Matrix, unplanted
-from fault_cases import CASES, MOMENTARY, OLD, TAP_CASES
+from fault_cases import CASES, OLD, TAP_CASES, momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target
@@ -25,7 +25,7 @@ from vault_fault_cases import CASES as VAULT_CASES
 
 EFFECTIVE = [(kind, params) for kind, params in CASES if kind != "noop"]
 """`noop` has no effect that could be told from its absence."""
-LASTING = [case for case in EFFECTIVE if case[0] not in MOMENTARY]
+LASTING = [case for case in EFFECTIVE if not momentary(case[0])]
 OF_STATE = {"consul.raft.bloat", "consul.raft.compact", "consul.snapshot.save", "consul.snapshot.restore"}
 """These need a raft.db or a snapshot: test_state_faults_fake.py plants theirs."""
 PLANTED = {

@@ -8,8 +8,9 @@ import anyio
 import pytest
 from pydantic import ValidationError
 
-from chaos_mesh_cases import CHAOS_MESH_CASES, MOMENTARY, OWNED, chaos_world, disarm
+from chaos_mesh_cases import CHAOS_MESH_CASES, OWNED, chaos_world, disarm
 from fake_kubernetes import RECORDS
+from fault_cases import momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
@@ -37,7 +38,7 @@ async def put_on(world, kind, params):
 def test_a_fault_keeps_its_contract_on_the_fake(kind, params):
     world, kubernetes = chaos_world()
     fault = fault_of(world, kind, params)
-    report = run(check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY))
+    report = run(check_fault(fault, lambda: world.target("consul-1"), momentary=momentary(kind)))
     assert report.present.ok
     assert report.gone.ok
     assert kubernetes.objects == {}
@@ -424,5 +425,5 @@ def test_a_fault_uses_the_capabilities_that_it_declares_and_no_others(kind, para
 
     host.__class__ = Recorded
     fault = fault_of(world, kind, params)
-    run(check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY))
+    run(check_fault(fault, lambda: world.target("consul-1"), momentary=momentary(kind)))
     assert used == set(fault.requires().capabilities)

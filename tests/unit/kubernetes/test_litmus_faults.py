@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fake_litmus import FINALIZER
+from fault_cases import momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
@@ -16,7 +17,7 @@ from hashidrill.kubernetes.kubernetes.crd import problems
 from hashidrill.kubernetes.kubernetes.objects import ours
 from hashidrill.kubernetes.litmus import engines
 from hashidrill.testing.faults import check_fault
-from litmus_cases import LITMUS_CASES, MOMENTARY, disarm, litmus_world
+from litmus_cases import LITMUS_CASES, disarm, litmus_world
 from virtual_time import run
 
 IDS = [f"{kind}-{number}" for number, (kind, _) in enumerate(LITMUS_CASES)]
@@ -47,7 +48,7 @@ def made_by(kind, params):
 def test_a_fault_keeps_its_contract_on_the_fake_and_leaves_nothing(kind, params):
     world, kubernetes = litmus_world()
     fault = fault_of(world, kind, params)
-    report = run(check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY))
+    report = run(check_fault(fault, lambda: world.target("consul-1"), momentary=momentary(kind)))
     assert report.present.ok
     assert report.gone.ok
     assert kubernetes.left() == []
@@ -435,7 +436,7 @@ def test_a_fault_uses_the_capabilities_that_it_declares_and_no_others(kind, para
 
     host.__class__ = Recorded
     fault = fault_of(world, kind, params)
-    run(check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY))
+    run(check_fault(fault, lambda: world.target("consul-1"), momentary=momentary(kind)))
     assert used == set(fault.requires().capabilities)
 
 
@@ -446,7 +447,7 @@ def test_a_fault_asks_the_cluster_for_nothing_beyond_its_rights(kind, params):
     async def asked():
         world, kubernetes = litmus_world()
         fault = fault_of(world, kind, params)
-        await check_fault(fault, lambda: world.target("consul-1"), momentary=kind in MOMENTARY)
+        await check_fault(fault, lambda: world.target("consul-1"), momentary=momentary(kind))
         return kubernetes.asked, fault.rights()
 
     requests, rights = run(asked())

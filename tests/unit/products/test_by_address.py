@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from attached_estates import TOKEN
+from fault_cases import momentary
 from hashidrill.core.errors import CapabilityError, FaultError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols import registry
@@ -24,7 +25,7 @@ from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad
 from hashidrill.testing.vault import FakeVault
-from nomad_fault_cases import MOMENTARY, NOMAD_CASES, prepared, sleepers
+from nomad_fault_cases import NOMAD_CASES, prepared, sleepers
 
 
 class Agents(httpx.AsyncBaseTransport):
@@ -104,7 +105,7 @@ def test_faults_of_nomad(tmp_path, kind, params, on):
     async def main():
         [target, *_] = await datacenter.select(on)
         await prepared(datacenter, kind, target)
-        return await checked(datacenter, kind, params, on, momentary=kind in MOMENTARY)
+        return await checked(datacenter, kind, params, on, momentary=momentary(kind))
 
     assert anyio.run(main).present.ok
 

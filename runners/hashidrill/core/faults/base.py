@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -35,6 +36,41 @@ def patient(prior: Prior[F]) -> Prior[F]:
         return await prior(fault, target)
 
     return taken
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What the tests of all faults try of this one. Parameters are written as in YAML."""
+
+    each: Sequence[Mapping[str, Any]] = ({},)
+    """Parameters with which it keeps its contract (`hashidrill.testing.check_fault`) on the fake and in the lab."""
+    on: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Selectors and parameters of a product's fault on a real datacenter of that product."""
+    momentary: bool = False
+    """Its effect is over by itself, so no observer can be asked whether it is gone meanwhile."""
+    disarm: Callable[[Any, Undo], Coroutine[Any, Any, None]] | str | None = None
+    """Takes the effect away behind the observer's back, given host and undo; None: as the fault's revert does.
+
+    A text says why there is nothing to take away.
+    """
+    space: Sequence[Mapping[str, Any]] = ()
+    """Alternatives of values from which parameters are drawn, to tell each effect from its absence.
+
+    `"1ms..5000ms"` is a range of whole numbers with a unit, `"0.5..10.0"` one of decimals, a list is a choice.
+    """
+    weak: Callable[[Mapping[str, Any], Any], bool] | None = None
+    """Whether drawn parameters are weak beside the noise of a machine, so that the fault may refuse them."""
+    overlaps: Sequence[Mapping[str, Any] | tuple[Sequence[str], Mapping[str, Any]]] | str | None = None
+    """Parameters for runs in which faults overlap at random, with selectors unless any host will do; None: `each`.
+
+    A text says why it takes no part.
+    """
+
+
+SERVERS = ["host:consul-1", "host:consul-2", "host:consul-3"]
+"""Selectors for `Cases.overlaps`."""
+SIDES = ["all", "servers", "clients", "host:consul-2", "host:client-1"]
+"""Values of the parameter `from` for `Cases.space`."""
 
 
 class NoParams(Strict):
@@ -100,6 +136,7 @@ class BaseFault(Generic[P]):
     holds_down: ClassVar[bool] = False
     at_a_time: ClassVar[int | None] = None
     sets_back: ClassVar[bool] = False
+    cases: ClassVar[Cases] = Cases()
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         self.params = params

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, patient
+from hashidrill.core.faults.base import BaseFault, Cases, patient
 from hashidrill.core.faults.significance import Counts, counts, most_before, trials_for
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Undo
 from hashidrill.core.protocols.capabilities import CpuCanary, CpuControl, Processes
@@ -57,6 +57,12 @@ class CpuThrottle(BaseFault[ThrottleParams]):
     observer: ClassVar[Observer] = Observer("busy loops of the canary on that host, and the CPU time of the agent")
     Params: ClassVar[type[Strict]] = ThrottleParams
     observed_within_s = 20.0
+    cases: ClassVar[Cases] = Cases(
+        each=({"cores": 0.2},),
+        space=({"cores": "0.01..10.0"},),
+        weak=lambda params, noise: cores_for(params["cores"]) >= noise.cpus * (1 - noise.busy),
+        overlaps=({"cores": 0.3},),
+    )
 
     def requires(self) -> Requires:
         return replace(super().requires(), throttled_cores=self.params.cores)
@@ -132,6 +138,3 @@ class CpuThrottle(BaseFault[ThrottleParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self._host(undo).use(CpuControl).unlimit_cpu(undo["fault_id"])
-
-
-KINDS = (CpuThrottle,)

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, patient
+from hashidrill.core.faults.base import BaseFault, Cases, patient
 from hashidrill.core.faults.disk_trials import DRIFT_S, DiskTrialFault, Tried, acts_on
 from hashidrill.core.faults.significance import SMALLEST_SHARE, delays_over
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Requires, Target, Timing, Trouble, Undo
@@ -29,6 +29,7 @@ from hashidrill.core.units import Bandwidth, Duration, Percent, Size
 
 Op = Literal["fsync", "write", "read", "all"]
 _ALL = ("fsync", "write", "read")
+OPS = [*_ALL, "all"]
 _LONGEST = Duration("10s")
 _USED_BYTES = 1 << 20
 # measurements may be this much longer than what was asked for: the observer's own work takes time too
@@ -81,6 +82,16 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
     kind: ClassVar[str] = "disk.latency"
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = LatencyParams
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"op": "fsync", "delay": "200ms"},
+            {"op": "write", "delay": "100ms", "jitter": "20ms"},
+            {"op": "read", "delay": "100ms"},
+            {"op": "all", "delay": "50ms", "percent": "50%"},
+        ),
+        space=({"op": OPS, "delay": "1ms..5000ms", "jitter": "0ms..5000ms", "percent": "1%..100%"},),
+        overlaps=({"op": "fsync", "delay": "150ms"}, {"op": "write", "delay": "20ms"}),
+    )
 
     @property
     def observed_within_s(self) -> float:
@@ -175,6 +186,11 @@ class DiskError(DiskTrialFault[ErrorParams]):
     kind: ClassVar[str] = "disk.error"
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = ErrorParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"op": "fsync", "errno": "EIO"}, {"op": "write", "errno": "EROFS", "percent": "40%"}),
+        space=({"op": OPS, "errno": ["EIO", "ENOSPC", "EROFS"], "percent": "1%..100%"},),
+        overlaps="an error on fsync ends the agent, as it should: what else was on it is then gone too",
+    )
 
     def rule(self) -> Mapping[str, Any]:
         return {
@@ -225,6 +241,12 @@ class DiskFull(BaseFault[FullParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({DiskCanary, DiskSpace})
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = FullParams
+    cases: ClassVar[Cases] = Cases(
+        each=({}, {"leave": "1MB"}),
+        space=({"leave": "0kB..250000kB"},),
+        weak=lambda params, noise: Size(params["leave"]) > 200e6,  # noqa: ARG005 - the disk of the fake has 256 MB
+        overlaps="it needs a disk of a size, on which the others have no room to work",
+    )
 
     _WRITE = 64 * 1024
 
@@ -308,6 +330,14 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
     kind: ClassVar[str] = "disk.bandwidth"
     observer: ClassVar[Observer] = Observer("the canary's own calls on a file next to the agent's data")
     Params: ClassVar[type[Strict]] = BandwidthParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"rate": "256kB/s"}, {"rate": "8kB/s", "op": "read"}),
+        space=({"rate": "1B/s..1000000000B/s", "op": ["write", "read"]},),
+        weak=lambda params, noise: (
+            Bandwidth(params["rate"]) * 0.02 / noise.disk_bytes_per_s + noise.slowest_s + DRIFT_S >= 0.018
+        ),
+        overlaps=({"rate": "512kB/s"}, {"rate": "64kB/s", "op": "read"}),
+    )
 
     _TRIAL_S, _MOST_BYTES = 0.02, 4 << 20
     _QUEUE, _QUEUE_S = 4.0, 1.0  # the agent's own writes may queue in front of the canary's
@@ -360,6 +390,3 @@ class DiskBandwidth(DiskTrialFault[BandwidthParams]):
 
     def figures(self, tried: Tried) -> dict[str, float | str]:
         return {"asked_bytes_per_s": float(self.params.rate), "measured_bytes_per_s": self._rate(tried)}
-
-
-KINDS = (DiskLatency, DiskError, DiskFull, DiskBandwidth)

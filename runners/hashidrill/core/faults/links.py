@@ -30,7 +30,18 @@ from hashidrill.core.faults import by_proxy, toxiproxy
 from hashidrill.core.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.core.faults.network import Peers
 from hashidrill.core.faults.trials import Sampling, Trial, median, trial_of
-from hashidrill.core.protocols.abc import Claim, Evidence, Exchange, Place, Requires, Target, Toxic, Trouble, Undo
+from hashidrill.core.protocols.abc import (
+    Claim,
+    Evidence,
+    Exchange,
+    Observer,
+    Place,
+    Requires,
+    Target,
+    Toxic,
+    Trouble,
+    Undo,
+)
 from hashidrill.core.protocols.capabilities import ECHO_PORT, NetworkCanary, PacketFilter, Proxies
 from hashidrill.core.protocols.claims import (
     CANARY_LINKS,
@@ -80,6 +91,12 @@ class Ports:
     def of(cls, fault_id: str) -> Ports:
         first = FIRST_PORT + 3 * (zlib.crc32(fault_id.encode()) % PORT_TRIPLES)
         return cls(first, first + 1, first + 2)
+
+
+OBSERVER = Observer(
+    "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
+    "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
+)
 
 
 class LinkFault(BaseFault[Any]):

@@ -15,10 +15,10 @@ from pydantic import Field, StringConstraints, field_validator
 
 from hashidrill.core.errors import FaultError, SelectorError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
+from hashidrill.core.faults.base import SIDES, BaseFault, Cases, across_troubles, patient, peers_of, table_of
 from hashidrill.core.faults.significance import counts, least_share, trials_for
 from hashidrill.core.faults.ways import Way, explanations, passing, try_all
-from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import ECHO_PORT, NetworkCanary, PacketFilter
 from hashidrill.core.protocols.claims import (
     ANSWERS,
@@ -45,6 +45,10 @@ OBSERVER = Observer(
     "the canary's own packets and connections",
     "the kernel's list of nftables rules, if other faults cut off everything that the canary could try",
 )
+
+
+async def _empty_table(host: Host, undo: Undo) -> None:
+    await host.use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), [])
 
 
 class _TableFault(BaseFault[Any]):
@@ -106,6 +110,12 @@ class NetworkPartition(_TableFault):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = PartitionParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"from": "all"}, {"from": "servers", "direction": "in"}),
+        disarm=_empty_table,
+        space=({"from": SIDES, "direction": ["both", "in", "out"]},),
+        overlaps=({"from": "all"}, {"from": "servers"}),
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
@@ -173,6 +183,12 @@ class NetworkLoss(_TableFault):
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LossParams
     observed_within_s = 15.0
+    cases: ClassVar[Cases] = Cases(
+        each=({"percent": "30%"},),
+        disarm=_empty_table,
+        space=({"from": SIDES, "percent": "0.5%..100.0%"},),
+        weak=lambda params, noise: noise.lost * 5 >= Percent(params["percent"]),
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
@@ -266,6 +282,12 @@ class NetworkBlock(_TableFault):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({PacketFilter})
     observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = BlockParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"port": 8500, "from": "all"}, {"port": 8500, "from": "clients", "action": "reject"}),
+        disarm=_empty_table,
+        space=({"from": SIDES, "port": [8300, 8500], "action": ["drop", "reject"]},),
+        overlaps=({"port": 8500, "from": "clients"},),
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
@@ -299,6 +321,3 @@ class NetworkBlock(_TableFault):
             (said or "none was tried") + tried.left_out(),
             {"tried": len(numbers), "blocked": blocked, "explained": tried.explained},
         )
-
-
-KINDS = (NetworkPartition, NetworkLoss, NetworkBlock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from hashidrill.core.faults.base import BaseFault, NoParams
+from hashidrill.core.faults.base import BaseFault, Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Undo
 from hashidrill.core.protocols.capabilities import Processes
 
@@ -17,6 +17,7 @@ class Noop(BaseFault[NoParams]):
     at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({Processes})
     observer: ClassVar[Observer] = Observer("whether the agent's HTTP API answers")
+    cases: ClassVar[Cases] = Cases(disarm="it has no effect that could be taken away")
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return ()
@@ -30,6 +31,3 @@ class Noop(BaseFault[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         return
-
-
-KINDS = (Noop,)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, NoParams, P
+from hashidrill.core.faults.base import BaseFault, Cases, NoParams, P
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import ProcessControl, Processes
 from hashidrill.core.protocols.claims import (
@@ -44,6 +44,7 @@ class ProcessPause(_ProcessFault[NoParams]):
 
     kind: ClassVar[str] = "process.pause"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
+    cases: ClassVar[Cases] = Cases(space=({},))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(PAUSED), spoils(ANSWERS))
@@ -89,6 +90,7 @@ class ProcessKill(_ProcessFault[KillParams]):
     ends_its_agent: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     Params: ClassVar[type[Strict]] = KillParams
+    cases: ClassVar[Cases] = Cases(each=({"signal": "KILL"},), space=({"signal": ["KILL", "TERM", "INT"]},))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(START), spoils(ANSWERS), spoils(LISTENER))
@@ -127,6 +129,9 @@ class ProcessRestart(_ProcessFault[RestartParams]):
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestartParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"signal": "KILL"},), momentary=True, disarm="it is over once it has happened", overlaps=({},)
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(START))
@@ -164,6 +169,3 @@ class ProcessRestart(_ProcessFault[RestartParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
-
-
-KINDS = (ProcessPause, ProcessKill, ProcessRestart)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.core.errors import FaultError, UsageError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, patient
+from hashidrill.core.faults.base import BaseFault, Cases, patient
 from hashidrill.core.faults.significance import counts, trials_for
 from hashidrill.core.protocols.abc import Evidence, Observer, Target, Undo
 from hashidrill.core.tap.catalogue import FAULTS
@@ -61,6 +61,10 @@ class TapFail(BaseFault[FailParams]):
     Params: ClassVar[type[Strict]] = FailParams
     observed_within_s = 20.0
     on_client: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(
+        each=({"fault": "503"}, {"fault": "reset-after-fresh", "percent": "30%", "seed": 7}),
+        overlaps="it is put on a client, and these runs have none",
+    )
 
     async def apply(self, undo: Undo) -> None:
         asked = self.params
@@ -99,6 +103,3 @@ class TapFail(BaseFault[FailParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self.hosts.tap(undo["host"]).let_pass(undo["fault_id"])
-
-
-KINDS = (TapFail,)

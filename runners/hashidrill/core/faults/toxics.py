@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import SIDES, Cases
 from hashidrill.core.faults.by_proxy import BY_PROXY
-from hashidrill.core.faults.links import LinkFault, LinkParams
+from hashidrill.core.faults.links import OBSERVER, LinkFault, LinkParams
 from hashidrill.core.faults.trials import LONGEST, TYPES, trial_of
 from hashidrill.core.protocols.abc import Observer, Toxic
 from hashidrill.core.units import Bandwidth, Duration, Percent, Size
@@ -17,6 +18,8 @@ from hashidrill.core.units import Bandwidth, Duration, Percent, Size
 _MOST_BYTES_PER_S = 50_000_000
 _LONGEST_TIMEOUT = Duration("1h")
 _LARGEST_SLICE = 16_384
+LINKS = {"port": 8300, "from": SIDES, "direction": ["in", "out", "both"]}
+"""For `Cases.space`."""
 
 
 def _whole_ms(value: Duration) -> Duration:
@@ -71,11 +74,18 @@ class NetworkLatency(LinkFault):
 
     kind: ClassVar[str] = "network.latency"
     instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LatencyParams
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"port": 8300, "delay": "200ms", "from": "servers"},
+            {"port": 8300, "delay": "100ms", "from": "servers", "direction": "out"},
+            {"port": 8500, "delay": "300ms", "jitter": "100ms"},
+            {"port": 8500, "delay": "50ms", "from": "clients", "direction": "both"},
+        ),
+        space=({**LINKS, "delay": "1ms..3000ms", "jitter": "0ms..3000ms"},),
+        overlaps=({"port": 8300, "delay": "200ms", "from": "servers"}, {"port": 8500, "delay": "300ms"}),
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         return [Toxic("latency", {"latency": _ms(self.params.delay), "jitter": _ms(self.params.jitter)})]
@@ -91,11 +101,16 @@ class NetworkBandwidth(LinkFault):
     """Limits each connection to the port to `rate`, in each direction."""
 
     kind: ClassVar[str] = "network.bandwidth"
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LinkBandwidthParams
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"port": 8500, "rate": "64kB/s", "from": "clients"},
+            {"port": 8300, "rate": "1MB/s", "from": "servers", "direction": "both"},
+        ),
+        space=({**LINKS, "rate": "1kB/s..50000kB/s"},),
+        overlaps=({"port": 8500, "rate": "64kB/s", "from": "clients"},),
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         rate = round(self.params.rate / 1000)
@@ -113,11 +128,13 @@ class NetworkTimeout(LinkFault):
 
     kind: ClassVar[str] = "network.timeout"
     instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = TimeoutParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"port": 8500, "from": "clients"}, {"port": 8500, "from": "clients", "timeout": "400ms"}),
+        space=({**LINKS, "timeout": "0ms..3600000ms"},),
+        overlaps=({"port": 8500, "from": "clients"},),
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         return [Toxic("timeout", {"timeout": _ms(self.params.timeout)})]
@@ -134,11 +151,13 @@ class NetworkReset(LinkFault):
 
     kind: ClassVar[str] = "network.reset"
     instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = ResetParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"port": 8500, "from": "clients"}, {"port": 8500, "from": "clients", "after": "300ms"}),
+        space=({**LINKS, "after": "0ms..3000ms"},),
+        overlaps=({"port": 8500, "from": "clients"},),
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         return [Toxic("reset_peer", {"timeout": _ms(self.params.after)})]
@@ -154,11 +173,11 @@ class NetworkSlowClose(LinkFault):
     """Delays the close: when the port's side closes a connection, the other side sees it `delay` later."""
 
     kind: ClassVar[str] = "network.slow_close"
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = SlowCloseParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"port": 8500, "from": "clients", "delay": "300ms"},), space=({**LINKS, "delay": "1ms..3000ms"},)
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         return [Toxic("slow_close", {"delay": _ms(self.params.delay)}, "downstream")]
@@ -175,11 +194,11 @@ class NetworkSlicer(LinkFault):
     """Sends the port's answers in small pieces with a pause after each, like a tiny TCP window."""
 
     kind: ClassVar[str] = "network.slicer"
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = SlicerParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"port": 8500, "from": "clients"},), space=({**LINKS, "size": "1B..16384B", "delay": "1ms..3000ms"},)
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         attributes = {"average_size": round(self.params.size), "delay": round(self.params.delay * 1e6)}
@@ -196,11 +215,11 @@ class NetworkLimitData(LinkFault):
     """Closes each connection to the port after `bytes` bytes of answers."""
 
     kind: ClassVar[str] = "network.limit_data"
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = LimitDataParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"port": 8500, "from": "clients", "bytes": "2kB"},), space=({**LINKS, "bytes": "1B..4000000B"},)
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         return [Toxic("limit_data", {"bytes": round(self.params.bytes)}, "downstream")]
@@ -276,25 +295,37 @@ class ToxiproxyToxic(LinkFault):
 
     kind: ClassVar[str] = "toxiproxy.toxic"
     instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
-    observer: ClassVar[Observer] = Observer(
-        "the canary's exchanges through a second proxy, and the packet counter of the port's own rule",
-        "the second proxy gets its toxics like the port's own one; toxiproxy's API confirms those of the port's",
-    )
+    observer: ClassVar[Observer] = OBSERVER
     Params: ClassVar[type[Strict]] = ToxicParams
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"port": 8500, "from": "clients", "type": "latency", "attributes": {"latency": 200}, "toxicity": "50%"},
+            {"port": 8500, "from": "clients", "type": "limit_data", "attributes": {"bytes": 500}, "stream": "upstream"},
+        ),
+        space=[
+            {
+                **LINKS,
+                "type": type_,
+                "attributes": attributes,
+                "stream": ["upstream", "downstream"],
+                "toxicity": "10%..100%",
+            }
+            for type_, attributes in (
+                ("latency", {"latency": "1..3000", "jitter": "0..1500"}),
+                ("bandwidth", {"rate": "1..50000"}),
+                ("timeout", {"timeout": "0..3600000"}),
+                ("reset_peer", {"timeout": "0..3000"}),
+                ("slow_close", {"delay": "1..3000"}),
+                ("slicer", {"average_size": "1..16384", "delay": "1..3000000"}),
+                ("limit_data", {"bytes": "1..4000000"}),
+            )
+        ],
+        overlaps=({"port": 8500, "from": "clients", "type": "latency", "attributes": {"latency": 200}},),
+    )
 
     def toxics(self) -> Sequence[Toxic]:
         one = self.params
         return [Toxic(one.type, dict(one.attributes), one.stream, float(one.toxicity))]
 
 
-KINDS = (
-    NetworkLatency,
-    NetworkBandwidth,
-    NetworkTimeout,
-    NetworkReset,
-    NetworkSlowClose,
-    NetworkSlicer,
-    NetworkLimitData,
-    ToxiproxyToxic,
-)
 assert set(_ATTRIBUTES) == set(TYPES)

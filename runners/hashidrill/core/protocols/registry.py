@@ -1,16 +1,18 @@
 """Finds faults, loads, probes and hypotheses by the name that YAML uses.
 
-Kinds are listed in the room of faults and by the services; other packages add theirs through the entry-point groups
-`hashidrill.services`, `hashidrill.faults` and `hashidrill.loads`. Hypotheses are functions in the files of a
-`hypotheses/` folder.
+A room of faults or loads is a package: each class in it that declares `kind: ClassVar[str] = "NAME"` is found, and
+listed nowhere else. Other packages add theirs through the entry-point groups `hashidrill.services`, `hashidrill.faults`
+and `hashidrill.loads`. Hypotheses are functions in the files of a `hypotheses/` folder.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import re
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from hashidrill.core.errors import UnknownNameError, UsageError
@@ -19,7 +21,8 @@ CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 _FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
 _FAULT_ROOMS = ("hashidrill.core.faults", "hashidrill.kubernetes.chaos_mesh", "hashidrill.kubernetes.litmus")
-"""The rooms of the faults of any host. MODULES of each says which module has which kinds; a service says its own."""
+"""The rooms of the faults of any host; a service says its own."""
+_KIND = re.compile(r'^    kind: ClassVar\[str\] = "([^"]+)"$', re.MULTILINE)
 _SERVICE_MODULES = (
     "hashidrill.products.consul.service",
     "hashidrill.products.nomad.service",
@@ -107,10 +110,11 @@ def _find(group: str, kind: str) -> Any:
         return others[kind]
     name = _modules(group)[kind]
     try:
-        return next(cls for cls in importlib.import_module(name).KINDS if cls.kind == kind)
-    except (ImportError, AttributeError, StopIteration) as error:
+        members = vars(importlib.import_module(name)).values()
+        return next(cls for cls in members if isinstance(cls, type) and vars(cls).get("kind") == kind)
+    except (ImportError, StopIteration) as error:
         why = f": {error}" if str(error) else ""
-        raise UsageError(f"{kind} should be in KINDS of the module {name}, and is not{why}") from None
+        raise UsageError(f"{kind} should be a class of the module {name}, and is not{why}") from None
 
 
 @cache
@@ -119,11 +123,18 @@ def _modules(group: str) -> dict[str, str]:
     modules: dict[str, str] = {}
     if group == _FAULTS:
         for room in _FAULT_ROOMS:
-            kinds_of = importlib.import_module(room).MODULES
-            modules |= {kind: f"{room}.{module}" for module, kinds in kinds_of.items() for kind in kinds}
+            modules |= kinds_in(room)
     for service in services().values():
         modules |= service.faults if group == _FAULTS else service.loads
     return modules
+
+
+def kinds_in(room: str) -> dict[str, str]:
+    """The module of each kind that the modules of a package declare. It reads their text and imports none of them."""
+    folder = Path(importlib.import_module(room).__path__[0])
+    return {
+        kind: f"{room}.{path.stem}" for path in sorted(folder.glob("*.py")) for kind in _KIND.findall(path.read_text())
+    }
 
 
 @cache

@@ -178,7 +178,7 @@ class Service(Protocol):
     signals: ClassVar[Mapping[str, type[Any] | None]]
     """What its probes measure and a condition may compare, with the unit (None: a plain number)."""
     faults: ClassVar[Mapping[str, str]]
-    """The module of each of its kinds of faults; the module's KINDS holds the class."""
+    """The module of each of its kinds of faults: `registry.kinds_in` the package of its faults."""
     loads: ClassVar[Mapping[str, str]]
     """The same, of its kinds of loads."""
     address_variable: ClassVar[str]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import P
+from hashidrill.core.faults.base import Cases, P
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod
 from hashidrill.core.units import Duration
@@ -45,6 +45,7 @@ class Time(_Asked[TimeParams]):
     kind: ClassVar[str] = "chaos_mesh.time"
     observer: ClassVar[Observer] = Observer("the time in the agent's own answers, beside this machine's clock")
     Params: ClassVar[type[Strict]] = TimeParams
+    cases: ClassVar[Cases] = Cases(each=({"offset": "10m", "direction": "behind"}, {"offset": "5s"}))
 
     @property
     def object_kind(self) -> str:
@@ -106,12 +107,10 @@ class HttpDelay(_Http[HttpDelayParams]):
     kind: ClassVar[str] = "chaos_mesh.http.delay"
     observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")
     Params: ClassVar[type[Strict]] = HttpDelayParams
+    cases: ClassVar[Cases] = Cases(each=({"delay": "300ms", "port": 8500},))
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return self._of(agent, {"delay": f"{round(self.params.delay * 1000)}ms"})
 
     def effect(self, agent: str) -> Effect:
         return Slow(float(self.params.delay))
-
-
-KINDS = (Time, HttpAbort, HttpDelay)

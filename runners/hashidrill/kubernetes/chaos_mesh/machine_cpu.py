@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import patient
+from hashidrill.core.faults.base import Cases, patient
 from hashidrill.core.faults.significance import Counts, counts, trials_for
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Hosts, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import ChaosMachine, CpuCanary
@@ -111,6 +111,7 @@ class Cpu(OnMachine[CpuParams]):
     observer: ClassVar[Observer] = Observer("busy loops of the canary on that host")
     Params: ClassVar[type[Strict]] = CpuParams
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosMachine, CpuCanary})
+    cases: ClassVar[Cases] = Cases(each=({"workers": 4}, {"workers": 2, "load": "50%"}))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
@@ -131,6 +132,3 @@ class Cpu(OnMachine[CpuParams]):
 
     def effect(self, agent: str) -> Effect:
         return Crowded(self.params.workers, float(self.params.load))
-
-
-KINDS = (Cpu,)

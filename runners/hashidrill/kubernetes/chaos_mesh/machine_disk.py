@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.faults.disk_trials import acts_on
 from hashidrill.core.protocols.abc import Claim, Evidence, Hosts, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import ChaosMachine, DiskCanary
@@ -70,6 +71,7 @@ class DiskFill(OnMachine[FillParams]):
     observer: ClassVar[Observer] = Observer("what the file system of the agent's data says is free, asked on that host")
     Params: ClassVar[type[Strict]] = FillParams
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosMachine, DiskCanary})
+    cases: ClassVar[Cases] = Cases(each=({"size": "20MB", "path": "/var/lib/consul"},))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*acts_on(self.kind, ("write",)), takes(OBJECT))
@@ -81,6 +83,3 @@ class DiskFill(OnMachine[FillParams]):
 
     def effect(self, agent: str) -> Effect:
         return Filled(int(self.params.size))
-
-
-KINDS = (DiskFill,)

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 
 from hashidrill.core.errors import FaultError, SelectorError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import P, across_troubles, patient, peers_of
+from hashidrill.core.faults.base import Cases, P, across_troubles, patient, peers_of
 from hashidrill.core.faults.network import Peers
 from hashidrill.core.protocols.abc import (
     Claim,
@@ -149,6 +149,9 @@ class Partition(_OnLinks[PartitionParams]):
     kind: ClassVar[str] = "chaos_mesh.physical.partition"
     observer: ClassVar[Observer] = Observer("the canaries' own connections, each way between the hosts")
     Params: ClassVar[type[Strict]] = PartitionParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"from": "servers"}, {"from": "host:consul-3", "direction": "in", "device": "ens5"})
+    )
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         """Without addresses, which `wanted` adds: a partition from nobody is one that the API takes."""
@@ -230,6 +233,7 @@ class LinkBandwidth(_OnLinks[BandwidthParams]):
         "how long the canary on that host takes to send to the canary on another one"
     )
     Params: ClassVar[type[Strict]] = BandwidthParams
+    cases: ClassVar[Cases] = Cases(each=({"rate": "64KB/s"},))
 
     @property
     def observed_within_s(self) -> float:
@@ -255,6 +259,3 @@ class LinkBandwidth(_OnLinks[BandwidthParams]):
 
     def effect(self, agent: str) -> Effect:
         return Narrow(self.params.from_, float(self.params.rate))
-
-
-KINDS = (Partition, LinkBandwidth)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import P
+from hashidrill.core.faults.base import Cases, P
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosMachine
 from hashidrill.kubernetes.chaos_mesh.fault import ChaosMeshFault
@@ -55,6 +55,7 @@ class PhysicalProcess(OnMachine[ProcessParams]):
     Params: ClassVar[type[Strict]] = ProcessParams
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosMachine, AgentApi})
     holds_down: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(each=({}, {"signal": "KILL", "restart": "systemctl start consul"}))
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         """By the name of its executable, as chaosd looks for processes: it gets all of that name on the machine."""
@@ -68,6 +69,3 @@ class PhysicalProcess(OnMachine[ProcessParams]):
 
     def effect(self, agent: str) -> Effect:
         return Silent()
-
-
-KINDS = (PhysicalProcess,)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import NoParams, P
+from hashidrill.core.faults.base import Cases, NoParams, P
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod, PodStatus
 from hashidrill.core.units import Duration
@@ -47,6 +47,7 @@ class PodKill(_PodFault[PodKillParams]):
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
     Params: ClassVar[type[Strict]] = PodKillParams
     once: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(momentary=True)
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {"action": "pod-kill", "gracePeriod": round(self.params.grace)}
@@ -82,6 +83,7 @@ class ContainerKill(_PodFault[ContainerKillParams]):
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
     Params: ClassVar[type[Strict]] = ContainerKillParams
     once: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(momentary=True)
 
     def _container(self, agent: str) -> str:
         """As the official charts name them: after the product."""
@@ -109,6 +111,7 @@ class NetworkDelay(_PodFault[DelayParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, AgentApi})
     holds_down: ClassVar[bool] = False
     by_netem: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(each=({"delay": "200ms"},))
 
     @property
     def object_kind(self) -> str:
@@ -120,6 +123,3 @@ class NetworkDelay(_PodFault[DelayParams]):
 
     def effect(self, agent: str) -> Effect:
         return Slow(float(self.params.delay))
-
-
-KINDS = (PodKill, PodFailure, ContainerKill, NetworkDelay)

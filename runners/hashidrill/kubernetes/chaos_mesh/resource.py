@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, field_validator, model_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod
 from hashidrill.core.protocols.registry import near
@@ -71,6 +72,17 @@ class Resource(ChaosMeshFault[ResourceParams]):
     Params: ClassVar[type[Strict]] = ResourceParams
     injector: ClassVar[type[Any]] = ChaosPod
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, AgentApi})
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"chaos": "HTTPChaos", "spec": {"target": "Request", "port": 8500, "abort": True}, "effect": "silent"},
+            {
+                "chaos": "NetworkChaos",
+                "spec": {"action": "delay", "delay": {"latency": "300ms"}},
+                "effect": "slow",
+                "by": "300ms",
+            },
+        )
+    )
 
     @property
     def object_kind(self) -> str:
@@ -85,6 +97,3 @@ class Resource(ChaosMeshFault[ResourceParams]):
 
     def effect(self, agent: str) -> Effect:
         return Silent() if self.params.by is None else Slow(float(self.params.by))
-
-
-KINDS = (Resource,)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod
 from hashidrill.core.protocols.rights import Right
@@ -34,6 +35,12 @@ class IoLatency(ChaosMeshFault[IoLatencyParams]):
     Params: ClassVar[type[Strict]] = IoLatencyParams
     injector: ClassVar[type[Any]] = ChaosPod
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, AgentApi})
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"delay": "300ms", "volume": "/consul/data"},
+            {"delay": "100ms", "volume": "/consul/data", "op": "write", "container": "server"},
+        )
+    )
 
     @property
     def object_kind(self) -> str:
@@ -54,6 +61,3 @@ class IoLatency(ChaosMeshFault[IoLatencyParams]):
 
     def effect(self, agent: str) -> Effect:
         return SlowWrites(float(self.params.delay))
-
-
-KINDS = (IoLatency,)

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, field_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.kubernetes.litmus.seen import BY_EFFECT, SeenFault, SeenParams
 
@@ -57,6 +58,12 @@ class Experiment(SeenFault[ExperimentParams]):
     kind: ClassVar[str] = "litmus.experiment"
     observer: ClassVar[Observer] = BY_EFFECT
     Params: ClassVar[type[Strict]] = ExperimentParams
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAMES": '["a"]'}, "effect": "silent"},
+            {"experiment": "pod-network-duplication", "effect": "slow", "by": "300ms"},
+        )
+    )
 
     @property
     def experiment(self) -> str:  # type: ignore[override]
@@ -68,6 +75,3 @@ class Experiment(SeenFault[ExperimentParams]):
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {"TARGET_CONTAINER": self.container(agent), **self.params.env}
-
-
-KINDS = (Experiment,)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import P
+from hashidrill.core.faults.base import Cases, P
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, LitmusPod
 from hashidrill.core.units import Duration
@@ -66,6 +66,7 @@ class PodHttpLatency(_Http[HttpLatencyParams]):
     Params: ClassVar[type[Strict]] = HttpLatencyParams
     observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")
     experiment: ClassVar[str] = "pod-http-latency"
+    cases: ClassVar[Cases] = Cases(each=({"delay": "300ms", "port": 8500},))
 
     def toxic(self) -> Mapping[str, str]:
         return {"LATENCY": milliseconds(self.params.delay)}
@@ -108,6 +109,7 @@ class PodHttpStatusCode(_Http[HttpStatusParams]):
     Params: ClassVar[type[Strict]] = HttpStatusParams
     observer: ClassVar[Observer] = Observer(OF_ANSWERS)
     experiment: ClassVar[str] = "pod-http-status-code"
+    cases: ClassVar[Cases] = Cases(each=({"code": 503},))
 
     def toxic(self) -> Mapping[str, str]:
         return {"STATUS_CODE": str(self.params.code), "MODIFY_RESPONSE_BODY": "true"}
@@ -130,6 +132,7 @@ class PodHttpModifyHeader(_Http[HttpHeaderParams]):
     Params: ClassVar[type[Strict]] = HttpHeaderParams
     observer: ClassVar[Observer] = Observer(OF_ANSWERS)
     experiment: ClassVar[str] = "pod-http-modify-header"
+    cases: ClassVar[Cases] = Cases(each=({"header": "X-Drill", "value": "yes"},))
 
     def toxic(self) -> Mapping[str, str]:
         return {"HEADERS_MAP": json.dumps({self.params.header: self.params.value}), "HEADER_MODE": "response"}
@@ -152,6 +155,7 @@ class PodHttpModifyBody(_Http[HttpBodyParams]):
     Params: ClassVar[type[Strict]] = HttpBodyParams
     observer: ClassVar[Observer] = Observer(OF_ANSWERS)
     experiment: ClassVar[str] = "pod-http-modify-body"
+    cases: ClassVar[Cases] = Cases(each=({"body": "not this time"},))
 
     def toxic(self) -> Mapping[str, str]:
         return {"RESPONSE_BODY": self.params.body, "CONTENT_TYPE": "text/plain"}
@@ -159,6 +163,3 @@ class PodHttpModifyBody(_Http[HttpBodyParams]):
     def effect(self, agent: str) -> Effect:
         body = self.params.body
         return Changed(f"the body {body!r}", lambda answer: answer.body.decode(errors="replace").strip() == body)
-
-
-KINDS = (PodHttpLatency, PodHttpResetPeer, PodHttpStatusCode, PodHttpModifyHeader, PodHttpModifyBody)

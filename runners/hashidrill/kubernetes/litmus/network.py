@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, LitmusPod
 from hashidrill.core.units import Percent
@@ -37,6 +38,7 @@ class PodNetworkLatency(LitmusFault[LatencyParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({LitmusPod, AgentApi})
     by_netem: ClassVar[bool] = True
     experiment: ClassVar[str] = "pod-network-latency"
+    cases: ClassVar[Cases] = Cases(each=({"delay": "200ms"},))
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
@@ -75,6 +77,7 @@ class PodNetworkLoss(SeenFault[LossParams]):
     Params: ClassVar[type[Strict]] = LossParams
     by_netem: ClassVar[bool] = True
     experiment: ClassVar[str] = "pod-network-loss"
+    cases: ClassVar[Cases] = Cases(each=({}, {"percent": "100%", "effect": "silent"}))
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
@@ -99,6 +102,7 @@ class PodNetworkCorruption(SeenFault[CorruptionParams]):
     Params: ClassVar[type[Strict]] = CorruptionParams
     by_netem: ClassVar[bool] = True
     experiment: ClassVar[str] = "pod-network-corruption"
+    cases: ClassVar[Cases] = Cases(each=({"effect": "silent"},))
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
@@ -106,6 +110,3 @@ class PodNetworkCorruption(SeenFault[CorruptionParams]):
             "NETWORK_INTERFACE": self.params.interface,
             "TARGET_CONTAINER": self.container(agent),
         }
-
-
-KINDS = (PodNetworkLatency, PodNetworkLoss, PodNetworkCorruption)

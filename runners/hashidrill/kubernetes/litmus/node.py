@@ -53,6 +53,3 @@ class NodeDrain(LitmusFault[NoParams]):
 
     def effect(self, agent: str) -> Effect:
         return Drained()
-
-
-KINDS = (NodeDrain,)

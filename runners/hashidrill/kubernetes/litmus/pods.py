@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import P
+from hashidrill.core.faults.base import Cases, P
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import LitmusPod, PodStatus
 from hashidrill.kubernetes.litmus.fault import LitmusFault
@@ -33,6 +33,7 @@ class PodDelete(_Taken[PodDeleteParams]):
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
     Params: ClassVar[type[Strict]] = PodDeleteParams
     experiment: ClassVar[str] = "pod-delete"
+    cases: ClassVar[Cases] = Cases(each=({}, {"force": False}), momentary=True)
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {"FORCE": "true" if self.params.force else "false"}
@@ -55,12 +56,10 @@ class ContainerKill(_Taken[ContainerKillParams]):
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
     Params: ClassVar[type[Strict]] = ContainerKillParams
     experiment: ClassVar[str] = "container-kill"
+    cases: ClassVar[Cases] = Cases(each=({"signal": "TERM"},), momentary=True)
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {"TARGET_CONTAINER": self.params.container or agent, "SIGNAL": f"SIG{self.params.signal}"}
 
     def effect(self, agent: str) -> Effect:
         return Restarted(self.params.container or agent)
-
-
-KINDS = (PodDelete, ContainerKill)

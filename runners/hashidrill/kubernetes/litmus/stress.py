@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.units import Percent, Size
 from hashidrill.kubernetes.litmus.fault import percentage
@@ -36,6 +37,7 @@ class PodCpuHog(SeenFault[CpuParams]):
     observer: ClassVar[Observer] = BY_EFFECT
     Params: ClassVar[type[Strict]] = CpuParams
     experiment: ClassVar[str] = "pod-cpu-hog"
+    cases: ClassVar[Cases] = Cases(each=({"cores": 2, "load": "80%", "effect": "slow", "by": "300ms"},))
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
@@ -59,6 +61,7 @@ class PodMemoryHog(SeenFault[MemoryParams]):
     observer: ClassVar[Observer] = BY_EFFECT
     Params: ClassVar[type[Strict]] = MemoryParams
     experiment: ClassVar[str] = "pod-memory-hog"
+    cases: ClassVar[Cases] = Cases(each=({"size": "512MiB", "effect": "restarted"},))
 
     def env(self, agent: str) -> Mapping[str, str]:
         return {
@@ -83,6 +86,7 @@ class PodIoStress(SeenFault[IoParams]):
     observer: ClassVar[Observer] = BY_EFFECT
     Params: ClassVar[type[Strict]] = IoParams
     experiment: ClassVar[str] = "pod-io-stress"
+    cases: ClassVar[Cases] = Cases(each=({"path": "/consul/data", "effect": "slow", "by": "300ms"},))
 
     def env(self, agent: str) -> Mapping[str, str]:
         path = {} if self.params.path is None else {"VOLUME_MOUNT_PATH": self.params.path}
@@ -108,10 +112,8 @@ class DiskFill(SeenFault[FillParams]):
     observer: ClassVar[Observer] = BY_EFFECT
     Params: ClassVar[type[Strict]] = FillParams
     experiment: ClassVar[str] = "disk-fill"
+    cases: ClassVar[Cases] = Cases(each=({"of": "64MiB", "effect": "replaced"},))
 
     def env(self, agent: str) -> Mapping[str, str]:
         of = {} if self.params.of is None else {"EPHEMERAL_STORAGE_MEBIBYTES": _mebibytes(self.params.of)}
         return {"FILL_PERCENTAGE": percentage(self.params.percent), "TARGET_CONTAINER": self.container(agent), **of}
-
-
-KINDS = (PodCpuHog, PodMemoryHog, PodIoStress, DiskFill)

@@ -9,16 +9,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import SelectorError
+from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
-from hashidrill.products.consul import faults, loads
 from hashidrill.products.consul.model import Consul
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import httpx
 
     from hashidrill.core.experiment.draft import Draft, Note
@@ -32,10 +30,6 @@ _READY_PATIENCE = 3
 HTTP_PORT = 8500
 _TIMES_SILENT_S = 30.0
 """Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
-
-
-def _kinds(room: ModuleType) -> dict[str, str]:
-    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
 
 
 class ConsulService(BaseService):
@@ -95,8 +89,8 @@ class ConsulService(BaseService):
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "consul members"
-    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
-    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+    faults: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.consul.faults")
+    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.consul.loads")
 
     def places(self) -> Sequence[AgentPlace]:
         """`consul-1`, ... for servers; spare servers after them; `client-1`, ... and the guests for clients."""
@@ -122,8 +116,7 @@ class ConsulService(BaseService):
         return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
 
     def check(self, draft: Draft, note: Note) -> None:
-        snapshots = faults.MODULES["snapshot"]
-        if any(step is not None and step.kind in snapshots for step in draft.steps):
+        if any(step is not None and step.kind.startswith("consul.snapshot.") for step in draft.steps):
             from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
 
             check_snapshots(draft, note, save="consul.snapshot.save", restore="consul.snapshot.restore")

@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import SelectorError
+from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Sampled, Site, Wanted
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
-from hashidrill.products.nomad import drivers, faults, loads
+from hashidrill.products.nomad import drivers
 from hashidrill.products.nomad.model import Nomad
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from hashidrill.core.experiment.draft import Draft, Note
     from hashidrill.core.protocols.rights import Right
     from hashidrill.core.protocols.service import Calls
@@ -28,10 +27,6 @@ _READY_PATIENCE = 3
 """Times `ready_within` is the end of all patience, whatever still moves."""
 _OF_LEADER = ("leader", "followers", "one-follower")
 _ONE = {"one-follower": "followers", "one-client": "clients"}
-
-
-def _kinds(room: ModuleType) -> dict[str, str]:
-    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
 
 
 class NomadService(BaseService):
@@ -102,8 +97,8 @@ class NomadService(BaseService):
     address_variable: ClassVar[str] = "NOMAD_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "nomad node status"
-    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
-    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+    faults: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.nomad.faults")
+    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.nomad.loads")
 
     def places(self) -> Sequence[AgentPlace]:
         """`nomad-1`, ... for servers; `node-1`, ... for clients, which Nomad calls nodes."""
@@ -133,11 +128,10 @@ class NomadService(BaseService):
 
         And a driver that clients here cannot have, whose jobs would wait for ever.
         """
-        save, restore = faults.MODULES["snapshot"]
-        if any(step is not None and step.kind in {save, restore} for step in draft.steps):
+        if any(step is not None and step.kind.startswith("nomad.snapshot.") for step in draft.steps):
             from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
 
-            check_snapshots(draft, note, save=save, restore=restore)
+            check_snapshots(draft, note, save="nomad.snapshot.save", restore="nomad.snapshot.restore")
         for key in ("config", "client_config"):
             if wanted := drivers.impossible(getattr(self.spec, key)):
                 from hashidrill.lab.provision.products import NEED_ROOT  # noqa: PLC0415 - see above

@@ -2,6 +2,3 @@
 
 They make the mistakes that real programs made; an option makes each of them do it right.
 """
-
-MODULES = {"loads": ("sample.get",)}
-"""Module to the kinds in its KINDS: whoever names one kind imports one module."""

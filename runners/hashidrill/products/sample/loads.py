@@ -75,6 +75,3 @@ class Get(AgentLoad):
     def _plan(self, n: int) -> tuple[str, str]:
         fresh = int((n + 1) * self.params.fresh) > int(n * self.params.fresh)
         return (f"{self.name}/fresh-{self.context.run_id}-{n}" if fresh else f"item-{n % self.params.keys}"), ""
-
-
-KINDS = (Get,)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import DatacenterError
+from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Hosts
 from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site
 from hashidrill.core.util.users import is_machine_root
 from hashidrill.core.util.wait import wait_until
-from hashidrill.products import sample
 from hashidrill.products.sample.model import Sample
 
 PORT = 8080
@@ -48,9 +48,7 @@ class SampleService(BaseService):
     Spec: ClassVar[type[Sample]] = Sample
     roles: ClassVar[tuple[str, ...]] = ("stores", "caches", "pools")
     many: ClassVar[tuple[str, ...]] = roles
-    loads: ClassVar[Mapping[str, str]] = {
-        kind: f"{sample.__name__}.{module}" for module, kinds in sample.MODULES.items() for kind in kinds
-    }
+    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.sample")
 
     def places(self) -> Sequence[AgentPlace]:
         """`store-1`; `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""

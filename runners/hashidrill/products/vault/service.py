@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import DatacenterError, SelectorError
+from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
 from hashidrill.core.protocols.service import (
     AgentPlace,
@@ -23,12 +24,9 @@ from hashidrill.core.protocols.service import (
 )
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
-from hashidrill.products.vault import faults, loads
 from hashidrill.products.vault.model import Vault
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from hashidrill.core.experiment.draft import Draft, Note
     from hashidrill.core.protocols.rights import Right
     from hashidrill.core.protocols.service import Calls
@@ -43,10 +41,6 @@ _NO_CONSUL = (
     "`storage: consul` keeps Vault's data in the Consul of the same datacenter, which has none: "
     "add datacenter.consul, or use `storage: raft`"
 )
-
-
-def _kinds(room: ModuleType) -> dict[str, str]:
-    return {kind: f"{room.__name__}.{module}" for module, kinds in room.MODULES.items() for kind in kinds}
 
 
 class VaultService(BaseService):
@@ -88,8 +82,8 @@ class VaultService(BaseService):
     address_variable: ClassVar[str] = "VAULT_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "vault status"
-    faults: ClassVar[Mapping[str, str]] = _kinds(faults)
-    loads: ClassVar[Mapping[str, str]] = _kinds(loads)
+    faults: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.vault.faults")
+    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.vault.loads")
 
     _ring: KeyRing
     _sealed: Sealed

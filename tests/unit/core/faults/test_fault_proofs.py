@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fault_cases import of_package
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.disk_trials import DRIFT_S
@@ -33,73 +34,27 @@ def baselines_without_a_pause():
         yield
 
 
-def ms(low, high):
-    return st.integers(low, high).map(lambda value: f"{value}ms")
+def drawn(values):
+    """The strategy of one value of `Cases.space`."""
+    if isinstance(values, dict):
+        return st.fixed_dictionaries({name: drawn(each) for name, each in values.items()})
+    if isinstance(values, list):
+        return st.sampled_from(values)
+    bounds = re.fullmatch(r"([\d.]+?)([a-zA-Z/%]*)\.\.([\d.]+)\2", values) if isinstance(values, str) else None
+    if bounds is None:
+        return st.just(values)
+    low, unit, high = bounds.groups()
+    if "." in low:
+        numbers = st.floats(float(low), float(high)).map(lambda value: round(value, 2))
+    else:
+        numbers = st.integers(int(low), int(high))
+    return numbers.map(lambda value: f"{value}{unit}") if unit else numbers
 
 
-def percent(low, high=100):
-    return st.integers(low, high).map(lambda value: f"{value}%")
-
-
-OP = st.sampled_from(["fsync", "write", "read", "all"])
-PEERS = st.sampled_from(["all", "servers", "clients", "host:consul-2", "host:client-1"])
-LINK = {"port": st.just(8300), "from": PEERS, "direction": st.sampled_from(["in", "out", "both"])}
-TOXICS = st.sampled_from(
-    [
-        ("latency", {"latency": st.integers(1, 3000), "jitter": st.integers(0, 1500)}),
-        ("bandwidth", {"rate": st.integers(1, 50_000)}),
-        ("timeout", {"timeout": st.integers(0, 3_600_000)}),
-        ("reset_peer", {"timeout": st.integers(0, 3000)}),
-        ("slow_close", {"delay": st.integers(1, 3000)}),
-        ("slicer", {"average_size": st.integers(1, 16_384), "delay": st.integers(1, 3_000_000)}),
-        ("limit_data", {"bytes": st.integers(1, 4_000_000)}),
-    ]
-).flatmap(
-    lambda each: st.fixed_dictionaries(
-        {
-            **LINK,
-            "type": st.just(each[0]),
-            "attributes": st.fixed_dictionaries(each[1]),
-            "stream": st.sampled_from(["upstream", "downstream"]),
-            "toxicity": percent(10),
-        }
-    )
-)
 SPACE = {
-    "disk.latency": st.fixed_dictionaries(
-        {"op": OP, "delay": ms(1, 5000), "jitter": ms(0, 5000), "percent": percent(1)}
-    ),
-    "disk.error": st.fixed_dictionaries(
-        {"op": OP, "errno": st.sampled_from(["EIO", "ENOSPC", "EROFS"]), "percent": percent(1)}
-    ),
-    "disk.full": st.fixed_dictionaries({"leave": st.integers(0, 250_000).map(lambda value: f"{value}kB")}),
-    "disk.bandwidth": st.fixed_dictionaries(
-        {"rate": st.integers(1, 10**9).map(lambda value: f"{value}B/s"), "op": st.sampled_from(["write", "read"])}
-    ),
-    "cpu.throttle": st.fixed_dictionaries({"cores": st.floats(0.01, 10)}),
-    "network.partition": st.fixed_dictionaries({"from": PEERS, "direction": st.sampled_from(["both", "in", "out"])}),
-    "network.loss": st.fixed_dictionaries(
-        {"from": PEERS, "percent": st.integers(1, 200).map(lambda value: f"{value / 2}%")}
-    ),
-    "network.block": st.fixed_dictionaries(
-        {"from": PEERS, "port": st.sampled_from([8300, 8500]), "action": st.sampled_from(["drop", "reject"])}
-    ),
-    "network.latency": st.fixed_dictionaries({**LINK, "delay": ms(1, 3000), "jitter": ms(0, 3000)}),
-    "network.bandwidth": st.fixed_dictionaries(
-        {**LINK, "rate": st.integers(1, 50_000).map(lambda value: f"{value}kB/s")}
-    ),
-    "network.timeout": st.fixed_dictionaries({**LINK, "timeout": ms(0, 3_600_000)}),
-    "network.reset": st.fixed_dictionaries({**LINK, "after": ms(0, 3000)}),
-    "network.slow_close": st.fixed_dictionaries({**LINK, "delay": ms(1, 3000)}),
-    "network.slicer": st.fixed_dictionaries(
-        {**LINK, "size": st.integers(1, 16_384).map(lambda value: f"{value}B"), "delay": ms(1, 3000)}
-    ),
-    "network.limit_data": st.fixed_dictionaries(
-        {**LINK, "bytes": st.integers(1, 4_000_000).map(lambda value: f"{value}B")}
-    ),
-    "toxiproxy.toxic": TOXICS,
-    "process.pause": st.just({}),
-    "process.kill": st.fixed_dictionaries({"signal": st.sampled_from(["KILL", "TERM", "INT"])}),
+    kind: st.one_of([drawn(alternative) for alternative in cls.cases.space])
+    for kind, cls in of_package("core.faults").items()
+    if cls.cases.space
 }
 NOISE = st.builds(
     Noise,
@@ -116,23 +71,15 @@ NOISE = st.builds(
 def weak(kind, params, noise):
     """Whether what is asked for is weak beside what the datacenter does by itself: then it may be refused."""
     text = str(params)
-    slowest_s = max(noise.disk_s, noise.link_s) * (1 if not noise.spread else 2.72 ** (4.5 * noise.spread))
-    if kind == "disk.bandwidth":
-        size = float(params["rate"].removesuffix("B/s")) * 0.02
-        return size / noise.disk_bytes_per_s + slowest_s + DRIFT_S >= 0.018
-    if kind == "cpu.throttle":
-        return params["cores"] * 1.35 + 0.05 >= noise.cpus * (1 - noise.busy)
-    if kind == "network.loss":
-        return noise.lost * 5 >= float(params["percent"].removesuffix("%")) / 100
-    if kind == "disk.full":
-        return float(params["leave"].removesuffix("kB")) > 200_000
+    if (declared := registry.fault(kind).cases.weak) is not None:
+        return declared(params, noise)
     if kind.startswith(("disk.latency", "network.", "toxiproxy.")):
         shortest = min([int(number) for number in re.findall(r"'?(\d+)ms", text)] or [10**9])
         attributes = params.get("attributes", {})
         times = [attributes.get(name, 10**9) for name in ("latency", "delay")]
         # a bandwidth's or a slicer's figure says little about what its trial takes; a jitter of 0ms is no weakness
         mild = "rate" in text or "slicer" in text or kind == "network.slicer"
-        return mild or "jitter" in text or min(shortest, *times) / 1000 <= slowest_s * 3 + DRIFT_S
+        return mild or "jitter" in text or min(shortest, *times) / 1000 <= noise.slowest_s * 3 + DRIFT_S
     return False
 
 
@@ -189,8 +136,5 @@ def test_a_fault_is_proven_or_proven_gone_and_never_both_or_neither(kind, data):
 
 
 def test_the_space_has_every_fault_that_can_be_taken_back_of_a_host():
-    of_services = {kind for service in registry.services().values() for kind in service.faults}
-    of_others = ("chaos_mesh.", "litmus.")  # tests/unit/kubernetes
-    of_services |= {kind for kind in registry.fault_kinds() if kind.startswith(of_others)}
-    of_hosts = {kind for kind, fault in registry.faults().items() if kind not in of_services and not fault.on_client}
+    of_hosts = {kind for kind, fault in of_package("core.faults").items() if not fault.on_client}
     assert set(SPACE) == of_hosts - {"noop", "process.restart"}

@@ -7,13 +7,14 @@ import os
 import pytest
 from pydantic import ValidationError
 
+from fault_cases import momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols import claims, registry
 from hashidrill.products.nomad import trial_jobs
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad, FakeNomadHost
-from nomad_fault_cases import DISARMED, JOB, MOMENTARY, NOMAD_CASES, SNAPSHOT, prepared, sleepers
+from nomad_fault_cases import DISARMED, JOB, NOMAD_CASES, SNAPSHOT, prepared, sleepers
 from virtual_time import run
 
 HOST = {"nomad:one-client": "node-1", "nomad:leader": "nomad-1"}
@@ -43,7 +44,7 @@ def check(world, kind, params, on):
     async def checked():
         await prepared(world, kind, world.target(HOST[on]))
         fault = fault_of(world, kind, params)
-        return await check_fault(fault, world.target(HOST[on]), momentary=kind in MOMENTARY)
+        return await check_fault(fault, world.target(HOST[on]), momentary=momentary(kind))
 
     return run(checked())
 

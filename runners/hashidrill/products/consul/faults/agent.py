@@ -11,7 +11,7 @@ import anyio
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, NoParams
+from hashidrill.core.faults.base import SERVERS, BaseFault, Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.core.protocols.claims import AGENT, ANSWERS, EVERYWHERE, HOST, LISTENER, START, needs, spoils, takes
@@ -81,6 +81,11 @@ class AgentStop(BaseFault[StopParams]):
     holds_down: ClassVar[bool] = True
     ends_its_agent: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = StopParams
+    cases: ClassVar[Cases] = Cases(
+        each=({}, {"leave": True}),
+        on=(("consul:one-follower", {}), ("host:client-1", {}), ("consul:leader", {"leave": True})),
+        overlaps=({},),
+    )
 
     @property
     def ends_by_its_api(self) -> bool:
@@ -160,6 +165,7 @@ class ServerReplace(OfServers[NoParams]):
     )
     once: ClassVar[bool] = True
     holds_down: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(on=(("consul:leader", {}),), overlaps=((SERVERS, {}),))
 
     def requires(self) -> Requires:
         return replace(super().requires(), spare_servers=1)
@@ -255,6 +261,3 @@ class ServerReplace(OfServers[NoParams]):
         if await api.has_agent(new) or new.roles.get(api.AGENT) == "server":
             async with self.hosts.turn(changes.TURN):
                 await self._leave(new)
-
-
-KINDS = (AgentStop, ServerReplace)

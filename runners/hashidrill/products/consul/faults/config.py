@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.faults.base import SERVERS, BaseFault, Cases
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, AgentSettings, ProcessControl, Processes
 from hashidrill.core.protocols.claims import AGENT, takes
@@ -69,6 +69,25 @@ class ConsulConfig(BaseFault[ConfigParams]):
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s = 90.0
     """After its restart, a client agent that reopened 4,000 views took over 40 s to show its settings."""
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"set": {"raft_snapshot_threshold": 50, "raft_trailing_logs": 60}},
+            {"set": {"raft_snapshot_interval": "7s"}, "by": "restart"},
+            {"set": {"use_streaming_backend": False, "rpc": {"enable_streaming": False}}},
+            {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}}},
+        ),
+        on=(
+            ("consul:leader", {"set": {"raft_snapshot_threshold": 50, "raft_trailing_logs": 60}}),
+            ("consul:one-follower", {"set": {"raft_snapshot_interval": "7s"}, "by": "restart"}),
+            ("consul:leader", {"set": {"use_streaming_backend": False, "rpc": {"enable_streaming": False}}}),
+            ("host:client-1", {"set": {"use_streaming_backend": False}}),
+            ("host:client-1", {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}, "log_level": "DEBUG"}}),
+        ),
+        overlaps=(
+            (SERVERS, {"set": {"raft_trailing_logs": 60}}),
+            {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}}},
+        ),
+    )
 
     def requires(self) -> Requires:
         return replace(super().requires(), instead=self.instead)
@@ -226,6 +245,3 @@ async def _backend(host: Host) -> str:
     if answer.status != 200:
         raise FaultError(f"{host.name}: GET {path}: {api.said(answer)}")
     return answer.headers.get(_BACKEND_HEADER, "")
-
-
-KINDS = (ConsulConfig,)

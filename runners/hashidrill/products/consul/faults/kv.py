@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.faults.base import BaseFault, Cases
 from hashidrill.core.protocols.abc import ApiAnswer, Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import takes
@@ -67,6 +67,11 @@ class KvBloat(BaseFault[BloatParams]):
     )
     undone_by: ClassVar[frozenset[str]] = frozenset({"consul.snapshot.restore"})
     Params: ClassVar[type[Strict]] = BloatParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"keys": 300, "value": "2kB"},),
+        on=(("host:client-1", {"keys": 2000, "value": "4kB"}),),
+        overlaps=({"keys": 100, "value": "1kB"},),
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         prefix = frozenset({self.params.prefix})
@@ -162,6 +167,3 @@ class KvBloat(BaseFault[BloatParams]):
         )
         if answer.status != 200:
             raise FaultError(f"{undo['host']}: could not delete the keys under {self._folder}: {api.said(answer)}")
-
-
-KINDS = (KvBloat,)

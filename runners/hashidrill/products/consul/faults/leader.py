@@ -11,7 +11,7 @@ from pydantic import StringConstraints
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import NAME_PATTERN
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import NoParams, P, peers_of, table_of
+from hashidrill.core.faults.base import SERVERS, Cases, NoParams, P, peers_of, table_of
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, NetworkCanary, PacketFilter
 from hashidrill.core.protocols.claims import ANSWERS, EVERYWHERE, HOST, needs, takes
@@ -158,6 +158,12 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = TransferParams
+    cases: ClassVar[Cases] = Cases(
+        each=({}, {"to": "consul-3"}),
+        on=(("consul:leader", {}), ("consul:leader", {"to": "?"})),
+        momentary=True,
+        overlaps=((["consul:leader"], {}),),
+    )
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
         yield from super().troubles(place)
@@ -252,6 +258,9 @@ class LeaderAvoid(_Electable):
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
         "the rules cover the canary's port as well as 8300; the canary opens no connection of Raft itself",
     )
+    cases: ClassVar[Cases] = Cases(
+        on=(("consul:leader", {}), ("consul:one-follower", {})), overlaps=(([*SERVERS, "consul:leader"], {}),)
+    )
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
         away = f"with one of {len(servers_in(place))} servers away and another one unelectable"
@@ -282,6 +291,9 @@ class LeaderPin(_Electable):
         "the Raft state that each server reports of itself, and connections like Raft's from each server",
         "the rules cover the canary's port as well as 8300; the canary opens no connection of Raft itself",
     )
+    cases: ClassVar[Cases] = Cases(
+        on=(("consul:one-follower", {}), ("consul:leader", {})), overlaps=(([*SERVERS, "consul:one-follower"], {}),)
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         alone = "the only electable server may be away, and nobody would lead"
@@ -304,6 +316,3 @@ class LeaderPin(_Electable):
             await self._transfer(undo, self.hosts.host(leader), undo["host"])
         await self._cut_votes(undo, self.muted(undo))
         await api.wait_for_leader(self.hosts, f"{undo['host']} to lead", [undo["host"]])
-
-
-KINDS = (LeaderTransfer, LeaderAvoid, LeaderPin)

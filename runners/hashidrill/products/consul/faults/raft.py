@@ -15,7 +15,7 @@ from pydantic import Field
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import NoParams
+from hashidrill.core.faults.base import SERVERS, Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Requires, Restarts, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.core.protocols.claims import takes
@@ -55,6 +55,7 @@ class RaftBloat(OfServers[BloatParams]):
     restarts: ClassVar[Restarts | None] = Restarts(_RESTARTED_WITHIN_S, end=True)
     Params: ClassVar[type[Strict]] = BloatParams
     _cost_before: float | None = None
+    cases: ClassVar[Cases] = Cases(each=({"free_pages": 50000},), overlaps=((SERVERS, {"free_pages": 20_000}),))
 
     def requires(self) -> Requires:
         return replace(super().requires(), tools=frozenset({"bbolt"}))
@@ -130,6 +131,7 @@ class RaftCompact(OfServers[NoParams]):
     )
     once: ClassVar[bool] = True
     restarts: ClassVar[Restarts | None] = Restarts(_RESTARTED_WITHIN_S)
+    cases: ClassVar[Cases] = Cases(momentary=True, overlaps=((SERVERS, {}),))
 
     def requires(self) -> Requires:
         return replace(super().requires(), tools=frozenset({"bbolt"}))
@@ -168,6 +170,3 @@ class RaftCompact(OfServers[NoParams]):
     async def revert(self, undo: Undo) -> None:
         """Only makes sure that the server runs: the file stays compacted."""
         await self._host(undo).use(ProcessControl).start_agent(undo["agent"])
-
-
-KINDS = (RaftBloat, RaftCompact)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.faults.base import BaseFault, Cases
 from hashidrill.core.protocols.abc import Evidence, Observer, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.rights import Right
@@ -41,6 +41,12 @@ class SessionExpire(BaseFault[ExpireParams]):
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = ExpireParams
+    cases: ClassVar[Cases] = Cases(
+        each=({}, {"prefix": "lock"}),
+        on=(("host:client-1", {"prefix": "lock"}), ("host:client-1", {})),
+        momentary=True,
+        overlaps="it needs sessions on its host, which end with the agents that others stop",
+    )
 
     def rights(self) -> Sequence[Right]:
         return (*rights.READS, rights.SESSIONS, rights.keys("", "read"))
@@ -126,6 +132,3 @@ async def _each(calls: Iterable[Callable[[], Coroutine[Any, Any, None]]]) -> Non
     rest = iter(calls)
     while some := list(islice(rest, _AT_ONCE)):
         await all_at_once(some)
-
-
-KINDS = (SessionExpire,)

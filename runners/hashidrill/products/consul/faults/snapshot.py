@@ -14,7 +14,7 @@ import anyio
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.faults.base import BaseFault, Cases, P
 from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
 from hashidrill.core.protocols.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
@@ -51,6 +51,9 @@ class SnapshotSave(_OfTheState[SaveParams]):
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = SaveParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"name": "later"},), momentary=True, overlaps=((["consul:leader"], {"name": "?"}),)
+    )
 
     @property
     def _file(self) -> Path:
@@ -116,6 +119,11 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     observed_within_s = 90.0
     """Followers get the whole state from the leader after it has taken it, and a sick one took 12 s for a write."""
     Params: ClassVar[type[Strict]] = RestoreParams
+    cases: ClassVar[Cases] = Cases(
+        each=({"snapshot": "before"},),
+        momentary=True,
+        overlaps="it takes back what other faults of Consul have written, and with it their proofs",
+    )
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Whether there is a snapshot to restore. Raises FaultError."""
@@ -221,6 +229,3 @@ async def _take(host: Host) -> bytes:
 def _keep(file: Path, snapshot: bytes) -> None:
     private_folder(file.parent)
     write_whole(file, snapshot)
-
-
-KINDS = (SnapshotSave, SnapshotRestore)

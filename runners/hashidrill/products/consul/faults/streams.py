@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from hashidrill.core.errors import FaultError, SelectorError
 from hashidrill.core.experiment.model import NAME_PATTERN
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import table_of
+from hashidrill.core.faults.base import Cases, table_of
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, NetworkCanary, PacketFilter
 from hashidrill.core.protocols.claims import EVERYWHERE, needs, takes
@@ -59,6 +59,7 @@ class StreamsGather(OfServers[StreamsParams]):
         "the rules cover the canary's port as well as 8300: it looks at no stream of an agent",
     )
     Params: ClassVar[type[Strict]] = StreamsParams
+    cases: ClassVar[Cases] = Cases(on=(("consul:leader", {}),), overlaps="it is for an older Consul")
 
     def uses(self, place: Place) -> Sequence[Claim]:
         """A server that has the streams has no other trace of that: it does not matter where it is not named."""
@@ -154,6 +155,3 @@ class StreamsGather(OfServers[StreamsParams]):
 
     def _clients(self, undo: Undo) -> list[Host]:
         return [self.hosts.host(name) for name in undo["clients"]]
-
-
-KINDS = (StreamsGather,)

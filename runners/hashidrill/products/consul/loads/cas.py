@@ -236,6 +236,3 @@ def _seen(answer: Answer) -> Step | None:
 
 def _path(key: str) -> str:
     return f"/v1/kv/{key}"
-
-
-KINDS = (KvCas,)

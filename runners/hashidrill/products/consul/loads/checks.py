@@ -252,6 +252,3 @@ def _done(answer: Answer) -> bool | None:
 def _go(duration: Duration) -> str:
     """As Go reads it."""
     return f"{round(duration * 1000)}ms"
-
-
-KINDS = (HealthChecks,)

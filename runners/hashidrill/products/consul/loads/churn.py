@@ -191,6 +191,3 @@ def _reply(answer: Answer, step: str) -> Reply:
     return Reply(
         "fail" if refused else "unknown", status=answer.status, error=said or "(empty body)", reason=answer.why
     )
-
-
-KINDS = (ServiceChurn,)

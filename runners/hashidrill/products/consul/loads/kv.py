@@ -314,6 +314,3 @@ def _entries(answer: Answer) -> dict[str, str] | None:
         return {entry["Key"]: identify(base64.b64decode(entry["Value"] or "")) for entry in parse(answer.body)}
     except (ValueError, KeyError, TypeError):
         return None
-
-
-KINDS = (KvWrite, KvRead)

@@ -313,6 +313,3 @@ def _true(answer: Answer) -> bool | None:
 def _go(duration: Duration) -> str:
     """As Go reads it."""
     return f"{round(duration * 1000)}ms"
-
-
-KINDS = (Lock,)

@@ -225,6 +225,3 @@ def _peers(answer: Answer) -> Sequence[str] | None:
 
 def _accepted(answer: Answer) -> bool | None:
     return True if answer.status == 200 and answer.body.strip() == b"true" else None
-
-
-KINDS = (MetricsRead,)

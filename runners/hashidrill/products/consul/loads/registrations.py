@@ -313,6 +313,3 @@ def _present(answer: Answer) -> set[str] | None:
 
 def _taken(answer: Answer) -> bool | None:
     return True if answer.status == 200 else None
-
-
-KINDS = (Registrations,)

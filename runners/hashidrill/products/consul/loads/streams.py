@@ -189,6 +189,3 @@ class _Stream:
                 self.opened.set_result(None)
         elif not self._in_snapshot:
             self._load.came(sent_ns if news else None)
-
-
-KINDS = (Streams,)

@@ -126,6 +126,3 @@ class Views(ConsulLoad):
             if not answer.sent or (answer.status == 200 and answer.headers.get("x-cache") == "MISS"):
                 self._begun.discard(agent)
                 self._gone.pop(agent, asyncio.Event()).set()
-
-
-KINDS = (Views,)

@@ -225,6 +225,3 @@ def _instances(body: bytes) -> str:
     except (ValueError, KeyError, TypeError):
         rows = [body.decode(errors="replace")]  # whatever it is, it is a state of its own
     return hashlib.sha1(json.dumps(rows).encode(), usedforsecurity=False).hexdigest()[:12]
-
-
-KINDS = (Watch,)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from hashidrill.core.errors import FaultError, WaitTimeoutError
-from hashidrill.core.faults.base import P
+from hashidrill.core.faults.base import Cases, P
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent
@@ -109,6 +109,7 @@ class AllocFail(_OfAllocations[FailParams]):
         "the processes of these allocations on all nodes (/proc), and the allocations in a follower's state",
         "the state of the allocations is read through Nomad's HTTP API, which also takes the signals; /proc is not",
     )
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"job": "sleepers", "count": 1}),), momentary=True)
 
     async def apply(self, undo: Undo) -> None:
         """Raises WaitTimeoutError where the job's `restart` goes on for longer than `within`."""
@@ -161,6 +162,7 @@ class AllocSignal(_OfAllocations[SignalParams]):
         "the processes of these allocations on all nodes (/proc)",
         "nothing; whether a task got a signal for which it has a handler is what Nomad wrote in the task's events",
     )
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"job": "sleepers", "share": "100%"}),))
 
     @property
     def observed_within_s(self) -> float:
@@ -221,6 +223,3 @@ class AllocSignal(_OfAllocations[SignalParams]):
         for one in await self._processes(undo.get("prior", {}).get("allocs", ())):
             if one.state == _STOPPED and (said := await self._signal(one.alloc, "SIGCONT")):
                 raise FaultError(f"SIGCONT was not sent to the allocation {one.alloc}: {said}")
-
-
-KINDS = (AllocFail, AllocSignal)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.faults.base import NoParams
+from hashidrill.core.faults.base import Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentFiles
 from hashidrill.core.protocols.claims import HOST, needs, takes
@@ -34,6 +34,7 @@ class NodeBlackHole(OfNodes[NoParams]):
         "while the node is ineligible: the folder that the injector changes",
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
 
     def rights(self) -> Sequence[Right]:
         return (*rights.READS, *rights.JOBS)
@@ -97,6 +98,3 @@ class NodeBlackHole(OfNodes[NoParams]):
 def _trial(of: str) -> str:
     """A name that tells nothing: whoever looks at Nomad's jobs and allocations reads it, a trainee too."""
     return f"{zlib.crc32(of.encode()):08x}"
-
-
-KINDS = (NodeBlackHole,)

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.faults.base import BaseFault, Cases
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.core.protocols.claims import AGENT, ANSWERS, HOST, needs, takes
@@ -52,6 +52,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         "the configuration that the agent shows, and its process",
         "the injector reads the file back; keys that the agent does not show rely on the process being a new one",
     )
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"set": {"server": {"heartbeat_grace": "4s"}}}),))
 
     def rights(self) -> Sequence[Right]:
         return rights.READS
@@ -164,6 +165,3 @@ class NomadConfig(BaseFault[ConfigParams]):
         changed = await host.use(AgentFiles).agent_config(api.AGENT) != prior["config"]
         if changed or await host.use(Processes).agent_process(api.AGENT) is None:
             await self._restarted(host, prior["config"])
-
-
-KINDS = (NomadConfig,)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.faults.base import NoParams, table_of
+from hashidrill.core.faults.base import Cases, NoParams, table_of
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, PacketFilter
 from hashidrill.core.protocols.claims import ANSWERS, ON_CONNECTIONS, connections, needs, takes
@@ -47,6 +47,7 @@ class NodeDisconnect(OfNodes[NoParams]):
         "the node's status in a follower's state, and when the node itself says that its last heartbeat was taken"
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter, TaskProcesses})
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
 
     def rights(self) -> Sequence[Right]:
         return rights.READS
@@ -109,6 +110,3 @@ class NodeDisconnect(OfNodes[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self._host(undo).use(PacketFilter).clear_packet_rules(table_of(undo["fault_id"]))
-
-
-KINDS = (NodeDisconnect,)

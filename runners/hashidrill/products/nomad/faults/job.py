@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from hashidrill.core.faults.base import Cases
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
 from hashidrill.core.protocols.rights import Right
 from hashidrill.products.nomad import api, jobs, rights, tasks
@@ -31,6 +32,7 @@ class JobStop(OfWork[StopParams]):
         "the processes of the job's tasks on all nodes (/proc), and the job in a follower's state",
         "nothing for a job that runs; one that runs nothing is read through Nomad's HTTP API alone",
     )
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"job": "sleepers"}),))
 
     def rights(self) -> Sequence[Right]:
         return (*rights.READS, *rights.JOBS)
@@ -71,6 +73,3 @@ class JobStop(OfWork[StopParams]):
         job = undo.get("prior", {}).get("job")
         if job is not None and await jobs.stopped(self.hosts, self.params.job) is not False:
             await api.when_led(self.hosts, "POST", "/v1/jobs", body={"Job": {**job, "Stop": False}})
-
-
-KINDS = (JobStop,)

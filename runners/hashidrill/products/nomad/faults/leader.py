@@ -10,7 +10,7 @@ from pydantic import StringConstraints
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import NAME_PATTERN
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.faults.base import BaseFault, Cases
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import EVERYWHERE, HOST, needs, takes
@@ -36,6 +36,7 @@ class LeaderTransfer(BaseFault[TransferParams]):
         "Nomad's HTTP API, which also takes the transfer request; not the path that applying waits on",
     )
     once: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {}),), momentary=True)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (needs(HOST), takes(LEADERSHIP, "both are about who leads", where=EVERYWHERE, local=False))
@@ -85,6 +86,3 @@ class LeaderTransfer(BaseFault[TransferParams]):
 
     async def revert(self, undo: Undo) -> None:
         return
-
-
-KINDS = (LeaderTransfer,)

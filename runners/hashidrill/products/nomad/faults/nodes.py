@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import NoParams, P
+from hashidrill.core.faults.base import Cases, NoParams, P
 from hashidrill.core.protocols.abc import Evidence, Observer, Target, Undo
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
@@ -58,6 +58,7 @@ class NodeEligibility(_Ineligible[NoParams]):
 
     kind: ClassVar[str] = "nomad.node.eligibility"
     observer: ClassVar[Observer] = _OBSERVER
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
 
     async def _set(self, undo: Undo, eligibility: str) -> None:
         body = {"NodeID": self._node(undo), "Eligibility": eligibility}
@@ -89,6 +90,7 @@ class NodeDrain(_Ineligible[DrainParams]):
     kind: ClassVar[str] = "nomad.node.drain"
     observer: ClassVar[Observer] = _OBSERVER
     Params: ClassVar[type[Strict]] = DrainParams
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {"deadline": "10s"}),))
 
     @property
     def observed_within_s(self) -> float:
@@ -118,6 +120,3 @@ class NodeDrain(_Ineligible[DrainParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self._drain(undo, None)
-
-
-KINDS = (NodeEligibility, NodeDrain)

@@ -15,7 +15,7 @@ import anyio
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import P
+from hashidrill.core.faults.base import Cases, P
 from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
@@ -49,6 +49,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = SaveParams
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"name": "before"}),), momentary=True)
 
     @property
     def _file(self) -> Path:
@@ -88,6 +89,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     )
     once: ClassVar[bool] = True
     Params: ClassVar[type[Strict]] = RestoreParams
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"snapshot": "before"}),), momentary=True)
 
     @property
     def observed_within_s(self) -> float:
@@ -187,6 +189,3 @@ def _holds(archive: Archive, name: str, value: str) -> bool:
 def _keep(file: Path, snapshot: bytes) -> None:
     private_folder(file.parent)
     write_whole(file, snapshot)
-
-
-KINDS = (SnapshotSave, SnapshotRestore)

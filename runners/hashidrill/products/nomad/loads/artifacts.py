@@ -236,6 +236,3 @@ def _where_it_lies(answer: Answer) -> str | None:
         ),
         None,
     )
-
-
-KINDS = (Artifacts,)

@@ -186,6 +186,3 @@ def _versions(answer: Answer) -> list[dict[str, Any]] | None:
         return []
     found = document(answer)
     return found["Versions"] or [] if isinstance(found, dict) else None
-
-
-KINDS = (JobChurn,)

@@ -139,6 +139,3 @@ class Dispatch(NomadLoad):
 def _listed(answer: Answer) -> list[dict[str, Any]] | None:
     found = document(answer)
     return found if isinstance(found, list) else None
-
-
-KINDS = (Dispatch,)

@@ -247,6 +247,3 @@ def _shares(replicas: Iterable[Replica]) -> str:
     """`node-1: 4, node-2: 3`."""
     there = [one.node for one in replicas]
     return ", ".join(f"{node}: {there.count(node)}" for node in sorted(set(there)))
-
-
-KINDS = (Replicas,)

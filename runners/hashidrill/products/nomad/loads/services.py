@@ -232,6 +232,3 @@ class _Book:
 
 def _said(answer: Answer) -> str:
     return answer.error or f"HTTP {answer.status}"
-
-
-KINDS = (Services,)

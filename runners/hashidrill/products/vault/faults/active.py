@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.faults.base import BaseFault, NoParams
+from hashidrill.core.faults.base import BaseFault, Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import ANSWERS, EVERYWHERE, needs, takes
@@ -32,6 +32,7 @@ class StepDown(BaseFault[NoParams]):
         "Vault's HTTP API, which also takes the request to step down",
     )
     once: ClassVar[bool] = True
+    cases: ClassVar[Cases] = Cases(on=(("vault:active", {}),), momentary=True)
 
     def rights(self) -> Sequence[Right]:
         return rights.path("sys/step-down", "update", "sudo")
@@ -85,6 +86,3 @@ class StepDown(BaseFault[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         """Nothing: which server is active is nobody's right."""
-
-
-KINDS = (StepDown,)

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.faults.base import BaseFault, Cases
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Restarts, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, ProcessControl, Processes
 from hashidrill.core.protocols.claims import AGENT, START, needs, takes
@@ -70,6 +70,12 @@ class VaultConfig(BaseFault[ConfigParams]):
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s = 60.0
     """With `storage: consul`, nobody is active for up to 45 s after the active server restarted."""
+    cases: ClassVar[Cases] = Cases(
+        on=(
+            ("vault:active", {"set": {"default_lease_ttl": "10m", "log_level": "debug"}}),
+            ("vault:one-standby", {"set": {"default_lease_ttl": "10m", "log_level": "debug"}}),
+        )
+    )
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), takes(AGENT), needs(START))
@@ -161,6 +167,3 @@ def _agrees(key: str, asked: Any, shown: Any) -> bool:
     if key in _DURATIONS:
         return float(Duration(str(asked))) == float(shown)
     return str(asked).lower() == str(shown).lower()
-
-
-KINDS = (VaultConfig,)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.faults.base import BaseFault, NoParams
+from hashidrill.core.faults.base import BaseFault, Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, ProcessControl
 from hashidrill.core.protocols.claims import AGENT, START, needs, takes
@@ -28,6 +28,7 @@ class Seal(BaseFault[NoParams]):
     observer: ClassVar[Observer] = Observer(
         "how the server answers a request for a secret", "Vault's HTTP API, which also takes the request to seal"
     )
+    cases: ClassVar[Cases] = Cases(on=(("vault:one-standby", {}), ("vault:active", {})))
 
     def rights(self) -> Sequence[Right]:
         return rights.path("sys/seal", "update", "sudo")
@@ -86,6 +87,3 @@ class Seal(BaseFault[NoParams]):
         operator = self._host(undo).use(VaultKeys)
         await operator.leave(undo["fault_id"])
         await operator.unseal()
-
-
-KINDS = (Seal,)

@@ -16,7 +16,7 @@ import anyio
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import Name
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.faults.base import BaseFault, Cases, P
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import ANSWERS, needs
@@ -122,6 +122,7 @@ class SnapshotSave(_OfTheStorage[SaveParams]):
         "the file is the one that was saved, and the marker is the fault's own",
     )
     Params: ClassVar[type[Strict]] = SaveParams
+    cases: ClassVar[Cases] = Cases(on=(("vault:active", {"name": "before"}),), momentary=True)
 
     @property
     def _file(self) -> Path:
@@ -169,6 +170,7 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
     observed_within_s = 30.0
     """Vault answers before it has restored: it waits for all requests first, and loads its state again after."""
     Params: ClassVar[type[Strict]] = RestoreParams
+    cases: ClassVar[Cases] = Cases(on=(("vault:active", {"snapshot": "before"}),), momentary=True)
 
     @property
     def _file(self) -> Path:
@@ -238,6 +240,3 @@ def _seen(there: bool) -> str:
 def _keep(file: Path, packed: bytes) -> None:
     private_folder(file.parent)
     write_whole(file, packed)
-
-
-KINDS = (SnapshotSave, SnapshotRestore)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.faults.base import BaseFault, NoParams
+from hashidrill.core.faults.base import BaseFault, Cases, NoParams
 from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import ANSWERS, EVERYWHERE, needs, takes
@@ -31,6 +31,7 @@ class TokenRevoke(BaseFault[NoParams]):
         "what another server answers to a look-up with that token",
         "Vault's HTTP API, which also takes the request; a standby asks the active server",
     )
+    cases: ClassVar[Cases] = Cases(on=(("vault:active", {}),))
 
     def uses(self, place: Place) -> Sequence[Claim]:
         alone = takes(_TOKEN, "both revoke the same token", where=EVERYWHERE, local=False)
@@ -67,6 +68,3 @@ class TokenRevoke(BaseFault[NoParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self._host(undo).use(LoadTokens).allow_loads()
-
-
-KINDS = (TokenRevoke,)

@@ -236,6 +236,3 @@ class KvRead(VaultLoad):
 
 def _accepted(answer: Any) -> bool | None:
     return True if answer.status in {200, 204} else None
-
-
-KINDS = (KvWrite, KvRead)

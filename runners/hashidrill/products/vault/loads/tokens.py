@@ -183,6 +183,3 @@ def _known(answer: Answer) -> bool | str | None:
 def _allowed(answer: Answer) -> bool | None:
     """For what a look-up of our own token is answered."""
     return True if answer.status == 200 else None
-
-
-KINDS = (TokenChurn,)
