@@ -109,7 +109,6 @@ def _worst(
 
 
 def _first_failure(recording: Recording, ops: Operations) -> str:
-    """Where to start looking: the first operation that was not acknowledged."""
     for index in range(len(ops)):
         if not ops.ok[index]:
             error = ops.errors[index] or (f"status {ops.status[index]}" if ops.status[index] else "no error recorded")

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hashidrill import Duration, Held, HypothesisInvalidError, Percent, Recording, Size, comparison, require
+from hashidrill.core.compare.comparison import difference, fair, paired
 from hashidrill.core.compare.figures import figure as figure_of
 from hashidrill.core.compare.measured import Figure
-from hashidrill.core.compare.pairing import fair, paired
 from hashidrill.core.compare.statistics import (
     ALARMS,
     CONFIDENCE,
@@ -20,9 +20,8 @@ from hashidrill.core.compare.statistics import (
     ratio,
     t_quantile,
 )
-from hashidrill.core.compare.words import difference
 from hashidrill.core.errors import UsageError
-from hashidrill.core.experiment.draft import Draft
+from hashidrill.core.experiment.model import Experiment
 
 _MOST = 50
 """As many rounds as an experiment may have."""
@@ -31,9 +30,9 @@ _ROUNDS = 3
 _UNITS = {"s": Duration, "share": Percent, "bytes": Size}
 
 
-def _too_few_rounds(params: Any, draft: Draft) -> Iterator[tuple[str, str]]:
-    if draft.rounds is not None and draft.rounds < _ROUNDS and getattr(params, "or_below", None) is None:
-        yield "figure", f"`rounds: {draft.rounds}` cannot tell a difference from luck; write {_ROUNDS} or more"
+def _too_few_rounds(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
+    if experiment.rounds < _ROUNDS and getattr(params, "or_below", None) is None:
+        yield "figure", f"`rounds: {experiment.rounds}` cannot tell a difference from luck; write {_ROUNDS} or more"
 
 
 @comparison(rounds=True, never=_too_few_rounds)

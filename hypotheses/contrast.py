@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from hashidrill import Broken, Held, HypothesisInvalidError, Recording, hypothesis
 from hashidrill.core import hypothesis as hypotheses
-from hashidrill.core.experiment import contrast as sides
+from hashidrill.core.experiment.model import contrast_side
 from hashidrill.core.hypothesis import Hypothesis
 
 
@@ -26,10 +26,10 @@ def contrast(
     shows no difference and the contrast is broken. If it is INVALID for one, the contrast is INVALID.
     """
     judged = hypotheses.get(of)
-    held = _held(judged, recording, sides.side(judged.Params, good, params), f"the good side ({_named(good)})")
+    held = _held(judged, recording, contrast_side(judged.Params, good, params), f"the good side ({_named(good)})")
     if isinstance(held, Broken):
         raise Broken(f"{of} is broken for the good side ({_named(good)}): {held.text}", **held.figures)
-    broken = _held(judged, recording, sides.side(judged.Params, bad, params), f"the bad side ({_named(bad)})")
+    broken = _held(judged, recording, contrast_side(judged.Params, bad, params), f"the bad side ({_named(bad)})")
     figures = {f"good_{name}": value for name, value in held.figures.items()}
     figures |= {f"bad_{name}": value for name, value in broken.figures.items()}
     if isinstance(broken, Held):

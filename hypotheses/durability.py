@@ -2,8 +2,8 @@
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
 from hashidrill.core.judging.checkable import coverage
+from hashidrill.core.judging.linearizability import Registers, check_registers, seen_at_the_end
 from hashidrill.core.judging.measure import when
-from hashidrill.core.judging.registers import Registers, check_registers, seen_at_the_end
 
 _NAMED = 10
 

@@ -16,8 +16,7 @@ from hashidrill import (
     require,
 )
 from hashidrill.core.judging.measure import SECOND, STEP_S, in_force, latest, longest_run, named, seconds, when
-from hashidrill.core.recording.marks import MarkWindow
-from hashidrill.core.recording.reader import Bools, Int64s
+from hashidrill.core.recording.reader import Bools, Int64s, MarkWindow
 
 LAST_CONTACT_MAX_S = 0.2
 """`raft.leader.lastContact` under 200 ms is healthy (Consul's documentation on telemetry)."""
@@ -115,12 +114,10 @@ def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
 
 
 def _then(series: Series, at_ns: Int64s, fresh_s: float = _FRESH_S) -> Series:
-    """The samples around those moments; others are not judged."""
     return series.between(int(at_ns[0] - fresh_s * SECOND), int(at_ns[-1]) + 1)
 
 
 def _green(series: Series, good: Bools, at_ns: Int64s, fresh_s: float = _FRESH_S) -> Bools:
-    """Green needs a fresh sample that says so: silence is not health."""
     if not len(series):
         return np.zeros(len(at_ns), np.bool_)
     index, fresh = latest(series.t_ns, at_ns, int(fresh_s * SECOND))

@@ -181,7 +181,6 @@ def _gives_up(act: Act, key: str) -> bool:
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same spans without overlaps; a span that ends before it begins is dropped."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -192,7 +191,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _overlaps(held: Sequence[Belief]) -> Iterator[tuple[Belief, Belief]]:
-    """Pairs of different sessions on one lock, the earlier one first."""
     by_key: defaultdict[str, list[Belief]] = defaultdict(list)
     for belief in held:
         by_key[belief.key].append(belief)

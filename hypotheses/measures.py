@@ -23,7 +23,7 @@ from hashidrill import (
     require,
 )
 from hashidrill.core.judging.measure import SECOND, in_force, in_full_force, seconds, served_s, settled, when
-from hashidrill.core.recording.marks import MarkWindow
+from hashidrill.core.recording.reader import MarkWindow
 
 ROBLOX_NORMAL = Duration("300ms")
 _PARTS, _FEWEST_PARTS = 5, 3
@@ -153,8 +153,6 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Change:
-    """The p50 after a step over the one before it, and its range."""
-
     ratio: float
     low: float
     high: float
@@ -217,7 +215,6 @@ def _sick(seen: _Around, limit: Duration) -> _Around:
 
 
 def _over(one_s: float, other_s: float) -> float:
-    """A ratio; of two that never came, 1."""
     if isinf(one_s) or isinf(other_s):
         return 1.0 if one_s == other_s else one_s if isinf(one_s) else 0.0
     return one_s / other_s if other_s else inf

@@ -152,5 +152,4 @@ def _of_leaders(recording: Recording, start_ns: int, end_ns: int) -> int:
 
 
 def _nodes(text: str) -> dict[str, int]:
-    """How many run on each node: `node-1: 4, node-2: 3`."""
     return {node: int(number) for node, _, number in (one.partition(": ") for one in text.split(", "))}

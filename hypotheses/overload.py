@@ -219,7 +219,6 @@ def _back_to_normal_ns(recording: Recording) -> int:
 
 
 def _steady(recording: Recording) -> tuple[int, int]:
-    """The last part of the steady phase, in which the steady state held."""
     start_ns, end_ns = recording.phases["steady"]
     return max(start_ns, end_ns - int(recording.experiment.steady_state.for_ * SECOND)), end_ns
 

@@ -168,7 +168,6 @@ def _no_gap(recording: Recording, load: str, moments_ns: Sequence[int], first_ns
 
 
 def _product(recording: Recording, load: str) -> str:
-    """Of the load: the first part of its kind."""
     spec = recording.experiment.load.get(load)
     return spec.kind.partition(".")[0] if spec else load
 
@@ -184,7 +183,6 @@ def _per_load(breaches: dict[str, _Breach | None]) -> dict[str, float]:
 
 
 def _per_product(recording: Recording, breaches: dict[str, _Breach | None]) -> dict[str, float]:
-    """The first breach and the last return of all loads of a product."""
     of: defaultdict[str, list[_Breach]] = defaultdict(list)
     for name, breach in breaches.items():
         if breach is not None:
@@ -258,13 +256,11 @@ def telemetry_survives(
 
 
 def _read_ns(ops: Operations, target: str, start_ns: int, end_ns: int) -> list[int]:
-    """When metrics of that server arrived, in order."""
     mine = np.asarray([value == target for value in ops.values], np.bool_) & ops.ok
     return sorted(t_ns for t_ns in ops.end_ns[mine].tolist() if start_ns <= t_ns < end_ns)
 
 
 def _longest_s(moments_ns: Sequence[int], start_ns: int, end_ns: int) -> float:
-    """The longest time without any of them, in seconds."""
     return float(np.diff(np.asarray([start_ns, *moments_ns, end_ns], np.int64)).max()) / SECOND
 
 

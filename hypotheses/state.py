@@ -22,8 +22,7 @@ from hashidrill import (
 from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.checkable import coverage
 from hashidrill.core.judging.measure import SECOND, seconds, share, when
-from hashidrill.core.recording.marks import MarkWindow
-from hashidrill.core.recording.reader import Bools
+from hashidrill.core.recording.reader import Bools, MarkWindow
 from hashidrill.products.consul.loads.cas import Step
 from hashidrill.products.consul.resets import Fate, Judged, Reset, find_reset, judge
 

@@ -18,7 +18,7 @@ from hashidrill import (
     measure,
     require,
 )
-from hashidrill.core.experiment.draft import Draft
+from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.measure import SECOND, seconds
 
@@ -98,8 +98,6 @@ class _Step:
 
 @dataclass
 class _Arm:
-    """The steps of one backend, by level."""
-
     name: str
     steps: list[_Step] = field(default_factory=list)
 
@@ -220,7 +218,6 @@ def _ends_ns(recording: Recording, window: FaultWindow) -> int:
 
 
 def _crossing(stream: _Arm, poll: _Arm) -> dict[str, Any]:
-    """The first level at which streaming is slower, after one at which it was faster."""
     quicker = False
     for one, other in zip(stream.steps, poll.steps, strict=True):
         if one.p50_s < other.p50_s:
@@ -249,17 +246,17 @@ def _table(stream: _Arm, poll: _Arm) -> str:
     return "\n".join(rows)
 
 
-def _changed_until_the_end(params: Any, draft: Draft) -> Iterator[tuple[str, str]]:
+def _changed_until_the_end(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
     """A recovery that is too short, or changes that go on until the loads stop, so often that no watcher has its time
     after the last one.
     """
-    yield from room()(params, draft)
-    writes, watch = draft.loads.get(params.writes or ""), draft.loads.get(params.load)
+    yield from room()(params, experiment)
+    writes, watch = experiment.load.get(params.writes or ""), experiment.load.get(params.load)
     if writes is None or watch is None or writes.profile is not None:
         return
-    by_key = getattr(watch.params, "keys_of", None) == params.writes
-    per_s = float(getattr(writes.params, "rate", 0.0)) * (1 - float(getattr(writes.params, "once", 0.0)))
-    every_s = (getattr(writes.params, "keys", 1) if by_key else 1) / per_s if per_s else float("inf")
+    by_key = getattr(watch.parameters, "keys_of", None) == params.writes
+    per_s = float(getattr(writes.parameters, "rate", 0.0)) * (1 - float(getattr(writes.parameters, "once", 0.0)))
+    every_s = (getattr(writes.parameters, "keys", 1) if by_key else 1) / per_s if per_s else float("inf")
     if every_s < params.within:
         what = "each key" if by_key else "what is watched"
         text = f"{params.writes} changes {what} every {seconds(every_s)} until the loads stop, so that no watcher of"
@@ -339,7 +336,6 @@ def watchers_converge(
 
 
 def _sightings(recording: Recording, load: str) -> dict[str, list[tuple[int, str]]]:
-    """Watcher -> the states that it saw, as (when, state) in order of time."""
     ops = recording.operations(load)
     told: dict[str, list[tuple[int, str]]] = {}
     for at in np.argsort(ops.end_ns, kind="stable"):

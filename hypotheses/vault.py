@@ -138,14 +138,12 @@ def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
 
 
 def _answers(series: Series) -> Series:
-    """Those samples in which the server said something."""
     at = np.flatnonzero(series.ok & ~np.isnan(series.value))
     text, host = ([column[i] for i in at] for column in (series.text, series.host))
     return Series(series.t_ns[at], series.value[at], text, host, series.ok[at])
 
 
 def _green(series: Series, good: float, at_ns: Int64s) -> Bools:
-    """Green needs a fresh sample that says so: silence is not health."""
     if not len(series):
         return np.zeros(len(at_ns), np.bool_)
     index, fresh = latest(series.t_ns, at_ns, int(_FRESH_S * SECOND))

@@ -13,7 +13,7 @@ import pytest
 from drills import environment, experiment, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.processes import is_machine_root
 from leaks import VARIABLE
 
 pytestmark = [

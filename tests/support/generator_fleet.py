@@ -6,7 +6,7 @@ import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from hashidrill.core.experiment.course import Course, Pace
+from hashidrill.core.experiment.load_levels import Course, Pace
 from hashidrill.staging.generators.conductor import Conductor
 from hashidrill.staging.generators.link import Link
 from hashidrill.staging.generators.remote import Introduction

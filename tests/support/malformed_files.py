@@ -6,8 +6,7 @@ import json
 import random
 
 import places
-from hashidrill.core.experiment.library import list_bases, list_experiments
-from hashidrill.core.experiment.reading import complete, read_experiment
+from hashidrill.core.experiment.library import complete, list_bases, list_experiments, read_experiment
 
 CORPUS = places.MALFORMED
 WORDS = [

@@ -18,7 +18,7 @@ import anyio
 
 from control_plane import NAMESPACE, USER, ControlPlane, grant
 from hashidrill.core.errors import AttachError
-from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.library import experiment_name, list_experiments
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.rights import Right

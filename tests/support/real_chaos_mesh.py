@@ -23,7 +23,7 @@ import real_chaos_troubles
 from control_plane import ADMIN, USER, ControlPlane, grant
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
-from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import ChaosMachine, Processes
 from hashidrill.core.units import Size

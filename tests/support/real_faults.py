@@ -19,7 +19,7 @@ import anyio
 
 from fault_cases import DISARMED, HOST_CASES, nature
 from hashidrill.core.engine.inject import observed_within_s, planned
-from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target

@@ -21,7 +21,7 @@ import httpx
 
 from fault_cases import LINK_CASES, nature, without_rules
 from hashidrill.core.engine.inject import planned
-from hashidrill.core.experiment.disk import Disk
+from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target

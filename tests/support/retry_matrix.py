@@ -23,7 +23,7 @@ from hashidrill.clients.retry.private_consul import private_consul
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.tap.catalogue import CONFUSION_DEADLINE_S
 from hashidrill.core.tap.upstream import HttpUpstream
-from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.processes import is_machine_root
 
 PREFORK = places.SUPPORT / "prefork.py"
 

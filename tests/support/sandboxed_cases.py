@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 import places
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import sandbox
 
 CONSUL = "1.22.2"

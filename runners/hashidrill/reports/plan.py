@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.engine.required import make_fault
+from hashidrill.core.experiment.model import make_fault
 from hashidrill.core.protocols import registry
 from hashidrill.core.units import Duration
 from hashidrill.staging.generators.nomad_spawner import PREFIX

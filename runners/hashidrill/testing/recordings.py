@@ -27,7 +27,7 @@ from hashidrill.core.recording.reader import EXPERIMENT_NAME, Recording
 from hashidrill.core.recording.seal import seal
 from hashidrill.core.recording.writer import FORMAT, RESOLVED_NAME, RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 
 if TYPE_CHECKING:
     from pathlib import Path

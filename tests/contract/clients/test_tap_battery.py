@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.processes import is_machine_root
 
 pytestmark = pytest.mark.long
 

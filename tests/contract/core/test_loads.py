@@ -24,7 +24,7 @@ from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecificati
 from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.errors import DatacenterError, WaitTimeoutError
 from hashidrill.core.experiment.conditions import Condition
-from hashidrill.core.experiment.profile import Profile
+from hashidrill.core.experiment.load_levels import Profile
 from hashidrill.core.hypothesis import Broken
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
-from hashidrill.core.experiment.course import Course, Piece
+from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
-from hashidrill.core.probes.process import ProcessProbe
-from hashidrill.core.probes.runner import run_probes
+from hashidrill.core.probes.base import run_probes
+from hashidrill.core.probes.hosts import ProcessProbe
 from hashidrill.core.protocols.abc import AgentProcess
 from hashidrill.core.protocols.capabilities import Capable, Processes
 from hashidrill.core.recording.journal import Clock

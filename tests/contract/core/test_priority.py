@@ -11,7 +11,7 @@ import pytest
 NOBODY = 65534
 SCRIPT = """
 import os, subprocess, sys
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 os.setuid(int(sys.argv[1]))
 ahead()
 print(os.getpriority(os.PRIO_PROCESS, 0), subprocess.check_output(["nice"], text=True).strip())

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import sandbox
 
 pytestmark = pytest.mark.needs("datacenter")

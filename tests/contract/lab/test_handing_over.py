@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.files import private
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import handed_over
 from hashidrill.lab.up.running import RunningDatacenter, remember
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hashidrill.core.errors import MachineError
-from hashidrill.core.util import tools
+from hashidrill.core.util import commands
 from hashidrill.lab.provision import packages
 
 APT = """#!/bin/sh
@@ -45,7 +45,7 @@ def fakes(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{folder}:{tools}")
         return record
 
-    monkeypatch.setattr(tools, "SYSTEM_FOLDERS", ())
+    monkeypatch.setattr(commands, "SYSTEM_FOLDERS", ())
     monkeypatch.delenv("HASHIDRILL_NO_INSTALL", raising=False)
     monkeypatch.delenv("DEBIAN_FRONTEND", raising=False)
     monkeypatch.delenv("CI", raising=False)
@@ -90,8 +90,8 @@ ASKING = """
 import sys
 from hashidrill.lab.provision import packages
 from hashidrill.core.errors import MachineError
-from hashidrill.core.util import tools
-tools.SYSTEM_FOLDERS = ()
+from hashidrill.core.util import commands
+commands.SYSTEM_FOLDERS = ()
 packages.os.geteuid = lambda: int(sys.argv[1])
 try:
     packages.install_missing({"nft": "nftables"}, "network faults", print)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.util.tools import tool
+from hashidrill.core.util.commands import tool
 from hashidrill.lab.provision import machine
 
 # A user namespace has sysctls of its own: in one, user namespaces can be forbidden without touching the machine.

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import places
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import sandbox
 
 SCRIPT = places.SUPPORT / "real_state_faults.py"

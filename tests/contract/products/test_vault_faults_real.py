@@ -10,7 +10,7 @@ import pytest
 
 import places
 from hashidrill.core.protocols import registry
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.provision.products import VAULT_VERSION
 from hashidrill.lab.sandbox.sandbox import sandbox
 from vault_fault_cases import CASES, DISARMED, RAFT_ONLY

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hashidrill.core.errors import UsageError
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.faces.cli.app import app
 from hashidrill.products.consul.refusal import refusal as consul_refuses
 from hashidrill.products.nomad.refusal import known_keys

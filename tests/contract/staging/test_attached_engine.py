@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 from hashidrill.staging.runs.launch_attached import beside_us
 
 SECRET = "8f5c1a52-token-of-nobody-9c2d"
@@ -42,7 +42,7 @@ RUNNER = """
 import os, sys, json
 from pathlib import Path
 from hashidrill.staging.runs.launch_attached import beside_us
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 
 lifeline, ours = os.pipe()
 given = json.load(sys.stdin) | {"lifeline": lifeline}

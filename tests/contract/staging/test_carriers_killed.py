@@ -22,7 +22,7 @@ from test_ssh_carrier import HOSTS, Staging
 
 from boxes import PATIENCE_S, stat, wait_for
 from carried_runner import VICTIM, Asked, Hosts
-from hashidrill.core.engine.settling import open_faults
+from hashidrill.core.engine.inject import open_faults
 from hashidrill.core.protocols.capabilities import PacketFilter
 from hashidrill.core.protocols.packets import Block
 from hashidrill.core.recording.journal import read_journal

@@ -24,7 +24,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.protocols.rights import of_service
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.core.util.tasks import beside
+from hashidrill.core.util.wait import beside
 from hashidrill.products.nomad.rights import STATE
 from hashidrill.staging.interlocks import anchor, lock, operate, stop
 from hashidrill.staging.interlocks.audit import Audit

@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hashidrill.core import hypothesis
-from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
+from hashidrill.core.experiment.library import read_document
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.experiment.reading import read_document
 from hashidrill.core.experiment.selectors import FORMS
 from hashidrill.core.judging.verdict import Finding
 from hashidrill.core.protocols import events, registry

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docs_pages import PARSED, ROOT, page
-from hashidrill.core.experiment.course import Course
+from hashidrill.core.experiment.load_levels import Course
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.testing.recordings import RecordingBuilder

@@ -10,9 +10,9 @@ from attached_estates import TOKEN, FakeEstate, attach_file
 from fake_kubernetes import NAMESPACE, FakeKubernetes, a_pod
 from hashidrill.core.errors import AttachError, ExperimentError
 from hashidrill.core.experiment.attached import inline
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.experiment.reading import read_experiment
 from hashidrill.core.protocols.capabilities import ChaosPod
 from hashidrill.faces.cli.doctor_attach import Looked, as_data, lines
 from hashidrill.faces.cli.validate import _error_of

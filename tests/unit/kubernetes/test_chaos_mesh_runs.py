@@ -7,7 +7,7 @@ import pytest
 
 from chaos_mesh_cases import CHAOS_MESH_CASES, chaos_world
 from engine_game import Datacenter, Game
-from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.engine.run import EXIT_CODES
 
 STEPS = [{"fault": kind, "on": "consul:leader", "with": params, "for": "20s"} for kind, params in CHAOS_MESH_CASES]
 IDS = [f"{kind}-{number}" for number, (kind, _) in enumerate(CHAOS_MESH_CASES)]

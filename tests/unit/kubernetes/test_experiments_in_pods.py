@@ -11,9 +11,8 @@ from attached_estates import FakeEstate, attach_file, of_vault
 from fake_kubernetes import FakeKubernetes, a_pod
 from fake_litmus import FakeLitmus
 from hashidrill.core.errors import AttachError
-from hashidrill.core.experiment.library import experiment_name, list_experiments
+from hashidrill.core.experiment.library import experiment_name, list_experiments, read_experiment
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.experiment.reading import read_experiment
 from hashidrill.faces.cli.validate import _error_of
 from hashidrill.kubernetes.reached import located, look
 from hashidrill.staging.attach.estate import discover

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from chaos_mesh_cases import chaos_world
 from engine_game import Datacenter, Game
-from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.loader import load_document

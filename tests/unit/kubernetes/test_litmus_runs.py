@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from engine_game import Datacenter, Game
-from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.engine.run import EXIT_CODES
 from litmus_cases import LITMUS_CASES, litmus_world
 
 STEPS = [{"fault": kind, "on": "consul:leader", "with": params, "for": "20s"} for kind, params in LITMUS_CASES]

@@ -11,7 +11,7 @@ from attached_estates import FakeEstate, attach_file
 from chaos_mesh_cases import OWNED
 from fake_kubernetes import FakeKubernetes
 from hashidrill.core.errors import AttachError
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.protocols.capabilities import ChaosMachine, ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus
 from hashidrill.core.protocols.rights import Right
 from hashidrill.kubernetes.chaos_mesh.hosts import of_pod

@@ -7,8 +7,8 @@ import pytest
 import places
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment import selectors
+from hashidrill.core.experiment.datacenter import together
 from hashidrill.core.experiment.selectors import aimed, host_names, parse_selector, place_of
-from hashidrill.core.experiment.start_order import together
 from hashidrill.core.faults.base import across_troubles
 from hashidrill.core.protocols import registry
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hashidrill.core.experiment.datacenter import together
 from hashidrill.core.experiment.selectors import place_of
-from hashidrill.core.experiment.start_order import together
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.claims import clash
 

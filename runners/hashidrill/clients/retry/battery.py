@@ -36,7 +36,7 @@ from hashidrill.core.tap.messages import Request
 from hashidrill.core.tap.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.core.tap.tap import Tap
 from hashidrill.core.tap.upstream import Upstream, UpstreamError
-from hashidrill.core.util.priority import SOONER
+from hashidrill.core.util.processes import SOONER
 
 _STARTING_AT_ONCE = 2
 """Commands that have not made a request yet: a machine's cores are busy with those."""

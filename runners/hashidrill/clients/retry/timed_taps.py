@@ -24,7 +24,7 @@ from hashidrill.core.errors import FaultError
 from hashidrill.core.tap.attempts import HEADER, Attempt
 from hashidrill.core.tap.plans import Always
 from hashidrill.core.tap.tap import Tap
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 
 _TLS = "tls:"
 _NONE = "-"

@@ -17,7 +17,7 @@ import numpy as np
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
 from hashidrill.core.errors import OTHER_WORK
 from hashidrill.core.judging import measure
-from hashidrill.core.judging.machine import IDLE_SHARE, MachineUse, machine_use
+from hashidrill.core.judging.doubts import IDLE_SHARE, MachineUse, machine_use
 
 if TYPE_CHECKING:
     from hashidrill.core.recording.reader import Recording
@@ -117,7 +117,6 @@ def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
 
 
 def _said(recording: Recording) -> str:
-    """What the run itself says, where the machine was not sampled."""
     ends = recording.events("end")
     said = str(ends[-1].data.get("error", "")) if ends else ""
     return said if OTHER_WORK in said else ""

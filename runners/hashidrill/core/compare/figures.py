@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill.core.compare import cost
-from hashidrill.core.compare.measured import Figure, Measured, Run, shed_share
-from hashidrill.core.compare.pairing import paired as paired  # noqa: PLC0414 - stored hypotheses have it from here
+from hashidrill.core.compare.comparison import paired as paired  # noqa: PLC0414 - stored hypotheses have it from here
+from hashidrill.core.compare.measured import Figure, Measured, Run, bytes_written, cpu_cost, memory_cost, shed_share
 from hashidrill.core.errors import HypothesisInvalidError, UsageError
 from hashidrill.core.experiment.model import LoadSpec
 from hashidrill.core.judging import measure
+from hashidrill.core.judging.linearizability import check_registers
 from hashidrill.core.judging.measure import SECOND
-from hashidrill.core.judging.registers import check_registers
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.experiment.resolved import ResolvedExperiment
     from hashidrill.core.recording.columns import Int64s
     from hashidrill.core.recording.reader import Recording
 
@@ -45,9 +45,9 @@ def figures(experiment: Experiment) -> list[Figure]:
         *(each for load, spec in experiment.traffic.items() for each in _of_load(load, experiment, spec)),
         # what no load sees: in 20 runs of ten experiments, three servers took 3 to 7 s
         Figure("ready", "s", 2.0, 2.0, False, _ready, noise=0.5),
-        Figure("cpu", "CPU seconds", 0.5, 1.3, False, cost.cpu),
-        Figure("memory", "bytes", 10e6, 1.3, False, cost.memory),
-        Figure("written", "bytes", 1e5, 1.3, False, cost.written),
+        Figure("cpu", "CPU seconds", 0.5, 1.3, False, cpu_cost),
+        Figure("memory", "bytes", 10e6, 1.3, False, memory_cost),
+        Figure("written", "bytes", 1e5, 1.3, False, bytes_written),
     ]
 
 
@@ -109,7 +109,6 @@ def _latency(run: Run, *, load: str, percent: float, marked_by: str | None = Non
 
 
 def _marked(recording: Recording, load: str) -> list[tuple[int, int]]:
-    """When the marks were that expectations on this load name."""
     asked = [each.params for each in recording.experiment.expect if each.params.get("load") == load]
     names = {params.get("fault") for params in asked}
     return [measure.in_force(recording, mark) for mark in recording.marks if mark.mark in names]
@@ -140,7 +139,6 @@ def _served(run: Run, load: str, percent: float, spans: Sequence[tuple[int, int]
 
 
 def _edges(start_ns: int, end_ns: int) -> Int64s:
-    """The beginnings of the whole intervals of a span."""
     width = int(INTERVAL_S * SECOND)
     return start_ns + np.arange((end_ns - start_ns) // width, dtype=np.int64) * width
 
@@ -191,9 +189,21 @@ def limit_s(experiment: Experiment, load: str) -> float | None:
 
 
 def _lost(run: Run, *, load: str) -> Measured:
-    """Keys whose acknowledged write was gone at the end."""
     finals = run.recording.final_reads(load)
     if not finals:
         raise HypothesisInvalidError(f"the final reads of {load} are missing, so nobody knows what was lost")
     found = check_registers(run.recording.operations(load), finals)
     return Measured(float(len(found.lost) + len(found.phantoms)))
+
+
+FIGURE = "figure"
+"""The parameter of a comparison that names a figure of both sides."""
+
+
+def check_figures(resolved: ResolvedExperiment, variants: Mapping[str, ResolvedExperiment]) -> None:
+    """Raises UsageError for a comparison of a figure that one of its sides does not have."""
+    for comparison in resolved.experiment.compare:
+        named = comparison.params.get(FIGURE)
+        sides = [variants[each] for each in comparison.params.values() if isinstance(each, str) and each in variants]
+        for side in sides if isinstance(named, str) else ():
+            figure(str(named), side.experiment)

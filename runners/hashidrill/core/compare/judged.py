@@ -7,6 +7,7 @@ recording of something else, two sides that ran the same, a figure that was not 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core import hypothesis
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST
-from hashidrill.core.compare.same import ran_the_same
 from hashidrill.core.compare.statistics import lower_median
 from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.core.judging import measure
@@ -28,14 +28,107 @@ from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verd
 from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.core.util.nested import dotted, leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hashidrill.core.compare.kept import Kept
     from hashidrill.core.experiment.model import Expectation
     from hashidrill.core.hypothesis import Hypothesis
+
+_OF_AGENTS = re.compile(r"datacenter\.(\w+)\.(version|servers|clients|config|server_config|client_config)\b\.?([^[]*)")
+"""What must be seen in the agents that were started: their versions, their number, their configuration."""
+_MOST_SHOWN = 4
+
+
+def ran_the_same(
+    one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False, but: Collection[str] = ()
+) -> str:
+    """Why two recordings show no difference, or nothing.
+
+    They are runs of the same experiment with the same configuration; or of two that differ in their agents, of which
+    the run's own list says that they were started the same. The rest is as for `took_no_effect`.
+    """
+    if not _differs(one, other) and not hidden:
+        return "both ran the same experiment with the same configuration"
+    return took_no_effect(one, other, hidden=hidden, each=each, but=but)
+
+
+def took_no_effect(
+    one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False, but: Collection[str] = ()
+) -> str:
+    """Why what differs between two experiments did not reach their agents, or nothing.
+
+    `hidden`: where they differ in secrets alone (`hashidrill.core.judging.comparison.hidden`), which are in no
+    recording. Of those it says no more than whether agents had something there. `each`: one key without effect is
+    enough. `but`: keys of which it is known already that they have none.
+    """
+    differs = [at for at in dict.fromkeys([*_differs(one, other), *hidden]) if _key(at) not in but]
+    idle = [at for at in differs if _idle(at, one, other, secret=at in hidden)]
+    if not idle or (len(idle) < len(differs) and not each):
+        return ""
+    if len(idle) < len(differs):
+        return f"{_shown(idle)} took no effect: there, the agents of both were started with the same"
+    return f"{_shown(idle)} took no effect: both started the same agents with the same configuration"
+
+
+def _shown(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _MOST_SHOWN} more" if len(places) > _MOST_SHOWN else ""
+    return f"{', '.join(places[:_MOST_SHOWN])}{more}"
+
+
+def _differs(one: Recording, other: Recording) -> list[str]:
+    return [line.partition(":")[0] for line in differences(one.experiment, other.experiment)]
+
+
+def _key(at: str) -> str:
+    found = _OF_AGENTS.match(at)
+    return found[3] if found else at
+
+
+def _idle(at: str, one: Recording, other: Recording, *, secret: bool) -> bool:
+    """Whether both runs say of their agents that they were the same there. What they do not say may differ."""
+    found = _OF_AGENTS.match(at)
+    if found is None:
+        return False
+    product, what, key = found.groups()
+    if what == "version":
+        return _same_binary(product, one, other)
+    if what in {"servers", "clients"}:
+        first, second = one.run.get("hosts"), other.run.get("hosts")
+        return first is not None and first == second
+    started = [_started(product, each) for each in (one, other)]
+    if None in started:
+        return False
+    there = [dict(_below(each or {}, key)) for each in started]
+    return there[0] == there[1] and not (secret and any(there))
+
+
+def _same_binary(product: str, one: Recording, other: Recording) -> bool:
+    """By what was run, not by the version that it was called."""
+    for section, part in (("binaries", "sha256"), ("versions", "")):
+        values = [(each.run.get(section) or {}).get(product) for each in (one, other)]
+        known = [value.get(part) if isinstance(value, dict) else value for value in values]
+        if all(known):
+            return bool(known[0] == known[1])
+    return False
+
+
+def _started(product: str, recording: Recording) -> Mapping[str, Any] | None:
+    """The configuration of each agent of a product, by host; None where the run does not say."""
+    of = recording.run if product == "consul" else recording.run.get(product)
+    found = of.get("config") if isinstance(of, dict) else None
+    return found if isinstance(found, dict) and found else None
+
+
+def _below(started: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, str], Any]]:
+    """What each agent had at a dotted key, and below it. A name may have dots of its own."""
+    for host, config in started.items():
+        for path, value in leaves(config) if isinstance(config, dict) else ():
+            if dotted(path) == key or dotted(path).startswith(f"{key}."):
+                yield (host, dotted(path)), value
 
 
 @dataclass(frozen=True)
@@ -152,7 +245,7 @@ def judge_comparison(
         for recording in [Recording(each.recordings[name])]
     ]
     experiment = kept.experiment.experiment
-    lookup = Lookup(kept, near_to, recorded=recorded_hypotheses)
+    lookup = Lookup(kept.path, near_to, recorded=recorded_hypotheses)
     with hypothesis.looking_up(lookup):
         comparisons = [_compared(each, kept, runs) for each in experiment.compare]
     return ComparisonVerdict(
@@ -246,7 +339,6 @@ def _find(comparison: Expectation, kept: Kept, runs: Sequence[JudgedRun]) -> Fou
 
 
 def _rounds(names: Sequence[str], kept: Kept, runs: Sequence[JudgedRun]) -> list[tuple[Recording, ...]]:
-    """The recordings of these variants, side by side, of each round that counts on all of them."""
     counts = {(run.round, run.variant): run.recording for run in runs if run.counts}
     numbers = range(1, len(kept.rounds) + 1)
     whole = [number for number in numbers if all((number, name) in counts for name in names)]
@@ -313,7 +405,6 @@ def _agreed(found: Sequence[Found]) -> Found:
 
 
 def _figures(kept: Kept, runs: Sequence[JudgedRun]) -> list[FigureRow]:
-    """The figures that all variants have, in the order of the experiment; those of the runs that count."""
     of_each = [{one.name: one for one in figures(each.experiment)} for each in kept.variants.values()]
     rows = []
     for name, one in of_each[0].items() if of_each else ():

@@ -18,7 +18,7 @@ from hashidrill import __version__
 from hashidrill.core.errors import ExperimentError, RecordingError
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging.comparison import hidden
-from hashidrill.core.recording.provenance import FIRST_WITH_HYPOTHESES, HYPOTHESES_NAME
+from hashidrill.core.recording.provenance import HYPOTHESES_NAME
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import COMPARISON_NAME, write_whole
 from hashidrill.core.util.redaction import Redactor
@@ -58,11 +58,6 @@ class Kept:
             return self.hidden
         pairs = list(combinations(sorted(self.variants), 2))
         return {(a, b): hidden(self.variants[a].experiment, self.variants[b].experiment) for a, b in pairs}
-
-    @property
-    def format(self) -> int:
-        """As of a recording that keeps the hypotheses that it was resolved with: it has always done so."""
-        return FIRST_WITH_HYPOTHESES
 
     def write(self) -> None:
         """Raises OSError."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from hashidrill.core.errors import HypothesisInvalidError, RecordingError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.checkable import spans_in_force
 from hashidrill.core.judging.doubts import SHED, Doubt
+from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.traced import Read
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.protocols.abc import Reason
@@ -134,7 +135,7 @@ class Figure:
     usual: float = 0.0
     """By how much it varies on a machine that others use too: what is known of the noise without a calibration."""
     odds: bool = False
-    """It is a share, and is compared by its odds (hashidrill.core.compare.pairing): failed over served."""
+    """It is a share, and is compared by its odds (hashidrill.core.compare.comparison): failed over served."""
 
     def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
         """Never raises: what cannot be measured says why.
@@ -173,3 +174,69 @@ class Figure:
 def shed_share(ops: Operations) -> float:
     """The share of operations that the generator did not start."""
     return sum(reason == Reason.OVERLOADED for reason in ops.reasons) / len(ops) if len(ops) else 0.0
+
+
+WIDTH_S = 2.0
+"""An interval: two samples of each agent."""
+
+
+class _Taken(NamedTuple):
+    """A signal over all agents in each interval: the sum of their means, and how many of them were sampled in it."""
+
+    total: Floats
+    absent: float
+    who: str
+
+
+def cpu_cost(run: Run) -> Measured:
+    """CPU seconds of all agents over the method and the recovery, and in each interval of it."""
+    taken = _taken(run, "process.cpu")
+    seconds = taken.total * WIDTH_S
+    return Measured(float(np.nansum(seconds)), seconds, absent=taken.absent, who=taken.who)
+
+
+def bytes_written(run: Run) -> Measured:
+    """Bytes that all agents wrote to storage; on a file system that has none (tmpfs), bytes passed to write calls."""
+    taken = _taken(run, "process.write_rate")
+    if not np.nansum(taken.total):
+        taken = _taken(run, "process.wchar_rate")
+    return Measured(float(np.nansum(taken.total)) * WIDTH_S, absent=taken.absent, who=taken.who)
+
+
+def memory_cost(run: Run) -> Measured:
+    """The most that each agent held, of all agents together."""
+    series = run.recording.series("process.rss").between(*run.loaded)
+    hosts = np.array(series.host)
+    peaks = [series.value[hosts == host] for host in sorted(set(series.host))]
+    known = [float(np.nanmax(values)) for values in peaks if not np.isnan(values).all()]
+    if not known:
+        raise HypothesisInvalidError("no agent's memory was measured")
+    taken = _taken(run, "process.rss", though_doubtful=True)
+    return Measured(sum(known), absent=taken.absent, who=taken.who)
+
+
+def _taken(run: Run, signal: str, *, though_doubtful: bool = False) -> _Taken:
+    """The sum over all agents of a signal's mean in each interval.
+
+    An agent that was not sampled in an interval (it was down) had none of it, and is absent. All agents that were
+    sampled at any time of the run should be there.
+    """
+    start_ns, end_ns = run.loaded
+    every = run.recording.series(signal)
+    series = every.between(start_ns, end_ns)
+    if not len(series):
+        raise HypothesisInvalidError(f"{signal} was not sampled in the method or after it")
+    if not though_doubtful:
+        run.enough(signal, float(run.doubtful(signal, series.t_ns).mean()))
+    width_ns = int(WIDTH_S * SECOND)
+    at = ((series.t_ns - start_ns) // width_ns).astype(np.int64)
+    hosts = np.array(series.host)
+    total = np.zeros(max(1, (end_ns - start_ns) // width_ns))
+    absent: dict[str, float] = {}
+    for host in sorted(set(every.host)):
+        mine = (hosts == host) & ~np.isnan(series.value) & (at < len(total))
+        sums = np.bincount(at[mine], series.value[mine], len(total))
+        counts = np.bincount(at[mine], minlength=len(total))
+        absent[host] = float((counts == 0).mean())
+        total += sums / np.maximum(counts, 1)
+    return _Taken(total, float(np.mean(list(absent.values()))), max(absent, key=lambda host: absent[host]))

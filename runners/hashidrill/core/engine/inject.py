@@ -7,7 +7,7 @@ its time and proves it again just before the end, because an effect may vanish m
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 
 from hashidrill.core.errors import FaultError, HashidrillError, OthersFaultError, RevertError
-from hashidrill.core.protocols.abc import Evidence, Fault, Target, Undo
-from hashidrill.core.recording.journal import Journal
+from hashidrill.core.protocols.abc import Evidence, Fault, Hosts, Target, Undo
+from hashidrill.core.recording.journal import Entry, Journal
 from hashidrill.core.util.wait import pause
 
 PROVEN_WITHIN_S = 5.0
@@ -222,7 +222,6 @@ def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
 
 
 async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
-    """Retries the revert. Returns None, or the error of the last try."""
     error: Exception | None = None
     for _ in range(REVERT_TRIES):
         try:
@@ -252,7 +251,6 @@ async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> 
 
 
 async def _look_within(fault: Fault, undo: Undo, *, within_s: float) -> tuple[Evidence, bool]:
-    """Looks once whether it is in force. Returns also whether the observer answered."""
     with anyio.move_on_after(within_s):
         return await _observe(fault, undo, present=True)
     return _silent(fault), False
@@ -284,3 +282,36 @@ def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:
     cls = registry.fault(undo["kind"])
     built: Fault = cls(fitted(cls, undo["params"]), hosts)
     return built
+
+
+def open_faults(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The undo of every fault that was intended and never proven gone, latest first."""
+    undos: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if entry.event == "fault.intent":
+            undos[entry.data["fault_id"]] = {**entry.data["undo"], "fault_id": entry.data["fault_id"]}
+        elif entry.event in {"fault.gone", "fault.ended"}:
+            undos.pop(entry.data["fault_id"], None)
+    return list(reversed(undos.values()))
+
+
+async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
+    """Reverts it on its host and proves it gone: `reverted`, `others` as in Healed, or `stuck`."""
+    return (await settled(undo, hosts, journal))[0]
+
+
+async def settled(
+    undo: dict[str, Any], hosts: Hosts, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S
+) -> tuple[str, str]:
+    """As `settle`, and why it is stuck, or whose it is."""
+    try:
+        undo = journal.undos.restored(undo)
+        how = await revert(fault_from_undo(undo, hosts), undo, journal, gone_within_s=gone_within_s)
+    except RevertError as error:
+        return "stuck", str(error)
+    except HashidrillError as error:
+        journal.write("fault.stuck", sync=True, fault_id=undo["fault_id"], error=str(error))
+        return "stuck", str(error)
+    if how == "ended":
+        return "others", "nothing of this run is left there; another run has such a fault in force, which stays"
+    return "reverted", ""

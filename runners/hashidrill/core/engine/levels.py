@@ -18,7 +18,7 @@ from hashidrill.core.util.wait import pause
 if TYPE_CHECKING:
     from hashidrill.core.engine.method_clock import MethodClock
     from hashidrill.core.engine.monitor import Monitor
-    from hashidrill.core.experiment.profile import Profile, Ramp, Search
+    from hashidrill.core.experiment.load_levels import Profile, Ramp, Search
     from hashidrill.core.recording.journal import Clock, Journal
 
 
@@ -123,7 +123,6 @@ class Steered:
         self.journal.write("search", sync=True, load=self.load, found=found, level=level, text=text, tried=tried)
 
     async def _holds(self, search: Search) -> tuple[bool, str]:
-        """Whether all conditions hold over the next `every`, and what was measured."""
         await pause(search.every)
         now_ns = self.clock.now_ns()
         readings = {c: self.monitor.reading(c, now_ns, c.window_s or search.every) for c in search.until}

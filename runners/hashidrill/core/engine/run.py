@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
@@ -10,22 +11,19 @@ from typing import Any
 
 import anyio
 
-from hashidrill.core.engine import closing
-from hashidrill.core.engine.attendant import Attendant, attended, kept
+from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.engine.levels import GENERATOR_FULL, Levels, Steered
-from hashidrill.core.engine.load_generator import LoadGenerator, OffersLoads
-from hashidrill.core.engine.load_specifications import load_specifications
+from hashidrill.core.engine.load_generator import LoadGenerator, OffersLoads, load_specifications
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
-from hashidrill.core.engine.run_state import Admits, Run, RunnableDatacenter, admits_all
-from hashidrill.core.engine.second_revert import revert_again
-from hashidrill.core.engine.steps import carry_out
-from hashidrill.core.engine.teller import Teller
+from hashidrill.core.engine.run_state import Admits, Attendant, Run, RunnableDatacenter, Teller, admits_all
+from hashidrill.core.engine.steps import attended, carry_out, kept
 from hashidrill.core.errors import (
     OTHER_WORK,
     FaultError,
     HashidrillError,
     InterlockError,
+    RecordingError,
     RevertError,
     SelectorError,
     SteadyStateError,
@@ -34,18 +32,94 @@ from hashidrill.core.errors import (
 )
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.core.probes.runner import run_probes
+from hashidrill.core.probes.base import run_probes
 from hashidrill.core.protocols.events import Bus, Tick, decode
-from hashidrill.core.recording.journal import Clock, Entry, Journal, LineKey
+from hashidrill.core.recording.journal import Clock, Entry, Journal, LineKey, read_journal
+from hashidrill.core.recording.seal import seal
 from hashidrill.core.recording.writer import FORMAT, RecordingWriter, Writes
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import pause, wait_until
 
+EXIT_CODES = {
+    "complete": 0,
+    "guardrail": 0,
+    "steady-state": 3,
+    "unfit": 3,
+    "fault": 3,
+    "revert": 4,
+    "crashed": 1,
+    "interrupted": 130,
+}
+"""Exit codes of the engine's process, by the outcome in `end`. 0 means that the recording is complete and counts."""
+_LOOK_EVERY_S = 0.25
+
+
+async def watch_writer(writer: Writes) -> None:
+    """Raises RecordingError as soon as a write fails: there is no point in breaking what is not recorded."""
+    while True:
+        writer.raise_failure()
+        await pause(_LOOK_EVERY_S)
+
+
+async def close_recording(
+    writer: Writes, journal: Journal, info: Mapping[str, Any], outcome: str, error: str
+) -> tuple[str, str]:
+    """Flush what was recorded, write run.json, seal both, and only then write `end`. Returns its (outcome, error).
+
+    A run whose recording could not be written has crashed, however it went; only a fault that stays in force is worse.
+    Raises RecordingError when `end` itself could not be written: the recording then looks like that of a run that died.
+    """
+    try:
+        await anyio.to_thread.run_sync(writer.close)
+        ended_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        writer.write_run({**info, "outcome": outcome, "error": error, "ended_at": ended_at})
+    except (RecordingError, OSError) as failure:
+        outcome, error = _unrecorded(outcome, error, str(failure))
+    try:
+        sealed = await anyio.to_thread.run_sync(seal, writer.path)
+        journal.write("end", sync=True, outcome=outcome, error=error, written=dict(writer.written), sealed=sealed)
+    except OSError as failure:
+        raise RecordingError(f"{writer.path}: the journal could not be closed: {failure}") from None
+    return outcome, error
+
+
+def _unrecorded(outcome: str, error: str, failure: str) -> tuple[str, str]:
+    if outcome in {"revert", "crashed"}:
+        return outcome, f"{error}; {failure}" if failure not in error else error
+    return "crashed", failure
+
+
+async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, str]:
+    """(outcome, error) of a run that ended because a fault could not be reverted: `fault` if nothing is left in force.
+
+    The loads have stopped. Every fault of the journal that was not proven gone is reverted, the latest first. Whatever
+    fails here, the run has yet to be closed: what the journal does not call gone counts as in force.
+    """
+    try:
+        left = open_faults(read_journal(journal))
+    except (OSError, HashidrillError):
+        return "revert", error
+    if not left:
+        return "revert", error
+    with suppress(OSError):
+        running.journal.write("note", text="the loads have stopped; what could not be reverted is reverted again")
+    settled = [await _settled(undo, running) for undo in left]
+    if not all(settled):
+        return "revert", error
+    return "fault", f"{error}; without load it was reverted, and proven gone"
+
+
+async def _settled(undo: dict[str, Any], running: Run) -> bool:
+    try:
+        return await settle(undo, running.datacenter, running.journal) != "stuck"
+    except OSError:  # the journal cannot be written
+        return False
+
+
 Stop = Callable[[], Awaitable[str]]
 _OTHERS = Condition.parse("machine.others > 0")
 """What processes outside of the run use, in CPUs."""
-_LOOK_EVERY_S = 0.25
 _TICK_EVERY_S = 0.5
 
 
@@ -78,7 +152,7 @@ async def run(
        ends the method.
     5. Recovery window: the loads go on.
     6. Stop the loads; final reads for the durability checks; collect logs.
-    7. Close the recording, and write `end` last (hashidrill.core.engine.closing). Others judge it later.
+    7. Close the recording, and write `end` last (`close_recording`). Others judge it later.
 
     Whatever goes wrong in a run becomes its outcome; a recording that can no longer be written ends it as `crashed`.
     On cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError when not even `end`
@@ -90,7 +164,7 @@ async def run(
 
     `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
     entered around each fault. `attendant` acts while the faults last, and ends the method
-    (hashidrill.core.engine.attendant). What `teller` is told meanwhile is kept as notes. The journal is signed with
+    (hashidrill.core.engine.steps). What `teller` is told meanwhile is kept as notes. The journal is signed with
     `key`.
     """
     redactor = redactor or Redactor()
@@ -139,7 +213,7 @@ async def run(
                     for failure in events.failures:
                         journal.write("note", text=failure)
                 described = {**info, **datacenter.describe(), **details}
-                outcome, error = await closing.close(writer, journal, described, outcome, error)
+                outcome, error = await close_recording(writer, journal, described, outcome, error)
     return outcome
 
 
@@ -154,7 +228,6 @@ def _publish(events: Bus, entry: Entry) -> None:
 
 
 async def _guarded(running: Run, details: dict[str, Any], stop: Stop | None) -> tuple[str, str]:
-    """(outcome, error) of the run's phases. Cancellation passes through."""
     try:
         tripped, stopped = await _unless_stopped(running, details, stop)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this run's outcome; the log has the traceback
@@ -165,7 +238,6 @@ async def _guarded(running: Run, details: dict[str, Any], stop: Stop | None) -> 
 
 
 async def _unless_stopped(running: Run, details: dict[str, Any], stop: Stop | None) -> tuple[str, str]:
-    """What guardrail tripped, or nothing, and why the run was stopped, or nothing."""
     if stop is None:
         return await _phases(running, details), ""
     tripped, why = "", ""
@@ -216,7 +288,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _phases(running: Run, details: dict[str, Any]) -> str:
-    """All phases. Returns what guardrail tripped, or nothing."""
     datacenter, experiment = running.datacenter, running.experiment
     running.enter("start")
     await datacenter.start()
@@ -226,7 +297,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.start_soon(run_probes, datacenter.probes(), running.probed)
         watchers.start_soon(kept, running)
         watchers.start_soon(_ticks, running)
-        watchers.start_soon(closing.watch, running.writer)
+        watchers.start_soon(watch_writer, running.writer)
         running.enter("load")
         specifications = await load_specifications(experiment, datacenter)
         await loads.start(specifications, running.operation, running.sample, running.monitor.waiting)
@@ -245,7 +316,6 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
 
 
 async def _ticks(running: Run) -> None:
-    """Publishes the present figures twice a second, for live views."""
     while True:
         now = running.clock.now_ns()
         running.events.publish(
@@ -296,7 +366,6 @@ async def _hold_steady_state(running: Run) -> None:
 
 
 async def _method(running: Run, levels: Levels) -> str:
-    """Runs all steps, each at its time, and the loads' profiles. Returns the guardrail that tripped, or nothing."""
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))
     running.method, running.levels = MethodClock(running.clock), levels

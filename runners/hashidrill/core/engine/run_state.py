@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -18,9 +18,10 @@ from hashidrill.core.engine.method_clock import MethodClock, Settling
 from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.experiment.model import Experiment, Mark, Step
 from hashidrill.core.protocols.abc import Datacenter, Operation, Probe, Sample, Target
-from hashidrill.core.protocols.events import Bus, InForce, Lasting
+from hashidrill.core.protocols.events import Bus, InForce, Lasting, Note
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.recording.writer import Writes
+from hashidrill.core.util.redaction import Redactor
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,30 @@ Ending = TypeVar("Ending", InForce, Lasting)
 
 def _later(each: Ending, by_ns: int) -> Ending:
     return replace(each, ends_ns=None if each.ends_ns is None else each.ends_ns + by_ns)
+
+
+class Teller:
+    """Call it with a line of text. The journal publishes what it keeps, so nothing is told twice."""
+
+    def __init__(self, events: Bus, redactor: Redactor) -> None:
+        self._events, self._redactor = events, redactor
+        self._keep: Callable[[str], object] | None = None
+
+    def __call__(self, text: str) -> None:
+        if self._keep is not None:
+            try:
+                self._keep(text)
+            except OSError:  # a disk that is full must not end the revert that says so
+                pass
+            else:
+                return
+        self._events.publish(Note(text=self._redactor.text(text)))
+
+    @contextmanager
+    def kept_in(self, journal: Journal) -> Iterator[None]:
+        """Inside the block, whatever is told is a note in that journal."""
+        self._keep = lambda text: journal.write("note", sync=True, text=text)
+        try:
+            yield
+        finally:
+            self._keep = None

@@ -1,30 +1,29 @@
-"""Carries out a step of the method: on each target, in turn on each host, and following a role that moves."""
+"""Carries out a step of the method: on each target, in turn on each host, and following a role that moves.
+
+A person may act while the faults last (`attended`): a runbook is rehearsed, or somebody is trained. The method's clock
+stands still meanwhile, so what is in force stays in force and no later step begins. When they return, the method ends.
+What has to be done by hand, like unsealing a server, is then theirs; the datacenter does it before and after.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 
 from hashidrill.core.engine.inject import injected
 from hashidrill.core.engine.method_clock import GONE, PROVEN
-from hashidrill.core.engine.required import make_fault
-from hashidrill.core.engine.run_state import Acting
+from hashidrill.core.engine.run_state import Acting, Attendant, Run
 from hashidrill.core.errors import FaultError, SelectorError, WaitTimeoutError
-from hashidrill.core.experiment.model import Mark
+from hashidrill.core.experiment.model import Mark, Step, make_fault
 from hashidrill.core.experiment.selectors import aimed
 from hashidrill.core.protocols.abc import Fault, Place, Target
 from hashidrill.core.protocols.capabilities import described
 from hashidrill.core.protocols.claims import AGENT, claims_thing
 from hashidrill.core.protocols.events import InForce, Lasting
 from hashidrill.core.util.wait import pause, wait_until
-
-if TYPE_CHECKING:
-    from hashidrill.core.engine.run_state import Run
-    from hashidrill.core.experiment.model import Step
 
 _LOOK_EVERY_S = 0.25
 _FOLLOW_EVERY_S = 0.5
@@ -199,3 +198,44 @@ async def _targets(running: Run, selector: str) -> Sequence[Target]:
         return await wait_until(f"{selector} to match a host", some, within_s=_TARGETS_WITHIN_S, gap_s=_LOOK_EVERY_S)
     except WaitTimeoutError as error:
         raise SelectorError(str(error)) from None
+
+
+_SETTLED_WITHIN_S = 600.0
+"""A step that cannot be applied ends the run by itself, long before."""
+_SETTLED_EVERY_S = 0.1
+
+
+async def attended(running: Run, attendant: Attendant, method: anyio.CancelScope) -> None:
+    """Waits for the attendant's moment, lets it act, and ends the method."""
+    await running.method.until(attendant.at_s)
+    async with running.stands_still(["whoever attends"]):
+        await _settled(running, attendant.at_s)
+        running.journal.write("attended.begins", sync=True, at_s=attendant.at_s, in_force=sorted(running.in_force))
+        running.keeping.cancel()
+        try:
+            await attendant.attend(running)
+        finally:
+            running.left.set()
+        running.journal.write("attended.ends", sync=True)
+        method.cancel()  # before the clock goes on: nothing begins, or ends by itself, in between
+
+
+async def kept(running: Run) -> None:
+    """The datacenter's `keep`, except while somebody attends. Until cancelled, or until it has nothing to keep."""
+    with running.keeping:
+        await running.datacenter.keep(running.tell)
+    if running.keeping.cancel_called:
+        await running.left.wait()
+        await running.datacenter.keep(running.tell)
+
+
+async def _settled(running: Run, at_s: float) -> None:
+    """Until all that is to be over by then is gone, and all that is to last is proven. Raises WaitTimeoutError."""
+    steps = [(n, step) for n, step in enumerate(running.experiment.method) if isinstance(step, Step)]
+
+    async def look() -> tuple[bool | None, str]:
+        begun = [(n, step, GONE if step.at + step.for_ <= at_s else PROVEN) for n, step in steps if step.at <= at_s]
+        open_ = [f"{step.fault} is not yet {what}" for n, step, what in begun if not running.settling.reached(n, what)]
+        return (None, "; ".join(open_)) if open_ else (True, "")
+
+    await wait_until("the faults of the method", look, within_s=_SETTLED_WITHIN_S, gap_s=_SETTLED_EVERY_S)

@@ -63,7 +63,6 @@ def said_in(document: Document) -> str:
 
 
 def _name_of(pods: Mapping[str, Any]) -> str:
-    """What an operator arms, of a datacenter that has no other name: its context and namespace."""
     text = f"kubernetes-{pods.get('context', '')}-{pods.get('namespace', '')}".lower()
     name = re.sub(r"[^a-z0-9]+", "-", text).strip("-")
     if len(name) <= _LONGEST_NAME:

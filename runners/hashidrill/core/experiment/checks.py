@@ -1,16 +1,15 @@
-"""Checks a well-formed experiment for errors: unknown loads, missing hosts, faults that collide.
+"""Checks an experiment whose parts fit their models: unknown loads, missing hosts, faults that collide.
 
-The rules look at a Draft, in which each part that could not be read is None. They check what is there and skip what
-already has an error of its own.
+No kind of fault is named here: the faults themselves say what they cannot share (hashidrill.core.protocols.claims).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
-from hashidrill.core.errors import UnknownNameError
-from hashidrill.core.experiment.check_clashes import check_clashes, placed
-from hashidrill.core.experiment.check_expectations import check_expectations
+from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.conditions import (
     LOAD_SIGNALS,
     LOAD_STATISTICS,
@@ -20,265 +19,355 @@ from hashidrill.core.experiment.conditions import (
     load_signals,
     unit_trouble,
 )
-from hashidrill.core.experiment.draft import Draft, Expectation, Load, Mark, Note, Side, Step
-from hashidrill.core.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, aimed, parse_selector
+from hashidrill.core.experiment.documents import listed
+from hashidrill.core.experiment.model import OF_VARIANTS, SECTIONS, Experiment, Mark, Step, make_fault, services_of
+from hashidrill.core.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, aimed, parse_selector, place_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import TOOLS
+from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.units import Duration, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Mapping, Sequence
 
-    from hashidrill.core.experiment.problems import Loc
-    from hashidrill.core.experiment.profile import Profile
-    from hashidrill.core.protocols.abc import Requires
+    from pydantic import BaseModel
 
-__all__ = ["Draft", "Expectation", "Load", "Mark", "Side", "Step", "check", "condition", "duration", "shown"]
+    from hashidrill.core.experiment.documents import Document, Loc
+    from hashidrill.core.experiment.load_levels import Profile
+    from hashidrill.core.hypothesis.marked import Never
+    from hashidrill.core.protocols.abc import Fault, Place, Requires, Restarts
+    from hashidrill.core.protocols.service import Service
 
 LONGEST = Duration("1h")
-DURATIONS: dict[Loc, str] = {
-    ("datacenter", "ready_within"): "",
-    ("steady_state", "within"): "",
-    ("recovery", "for"): "20s",
-}
-"""The durations, apart from those of steps, that decide how long a run takes, and what is known of their defaults."""
-
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """What a condition may compare of a client."""
 
 
-def condition(text: Any) -> Condition | None:
-    """The condition, or None where the model has said what is wrong with it."""
-    try:
-        return Condition.parse(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
+class Note(Protocol):
+    """Takes a problem and its place, like `Document.problem`."""
+
+    def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...
 
 
-def duration(text: Any) -> Duration | None:
-    """The duration, or None where the model has said what is wrong with it."""
-    try:
-        return Duration(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
+@dataclass(frozen=True)
+class Expected:
+    """An expectation, or one side of a contrast: where it is written, and its parameters as its hypothesis has them."""
+
+    loc: Loc
+    params: BaseModel
+    never: Never | None = None
+    sides: Sequence[Expected] = ()
+    compares: Sequence[str] = ()
+    """The parameters of a comparison that name a variant each."""
 
 
-def check(draft: Draft, note: Note) -> None:
-    """Note every problem of the draft."""
-    _check_loads(draft, note)
-    _check_clients(draft, note)
-    for index, each in enumerate(draft.require):
-        _check_condition(each, draft, ("steady_state", "require", index), note)
-    for index, each in enumerate(draft.guardrails):
-        _check_condition(each, draft, ("guardrails", index), note)
-    for index, step in enumerate(draft.steps):
-        if step is not None:
-            _check_step(step, draft, ("method", index), note)
-    _check_marks(draft, note)
-    _check_after(draft, note)
-    _check_names(draft, note)
-    check_clashes(draft, note)
-    for service in draft.services or []:
-        service.check(draft, note)
-    check_expectations(draft, note)
-    for loc, length in draft.durations.items():
-        if length is not None and length > LONGEST:
-            note(loc, f"{length} is too long: a part of an experiment takes at most {LONGEST}")
+def check(experiment: Experiment, expected: Sequence[Expected], note: Note) -> None:
+    """Note every problem of the experiment."""
+    _Rules(experiment, note).check(expected)
 
 
-def _check_loads(draft: Draft, note: Note) -> None:
-    for name, load in draft.loads.items():
-        if name in PROBE_NAMESPACES:
-            note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
-        for parameter, selector in _asked(load):
-            if not _served(selector, draft):
-                _check_selector(selector, draft, ("load", name, parameter), note)
-        if load is not None and load.profile is not None:
-            _check_profile(load.profile, draft, ("load", name, "profile"), note)
+class _Rules:
+    def __init__(self, experiment: Experiment, note: Note) -> None:
+        self._experiment = experiment
+        self._note = note
+        self._faults = [(n, step, make_fault(step, None)) for n, step in enumerate(experiment.method) if _breaks(step)]
+        self._places = {number: self._place(step) for number, step, _ in self._faults}
 
+    @cached_property
+    def _services(self) -> list[Service]:
+        return services_of(self._experiment.datacenter)
 
-def _asked(load: Any) -> Iterator[tuple[str, str]]:
-    """The selectors of the agents that a load asks, by parameter; none of one that could not be read."""
-    if load is not None:
-        kind = registry.load(load.kind)
-        via = kind.via(load.params)
-        yield from ({"via": via} if via is not None else {}).items()
-        yield from kind.also(load.params).items()
+    def check(self, expected: Sequence[Expected]) -> None:
+        experiment = self._experiment
+        self._check_loads()
+        self._check_clients()
+        for index, each in enumerate(experiment.steady_state.require):
+            self._check_condition(each, ("steady_state", "require", index))
+        for index, each in enumerate(experiment.guardrails):
+            self._check_condition(each, ("guardrails", index))
+        for index, step, fault in self._faults:
+            self._check_fault(index, step, fault)
+        self._check_order()
+        self._check_clashes()
+        self._check_restarts()
+        for service in self._services:
+            service.check(experiment, self._note)
+        for whole in expected:
+            for one in (whole, *whole.sides):
+                check_named(one, experiment, self._note)
+                for key, text in one.never(one.params, experiment) if one.never else ():
+                    self._note((*one.loc, key), text)
+        for loc, length in (
+            (("datacenter", "ready_within"), experiment.datacenter.ready_within),
+            (("steady_state", "within"), experiment.steady_state.within),
+            (("recovery", "for"), experiment.recovery.for_),
+        ):
+            if length > LONGEST:
+                self._note(loc, f"{length} is too long: a part of an experiment takes at most {LONGEST}")
 
+    def _place(self, step: Step) -> Place:
+        return place_of(step.on, step.at, step.for_, self._services, {"disk": self._experiment.datacenter.disk})
 
-def _served(via: str, draft: Draft) -> bool:
-    """Whether that `via` always has agents: without Consul clients, the servers stand in."""
-    name, _, role = via.partition(":")
-    here = draft.services is None or name in {service.name for service in draft.services}
-    return here and name in registry.services() and role in registry.services()[name].served
+    def _check_loads(self) -> None:
+        for name, load in self._experiment.load.items():
+            if name in PROBE_NAMESPACES:
+                self._note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
+            kind = registry.load(load.kind)
+            via = kind.via(load.parameters)
+            for parameter, selector in (*([] if via is None else [("via", via)]), *kind.also(load.parameters).items()):
+                if not self._served(selector):
+                    self._check_selector(selector, ("load", name, parameter))
+            if load.profile is not None:
+                self._check_profile(load.profile, ("load", name, "profile"))
 
+    def _served(self, via: str) -> bool:
+        """Whether that `via` always has agents: without Consul clients, the servers stand in."""
+        name, _, role = via.partition(":")
+        return any(service.name == name and role in service.served for service in self._services)
 
-def _check_clients(draft: Draft, note: Note) -> None:
-    for name, client in draft.clients.items():
-        if name in PROBE_NAMESPACES or name in draft.loads:
-            taken = "a load" if name in draft.loads else "a probe's signals"
-            note(("clients", name), f"{name} is the name of {taken}; give the client another", key=True)
-        if client is None:
-            continue
-        if client.on is not None:
-            _check_selector(client.on, draft, ("clients", name, "on"), note)
-        if client.agents is not None and not _served(client.agents, draft):
-            _check_selector(client.agents, draft, ("clients", name, "via"), note)
-        if client.profile is not None:
-            _check_profile(client.profile, draft, ("clients", name, "profile"), note)
+    def _check_clients(self) -> None:
+        for name, client in self._experiment.clients.items():
+            if name in PROBE_NAMESPACES or name in self._experiment.load:
+                taken = "a load" if name in self._experiment.load else "a probe's signals"
+                self._note(("clients", name), f"{name} is the name of {taken}; give the client another", key=True)
+            if client.on is not None:
+                self._check_selector(client.on, ("clients", name, "on"))
+            if client.agents is not None and not self._served(client.agents):
+                self._check_selector(client.agents, ("clients", name, "via"))
+            if client.profile is not None:
+                self._check_profile(client.profile, ("clients", name, "profile"))
 
+    def _check_profile(self, profile: Profile, loc: Loc) -> None:
+        steered = ("search", "until") if profile.search is not None else ("ramp", "while")
+        for index, each in enumerate(profile.conditions):
+            self._check_condition(each, (*loc, *steered, index))
+        method_s = max(step.at + step.for_ for step in self._experiment.method)
+        length, there = Duration(profile.length_s), Duration(method_s + self._experiment.recovery.for_)
+        if profile.search is not None and length > method_s:
+            text = f"the search and its level take {length}, but the method ends after {Duration(method_s)}"
+            self._note(loc, f"{text}; make a step of the method last longer (a mark will do)")
+        elif length > there:
+            text = f"the profile takes {length}, but the loads stop {there} after the method began"
+            self._note(loc, f"{text}; make a step of the method (a mark will do) or the recovery last longer")
 
-def _check_profile(profile: Profile, draft: Draft, loc: Loc, note: Note) -> None:
-    steered = ("search", "until") if profile.search is not None else ("ramp", "while")
-    for index, each in enumerate(profile.conditions):
-        _check_condition(each, draft, (*loc, *steered, index), note)
-    steps = [*draft.steps, *draft.marks.values()]
-    ends = [step.at + step.for_ for step in steps if step and step.at is not None and step.for_ is not None]
-    recovery = draft.durations.get(("recovery", "for"))
-    if recovery is None or len(ends) < len(draft.steps) or not ends:
-        return
-    if profile.search is not None and profile.length_s > max(ends):
-        length, there = Duration(profile.length_s), Duration(max(ends))
-        note(
-            loc,
-            f"the search and its level take {length}, but the method ends after {there}; make a step of the"
-            " method last longer (a mark will do)",
-        )
-    elif profile.length_s > max(ends) + recovery:
-        length, there = Duration(profile.length_s), Duration(max(ends) + recovery)
-        note(
-            loc,
-            f"the profile takes {length}, but the loads stop {there} after the method began; make a step of the"
-            " method (a mark will do) or the recovery last longer",
-        )
+    def _check_condition(self, condition: Condition, loc: Loc) -> None:
+        source, what = condition.source, condition.what
+        names = [*self._experiment.traffic, *PROBE_NAMESPACES]
+        trouble = ""
+        if source in PROBE_NAMESPACES:
+            signals = [signal for signal in PROBE_SIGNALS if signal.startswith(f"{source}.")]
+            if f"{source}.{what}" not in signals:
+                trouble = f"there is no signal {source}.{what}: {near(f'{source}.{what}', signals)}"
+        elif source not in names:
+            trouble = f"there is no load or probe {source!r}: {near(source, names)}"
+        elif source in self._experiment.clients:
+            if what not in _OF_CLIENTS:
+                trouble = f"a client has no {what!r}: {near(what, _OF_CLIENTS)}"
+        elif what not in LOAD_STATISTICS:
+            own = load_signals(registry.load(self._experiment.load[source].kind))
+            if what not in own:
+                trouble = f"a load has no {what!r}: {near(what, (*LOAD_STATISTICS, *own))}"
+            elif wrong_unit := unit_trouble(condition, own[what]):
+                self._note(loc, wrong_unit)
+        if trouble:
+            self._note(loc, f"{shown(condition.text)}: {trouble}")
 
-
-def _check_condition(condition: Condition | None, draft: Draft, loc: Loc, note: Note) -> None:
-    if condition is None:
-        return
-    source, what = condition.source, condition.what
-    if source in PROBE_NAMESPACES:
-        signals = [signal for signal in PROBE_SIGNALS if signal.startswith(f"{source}.")]
-        if f"{source}.{what}" not in signals:
-            note(
-                loc, f"{shown(condition.text)}: there is no signal {source}.{what}: {near(f'{source}.{what}', signals)}"
-            )
-    elif draft.load_names is None:
-        return
-    elif source not in draft.load_names:
-        known = [*draft.load_names, *PROBE_NAMESPACES]
-        note(loc, f"{shown(condition.text)}: there is no load or probe {source!r}: {near(source, known)}")
-    elif source in draft.clients:
-        if what not in _OF_CLIENTS:
-            note(loc, f"{shown(condition.text)}: a client has no {what!r}: {near(what, _OF_CLIENTS)}")
-    elif what not in LOAD_STATISTICS:
-        _check_own_signal(condition, draft, loc, note)
-
-
-def _check_own_signal(condition: Condition, draft: Draft, loc: Loc, note: Note) -> None:
-    """Checks a signal that only some kinds of load have."""
-    what, load = condition.what, draft.loads.get(condition.source)
-    # a load that could not be read may be of any kind
-    kinds = registry.loads().values() if load is None else [registry.load(load.kind)]
-    own = {name: unit for kind in kinds for name, unit in load_signals(kind).items()}
-    if what not in own:
-        known = (*LOAD_STATISTICS, *own)
-        note(loc, f"{shown(condition.text)}: a load has no {what!r}: {near(what, known)}")
-    elif load is not None and (trouble := unit_trouble(condition, own[what])):
-        note(loc, trouble)
-
-
-def _check_step(step: Step, draft: Draft, loc: Loc, note: Note) -> None:
-    if step.on is not None:
-        _check_on(step, step.on, draft, (*loc, "on"), note)
-    if (fault := step.fault) is not None:
-        _check_requires(fault.kind, fault.requires(), draft, (*loc, "fault"), note)
-        place = placed(step, draft)
+    def _check_fault(self, index: int, step: Step, fault: Fault) -> None:
+        loc: Loc = ("method", index)
+        self._check_on(step, (*loc, "on"))
+        self._check_requires(step.fault, fault.requires(), (*loc, "fault"))
         # at most one message per place in the step; a selector without a match already has one
-        said: list[tuple[str | int, ...]] = [("on",)] if draft.services is not None and not place.hosts else []
+        place = self._places[index]
+        said: list[tuple[str | int, ...]] = [] if place.hosts else [("on",)]
         for at, text in fault.troubles(place):
             if at not in said:
-                note((*loc, *at), text)
+                self._note((*loc, *at), text)
                 said.append(at)
-    if step.for_ is not None and step.at is not None and step.at + step.for_ > LONGEST:
-        end = Duration(step.at + step.for_)
-        note((*loc, "for"), f"the fault would end {end} into the method; at + for may be at most {LONGEST}")
+
+    def _check_requires(self, kind: str, required: Requires, loc: Loc) -> None:
+        if required.sized_disk and self._experiment.datacenter.disk.size is None:
+            self._note(loc, f"{kind} needs a disk of limited size: set datacenter.disk.size, for example to 256MiB")
+        for tool in sorted(required.tools - TOOLS):
+            text = f"{kind} requires the tool {shown(tool)}, which hashidrill cannot install: {near(tool, TOOLS)}"
+            self._note(loc, text)
+
+    def _check_on(self, step: Step, loc: Loc) -> None:
+        """Faults of a tap target a client, all others target hosts."""
+        client = step.on.removeprefix(CLIENT_PREFIX) if step.on.startswith(CLIENT_PREFIX) else None
+        of_a_tap = registry.fault(step.fault).on_client
+        taps = [f"{CLIENT_PREFIX}{name}" for name in self._experiment.clients]
+        if client is None and of_a_tap:
+            text = f"{step.fault} targets a client (client:NAME), not {shown(step.on)}: {near(step.on, taps)}"
+            self._note(loc, text)
+        elif client is None:
+            self._check_selector(aimed(step.fault, step.on), loc)
+        elif not of_a_tap:
+            alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if fault.on_client)
+            text = f"{shown(step.on)} is a client's tap, which takes only {alone}; {step.fault} targets a host"
+            self._note(loc, text)
+        elif client not in self._experiment.clients:
+            self._note(loc, f"there is no client {shown(client)}: {near(step.on, taps)}")
+
+    def _check_order(self) -> None:
+        """A step ends within LONGEST, its name is unique, and it comes after faults that begin before it."""
+        named: dict[str, int] = {}
+        faults = {step.name: step for _, step, _ in self._faults if step.name is not None}
+        marks = {step.name for step in self._experiment.method if isinstance(step, Mark)}
+        for index, step in enumerate(self._experiment.method):
+            loc, what, key = ("method", index), *(("mark", "mark") if isinstance(step, Mark) else ("fault", "name"))
+            if (end := Duration(step.at + step.for_)) > LONGEST:
+                text = f"the {what} would end {end} into the method; at + for may be at most {LONGEST}"
+                self._note((*loc, "for"), text)
+            if step.name in named:
+                text = f"method[{named[step.name]}] already has the name {shown(step.name)}; give each step its own"
+                self._note((*loc, key), text)
+            elif step.name in registry.fault_kinds():
+                self._note((*loc, key), f"{shown(step.name)} is a kind of fault; give the step another name")
+            if step.name is not None:
+                named.setdefault(step.name, index)
+            for name in step.after:
+                earlier = faults.get(name)
+                if earlier is None:
+                    said = "a mark, which goes by the clock" if name in marks else "no name of a fault in this method"
+                    self._note((*loc, "after"), f"{shown(name)} is {said}: {near(name, faults)}")
+                elif earlier.at >= step.at:
+                    text = f"{shown(name)} begins {earlier.at} into the method, not before this step ({step.at})"
+                    self._note((*loc, "after"), text)
+
+    def _check_clashes(self) -> None:
+        claimed = [(n, step, (self._places[n], fault.uses(self._places[n]))) for n, step, fault in self._faults]
+        for index, (number, step, claims) in enumerate(claimed):
+            for before, earlier, others in claimed[:index]:
+                if found := clash(others, claims):
+                    text = f"{step.fault} on {step.on} runs while method[{before}] ({earlier.fault} on {earlier.on})"
+                    self._note(("method", number), f"{text} {found.said}; {found.advice}")
+                    break
+
+    def _check_restarts(self) -> None:
+        for number, step, fault in self._faults:
+            for other, holding, holder in self._faults if fault.restarts else ():
+                down = holder.holds_down and other != number
+                if down and fault.restarts and _falls_into(fault.restarts, self._places[number], self._places[other]):
+                    text = f"{step.fault} restarts {step.on} while method[{other}] ({holding.fault} on {holding.on})"
+                    text += " may still be in force; let it begin and end outside that time"
+                    self._note(("method", number, "fault"), text)
+                    break
+
+    def _check_selector(self, text: str, loc: Loc) -> None:
+        try:
+            selector = parse_selector(text)
+        except UnknownNameError as unknown:
+            self._note(loc, str(unknown))
+            return
+        if selector.is_client:
+            self._note(loc, f"{shown(text)} is a client's tap, not a host: {near(text, HOST_FORMS)}")
+        if reason := selector.impossible(self._services):
+            self._note(loc, reason)
 
 
-def _check_requires(kind: str, required: Requires, draft: Draft, loc: Loc, note: Note) -> None:
-    if required.sized_disk and draft.disk is not None and draft.disk.size is None:
-        note(loc, f"{kind} needs a disk of limited size: set datacenter.disk.size, for example to 256MiB")
-    for tool in sorted(required.tools - TOOLS):
-        note(loc, f"{kind} requires the tool {shown(tool)}, which hashidrill cannot install: {near(tool, TOOLS)}")
+def _breaks(step: Step | Mark) -> TypeGuard[Step]:
+    return isinstance(step, Step)
 
 
-def _check_on(step: Step, on: str, draft: Draft, loc: Loc, note: Note) -> None:
-    """Faults of a tap target a client, all others target hosts."""
-    client = on.removeprefix(CLIENT_PREFIX) if on.startswith(CLIENT_PREFIX) else None
-    of_a_tap = step.kind in registry.fault_kinds() and registry.fault(step.kind).on_client
-    if client is None and of_a_tap:
-        note(loc, f"{step.kind} targets a client (client:NAME), not {shown(on)}: {near(on, _taps(draft))}")
-    elif client is None:
-        _check_selector(aimed(step.kind, on), draft, loc, note)
-    elif not of_a_tap:
-        alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if fault.on_client)
-        note(loc, f"{shown(on)} is a client's tap, which takes only {alone}; {step.kind} targets a host")
-    elif client not in draft.clients:
-        note(loc, f"there is no client {shown(client)}: {near(on, _taps(draft))}")
+def _falls_into(restarts: Restarts, place: Place, down: Place) -> bool:
+    if down.begins_s is None or down.ends_s is None or not place.hosts & down.hosts:
+        return False
+    return any(
+        moment < down.ends_s and down.begins_s < moment + restarts.within_s for moment in restarts.moments(place)
+    )
 
 
-def _taps(draft: Draft) -> list[str]:
-    return [f"{CLIENT_PREFIX}{client}" for client in draft.clients]
+def check_named(expected: Expected, experiment: Experiment, note: Note) -> None:
+    """Note what the parameters of a hypothesis name and the experiment does not have."""
+    kinds = sorted({name for step in experiment.method for name in (step.name, getattr(step, "fault", None)) if name})
+    of_a_client = _param(expected.params, "client") is not None
+    for key, noun, known in (
+        ("load", "load", experiment.traffic),
+        ("client", "client", experiment.clients),
+        ("fault", "step of the method with the fault", kinds),
+    ):
+        value = _param(expected.params, key)
+        for name in [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ():
+            # expectations about a client may name a way in which an attempt can fail instead of a step
+            befalls = of_a_client and key == "fault" and (name in FAULTS or name == "no-reply" or name.isdecimal())
+            if name not in known and not befalls:
+                note((*expected.loc, key), f"there is no {noun} {shown(name)}: {near(name, known)}")
 
 
-def _check_names(draft: Draft, note: Note) -> None:
-    """A step's name is unique, and is not a kind of fault."""
-    seen: dict[str, int] = {}
-    for index, fault in enumerate(draft.steps):
-        step, key = (draft.marks[index], "mark") if index in draft.marks else (fault, "name")
-        if step is None or step.name is None:
-            continue
-        if step.name in seen:
-            text = f"method[{seen[step.name]}] already has the name {shown(step.name)}; give each step its own"
-            note(("method", index, key), text)
-        elif step.name in registry.fault_kinds():
-            note(("method", index, key), f"{shown(step.name)} is a kind of fault; give the step another name")
-        seen.setdefault(step.name, index)
+def _param(params: BaseModel, key: str) -> Any:
+    fields = type(params).model_fields.items()
+    return next((getattr(params, name) for name, spec in fields if key == (spec.alias or name)), None)
 
 
-def _check_marks(draft: Draft, note: Note) -> None:
-    for index, mark in draft.marks.items():
-        if mark.for_ is not None and mark.at is not None and mark.at + mark.for_ > LONGEST:
-            text = f"the mark would end {Duration(mark.at + mark.for_)} into the method"
-            note(("method", index, "for"), f"{text}; at + for may be at most {LONGEST}")
+def check_variants(
+    document: Document,
+    experiment: Experiment,
+    comparisons: Sequence[Expected],
+    load: Callable[[Document], Experiment],
+) -> None:
+    """Raises ExperimentError with every problem of every variant. `load` loads one as an experiment of its own."""
+    variants = written_variants(document)
+    if len(variants) == 1:
+        text = "one variant has nothing to be compared with: add another, like `as-it-is: {}`"
+        document.problem(("variants",), text, key=True)
+    for key in OF_VARIANTS:
+        if key in document.data and not variants:
+            document.problem((key,), "there is nothing to compare: name two `variants:` or more", key=True)
+    loaded: dict[str, Experiment] = {}
+    for name, one in variants.items():
+        try:
+            loaded[name] = load(one)
+        except ExperimentError:
+            document.problems += one.problems
+    _check_different(document, loaded)
+    for comparison in comparisons if variants else ():
+        _check_comparison(document, comparison, list(variants), loaded)
+        for key, text in comparison.never(comparison.params, experiment) if comparison.never else ():
+            document.problem((*comparison.loc, key), text)
+    document.raise_problems()
 
 
-def _check_after(draft: Draft, note: Note) -> None:
-    """A step comes after faults of the method that have a name and begin before it."""
-    faults = {step.name: step for step in draft.steps if step is not None and step.name is not None}
-    for index, fault in enumerate(draft.steps):
-        step = draft.marks.get(index, fault)
-        for name in step.after if step is not None else ():
-            loc = ("method", index, "after")
-            earlier = faults.get(name)
-            if earlier is None:
-                is_mark = any(mark.name == name for mark in draft.marks.values())
-                said = "a mark, which goes by the clock" if is_mark else "no name of a fault in this method"
-                note(loc, f"{shown(name)} is {said}: {near(name, faults)}")
-            elif earlier.at is not None and step is not None and step.at is not None and earlier.at >= step.at:
-                note(loc, f"{shown(name)} begins {earlier.at} into the method, not before this step ({step.at})")
+def _check_comparison(
+    document: Document, comparison: Expected, variants: list[str], loaded: Mapping[str, Experiment]
+) -> None:
+    """Its sides are variants, and each of them has what the comparison names."""
+    named = {side: _param(comparison.params, side) for side in comparison.compares}
+    for side, name in named.items():
+        if name not in variants:
+            text = f"there is no variant {shown(name)}: {near(str(name), variants)}"
+            document.problem((*comparison.loc, side), text)
+        elif name in loaded:
+            check_named(comparison, loaded[name], document.problem)
+    if len(set(named.values())) < len(named):
+        document.problem(comparison.loc, "compares a variant with itself: name a different one for each side")
 
 
-def _check_selector(text: str, draft: Draft, loc: Loc, note: Note) -> None:
-    try:
-        selector = parse_selector(text)
-    except UnknownNameError as unknown:
-        note(loc, str(unknown))
-        return
-    if selector.is_client:
-        note(loc, f"{shown(text)} is a client's tap, not a host: {near(text, HOST_FORMS)}")
-    if draft.services is None:
-        return
-    if reason := selector.impossible(draft.services):
-        note(loc, reason)
+def _check_different(document: Document, loaded: Mapping[str, Experiment]) -> None:
+    """Two variants that run the same would show a difference by luck alone."""
+    seen: dict[str, str] = {}
+    for name, experiment in loaded.items():
+        runs = repr(experiment.model_dump(mode="json", by_alias=True, include=set(SECTIONS) - {"expect"}))
+        if runs in seen:
+            text = f"runs the same as the variant {seen[runs]}: what differs in its datacenter, load or clients?"
+            document.problem(("variants", name), text, key=True)
+        seen.setdefault(runs, name)
+
+
+def check_sections(over: Document, name: str) -> None:
+    """Raises ExperimentError where an overlay holds what cannot vary."""
+    if not isinstance(over.data, dict):
+        over.problem((), f"the overlay of the variant {name} must be a mapping of {listed(SECTIONS)}")
+    else:
+        for key in over.data:
+            if key not in SECTIONS:
+                over.problem((key,), f"{key} cannot vary: {near(key, SECTIONS)}", key=True)
+    over.raise_problems()
+
+
+def written_variants(document: Document) -> dict[str, Document]:
+    """Each variant that a document has, by its name, as a whole document without what is said about variants."""
+    written = document.data.get("variants") if isinstance(document.data, dict) else None
+    names = list(written) if isinstance(written, dict) else []
+    return {name: document.variant_of(("variants", name), without=OF_VARIANTS, variant=name) for name in names}

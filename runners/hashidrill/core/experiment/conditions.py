@@ -178,7 +178,6 @@ class Reading:
 
 
 def _limit(text: str, signal: str, limit: str) -> float:
-    """The limit in the unit that the signal is measured in."""
     if (unit := _unit(signal)) is not None:
         return unit.parse(limit)
     for unit in () if signal in PROBE_SIGNALS else (Duration, Level, Bandwidth, Size, Rate):
@@ -210,7 +209,6 @@ def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:
 
 
 def _unit(signal: str) -> type[Quantity] | None:
-    """The unit of `signal`; None if it is unknown or a plain number."""
     if signal in PROBE_SIGNALS:
         return PROBE_SIGNALS[signal]
     what = signal.partition(".")[2]

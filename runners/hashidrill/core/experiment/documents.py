@@ -9,16 +9,198 @@ from __future__ import annotations
 
 import copy
 import re
+import textwrap
+import unicodedata
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hashidrill.core.errors import ExperimentError
-from hashidrill.core.experiment.nodes import Node, child_of, merged, numbered, overlaid, stripped
-from hashidrill.core.experiment.problems import File, Loc, Problem, line_and_column, message, path_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable
+    from collections.abc import Collection, Generator, Iterable, Sequence
+
+Loc = tuple[str | int, ...]
+"""Where in a document: `("load", "kv-writes", "rate")`, `("method", 0, "for")`."""
+
+MOST_PROBLEMS = 10
+MOST_LINES = 38  # with the last line that counts the rest, one screen
+COLUMNS = 150
+_EXCERPT = 120
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as the user wrote its name, and what it holds."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One problem, at `offset` characters into the text. `at` is the path as a person reads it.
+
+    `file` counts the files that an experiment is read from: 0 for its own, 1 for the one that it extends, and so on.
+    """
+
+    file: int
+    offset: int
+    at: str
+    text: str
+
+
+def path_text(loc: Iterable[str | int]) -> str:
+    """`load.kv-writes.rate`, `method[0].for`. Keys may hold anything, so they are made printable."""
+    parts: list[str] = []
+    for part in loc:
+        if isinstance(part, int):
+            parts.append(f"[{part}]")
+        else:
+            parts.append(f"{'.' if parts else ''}{_clipped(printable(part), 60)}")
+    return "".join(parts)
+
+
+def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
+    """One screen: at most MOST_PROBLEMS problems, in the order of the files, and how many more there are."""
+    from hashidrill.core.util.redaction import Redactor  # noqa: PLC0415 - most files have no problem
+
+    redactor = Redactor()
+    masked = [replace(file, text=redactor.masked(file.text)) for file in files]
+    ordered = [replace(problem, text=redactor.text(problem.text)) for problem in sorted(set(problems))]
+    lines: list[str] = []
+    for count, problem in enumerate(ordered):
+        file = masked[problem.file]
+        block = _block(file.name, file.text, problem)
+        if count == MOST_PROBLEMS or len(lines) + len(block) > MOST_LINES:
+            lines.append(f"{printable(file.name)}: ... and {len(ordered) - count} more")
+            break
+        lines += block
+    return "\n".join(lines)
+
+
+def wrapped(text: str) -> str:
+    """`text` in lines that fit the screen, without characters that a terminal acts on."""
+    return "\n".join(textwrap.wrap(printable(text), COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """Both from 1, as editors count them."""
+    offset = min(offset, len(text))
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def _block(name: str, text: str, problem: Problem) -> list[str]:
+    line, column = line_and_column(text, problem.offset)
+    at = f"{problem.at}: " if problem.at else ""
+    head = f"{printable(name)}:{line}:{column}: {at}{_clipped(printable(problem.text), 400)}"
+    return [*wrapped(head).split("\n"), *_excerpt(text, problem.offset, column)]
+
+
+def _excerpt(text: str, offset: int, column: int) -> list[str]:
+    start = min(offset, len(text)) - (column - 1)
+    end = text.find("\n", start)
+    line = text[start : len(text) if end < 0 else end].rstrip("\r")
+    if not line.strip():
+        return []
+    left = max(0, column - 1 - _EXCERPT // 2) if len(line) > _EXCERPT else 0
+    shown = printable(line[left : left + _EXCERPT])
+    before = shown[: column - 1 - left]
+    prefix = "  ..." if left else "  "
+    suffix = "..." if left + _EXCERPT < len(line) else ""
+    return [f"{prefix}{shown}{suffix}", " " * (len(prefix) + _cells(before)) + "^"]
+
+
+def printable(text: str) -> str:
+    """The same length, on one line, without characters that a terminal acts on."""
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def _cells(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+@dataclass(slots=True)
+class Node:
+    """A value, where it starts, and what it holds. `size` and `text` count everything in it, aliases expanded.
+
+    `file` counts the files of a document; the key of a value stands in the same file as the value.
+    """
+
+    offset: int
+    file: int = 0
+    value: Any = None
+    items: list[Node] | dict[str, Node] | None = None
+    keys: dict[str, int] = field(default_factory=dict)
+    size: int = 1
+    text: int = 0
+    height: int = 1
+    complete: bool = True
+
+    @property
+    def data(self) -> Any:
+        """Plain lists, dicts, texts, numbers, booleans and None."""
+        if isinstance(self.items, dict):
+            return {key: node.data for key, node in self.items.items()}
+        if isinstance(self.items, list):
+            return [node.data for node in self.items]
+        return self.value
+
+
+def child_of(node: Node, part: str | int) -> Node | None:
+    if isinstance(node.items, dict) and isinstance(part, str):
+        return node.items.get(part)
+    if isinstance(node.items, list) and isinstance(part, int) and part < len(node.items):
+        return node.items[part]
+    return None
+
+
+def numbered(node: Node, first: int) -> Node:
+    """The same, its files counted from `first`."""
+    items: Any = node.items
+    if isinstance(items, dict):
+        items = {key: numbered(child, first) for key, child in items.items()}
+    elif isinstance(items, list):
+        items = [numbered(child, first) for child in items]
+    return replace(node, file=node.file + first, items=items)
+
+
+def merged(over: Node, base: Node) -> Node:
+    """Two mappings as one, key by key; elsewhere `over` alone. A key that is null in `over` is left out."""
+    if not (isinstance(over.items, dict) and isinstance(base.items, dict)):
+        return over
+    items, keys = dict(base.items), {**base.keys, **over.keys}
+    for key, node in over.items.items():
+        under = items.get(key)
+        if under is None:
+            items[key] = node
+        elif node.items is None and node.value is None:
+            del items[key]
+        else:
+            items[key] = merged(node, under)
+    return replace(over, items=items, keys=keys)
+
+
+def overlaid(base: Node, over: Node) -> Node:
+    """Like `merged`. What is wrong with the whole stands where `base` does."""
+    return replace(merged(over, base), offset=base.offset, file=base.file)
+
+
+def stripped(node: Node, keys: Collection[str]) -> Node:
+    """A mapping without some of its keys; anything else as it is."""
+    if not isinstance(node.items, dict):
+        return node
+    return replace(node, items={key: child for key, child in node.items.items() if key not in keys})
+
 
 MAX_DEPTH = 30
 MAX_NODES = 10_000
@@ -136,7 +318,6 @@ class Document:
         return ExperimentError(self.message())
 
     def _place(self, loc: Loc, *, key: bool) -> tuple[int, int]:
-        """The number of the file, and the offset in it."""
         node, offset = self.root, self.root.offset
         for count, part in enumerate(loc, start=1):
             child = child_of(node, part)
@@ -150,8 +331,6 @@ class Document:
 
 
 class _Composer:
-    """Builds nodes from the parser's events."""
-
     def __init__(self, document: Document) -> None:
         self._document = document
         self._anchors: dict[str, Node] = {}
@@ -340,7 +519,6 @@ _HINTS = (
 
 
 def _syntax(error: Any, text: str) -> str:
-    """The parser's complaint in a user's words, with the line where the broken construct began."""
     problem = str(error.problem or error.context or "not YAML")
     problem = problem.replace("found '\\x00'", "found the end of the file")
     said = next((hint for pattern, hint in _HINTS if re.search(pattern, problem)), f"this is not YAML: {problem}")

@@ -6,12 +6,15 @@ The parameters of a fault (`with:`), a load or an expectation belong to its kind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -19,6 +22,7 @@ from pydantic import (
     StringConstraints,
     Tag,
     ValidationError,
+    WithJsonSchema,
     create_model,
     field_validator,
     model_serializer,
@@ -28,19 +32,114 @@ from pydantic.json_schema import SkipJsonSchema
 
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.conditions import Condition
-from hashidrill.core.experiment.disk import Disk
-from hashidrill.core.experiment.known_issue import KnownIssueField
-from hashidrill.core.experiment.profile import Profile
-from hashidrill.core.experiment.running import by_default, running
-from hashidrill.core.experiment.standing import Attached
-from hashidrill.core.experiment.start_order import together
+from hashidrill.core.experiment.datacenter import Attached, Disk, by_default, running, together
+from hashidrill.core.experiment.load_levels import Profile
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.experiment.variant_spec import MOST_ROUNDS, MOST_VARIANTS, ROUNDS, VariantSpec
 from hashidrill.core.protocols import registry
-from hashidrill.core.units import Duration, Rate
+from hashidrill.core.units import Duration, Percent, Quantity, Rate, shown
 
 if TYPE_CHECKING:
+    from hashidrill.core.protocols.abc import Fault
     from hashidrill.core.protocols.service import Service
+
+ISSUE_PATTERN = r"^([A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+#[0-9]+|https://[^\s/]+\S*)$"
+NEVER = "never"
+FIGURE_PATTERN = r"^[a-z][a-z0-9_]*$"
+_UNITS: tuple[tuple[str, type[Quantity]], ...] = (("_per_s", Rate), ("_s", Duration), ("_share", Percent))
+_PLACE = "owner/repo#123 or an https URL"
+
+Bound = Annotated[Any, WithJsonSchema({"type": ["string", "number"]})]
+Bounds = dict[Annotated[str, Field(pattern=FIGURE_PATTERN, max_length=60)], Bound]
+
+
+class KnownIssue(BaseModel):
+    """An issue known to break an expectation, with bounds on how badly."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    issue: str = Field(pattern=ISSUE_PATTERN, description=f"{_PLACE}: what is known to break it")
+    at_most: Bounds = Field(
+        default={}, max_length=20, description="Figures of the hypothesis with their known upper bounds"
+    )
+    at_least: Bounds = Field(
+        default={}, max_length=20, description="Figures of the hypothesis with their known lower bounds"
+    )
+
+    @model_validator(mode="after")
+    def _bounds_are_read(self) -> Self:
+        for figure, bound in [*self.at_most.items(), *self.at_least.items()]:
+            _number(figure, bound)
+        return self
+
+    @property
+    def bounded(self) -> bool:
+        return bool(self.at_most or self.at_least)
+
+    def beyond(self, figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """What exceeds the bounds, and what cannot be compared, as text; both empty when all is within bounds."""
+        worse: list[str] = []
+        unknown: list[str] = []
+        for figure, words, bound, within in self._limits():
+            measured = _measured(figures.get(figure))
+            if math.isnan(measured):
+                there = ", ".join(name for name, value in figures.items() if not math.isnan(_measured(value)))
+                unknown.append(f"{figure} was not measured; the measured figures are: {there or 'none'}")
+            elif not within(measured):
+                worse.append(f"{figure} is {_words(figure, measured)}, allowed: {words} {bound}")
+        return worse, unknown
+
+    def _limits(self) -> Iterator[tuple[str, str, object, Any]]:
+        for figure, bound in self.at_most.items():
+            yield figure, "at most", bound, _number(figure, bound).__ge__
+        for figure, bound in self.at_least.items():
+            yield figure, "at least", bound, _number(figure, bound).__le__
+
+
+def _unit(figure: str) -> type[Quantity] | None:
+    return next((unit for ending, unit in _UNITS if figure.endswith(ending)), None)
+
+
+def _number(figure: str, bound: object) -> float:
+    """Raises ValueError that says how to write a bound of that figure."""
+    unit = _unit(figure)
+    if bound == NEVER and unit is Duration:
+        return math.inf
+    if unit is not None:
+        if not isinstance(bound, str):
+            raise ValueError(f"{figure}: {shown(bound)} has no unit; write {unit.how()}")
+        try:
+            return float(unit.parse(bound))
+        except ValueError as error:
+            raise ValueError(f"{figure}: {error}") from None
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
+        raise ValueError(f"{figure}: expected a number, got {shown(bound)}")
+    return float(bound)
+
+
+def _measured(value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return math.inf if value == NEVER else math.nan
+
+
+def _words(figure: str, value: float) -> str:
+    unit = _unit(figure)
+    if math.isinf(value):
+        return NEVER
+    return str(unit(round(value, 4))) if unit is not None and value >= 0 else f"{value:.6g}"
+
+
+def _from_text(value: Any) -> Any:
+    """`known_issue: owner/repo#1` is short for an issue without bounds."""
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(ISSUE_PATTERN, value):
+        raise ValueError(f"expected {_PLACE}, got {shown(value)}")
+    return {"issue": value}
+
+
+KnownIssueField = Annotated[KnownIssue, BeforeValidator(_from_text)]
+
 
 API_VERSION = "hashidrill/v1"
 NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
@@ -51,6 +150,13 @@ ATTEMPTS = ".attempts"
 SCRIPT = "script"
 """The `via` of a client whose tap answers by itself, without a datacenter behind it."""
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=60)]
+
+
+OF_VARIANTS = ("variants", "rounds", "compare")
+"""What an experiment says about its variants; no variant has it."""
+MOST_VARIANTS = 10
+ROUNDS, MOST_ROUNDS = 3, 50
+"""With fewer than three rounds, what two equal runs differ by is not known."""
 
 
 class Metadata(Strict):
@@ -130,6 +236,12 @@ def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
     """The services of that datacenter, with the spare hosts that faults asked for, in the order of their start."""
     placed = None if spec.attached is None else spec.attached.places()
     return together(spec.services, spares=spares, placed=placed)
+
+
+def make_fault(step: Step, hosts: Any) -> Fault:
+    """Raises UnknownNameError, and ExperimentError for parameters that do not fit."""
+    built: Fault = registry.fault(step.fault)(step.parameters, hosts)
+    return built
 
 
 def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:
@@ -349,6 +461,34 @@ class Expectation(BaseModel):
     def title(self) -> str:
         """As pytest and reports show it: `writes_recover(load=kv-writes, within=10s)`."""
         return f"{self.hypothesis}({', '.join(f'{key}={value}' for key, value in self.params.items())})"
+
+
+class VariantSpec(Strict):
+    """One variant: what is laid over the experiment, as an experiment is laid over its base; `{}` is the experiment."""
+
+    datacenter: dict[str, Any] | None = Field(default=None, description="What differs in the datacenter")
+    load: dict[str, Any] | None = Field(default=None, description="The loads that differ, by name")
+    clients: dict[str, Any] | None = Field(default=None, description="The clients that differ, by name")
+    expect: list[Any] | None = Field(
+        default=None, description="What is expected of this variant, instead of the experiment's `expect`"
+    )
+
+
+SECTIONS = tuple(VariantSpec.model_fields)
+"""What a variant may lay over its experiment."""
+
+
+CONTRAST = "contrast"
+"""The hypothesis that judges two sides by another hypothesis."""
+CONTRAST_SIDES = ("good", "bad")
+
+
+def contrast_side(model: type[BaseModel], named: str | Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of one side for a hypothesis with that model; a bare name is its client, otherwise its load."""
+    if not isinstance(named, str):
+        return {**params, **named}
+    key = next((key for key in ("client", "load") if key in model.model_fields), "client")
+    return {**params, key: named}
 
 
 class Experiment(Strict):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hashidrill.core.errors import ExperimentError
+from hashidrill.core.experiment.library import complete
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.core.experiment.reading import complete
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +54,6 @@ class Provenance(BaseModel):
 
 
 class _Kept(BaseModel):
-    """What `to_data` writes."""
-
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     experiment: dict[str, Any]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from hashidrill.core.experiment.known_issue import ISSUE_PATTERN, KnownIssue
-from hashidrill.core.experiment.model import NAME_PATTERN, Experiment, LoadSpec
-from hashidrill.core.experiment.reading import BASE_KIND, KIND, NOT_FROM_BASES
+from hashidrill.core.experiment.library import BASE_KIND, KIND, NOT_FROM_BASES
+from hashidrill.core.experiment.model import ISSUE_PATTERN, NAME_PATTERN, Experiment, KnownIssue, LoadSpec
 from hashidrill.core.experiment.selectors import FORMS, SELECTOR_PATTERN
 from hashidrill.core.protocols import registry
 
@@ -132,7 +131,6 @@ class Untitled(GenerateJsonSchema):
 
 
 def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
-    """A step, with the parameters under `with` that belong to its fault."""
     step["properties"]["fault"] |= {"enum": sorted(kinds)}
     step["properties"]["on"] |= {"pattern": SELECTOR_PATTERN, "examples": list(FORMS)}
     step["allOf"] = [
@@ -148,7 +146,6 @@ def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
 
 
 def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
-    """A load, with the parameters of its kind beside `kind`."""
     branches = []
     for kind in sorted(kinds):
         reference = _params(f"load.{kind}", kinds[kind].Params, definitions)
@@ -180,7 +177,6 @@ def _comparisons(definitions: Schema, named: Path | None) -> Schema:
 
 
 def _judged(hypotheses: dict[str, Hypothesis], what: str, definitions: Schema) -> Schema:
-    """One of them with its parameters, which may be empty, and optionally a known issue."""
     properties: Schema = {}
     for name, hypothesis in sorted(hypotheses.items()):
         params = _params(f"hypothesis.{name}", hypothesis.Params, definitions)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.experiment.checks import check_sections, written_variants
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.loader import resolve_document
-from hashidrill.core.experiment.model import NAME_PATTERN
+from hashidrill.core.experiment.model import NAME_PATTERN, OF_VARIANTS, SECTIONS
 from hashidrill.core.experiment.resolved import ResolvedExperiment, Variant
-from hashidrill.core.experiment.variant_spec import OF_VARIANTS, SECTIONS, check_sections, written_variants
 from hashidrill.core.protocols.registry import near
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hashidrill.core.errors import FaultError, SelectorError
 from hashidrill.core.faults.trials import Sampling, median
 from hashidrill.core.protocols.abc import Evidence, Exchange, Observer, Target, Toxic, Undo
 from hashidrill.core.protocols.capabilities import EstateLinks
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 
 PROVABLE = frozenset({"latency", "timeout", "reset_peer"})
 """The types of toxics that a connection to somebody else's agent shows."""

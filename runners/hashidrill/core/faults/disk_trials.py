@@ -16,7 +16,7 @@ from hashidrill.core.protocols.abc import Claim, Evidence, Host, Place, Requires
 from hashidrill.core.protocols.capabilities import DiskCanary, DiskControl
 from hashidrill.core.protocols.claims import DISK, HOST, needs, takes
 from hashidrill.core.units import Percent
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 
 P = TypeVar("P", bound=Strict)
 _BYTES = 4096

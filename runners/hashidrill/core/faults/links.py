@@ -54,7 +54,7 @@ from hashidrill.core.protocols.claims import (
     takes,
 )
 from hashidrill.core.protocols.packets import Block, PacketRule, Redirect
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 
 FIRST_PORT, PORT_TRIPLES = 22_000, 3_000
 BASELINE = "baseline"

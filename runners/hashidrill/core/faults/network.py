@@ -36,7 +36,7 @@ from hashidrill.core.protocols.claims import (
 )
 from hashidrill.core.protocols.packets import Block
 from hashidrill.core.units import Percent
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 
 Peers = Annotated[str, StringConstraints(pattern=r"^(all|servers|clients|[a-z]+:[a-z][a-z0-9-]*)$")]
 _DATAGRAMS, _ECHO_S = 300, 0.3

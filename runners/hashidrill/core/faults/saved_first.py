@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hashidrill.core.experiment.model import Name
+from hashidrill.core.experiment.model import Name, Step
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration, shown
 
 if TYPE_CHECKING:
-    from hashidrill.core.experiment.draft import Draft, Note, Step
+    from hashidrill.core.experiment.checks import Note
+    from hashidrill.core.experiment.model import Experiment
 
 
 class SaveParams(Strict):
@@ -25,36 +26,27 @@ class RestoreParams(Strict):
     snapshot: Name
 
 
-def check_snapshots(draft: Draft, note: Note, *, save: str, restore: str) -> None:
+def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: str) -> None:
     """Note every restore without its save, and every snapshot that would be made twice. `save`, `restore`: kinds."""
+    steps = [(index, step) for index, step in enumerate(experiment.method) if isinstance(step, Step)]
     saves: dict[str, Step] = {}
-    for index, step in enumerate(draft.steps):
-        if (params := _params(step, save)) is not None and step is not None:
-            name = params.name
+    for index, step in steps:
+        if step.fault == save:
+            name = step.with_["name"]
             if name in saves:
                 note(("method", index, "with", "name"), f"a snapshot {shown(name)} is saved already; give it another")
             saves.setdefault(name, step)
-    for index, step in enumerate(draft.steps):
-        if (params := _params(step, restore)) is None or step is None:
-            continue
-        if trouble := _without_save(step, params.snapshot, saves, draft, save):
+    for index, step in steps:
+        if step.fault == restore and (trouble := _without_save(step, step.with_["snapshot"], saves)):
             note(("method", index, "with", "snapshot"), trouble)
 
 
-def _params(step: Step | None, kind: str) -> Any:
-    return step.params if step is not None and step.kind == kind else None
-
-
-def _without_save(restore: Step, name: str, saves: dict[str, Step], draft: Draft, kind: str) -> str:
-    """What is wrong with the snapshot that is named; empty when nothing is, or when it cannot be said."""
+def _without_save(restore: Step, name: str, saves: dict[str, Step]) -> str:
+    """What is wrong with the snapshot that is named; empty when nothing is."""
     save = saves.get(name)
     if save is None:
-        unread = any(
-            (step is None and index not in draft.marks) or (step and step.kind == kind and step.params is None)
-            for index, step in enumerate(draft.steps)
-        )
-        return "" if unread else f"no step saves a snapshot {shown(name)}: {near(name, saves)}"
-    if save.at is None or save.for_ is None or restore.at is None or save.at + save.for_ <= restore.at:
-        return ""
+        return f"no step saves a snapshot {shown(name)}: {near(name, saves)}"
     until = Duration(save.at + save.for_)
+    if until <= restore.at:
+        return ""
     return f"the snapshot {shown(name)} is saved until {until}, after this begins; let that end first"

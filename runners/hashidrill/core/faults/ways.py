@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Protocol
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols.abc import Barrier, Hosts, Undo
 from hashidrill.core.protocols.capabilities import NetworkCanary, PacketFilter
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.wait import all_at_once, wait_until
 
 _CONNECT_S = 0.3
 _BASELINE_WITHIN_S, _GAP_S = 10.0, 0.2

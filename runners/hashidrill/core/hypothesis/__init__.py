@@ -16,7 +16,7 @@ well as `require`. A hypothesis never looks at the clock or the network: it is a
 `compare`.
 """
 
-from hashidrill.core.hypothesis.lookup import all_comparisons, all_hypotheses, get, getter, looking_up, near
+from hashidrill.core.hypothesis.files import all_comparisons, all_hypotheses, get, getter, looking_up, near
 from hashidrill.core.hypothesis.marked import (
     Broken,
     Figures,
@@ -27,8 +27,8 @@ from hashidrill.core.hypothesis.marked import (
     marked_in,
     plain,
     require,
+    room,
 )
-from hashidrill.core.hypothesis.room import room
 
 __all__ = [
     "Broken",

@@ -8,13 +8,15 @@ lies in a recording is never one of them, however it was reached: a recording is
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import linecache
 import os
 import re
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.core.hypothesis.marked import Hypothesis, marked_in
-from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.registry import near as nearest_names
 from hashidrill.core.util.folders import in_recording, nearest, say_own_wins
 from hashidrill.core.util.folders import shipped as ships
 
@@ -54,7 +56,7 @@ class Finder:
             return found
         known = collect(self._folders)
         if name not in known:
-            raise UnknownNameError(f"there is no hypothesis {name!r}: {near(name, known)}")
+            raise UnknownNameError(f"there is no hypothesis {name!r}: {nearest_names(name, known)}")
         return known[name]
 
 
@@ -225,7 +227,6 @@ def _versions(folder: Path) -> list[tuple[Path, int, int]]:
 
 @lru_cache
 def _names_in(path: Path, _mtime_ns: int, _size: int) -> frozenset[str]:
-    """What a shipped file defines, as its text has it, without running it."""
     return frozenset(match.decode() for match in _DEFINITION.findall(path.read_bytes()))
 
 
@@ -272,10 +273,76 @@ def source_of(hypothesis: Hypothesis) -> bytes:
 
 
 def _where(error: BaseException, path: str) -> str:
-    """file:line of the deepest frame in the file itself: where the user has to look."""
     line, frame = 0, error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == path:
             line = frame.tb_lineno
         frame = frame.tb_next
     return f"{path}:{line}" if line else path
+
+
+def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
+    """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
+
+    `near_to` is an experiment file (or its folder) that the user runs: also searched are the `hypotheses/` folders next
+    to it or above, and next to or above the working directory. Inside `looking_up`, only that lookup counts.
+    """
+    return getter(near_to)(name)
+
+
+def getter(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
+    """`get` for all that one experiment names: the folders near it are looked at once, at the first."""
+    finder = Finder(near_to or _near.get())
+
+    def of(name: str) -> Hypothesis:
+        lookup = _lookup.get()
+        return finder.find(name) if lookup is None else lookup(name)
+
+    return of
+
+
+_near: ContextVar[Path | None] = ContextVar("near", default=None)
+
+
+@contextlib.contextmanager
+def near(path: Path) -> Iterator[None]:
+    """Within this block, hypotheses near that path count where no other path is said: it plays experiments there."""
+    token = _near.set(path)
+    try:
+        yield
+    finally:
+        _near.reset(token)
+
+
+_lookup: ContextVar[Callable[[str], Hypothesis] | None] = ContextVar("lookup", default=None)
+
+
+@contextlib.contextmanager
+def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
+    """Within this block, `get` returns what `lookup` finds, also for a hypothesis that asks for another one."""
+
+    def alone(name: str) -> Hypothesis:
+        token = _lookup.set(None)  # it may itself ask
+        try:
+            return lookup(name)
+        finally:
+            _lookup.reset(token)
+
+    token = _lookup.set(alone)
+    try:
+        yield
+    finally:
+        _lookup.reset(token)
+
+
+def all_hypotheses(*, near_to: Path | None = None, named: Path | None = None) -> dict[str, Hypothesis]:
+    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name.
+
+    One's own are those near an experiment that is run, or those of the folder that the user named.
+    """
+    return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if not each.sides}
+
+
+def all_comparisons(*, near_to: Path | None = None, named: Path | None = None) -> dict[str, Hypothesis]:
+    """Every comparison hypothesis by its name, as `all_hypotheses`."""
+    return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if each.sides}

@@ -8,15 +8,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 
 from hashidrill.core.errors import HypothesisInvalidError, UsageError
+from hashidrill.core.units import Duration
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
+
+    from hashidrill.core.experiment.model import Experiment
 
 Figures = dict[str, float | str | list[str]]
 Never = Callable[[Any, Any], Iterable[tuple[str, str]]]
@@ -70,7 +74,7 @@ class Hypothesis:
     of_rounds: bool = False
     """Whether each side of a comparison is the recordings of all rounds, and not of one."""
     never: Never | None = None
-    """Why it could never be judged in an experiment: its parameters and the draft give (parameter, text) pairs."""
+    """Why it could never be judged in an experiment: its parameters and the experiment give (parameter, text) pairs."""
 
     def check(self, recording: Any, params: Mapping[str, Any]) -> Held:
         """What held in a hashidrill.core.recording.Recording (a comparison: in a tuple of its sides), and the
@@ -103,7 +107,7 @@ def hypothesis(
 ) -> Function | Callable[[Function], Function]:
     """Make a plain function a hypothesis of the same name; it can still be called as before.
 
-    `never(params, draft)` says before the run why it could not be judged (hashidrill.core.experiment.draft.Draft).
+    `never(params, experiment)` says before the run why it could not be judged.
 
     Raises UsageError, with file and line, for a signature that YAML could not fill.
     """
@@ -280,3 +284,48 @@ def _assertion_text(failure: AssertionError) -> str:
         if isinstance(value := frame.tb_frame.f_locals.get(name), (int, float, str))
     ]
     return "\n".join([f"{source or 'an assertion failed'} ({code.co_filename}:{line})", *values])
+
+
+Since = Literal["end", "start"]
+
+
+def room(
+    key: str = "within", *, since: Since = "end", until: Literal["loads", "fault"] = "loads", window: bool = True
+) -> Never:
+    """For `@hypothesis(never=room())`: the parameter `key` is a time that must be over before the loads stop.
+
+    It counts from the end of the last step that `fault` names (all faults, where it names none), or from the start of
+    the first one; a parameter `since` of the hypothesis decides, if it has one. A parameter `window` is measured after
+    it, so it takes that much more, unless `window=False`. With `until="fault"` the longest such step itself must last
+    for it.
+    """
+
+    def never(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:
+        wanted = getattr(params, key)
+        named = _spans(experiment, getattr(params, "fault", None))
+        if wanted is None or not named:
+            return
+        wanted = float(wanted) + (float(getattr(params, "window", 0.0)) if window else 0.0)
+        if until == "fault":
+            lasts = max(end - start for start, end in named)
+            if lasts < wanted:
+                yield key, f"the fault lasts {Duration(lasts)}, less than {Duration(wanted)}; make its `for` longer"
+            return
+        ends = getattr(params, "since", since) == "end"
+        began = max(end for _, end in named) if ends else min(start for start, _ in named)
+        left = max(step.at + step.for_ for step in experiment.method) + experiment.recovery.for_ - began
+        if left < wanted:
+            edge = "end" if ends else "start"
+            text = f"the loads stop {Duration(left)} after the {edge} of the fault, before {Duration(wanted)} are over"
+            yield key, f"{text}; make `recovery` longer"
+
+    return never
+
+
+def _spans(experiment: Experiment, name: str | None) -> list[tuple[float, float]]:
+    picked = [
+        step
+        for step in experiment.method
+        if (hasattr(step, "fault") if not name else name in {step.name, getattr(step, "fault", None)})
+    ]
+    return [(float(step.at), float(step.at + step.for_)) for step in picked]

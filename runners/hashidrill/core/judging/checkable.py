@@ -21,8 +21,7 @@ from hashidrill.core.recording.reader import FaultWindow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.core.recording.marks import MarkWindow
-    from hashidrill.core.recording.reader import Bools, Operations, Recording
+    from hashidrill.core.recording.reader import Bools, MarkWindow, Operations, Recording
 
 BEFORE_S = 5.0
 """Writes acknowledged this long before a fault are at risk too: they may not be on disk yet, or not on a majority's.

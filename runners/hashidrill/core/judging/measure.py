@@ -17,8 +17,7 @@ from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import LEADS, SILENT_S
-from hashidrill.core.recording.marks import MarkWindow
-from hashidrill.core.recording.reader import Bools, FaultWindow, Floats, Int64s, Operations, Recording
+from hashidrill.core.recording.reader import Bools, FaultWindow, Floats, Int64s, MarkWindow, Operations, Recording
 from hashidrill.core.units import Duration
 
 if TYPE_CHECKING:
@@ -387,7 +386,6 @@ def terms_led(
 
 
 def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -> list[Reign]:
-    """The parts of a reign. Each but the first begins with the first look that found its term."""
     inside = [(t_ns, term) for t_ns, term in terms if (first or reign.start_ns <= t_ns) and t_ns < reign.end_ns]
     if not inside:
         return [reign]

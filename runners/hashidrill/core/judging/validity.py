@@ -15,15 +15,14 @@ from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.experiment.model import ATTEMPTS, Mark, Step
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt, doubts, generator_doubts, readable
+from hashidrill.core.recording.columns import NOT_ITS_OWN
 from hashidrill.core.recording.seal import damage
-from hashidrill.core.recording.silence import NOT_ITS_OWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hashidrill.core.experiment.model import ClientSpec, Experiment
-    from hashidrill.core.recording.marks import MarkWindow
-    from hashidrill.core.recording.reader import FaultWindow, Recording
+    from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Recording
 
 _OUTCOMES = {
     "died": "the run died: its journal has no end (was it killed?)",

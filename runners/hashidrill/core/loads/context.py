@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hashidrill.core.experiment.course import Course
+from hashidrill.core.experiment.load_levels import Course
 from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Now
 from hashidrill.core.loads.waiting import Waiting
 from hashidrill.core.recording.journal import Clock

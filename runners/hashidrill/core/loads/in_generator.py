@@ -39,9 +39,8 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from hashidrill.core.errors import HashidrillError
-from hashidrill.core.experiment.course import Course, Share
+from hashidrill.core.experiment.load_levels import Course, Profile, Share
 from hashidrill.core.experiment.model import ATTEMPTS
-from hashidrill.core.experiment.profile import Profile
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.entrance import opened
 from hashidrill.core.loads.lines import packed
@@ -49,12 +48,12 @@ from hashidrill.core.loads.schedule import CpuMeter, LagMeter
 from hashidrill.core.loads.waiting import Waiting
 from hashidrill.core.protocols import registry
 from hashidrill.core.recording.journal import Clock
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from hashidrill.core.experiment.course import Piece
+    from hashidrill.core.experiment.load_levels import Piece
     from hashidrill.core.protocols.abc import Load, Operation
 
 BATCH_S = 0.05

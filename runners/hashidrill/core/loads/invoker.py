@@ -9,8 +9,8 @@ from __future__ import annotations
 import pwd
 from collections.abc import Mapping, Sequence
 
-from hashidrill.core.util.tools import tool
-from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.commands import tool
+from hashidrill.core.util.processes import is_machine_root
 
 
 def as_invoker(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from hashidrill.core.experiment.course import Course, Pace
+from hashidrill.core.experiment.load_levels import Course, Pace
 from hashidrill.core.loads.waiting import Waiting
 from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reason
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.util.redaction import MARK, is_secret_name
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host, Hosts

@@ -222,8 +222,8 @@ class Service(Protocol):
     def impossible(self, role: str) -> str:
         """Why it has no candidates: `the datacenter has no client agents (...)`."""
 
-    def check(self, draft: Any, note: Any) -> None:
-        """Note what is wrong with an experiment (experiment.draft.Draft) as far as only this service can tell."""
+    def check(self, experiment: Any, note: Any) -> None:
+        """Note what is wrong with an experiment (experiment.model.Experiment) as far as only this service can tell."""
 
     def binaries(self) -> Sequence[Wanted]:
         """What its agents are started from. Each is in `Site.binaries` by its name."""
@@ -328,7 +328,7 @@ class BaseService:
     def impossible(self, role: str) -> str:
         return f"the datacenter has no {self.name} {role}"
 
-    def check(self, draft: Any, note: Any) -> None:
+    def check(self, experiment: Any, note: Any) -> None:
         """Nothing can be wrong."""
 
     def binaries(self) -> Sequence[Wanted]:

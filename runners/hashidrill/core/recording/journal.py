@@ -13,20 +13,90 @@ import hmac
 import json
 import os
 import re
+import stat
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from hashidrill.core.errors import JournalHeldError
-from hashidrill.core.util.files import held_by_us, write_whole
+from hashidrill.core.errors import FaultError, JournalHeldError
+from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
+from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.core.util.undos import Undos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from types import TracebackType
+
+KEPT = "kept"
+
+
+class Undos:
+    """Keeps what the journal may not hold, in `folder`; None keeps nothing, and such an undo cannot be healed."""
+
+    def __init__(self, folder: Path | None, redactor: Redactor) -> None:
+        self._folder = folder
+        self._redactor = redactor
+        self._kept: dict[str, Path] = {}
+
+    def for_journal(self, undo: Mapping[str, Any]) -> dict[str, Any]:
+        """The undo as it may stand in the journal; when it returns, its secrets are on the disk. Raises FaultError."""
+        self._redactor.learn(undo)
+        shown: dict[str, Any] = self._redactor.data(undo)
+        if json.dumps(shown) == json.dumps(undo):
+            return dict(undo)
+        if self._folder is None:
+            return {**shown, KEPT: ""}
+        fault_id = str(undo["fault_id"])
+        path = self._folder / f"{fault_id}.json"
+        try:
+            private_folder(self._folder)
+            with private(path, "wb") as file:
+                file.write(json.dumps(undo).encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise FaultError(f"{fault_id}: its undo cannot be kept: {path}: {error.strerror or error}") from None
+        self._kept[fault_id] = path
+        return {**shown, KEPT: str(path)}
+
+    def forget(self, fault_id: str) -> None:
+        """The fault is gone, or its hosts are: nobody needs its undo any more."""
+        path = self._kept.pop(fault_id, None)
+        if path is not None:
+            with contextlib.suppress(OSError):  # then the sandbox's end removes it
+                path.unlink(missing_ok=True)
+
+    def restored(self, undo: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole undo again, from what the journal holds. Raises FaultError where its secrets are gone."""
+        whole = _restored(undo)
+        if undo.get(KEPT):
+            self._kept[str(undo["fault_id"])] = Path(undo[KEPT])
+        self._redactor.learn(whole)
+        return whole
+
+
+def _restored(undo: Mapping[str, Any]) -> dict[str, Any]:
+    if KEPT not in undo:
+        return dict(undo)
+    fault_id, path = undo["fault_id"], Path(str(undo[KEPT] or os.devnull))
+    try:
+        status = path.lstat()
+        ours = status.st_uid == os.geteuid() and status.st_mode == stat.S_IFREG | 0o600
+        whole = parse(path.read_bytes()) if ours else {}
+    except (OSError, ValueError):
+        whole = {}
+    same = isinstance(whole, dict) and all(whole.get(name) == undo.get(name) for name in ("fault_id", "kind", "host"))
+    if not whole or not same:
+        where = undo[KEPT] or "nowhere"
+        raise FaultError(
+            f"{fault_id}: the journal holds its undo without secrets; they were kept in {where}, and are gone or not "
+            "ours: put back by hand what the journal shows"
+        )
+    return dict(whole)
+
 
 _LOCK_GAP_S = 0.02
 _SETTLING = re.compile(rb'"(?:end|fault\.(?:intent|gone|ended))"')
@@ -148,7 +218,7 @@ class Journal:
 
     One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
     another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
-    `undos` is the folder for undos that cannot do without (hashidrill.core.util.undos). With a `key`, each line
+    `undos` is the folder for undos that cannot do without (hashidrill.core.recording.journal). With a `key`, each line
     carries a MAC (hashidrill.core.recording.ours).
     """
 
@@ -304,20 +374,10 @@ def entry_of(line: bytes) -> Entry | None:
     try:
         data = json.loads(line)
         data.pop("mac", None)
-        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), _as_now(storable(data)))
+        entry = Entry(data.pop("t_ns"), data.pop("wall"), data.pop("event"), storable(data))
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     return entry if isinstance(entry.event, str) else None
-
-
-def _as_now(data: dict[str, Any]) -> dict[str, Any]:
-    """Targets and undos of recordings that named a process by `pid` and `start_time` name it by its reference."""
-    for name in ("target", "undo"):
-        old = data.get(name)
-        if isinstance(old, dict) and "start_time" in old and "reference" not in old:
-            kept = {key: value for key, value in old.items() if key not in {"pid", "start_time"}}
-            data[name] = {**kept, "reference": f"{old['pid']}@{old['start_time']}" if old.get("pid") else ""}
-    return data
 
 
 def is_whole(entry: Entry) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hashidrill import __version__
 from hashidrill.core import hypothesis
@@ -25,19 +25,8 @@ if TYPE_CHECKING:
     from hashidrill.core.hypothesis import Hypothesis
 
 HYPOTHESES_NAME = "hypotheses.json"
-FIRST_WITH_HYPOTHESES = 2
-"""The format (hashidrill.core.recording.writer.FORMAT) since which a recording keeps them."""
 _SHOWN = 12
 """Of a SHA-256, in messages."""
-
-
-class Keeps(Protocol):
-    """What keeps hypotheses: a recording, or a comparison of several."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def format(self) -> int: ...
 
 
 class Lookup:
@@ -48,8 +37,9 @@ class Lookup:
     of it, as trustworthy as its author. Ask the user before.
     """
 
-    def __init__(self, recording: Keeps, near_to: Path | None, *, recorded: bool | Path = False) -> None:
-        self._recording = recording
+    def __init__(self, path: Path, near_to: Path | None, *, recorded: bool | Path = False) -> None:
+        """`path` is that of a recording, or of a comparison of several."""
+        self._path = path
         self._get = hypothesis.getter(near_to)
         self._recorded = recorded
         self._used: dict[str, Hypothesis] = {}
@@ -64,8 +54,6 @@ class Lookup:
         """What a reader of the verdict should know about the hypotheses behind it."""
         if self._recorded is True:
             return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
-        if self._recording.format < FIRST_WITH_HYPOTHESES:
-            return ["an older hashidrill wrote this recording: it does not say which hypotheses its run resolved"]
         notes = [note for name, used in self._used.items() if (note := self._difference(name, used))]
         then = self._kept.get("hashidrill")
         if self._used and isinstance(then, str) and then != __version__:
@@ -88,7 +76,6 @@ class Lookup:
         return used
 
     def _lacks(self, about: Mapping[str, Any]) -> str:
-        """What it takes to judge with that hypothesis, and how to have it."""
         where = "" if self._recorded is False else f"; no file in {self._recorded} has that SHA-256"
         return (
             f"its run resolved it from {about.get('file')} (SHA-256 {str(about.get('sha256'))[:_SHOWN]}){where}: name"
@@ -97,7 +84,7 @@ class Lookup:
         )
 
     def _from_recording(self, name: str) -> Hypothesis:
-        where = self._recording.path / HYPOTHESES_NAME
+        where = self._path / HYPOTHESES_NAME
         about = self._about(name)
         source = self._kept.get("sources", {}).get(about.get("sha256")) if about else None
         if about is None or not isinstance(source, str):
@@ -130,7 +117,7 @@ class Lookup:
     @cached_property
     def _kept(self) -> dict[str, Any]:
         """hypotheses.json; nothing where there is none, as in a recording that was made by hand."""
-        path = self._recording.path / HYPOTHESES_NAME
+        path = self._path / HYPOTHESES_NAME
         try:
             kept = foreign.parse(path.read_bytes())
         except FileNotFoundError:

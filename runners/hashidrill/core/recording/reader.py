@@ -27,19 +27,39 @@ import numpy as np
 from hashidrill import __version__
 from hashidrill.core.errors import ExperimentError, HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.core.protocols.abc import Detail
-from hashidrill.core.recording import details, old_formats, silence
-from hashidrill.core.recording.columns import IMPLAUSIBLE, Bools, Floats, Int64s, Operations, Series
+from hashidrill.core.recording.columns import IMPLAUSIBLE, Bools, Floats, Int64s, Operations, Series, with_unreported
 from hashidrill.core.recording.journal import LONGEST_NS, Entry, is_whole, read_journal
-from hashidrill.core.recording.marks import MarkWindow, marks_of
-from hashidrill.core.recording.writer import DATABASE_NAME, FORMAT, RESOLVED_NAME, read_run
+from hashidrill.core.recording.writer import DATABASE_NAME, FORMAT, KEY, PREFIX, RESOLVED_NAME, is_table, read_run
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.foreign import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
+
+
+@dataclass(frozen=True)
+class MarkWindow:
+    """A part of the method that the experiment gives a name. Nothing was broken for it, so it is no fault."""
+
+    mark: str
+    step: int
+    begin_ns: int
+    end_ns: int | None = None
+    """None where the run was over before it."""
+
+
+def marks_of(begins: Iterable[Entry], ends: Iterable[Entry]) -> list[MarkWindow]:
+    """Each `mark.begin` with its `mark.end`, in the order in which they began."""
+    ended = {entry.data.get("step"): entry.t_ns for entry in ends}
+    return [
+        MarkWindow(str(entry.data["mark"]), step, entry.t_ns, ended.get(step))
+        for entry in begins
+        for step in [entry.data.get("step", -1)]
+    ]
+
 
 __all__ = [
     "ARTIFACTS_NAME",
@@ -55,9 +75,6 @@ __all__ = [
 ]
 
 EXPERIMENT_NAME = "experiment.yaml"
-FIRST_RESOLVED, FIRST_WITH_DETAILS = 3, 4
-"""The formats (hashidrill.core.recording.writer.FORMAT) since which there are resolved.json, and reasons and
-details."""
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
 _FEWEST_STEPS, _STEPS_PER_BYTE, _STEPS_AT_ONCE = 2_000_000, 2, 10_000
@@ -123,21 +140,19 @@ class Recording:
     def _run_or_none(self) -> dict[str, Any] | None:
         return read_run(self.path)
 
-    @cached_property
+    @property
     def experiment(self) -> Experiment:
         """What was asked for. Raises RecordingError when it does not read.
 
         Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
         machine that lacks the package of a fault.
         """
-        if self.format < FIRST_RESOLVED:
-            return old_formats.experiment(self.path / EXPERIMENT_NAME)
         return self.resolved.experiment
 
     @property
     def variant(self) -> str:
         """Which variant of its experiment it is a run of; nothing for an experiment without variants."""
-        return self.resolved.variant if self.format >= FIRST_RESOLVED else ""
+        return self.resolved.variant
 
     @cached_property
     def resolved(self) -> ResolvedExperiment:
@@ -208,7 +223,7 @@ class Recording:
 
     @cached_property
     def format(self) -> int:
-        """The format it was written in (hashidrill.core.recording.writer.FORMAT); 1 where nothing says it.
+        """The format it was written in (hashidrill.core.recording.writer.FORMAT); that one where nothing says it.
 
         The journal's word counts first: without it there is no recording. The others are for one that lost it.
         """
@@ -216,7 +231,7 @@ class Recording:
         for said in (began[0].data.get("format") if began else None, self.run.get("format"), self._user_version()):
             if isinstance(said, int) and said > 0:
                 return said
-        return 1
+        return FORMAT
 
     def _user_version(self) -> int:
         try:
@@ -225,7 +240,12 @@ class Recording:
             return 0
 
     def check_format(self) -> None:
-        """Raises RecordingError for a recording of a newer hashidrill."""
+        """Raises RecordingError for a recording in another format than this hashidrill writes."""
+        if self.format < FORMAT:
+            raise RecordingError(
+                f"{self.path}: hashidrill wrote this recording before 0.1.0 (format {self.format}); this version reads"
+                f" format {FORMAT}: run the experiment again"
+            )
         if self.format > FORMAT:
             raise RecordingError(
                 f"{self.path}: a newer hashidrill wrote this recording (format {self.format}; hashidrill {__version__}"
@@ -241,7 +261,7 @@ class Recording:
     def detail_tables(self) -> list[str]:
         """Tables with what some operations say beside the columns of all."""
         names = [row[0] for row in self._query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        return [name for name in names if details.is_table(name)]
+        return [name for name in names if is_table(name)]
 
     @cached_property
     def loads(self) -> list[str]:
@@ -251,17 +271,16 @@ class Recording:
         """All operations of a load. Raises HypothesisInvalidError when there are none.
 
         `unknown`: for a load that watches, what it means here that its looks failed (see `series`).
-        Those that a service should have reported and did not are among them (hashidrill.core.recording.silence).
+        Those that a service should have reported and did not are among them (hashidrill.core.recording.columns).
         """
         if load not in self._operations:
             self._operations[load] = self._with_unreported(load, self._read_operations(load))
         return self._operations[load]
 
     def _read_operations(self, load: str) -> Operations:
-        more = "reason, detail, id" if self.format >= FIRST_WITH_DETAILS else "'', '', rowid"
         rows = self._query(
-            f"SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error, {more} FROM operations"  # noqa: S608
-            " WHERE load = ? ORDER BY intended_ns",
+            "SELECT intended_ns, start_ns, end_ns, outcome, status, key, value, error, reason, detail, id"
+            " FROM operations WHERE load = ? ORDER BY intended_ns",
             load,
         )
         if not rows:
@@ -284,8 +303,6 @@ class Recording:
             )
         if len({row[:8] for row in rows}) < len(rows):
             found = _once(found, [row[:9] for row in rows])
-        if self.format < FIRST_WITH_DETAILS:
-            return old_formats.operations(found, old_formats.kind_of(load, lambda: self.experiment))
         return found
 
     def _with_unreported(self, load: str, ops: Operations) -> Operations:
@@ -295,7 +312,7 @@ class Recording:
             return ops
         if client is None or not client.service:
             return ops
-        return silence.with_unreported(ops, self.phases, client.reports_every)
+        return with_unreported(ops, self.phases, client.reports_every)
 
     def _details(self, load: str, ids: Sequence[int], tables: Sequence[str]) -> list[Detail | None]:
         found: dict[int, Detail] = {}
@@ -307,7 +324,7 @@ class Recording:
             )
             for row in rows:
                 fields = dict(zip(columns, row, strict=True))
-                found[fields.pop(details.KEY)] = Detail(table.removeprefix(details.PREFIX), fields)
+                found[fields.pop(KEY)] = Detail(table.removeprefix(PREFIX), fields)
         return [found.get(each) for each in ids]
 
     @property
@@ -323,7 +340,7 @@ class Recording:
         """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
 
         A look that failed has no value (NaN), and what a hypothesis finds to hold is INVALID where too many of them
-        failed (hashidrill.core.judging.looks). Where the hypothesis has an answer to a failed look, say with
+        failed (hashidrill.core.judging.traced). Where the hypothesis has an answer to a failed look, say with
         `unknown` what it means, like "the process is gone".
         """
         if (signal, host) not in self._series:
@@ -350,10 +367,7 @@ class Recording:
         """The value of each key at the end of the run (None: absent). Empty when the final reads never happened."""
         rows = self._query("SELECT key, value FROM final_reads WHERE load = ?", load)
         with self._as_columns("final_reads", (), [key for key, _ in rows], [value or "" for _, value in rows]):
-            found = dict(rows)
-        if self.format < FIRST_WITH_DETAILS:
-            return old_formats.final_reads(found, old_formats.kind_of(load, lambda: self.experiment))
-        return found
+            return dict(rows)
 
     def artifact(self, name: str) -> Path:
         """A file that a fault left as evidence. Raises HypothesisInvalidError when there is none of that name."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.reader import Recording
 
 SEALED_FILES = (DATABASE_NAME, "experiment.yaml", RESOLVED_NAME, "hypotheses.json", RUN_NAME)
-FIRST_SEALED = 2
-"""The format (hashidrill.core.recording.writer.FORMAT) since which a recording has a seal."""
 ARTIFACTS_NAME = "artifacts"
 _COUNTED = ("complete", "guardrail")
 _SHOWN = 5
@@ -34,10 +32,7 @@ def seal(path: Path) -> dict[str, str]:
 
 
 def damage(recording: Recording) -> list[str]:
-    """Why this recording cannot be trusted, a reason a line; empty for one that is as its run left it.
-
-    A recording of format 1 has no seal: only what does not read at all is found.
-    """
+    """Why this recording cannot be trusted, a reason a line; empty for one that is as its run left it."""
     found = list(_unreadable_lines(recording.path / JOURNAL_NAME))
     if not recording.run_reads:
         found.append(f"{RUN_NAME} is not readable")
@@ -46,7 +41,7 @@ def damage(recording: Recording) -> list[str]:
         found += _wrong_ends(recording, sealed)
         found += _broken_seals(recording, sealed[-1].data["sealed"])
         found += _missing_rows(recording, sealed[-1].data.get("written"))
-    elif recording.format >= FIRST_SEALED and recording.outcome in _COUNTED:
+    elif recording.outcome in _COUNTED:
         found.append(f"its journal ends as {recording.outcome!r} without a seal: the recording was never closed")
     return [f"the recording is damaged: {reason}" for reason in found]
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import sqlite3
 import threading
 from collections import Counter
@@ -18,27 +19,71 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hashidrill.core.errors import RecordingError
-from hashidrill.core.recording import details
 from hashidrill.core.recording.journal import storable
 from hashidrill.core.util.files import private, private_folder, write_whole
 from hashidrill.core.util.redaction import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hashidrill.core.protocols.abc import Detail, Operation, Sample
+
+PREFIX = "detail_"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
+_TYPES = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
+KEY = "operation_id"
+
+
+def table_of(detail: Detail) -> str:
+    """The table for it. Raises ValueError for a name or a field that is no plain name."""
+    names = [detail.table, *detail.fields]
+    if odd := [name for name in names if not is_name(name) or name == KEY]:
+        raise ValueError(f"a detail and its fields have names like lock_index, not {odd[0]!r}")
+    return PREFIX + detail.table
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def is_table(name: object) -> bool:
+    """Whether it is the name of a table of details: only these are ever put into a statement."""
+    return isinstance(name, str) and name.startswith(PREFIX) and is_name(name)
+
+
+class Tables:
+    """The tables of details in a database that is being written."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._columns: dict[str, dict[str, None]] = {}
+
+    def insert(self, operation: int | None, detail: Detail, clean: Callable[[str], Any]) -> None:
+        """The row of one operation; each text in it goes through `clean`."""
+        table = table_of(detail)
+        values = {name: clean(value) if isinstance(value, str) else value for name, value in detail.fields.items()}
+        self._make(table, values)
+        columns = ", ".join(f'"{name}"' for name in (KEY, *values))
+        marks = ", ".join("?" * (1 + len(values)))
+        statement = f'INSERT INTO "{table}" ({columns}) VALUES ({marks})'  # noqa: S608 - plain names, see table_of
+        self._database.execute(statement, (operation, *values.values()))
+
+    def _make(self, table: str, values: dict[str, Any]) -> None:
+        if table not in self._columns:
+            self._database.execute(f'CREATE TABLE IF NOT EXISTS "{table}" ("{KEY}" INTEGER PRIMARY KEY)')
+            there = self._database.execute(f'PRAGMA table_info("{table}")').fetchall()
+            self._columns[table] = dict.fromkeys(row[1] for row in there)
+        for name in [name for name in values if name not in self._columns[table]]:
+            kind = _TYPES.get(type(values[name]), "")
+            self._database.execute(f'ALTER TABLE "{table}" ADD COLUMN "{name}" {kind}')
+            self._columns[table][name] = None
+
 
 DATABASE_NAME = "recording.sqlite"
 RUN_NAME = "run.json"
 RESOLVED_NAME = "resolved.json"
 FORMAT = 4
 """Of what this hashidrill writes, as `PRAGMA user_version`, in run.json and in the journal's `run`.
-
-1: until 0.1.0, with no number in it: judged as it is, but nothing says whether it is whole.
-2: `end` in the journal holds a seal (hashidrill.core.recording.seal), and hypotheses.json the hypotheses of the run.
-3: resolved.json holds the experiment as the run resolved it.
-4: an operation has a `reason` code next to its `error`, and the name of the table with its `detail`, if any:
-   detail_attempt, detail_lock, detail_cas...
 """
 TABLES = ("operations", "samples", "final_reads")
 
@@ -133,7 +178,7 @@ class RecordingWriter:
         self._thread.start()
 
     def operation(self, op: Operation) -> None:
-        table = "" if op.detail is None else details.table_of(op.detail)
+        table = "" if op.detail is None else table_of(op.detail)
         row = (
             op.load,
             op.intended_ns,
@@ -193,7 +238,7 @@ class RecordingWriter:
         database.execute("PRAGMA synchronous=OFF")  # the journal carries what must survive a crash of the machine
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version={FORMAT}")
-        tables = details.Tables(database)
+        tables = Tables(database)
         for batch in self._batches():
             database.execute("BEGIN")
             for (table, detailed), items in groupby(batch, key=_alike):
@@ -227,7 +272,6 @@ class RecordingWriter:
         return tuple(columns)
 
     def _batches(self) -> Iterator[list[Item]]:
-        """What was put, as it comes, until `close`."""
         item: Item | None = self._queue.get()
         while item is not None:
             batch = [item]
@@ -240,6 +284,5 @@ class RecordingWriter:
 
 
 def _alike(item: Item) -> tuple[str, bool]:
-    """Items that one statement writes: those of a table, without details."""
     table, _, detail = item
     return table, detail is not None

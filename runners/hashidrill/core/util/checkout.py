@@ -34,7 +34,6 @@ def check_out(revision: str, into: Path, *, folder: Path | None = None, paths: S
 
 
 def _names(revision: str, path: str, folder: Path | None) -> bytes:
-    """The files at `path`, from the top of the repository, each with a NUL after it."""
     listed = ("ls-tree", "-r", "-z", "--name-only", "--full-name", revision, "--", path)
     if not (found := git(*listed, folder=folder)):
         raise UsageError(f"git: {revision} has no file at {path}")

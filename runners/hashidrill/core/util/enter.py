@@ -11,7 +11,7 @@ import signal
 import sys
 
 from hashidrill.core.util import syscalls as sc
-from hashidrill.core.util.booting import boot_command
+from hashidrill.core.util.processes import boot_command
 
 
 def entering(*, process: str = "", network: str = "") -> list[str]:

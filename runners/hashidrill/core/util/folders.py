@@ -133,7 +133,6 @@ def _with_suffixes(path: Path, suffixes: Iterable[str]) -> list[Path]:
 
 @lru_cache
 def _upwards(real: str) -> tuple[str, ...]:
-    """A folder and those that it lies in, the nearest first."""
     return (real, *map(str, Path(real).parents))
 
 

@@ -13,8 +13,6 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _HungUp:
-    """The handler of a closed terminal."""
-
     def __init__(self) -> None:
         self.act: Callable[[], object] = interrupt
 

@@ -1,14 +1,14 @@
-"""Keys of nested configurations, by their path from the top."""
+"""Nested configurations: keys by their path from the top, and one configuration on top of another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-Path = tuple[str, ...]
+Keys = tuple[str, ...]
 
 
-def leaves(settings: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
+def leaves(settings: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
     """Each key that holds no map, with the keys above it."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -17,7 +17,7 @@ def leaves(settings: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path
             yield (*above, key), value
 
 
-def dotted(path: Path) -> str:
+def dotted(path: Keys) -> str:
     return ".".join(path)
 
 
@@ -26,7 +26,16 @@ def holds(config: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     return all(_at(config, path) == value for path, value in leaves(settings))
 
 
-def _at(config: Any, path: Path) -> Any:
+def _at(config: Any, path: Keys) -> Any:
     for key in path:
         config = config.get(key) if isinstance(config, Mapping) else None
     return config
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`, maps merged key by key; neither is changed."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -88,7 +88,6 @@ def _members(packed: bytes, product: str) -> dict[str, bytes]:
 
 
 def _check_sums(members: Mapping[str, bytes]) -> None:
-    """Both files, by their sums."""
     lines = [line.split() for line in members[SUMS].decode(errors="replace").splitlines()]
     sums = {words[1]: words[0] for words in lines if len(words) == 2}
     for name in (META, STATE):

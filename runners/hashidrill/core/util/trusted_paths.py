@@ -91,7 +91,6 @@ def _walked(path: str, flags: int, *, make: bool = False) -> int:
 
 
 def _parts(path: str) -> list[str]:
-    """The last one first."""
     return [one for one in reversed(path.split("/")) if one not in {"", "."}]
 
 

@@ -10,9 +10,8 @@ import typer
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.attached import inline
-from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.reading import read_experiment
 from hashidrill.core.experiment.variants import variant_of
 
 if TYPE_CHECKING:

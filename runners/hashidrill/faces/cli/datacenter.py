@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from hashidrill.core.engine import fitness
-from hashidrill.core.engine.memory import available_bytes
+from hashidrill.core.engine import machine_check
+from hashidrill.core.engine.requirements import available_bytes
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment
@@ -105,7 +105,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             install_missing(CHAOSD_PACKAGES, "chaosd", lambda text: live.say(say, text))
             parts["chaos_mesh"] = {}
         spec = _specified(parts)
-    fitness.require_agents(spec, available_bytes())
+    machine_check.require_agents(spec, available_bytes())
     exposed = _exposed(expose or [], [service.name for service in services_of(spec) if service.ui])
     one = running.up(name, spec, expose=exposed, say=lambda text: live.say(say, text))
     if as_json:
@@ -138,7 +138,7 @@ def how_to_end(name: str) -> str:
 def stack_bytes() -> float:
     """The memory that `up --stack` asks for."""
     parts = {"consul": {}, "nomad": _nomad_part(_STACK_NOMAD), "vault": _vault_part(_STACK_VAULT)}
-    return fitness.datacenter_bytes(DatacenterSpec.model_validate(parts))
+    return machine_check.datacenter_bytes(DatacenterSpec.model_validate(parts))
 
 
 def _nomad_part(text: str) -> dict[str, int]:

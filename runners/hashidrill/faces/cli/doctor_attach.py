@@ -13,8 +13,7 @@ import anyio
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import AttachError, HashidrillError
-from hashidrill.core.experiment.library import experiments
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import experiments, read_experiment
 from hashidrill.core.hypothesis.files import unrun
 from hashidrill.core.protocols import registry
 from hashidrill.faces.cli.common import print_json, print_line

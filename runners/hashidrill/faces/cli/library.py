@@ -10,9 +10,8 @@ import typer
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
-from hashidrill.core.experiment.library import experiments, find_experiment
+from hashidrill.core.experiment.library import complete, experiments, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
-from hashidrill.core.experiment.reading import complete, read_experiment
 from hashidrill.core.experiment.schema import SCHEMA_TITLE, schema_text
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.hypothesis.files import outlines, unrun

@@ -20,9 +20,8 @@ import typer
 
 from hashidrill.core.errors import AttachError, UsageError
 from hashidrill.core.experiment.attached import check_no_variants
-from hashidrill.core.experiment.library import SUFFIXES, find_experiment, library_name
+from hashidrill.core.experiment.library import SUFFIXES, find_experiment, library_name, read_document, read_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
-from hashidrill.core.experiment.reading import read_document, read_experiment
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.folders import PLAYBOOKS, located
 from hashidrill.faces.cli.common import console, examples

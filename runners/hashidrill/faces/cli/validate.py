@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hashidrill.core.engine.memory import check_memory, lacking_memory
+from hashidrill.core.engine.requirements import check_memory, lacking_memory
 from hashidrill.core.errors import ExperimentError, HashidrillError
 from hashidrill.core.experiment.attached import KIND as ATTACH
+from hashidrill.core.experiment.library import BASE_KIND, SUFFIXES, find_experiment, list_experiments, read_experiment
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
-from hashidrill.core.experiment.library import SUFFIXES, find_experiment, list_experiments
 from hashidrill.core.experiment.loader import check_base, load_document, resolve
-from hashidrill.core.experiment.reading import BASE_KIND, read_experiment
 from hashidrill.core.util.folders import PLAYBOOKS, find_playbook, located
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_text
 
@@ -67,7 +66,7 @@ def validate(
 
 def _check_variants(path: Path) -> None:
     """What is checked of each variant beyond its file. Raises ExperimentError, and UsageError for an unknown figure."""
-    from hashidrill.core.compare.named import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
+    from hashidrill.core.compare.figures import check_figures  # noqa: PLC0415 - numpy, which few experiments need here
     from hashidrill.core.experiment.variants import variants_of  # noqa: PLC0415 - as above
 
     resolved = resolve(path)

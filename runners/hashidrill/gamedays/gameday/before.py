@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hashidrill.core.engine.memory import available_bytes
+from hashidrill.core.engine.requirements import available_bytes
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.variants import variants_of

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill.core.engine.monitor import chosen
-from hashidrill.core.engine.windows import STATISTICS, Window
+from hashidrill.core.engine.monitor import STATISTICS, Window, chosen
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.core.judging import measure

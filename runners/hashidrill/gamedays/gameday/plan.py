@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition
-from hashidrill.core.experiment.explain import validated
-from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.library import find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import API_VERSION, services_of
-from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.experiment.pydantic_messages import validated
 from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.protocols import registry
@@ -22,8 +21,7 @@ from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.model import KIND, GameDay, Question, RunSpec
 
 if TYPE_CHECKING:
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.problems import Loc
+    from hashidrill.core.experiment.documents import Document, Loc
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 _OF_ALL = "of a comparison only its verdict can be predicted: questions about a load have an answer in each run"

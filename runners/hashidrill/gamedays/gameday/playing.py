@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.events import Bus, Subscriber

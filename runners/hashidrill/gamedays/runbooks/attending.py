@@ -26,7 +26,7 @@ from hashidrill.core.errors import HashidrillError
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.util.enter import entering
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.wait import pause
 from hashidrill.gamedays.runbooks.following import Follower, Ran
 from hashidrill.gamedays.runbooks.model import Runbook

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from hashidrill.core.errors import ExperimentError, UsageError
-from hashidrill.core.experiment.documents import Document
-from hashidrill.core.experiment.explain import validated
+from hashidrill.core.experiment.documents import Document, wrapped
 from hashidrill.core.experiment.model import NAME_PATTERN as DIAGNOSIS_PATTERN
-from hashidrill.core.experiment.problems import wrapped
+from hashidrill.core.experiment.pydantic_messages import validated
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration
 from hashidrill.gamedays.runbooks.conditions import parse_line

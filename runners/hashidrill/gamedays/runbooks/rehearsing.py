@@ -13,8 +13,8 @@ from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.protocols.events import Bus, Note
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.files import JOURNAL_NAME, write_whole
+from hashidrill.core.util.processes import python_path
 from hashidrill.gamedays.runbooks.course import Course, course_of
 from hashidrill.gamedays.runbooks.judged import Drill, judge_drill
 from hashidrill.gamedays.runbooks.model import HEALTHY, Against, Runbook

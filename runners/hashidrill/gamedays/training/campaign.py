@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from hashidrill.core.experiment.explain import validated
-from hashidrill.core.experiment.library import SUFFIXES
+from hashidrill.core.experiment.library import SUFFIXES, read_document
 from hashidrill.core.experiment.model import API_VERSION, MOST_ENTRIES, Name
-from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.experiment.pydantic_messages import validated
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration

@@ -1,7 +1,7 @@
 """A scenario as the seed makes it: one hidden truth, one choice of each list, and the experiment that plays it.
 
 The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method somebody acts
-(hashidrill.core.engine.attendant): what is in force when the last hidden fault begins stays in force until the
+(hashidrill.core.engine.steps): what is in force when the last hidden fault begins stays in force until the
 trainee is done. Then a mark, `watch`, has the time in which users must be back while nothing is reverted yet.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.library import KIND as EXPERIMENT
 from hashidrill.core.experiment.loader import resolve_document
 from hashidrill.core.experiment.model import API_VERSION
-from hashidrill.core.experiment.reading import KIND as EXPERIMENT
 from hashidrill.core.units import Duration
 from hashidrill.gamedays.training.model import Pager, Truth
 from hashidrill.gamedays.training.places import Places

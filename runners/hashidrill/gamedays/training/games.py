@@ -17,9 +17,9 @@ from typing import Any
 from hashidrill.core.errors import DatacenterError, UsageError
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util import syscalls as sc
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
 from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import handed_over
 from hashidrill.lab.up.running import state_dir
 

@@ -21,7 +21,7 @@ from hashidrill.core.engine import run as engine
 from hashidrill.core.engine.run_state import Run
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.util.files import write_whole
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.wait import pause, wait_until
 from hashidrill.gamedays.training import wires
 from hashidrill.gamedays.training.course import WATCH, WATCH_S
@@ -102,7 +102,7 @@ def game_datacenter(
 
 @dataclass(frozen=True)
 class AtWork:
-    """The trainee, as the engine knows them (hashidrill.core.engine.attendant): they are done once `done` is
+    """The trainee, as the engine knows them (hashidrill.core.engine.steps): they are done once `done` is
     written.
     """
 

@@ -27,9 +27,9 @@ from hashidrill.core.protocols.events import Bus, Event
 from hashidrill.core.recording.journal import Entry
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util import syscalls as sc
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.processes import python_path
 from hashidrill.gamedays.training.card import card_of
 from hashidrill.gamedays.training.course import Course, chosen, course_of
 from hashidrill.gamedays.training.desk import OVER, OVERRULED, Desk

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from hashidrill.core.experiment.problems import Loc, Problem
+    from hashidrill.core.experiment.documents import Loc, Problem
     from hashidrill.gamedays.training.scenario import Written
 
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -100,5 +100,5 @@ class Places:
 
 
 def located(text: str) -> Loc:
-    """`method[0].with.delay` as a place: what hashidrill.core.experiment.problems.path_text wrote."""
+    """`method[0].with.delay` as a place: what hashidrill.core.experiment.documents.path_text wrote."""
     return tuple(int(number) if number else name for number, name in _PART.findall(text))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.experiment.explain import validated
+from hashidrill.core.experiment.library import read_document
 from hashidrill.core.experiment.model import API_VERSION
-from hashidrill.core.experiment.reading import read_document
+from hashidrill.core.experiment.pydantic_messages import validated
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration
 from hashidrill.gamedays.training.model import KIND, Scenario
@@ -17,8 +17,7 @@ from hashidrill.gamedays.training.model import KIND, Scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.problems import Loc
+    from hashidrill.core.experiment.documents import Document, Loc
 
 _CHOSEN = re.compile(r"\$\{([^}]*)\}")
 _LATER = "host"

@@ -45,7 +45,7 @@ from hashidrill.core.protocols.claims import (
     takes,
 )
 from hashidrill.core.units import Bandwidth, Duration
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.kubernetes.chaos_mesh.physical import OnMachine
 from hashidrill.kubernetes.injected import OBJECT
 from hashidrill.kubernetes.observing import Effect

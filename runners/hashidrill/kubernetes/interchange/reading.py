@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.documents import printable
 from hashidrill.core.experiment.model import API_VERSION
-from hashidrill.core.experiment.problems import printable
 from hashidrill.core.units import Size, shown
 from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
 from hashidrill.kubernetes.interchange import from_chaos_mesh, from_litmus

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.util.tools import tool
+from hashidrill.core.util.commands import tool
 from hashidrill.lab.provision.packages import CHAOSD_PACKAGES, install_command
 
 if TYPE_CHECKING:

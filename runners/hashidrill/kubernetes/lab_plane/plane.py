@@ -14,8 +14,7 @@ import anyio
 import httpx
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.kubernetes.kubernetes.rbac import policy
 from hashidrill.kubernetes.lab_plane.papers import NAMESPACE, USER, Papers
 

@@ -21,7 +21,8 @@ from hashidrill.kubernetes.lab_plane.model import ChaosMesh
 from hashidrill.lab.provision.products import CHAOS_MESH_VERSION, KUBERNETES_VERSIONS
 
 if TYPE_CHECKING:
-    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.experiment.checks import Note
+    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.rights import Right
     from hashidrill.kubernetes.lab_plane.papers import Papers
 
@@ -59,9 +60,9 @@ class ChaosMeshService(BaseService):
             *(AgentPlace(host, MACHINE, guest=True, armed=True) for host in self.guests),
         ]
 
-    def check(self, draft: Draft, note: Note) -> None:
-        disk = draft.disk
-        if not self.stands and disk is not None and disk.size is not None and disk.size < _LEAST_DISK:
+    def check(self, experiment: Experiment, note: Note) -> None:
+        disk = experiment.datacenter.disk
+        if not self.stands and disk.size is not None and disk.size < _LEAST_DISK:
             note(("datacenter", "disk", "size"), "with chaos_mesh, a disk needs at least 200MB: etcd is on one of them")
 
     def binaries(self) -> Sequence[Wanted]:
@@ -88,7 +89,7 @@ class ChaosMeshService(BaseService):
 
     def agent(self, site: Site) -> AgentPlan:
         """Files with keys are in the agent's own folder; kubeconfigs for people are in that of the service."""
-        from hashidrill.core.util.tools import SYSTEM_FOLDERS  # noqa: PLC0415 - see above
+        from hashidrill.core.util.commands import SYSTEM_FOLDERS  # noqa: PLC0415 - see above
         from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
 
         self._addresses, self._definitions = site.addresses, site.binaries["chaos-mesh-definitions"]

@@ -24,19 +24,16 @@ import anyio
 from hashidrill.core.errors import DatacenterError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX
-from hashidrill.core.probes.disk import DiskProbe
-from hashidrill.core.probes.machine import MachineProbe
-from hashidrill.core.probes.process import ProcessProbe
+from hashidrill.core.probes.hosts import DiskProbe, MachineProbe, ProcessProbe
 from hashidrill.core.protocols.abc import Host, Probe, Target
 from hashidrill.core.protocols.agent_reports import reports
 from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.protocols.service import AgentPlace, Service, Site, Workspace
-from hashidrill.core.util.booting import boot_command
 from hashidrill.core.util.cores import quotas
 from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.processes import boot_command
 from hashidrill.core.util.redaction import Redactor, without_secrets
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.lab.local import network
 from hashidrill.lab.local.hosts import LocalHost
 from hashidrill.lab.local.taps import LocalTap

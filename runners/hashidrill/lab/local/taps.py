@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from hashidrill.core.tap import observer
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.lab.sandbox.asking import ask
 
 _AT_ONCE = 100

@@ -12,7 +12,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.processes import is_machine_root
 
 _STATUS = Path("/proc/self/status")
 _CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE = 0, 1, 5, 6, 7, 19

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import MachineError
+from hashidrill.core.util.commands import tool
 from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.interrupts import PutOff
-from hashidrill.core.util.tools import tool
 from hashidrill.lab.provision import packages
 from hashidrill.lab.provision.products import Product, WayError
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.core.errors import BinaryError
-from hashidrill.core.util.tools import tool
+from hashidrill.core.util.commands import tool
 from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision import build as binaries_build

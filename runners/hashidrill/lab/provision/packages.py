@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hashidrill.core.errors import MachineError
-from hashidrill.core.util.tools import tool
+from hashidrill.core.util.commands import tool
 
 Say = Callable[[str], None]
 Ask = Callable[[str], bool | None]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import anyio
 
-from hashidrill.core.engine.closing import EXIT_CODES
+from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import HashidrillError, InterlockError
 from hashidrill.core.protocols.events import Event, encode
 

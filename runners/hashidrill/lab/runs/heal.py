@@ -23,14 +23,14 @@ from typing import Any
 import anyio
 import psutil
 
-from hashidrill.core.engine.settling import open_faults, settled
+from hashidrill.core.engine.inject import open_faults, settled
 from hashidrill.core.errors import JournalHeldError, NotOursError, UsageError
 from hashidrill.core.protocols.abc import Evidence, Hosts
 from hashidrill.core.recording.journal import Clock, Entry, Journal, read_journal
 from hashidrill.core.recording.ours import OurRun, our_run
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME, held_by_us
+from hashidrill.core.util.run_origin import elsewhere, here, restarted, uptime_s
 from hashidrill.core.util.wait import pause
-from hashidrill.core.util.whereabouts import elsewhere, here, restarted, uptime_s
 from hashidrill.lab.sandbox import cgroups
 from hashidrill.lab.sandbox.sandbox import NAME_PREFIX, work_parent
 

@@ -13,17 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hashidrill.core.engine import fitness
+from hashidrill.core.engine import machine_check
 from hashidrill.core.engine import run as engine
-from hashidrill.core.engine.required import required_by, sized
+from hashidrill.core.engine.requirements import required_by, sized
 from hashidrill.core.engine.run_state import RunnableDatacenter
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.recording.ours import received_key
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.core.util.whereabouts import here
+from hashidrill.core.util.run_origin import here
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.runs.engine_process import cancelled_when_told, exit_of, to_runner
 from hashidrill.lab.sandbox.sandbox import read_given
@@ -56,7 +56,7 @@ async def run_given(
         spare_servers=required.spare_servers,
         artifacts=recording / "artifacts",
         redactor=redactor,
-        check_machine=partial(fitness.require, experiment, required, root),
+        check_machine=partial(machine_check.require, experiment, required, root),
     )
     info = {**spec["info"], "root": str(root), "sandbox": here()["pid_namespace"]}
     async with cancelled_when_told():

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from hashidrill import __version__
-from hashidrill.core.engine.closing import EXIT_CODES
-from hashidrill.core.engine.required import make_fault, required_by
+from hashidrill.core.engine.requirements import required_by
+from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import InterlockError, MachineError, UnrecordedError, UsageError
 from hashidrill.core.experiment.library import library_name
-from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.model import make_fault, services_of
 from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.faults.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.core.protocols.capabilities import PacketFilter
@@ -39,12 +39,12 @@ from hashidrill.core.recording.provenance import HYPOTHESES_NAME
 from hashidrill.core.recording.reader import EXPERIMENT_NAME
 from hashidrill.core.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
 from hashidrill.core.util import folders
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.core.util.files import JOURNAL_NAME, write_whole
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
+from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.core.util.whereabouts import here
+from hashidrill.core.util.run_origin import here
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.products import BBOLT_VERSION
 from hashidrill.lab.runs.engine_process import REFUSED
@@ -227,7 +227,7 @@ def _check_clients(resolved: ResolvedExperiment) -> None:
 
 def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:
     """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, it may serve others."""
-    from hashidrill.core.engine.memory import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
+    from hashidrill.core.engine.requirements import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
     if resolved.document is not None:
         check_memory(resolved.document, resolved.experiment, available_bytes)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from hashidrill.core.compare.comparison import Played, Round
 from hashidrill.core.compare.disturbed import use_of
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.compare.measured import Figure
-from hashidrill.core.compare.played import Played, Round
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.protocols.events import Bus, Note

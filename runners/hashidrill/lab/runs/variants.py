@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hashidrill.core.compare.figures import check_figures
 from hashidrill.core.compare.kept import Kept, KeptRound
-from hashidrill.core.compare.named import check_figures
 from hashidrill.core.experiment.variants import variants_of
 from hashidrill.core.protocols.events import Bus
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder, prepare, run_experiment

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from hashidrill.core.errors import MachineError
-from hashidrill.core.util.booting import boot_command
 from hashidrill.core.util.files import held_by_us, private
 from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.processes import boot_command
 
 NAME_PREFIX = "hashidrill-"
 _JANITOR_WITHIN_S = 40.0

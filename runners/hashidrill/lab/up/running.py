@@ -23,12 +23,12 @@ from hashidrill.core.errors import DatacenterError, UsageError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.util import syscalls as sc
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.files import private, write_whole
 from hashidrill.core.util.folders import state_folder
 from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.interrupts import PutOff
+from hashidrill.core.util.processes import python_path
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.sandbox.sandbox import handed_over
 

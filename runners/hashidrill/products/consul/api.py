@@ -12,8 +12,7 @@ from typing import Any
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols.abc import ApiAnswer, Host, Hosts
 from hashidrill.core.protocols.capabilities import AgentApi, Processes
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_until, wait_while_it_moves
+from hashidrill.core.util.wait import all_at_once, wait_until, wait_while_it_moves
 
 AGENT = "consul"
 _OF_SERVERS = ("server", "spare")

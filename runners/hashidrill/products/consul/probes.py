@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 from pydantic import BaseModel, Field, TypeAdapter
 
-from hashidrill.core.probes.agents_api import AgentsApi
+from hashidrill.core.probes.agents import AgentsApi, Interval, MajorityProbe, Metrics, Timer, merged
 from hashidrill.core.probes.base import BaseProbe, SickError
-from hashidrill.core.probes.go_metrics import Interval, Metrics, Timer, merged
-from hashidrill.core.probes.leader import MajorityProbe
 from hashidrill.core.protocols.abc import Sample
 from hashidrill.core.protocols.service import LEADS
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashidrill.core.util.asked import ask
+from hashidrill.core.util.commands import ask
 
 _OF_THIS_MACHINE = ("bind_addr", "client_addr", "advertise_addr", "advertise_addr_wan", "serf_lan", "serf_wan")
 """Keys that may hold a template, `{{ GetInterfaceIP "eth1" }}`, that only the agent's own machine can fill in."""

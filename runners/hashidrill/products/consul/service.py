@@ -19,7 +19,8 @@ from hashidrill.products.consul.model import Consul
 if TYPE_CHECKING:
     import httpx
 
-    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.experiment.checks import Note
+    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.rights import Right
     from hashidrill.core.protocols.service import Calls
     from hashidrill.core.units import Quantity
@@ -115,11 +116,11 @@ class ConsulService(BaseService):
             return "the datacenter has no client agents (datacenter.consul.clients is 0)"
         return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
 
-    def check(self, draft: Draft, note: Note) -> None:
-        if any(step is not None and step.kind.startswith("consul.snapshot.") for step in draft.steps):
+    def check(self, experiment: Experiment, note: Note) -> None:
+        if any(step.fault.startswith("consul.snapshot.") for step in experiment.faults):
             from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
 
-            check_snapshots(draft, note, save="consul.snapshot.save", restore="consul.snapshot.restore")
+            check_snapshots(experiment, note, save="consul.snapshot.save", restore="consul.snapshot.restore")
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("consul", self.spec.version, self.spec.binary)]

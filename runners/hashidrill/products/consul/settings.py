@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.util.nested import Path, dotted, leaves
+from hashidrill.core.util.nested import Keys, dotted, leaves
 from hashidrill.products.consul.api import agent_self
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
     )
 
 
-def shown(debug_config: Mapping[str, Any], path: Path, *, whole: bool = False) -> Any:
+def shown(debug_config: Mapping[str, Any], path: Keys, *, whole: bool = False) -> Any:
     """What `DebugConfig` of /v1/agent/self shows for that key; None where it shows nothing that is surely meant.
 
     `whole`: by its whole name alone. `audit.enabled` is not any other setting that is called Enabled.

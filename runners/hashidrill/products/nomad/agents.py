@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.core.protocols.service import Site
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.products.nomad.model import Nomad
 
 HTTP_PORT, RPC_PORT, SERF_PORT = 4646, 4647, 4648

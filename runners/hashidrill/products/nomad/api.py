@@ -11,8 +11,7 @@ from typing import Any
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import ApiAnswer, Host, Hosts
 from hashidrill.core.protocols.capabilities import AgentApi
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.wait import all_at_once, wait_until
 
 AGENT = "nomad"
 _MOVING = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.errors import AttachError
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad import leftovers
 from hashidrill.products.nomad.model import Nomad
 from hashidrill.staging.attach import product

@@ -10,7 +10,7 @@ import httpx
 
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.foreign import parse
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad.agents import HTTP_PORT
 
 _HTTP_TIMEOUT_S = 2.0

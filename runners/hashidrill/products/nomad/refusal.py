@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.util.asked import ask
+from hashidrill.core.util.commands import ask
 from hashidrill.core.util.nested import leaves
 
 _TAG = re.compile(rb'hcl:"([a-z][a-z0-9_]*)')

@@ -18,7 +18,8 @@ from hashidrill.products.nomad import drivers
 from hashidrill.products.nomad.model import Nomad
 
 if TYPE_CHECKING:
-    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.experiment.checks import Note
+    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.rights import Right
     from hashidrill.core.protocols.service import Calls
     from hashidrill.core.units import Quantity
@@ -123,15 +124,15 @@ class NomadService(BaseService):
             return "the datacenter has no Nomad clients (datacenter.nomad.clients is 0)"
         return f"a single Nomad server has no followers (datacenter.nomad.servers is {self.spec.servers})"
 
-    def check(self, draft: Draft, note: Note) -> None:
+    def check(self, experiment: Experiment, note: Note) -> None:
         """What the parameters of faults and loads cannot say themselves: a snapshot is saved before it is restored.
 
         And a driver that clients here cannot have, whose jobs would wait for ever.
         """
-        if any(step is not None and step.kind.startswith("nomad.snapshot.") for step in draft.steps):
+        if any(step.fault.startswith("nomad.snapshot.") for step in experiment.faults):
             from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
 
-            check_snapshots(draft, note, save="nomad.snapshot.save", restore="nomad.snapshot.restore")
+            check_snapshots(experiment, note, save="nomad.snapshot.save", restore="nomad.snapshot.restore")
         for key in ("config", "client_config"):
             if wanted := drivers.impossible(getattr(self.spec, key)):
                 from hashidrill.lab.provision.products import NEED_ROOT  # noqa: PLC0415 - see above

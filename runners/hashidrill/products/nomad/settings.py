@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.util.nested import Path, dotted, leaves
+from hashidrill.core.util.nested import Keys, dotted, leaves
 from hashidrill.products.nomad.api import call
 from hashidrill.products.nomad.durations import seconds
 
@@ -44,7 +44,7 @@ def fixed(settings: Mapping[str, Any]) -> list[str]:
     return sorted(one for one in FIXED if any(key == one or key.startswith(f"{one}.") for key in keys))
 
 
-def shown(about: Mapping[str, Any], path: Path) -> Any:
+def shown(about: Mapping[str, Any], path: Keys) -> Any:
     """What the agent shows for that key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None for nothing."""
     here: Any = about
     for key in path:

@@ -13,7 +13,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Hosts
 from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site
-from hashidrill.core.util.users import is_machine_root
+from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.sample.model import Sample
 

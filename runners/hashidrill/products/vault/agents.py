@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.core.protocols.service import Site
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.products.vault.model import Vault
 
 PORT, CLUSTER_PORT = 8200, 8201

@@ -15,7 +15,7 @@ import httpx
 
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.foreign import parse
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.agents import PORT
 
 _TIMEOUT_S = 2.0

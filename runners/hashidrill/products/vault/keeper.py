@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from hashidrill.core.protocols.abc import Host
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.wait import all_at_once, pause
 from hashidrill.products.vault.api import VaultApi
 from hashidrill.products.vault.keys import KeyRing
 from hashidrill.products.vault.operator import Sealed, try_unseal

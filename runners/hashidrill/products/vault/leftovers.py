@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.wait import all_at_once, pause
 from hashidrill.products.vault.policy import MOUNT
 
 if TYPE_CHECKING:

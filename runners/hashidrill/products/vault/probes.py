@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import anyio
 from pydantic import TypeAdapter, ValidationError
 
+from hashidrill.core.probes.agents import Interval, Metrics, merged
 from hashidrill.core.probes.base import BaseProbe, SickError
-from hashidrill.core.probes.go_metrics import Interval, Metrics, merged
 from hashidrill.core.protocols.abc import Sample
 from hashidrill.core.protocols.service import LEADS
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.vault.api import VaultApi
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import anyio
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.protocols.abc import Host
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_while_it_moves
+from hashidrill.core.util.wait import all_at_once, wait_while_it_moves
 from hashidrill.products.vault.api import VaultApi
 from hashidrill.products.vault.keys import KeyRing, Keys, new_load_token
 from hashidrill.products.vault.operator import try_unseal

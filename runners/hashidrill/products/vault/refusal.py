@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashidrill.core.util.asked import ask
+from hashidrill.core.util.commands import ask
 from hashidrill.core.util.foreign import parse
 
 _REACHES_OUT = ("ha_storage", "seal", "service_registration", "backend", "ha_backend")

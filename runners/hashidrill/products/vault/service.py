@@ -27,7 +27,8 @@ from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.vault.model import Vault
 
 if TYPE_CHECKING:
-    from hashidrill.core.experiment.draft import Draft, Note
+    from hashidrill.core.experiment.checks import Note
+    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.rights import Right
     from hashidrill.core.protocols.service import Calls
     from hashidrill.core.units import Quantity
@@ -104,9 +105,8 @@ class VaultService(BaseService):
     def impossible(self, role: str) -> str:  # noqa: ARG002 - only roles of standbys can be impossible
         return f"a single server has no standbys (datacenter.vault.servers is {self.spec.servers})"
 
-    def check(self, draft: Draft, note: Note) -> None:
-        services = draft.services or []
-        if not self.stands and self.spec.storage == "consul" and all(service.name != "consul" for service in services):
+    def check(self, experiment: Experiment, note: Note) -> None:
+        if not self.stands and self.spec.storage == "consul" and "consul" not in experiment.datacenter.services:
             note(("datacenter", "vault", "storage"), _NO_CONSUL)
 
     def binaries(self) -> Sequence[Wanted]:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from hashidrill.core.compare.comparison import ABSENT_APART, difference
 from hashidrill.core.compare.disturbed import sick_without_fault
 from hashidrill.core.compare.figures import figure
 from hashidrill.core.compare.measured import Figure
-from hashidrill.core.compare.pairing import ABSENT_APART
-from hashidrill.core.compare.words import difference
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.validity import Validity

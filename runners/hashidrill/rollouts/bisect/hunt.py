@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.compare.same import took_no_effect
+from hashidrill.core.compare.judged import took_no_effect
 from hashidrill.core.errors import HashidrillError, RevertError, UsageError
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.recording.reader import Recording

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import ExperimentError, UsageError
 from hashidrill.core.experiment.variants import varied
-from hashidrill.core.util.merged import merge
-from hashidrill.core.util.nested import Path as Key
-from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.core.util.nested import Keys as Key
+from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.rollouts.bisect.candidates import Alike, RefusedError
 from hashidrill.rollouts.bisect.log import hash_of_secret

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from hashidrill.core.compare.disturbed import use_of
 from hashidrill.core.errors import HypothesisInvalidError, UsageError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition
-from hashidrill.core.experiment.reading import complete, read_experiment
+from hashidrill.core.experiment.library import complete, read_experiment
 from hashidrill.core.hypothesis import Held, require
 from hashidrill.core.hypothesis.files import FOLDER
 from hashidrill.core.judging import measure

@@ -21,19 +21,19 @@ import numpy as np
 import psutil
 
 from hashidrill import __version__
-from hashidrill.core.compare.pairing import paired
+from hashidrill.core.compare.comparison import paired
 from hashidrill.core.compare.statistics import ALARMS, Paired, Prior, smallest_difference
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.foreign import parse
-from hashidrill.core.util.whereabouts import here
+from hashidrill.core.util.run_origin import here
 from hashidrill.lab.provision.binaries import cache_root
 from hashidrill.lab.runs.launch import binaries_for
 
 if TYPE_CHECKING:
+    from hashidrill.core.compare.comparison import Round
     from hashidrill.core.compare.measured import Figure
-    from hashidrill.core.compare.played import Round
     from hashidrill.core.experiment.model import Experiment
 
 FOLDER = "calibration"

@@ -16,7 +16,7 @@ from hashidrill.clients.audit.audited import HEAD, agents_in
 from hashidrill.clients.audit.kinds import kind_of
 from hashidrill.clients.audit.sources import read_configuration
 from hashidrill.core.errors import UsageError
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 
 SUFFIXES = (".hcl", ".json")
 MAX_BYTES = 1024 * 1024

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hashidrill.core.util.merged import merge
-from hashidrill.core.util.nested import Path, leaves
+from hashidrill.core.util.nested import Keys, leaves, merge
 
 SECTIONS = {
     "consul": {"all": "config", "server": "server_config", "client": "client_config"},
@@ -84,7 +83,7 @@ def overlay(
     return {"datacenter": {product: part}} if part else {}
 
 
-def _has(config: Any, path: Path) -> bool:
+def _has(config: Any, path: Keys) -> bool:
     for key in path:
         if not isinstance(config, Mapping) or key not in config:
             return False
@@ -92,7 +91,7 @@ def _has(config: Any, path: Path) -> bool:
     return True
 
 
-def _nested(path: Path, value: Any) -> dict[str, Any]:
+def _nested(path: Keys, value: Any) -> dict[str, Any]:
     for key in reversed(path):
         value = {key: value}
     return dict(value)

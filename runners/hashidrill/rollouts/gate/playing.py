@@ -12,7 +12,7 @@ from typing import Any
 
 from hashidrill.core.compare.comparison import compared
 from hashidrill.core.compare.disturbed import never_ready
-from hashidrill.core.compare.same import ran_the_same
+from hashidrill.core.compare.judged import ran_the_same
 from hashidrill.core.compare.statistics import ALARMS, Prior
 from hashidrill.core.errors import RevertError, UsageError
 from hashidrill.core.experiment.loader import resolve
@@ -22,8 +22,7 @@ from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.util.merged import merge
-from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.lab.runs.rounds import AT_MOST, Series, Side, play
 from hashidrill.reports.write import judge_and_report
 from hashidrill.rollouts.gate.calibration import STALE_DAYS, kept

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import AttachError, FaultError, HashidrillError
 from hashidrill.core.protocols import registry
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.staging.attach.links import TOXIPROXY, Link, links_of
 from hashidrill.staging.attach.product import Found, attachables
 from hashidrill.staging.attach.wire import UnansweredError

@@ -26,7 +26,7 @@ from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.core.util.tasks import all_at_once, beside
+from hashidrill.core.util.wait import all_at_once, beside
 from hashidrill.staging.attach.consent import digest_of, sets_back
 from hashidrill.staging.interlocks import anchor, lock
 from hashidrill.staging.interlocks.audit import Audit

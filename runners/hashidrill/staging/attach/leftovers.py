@@ -16,8 +16,7 @@ import anyio
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.rights import Left
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.wait import all_at_once, pause
 from hashidrill.staging.attach.links import OURS, TOXICS, TOXIPROXY, remove_toxics_of
 from hashidrill.staging.attach.product import attachables
 

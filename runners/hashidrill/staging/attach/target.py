@@ -26,10 +26,10 @@ from pydantic import Field, ValidationError
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.attached import KIND, inline, said_in
 from hashidrill.core.experiment.documents import Document
-from hashidrill.core.experiment.explain import explain
+from hashidrill.core.experiment.library import KIND as EXPERIMENT
+from hashidrill.core.experiment.library import read_document, read_experiment
 from hashidrill.core.experiment.model import API_VERSION, Name
-from hashidrill.core.experiment.reading import KIND as EXPERIMENT
-from hashidrill.core.experiment.reading import read_document, read_experiment
+from hashidrill.core.experiment.pydantic_messages import explain
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
 from hashidrill.staging.attach.beside import PLACE as PLACE_BESIDE

@@ -18,8 +18,7 @@ from hashidrill.core.protocols import packets
 from hashidrill.core.protocols.capabilities import AgentProcess
 from hashidrill.core.protocols.observed import Barrier, Exchange, ExchangeRequest, Timing
 from hashidrill.core.protocols.packets import PacketRule
-from hashidrill.core.util.tasks import all_at_once
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.staging.carriers import leased
 from hashidrill.staging.carriers.bundle import EYES, program
 from hashidrill.staging.carriers.limits import cannot, cut_off, spare_the_carrier, wrong_place

@@ -24,7 +24,7 @@ from hashidrill.core.protocols.capabilities import (
     ProcessControl,
     Processes,
 )
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.staging.attach.estate import Estate, FoundHost
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget

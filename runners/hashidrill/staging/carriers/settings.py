@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from hashidrill.core.errors import AttachError
-from hashidrill.core.experiment.explain import explain
+from hashidrill.core.experiment.pydantic_messages import explain
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration

@@ -24,7 +24,7 @@ from typing import Any
 import uvloop
 
 from hashidrill.core.errors import DatacenterError, HashidrillError
-from hashidrill.core.util.priority import ahead
+from hashidrill.core.util.processes import ahead
 from hashidrill.staging.generators.carrying import packed
 from hashidrill.staging.generators.dialing import dialed_by
 from hashidrill.staging.generators.division import Division, Stopped

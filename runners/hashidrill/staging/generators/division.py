@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.experiment.course import Course, Pace, Share
-from hashidrill.core.experiment.profile import Profile
+from hashidrill.core.experiment.load_levels import Course, Pace, Profile, Share
 from hashidrill.core.protocols import registry
 
 SLACK_S = 0.25

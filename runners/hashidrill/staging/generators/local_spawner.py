@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from hashidrill.core.util.booting import python_path
+from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import without_secrets
 from hashidrill.staging.generators.remote import Introduction
 from hashidrill.staging.generators.spawner import introduction

@@ -19,8 +19,7 @@ import anyio
 from hashidrill.core.errors import FaultError, InterlockError, RevertError
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.core.util.tasks import beside
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.wait import beside, pause
 from hashidrill.staging.interlocks import anchor, arming, blast_radius, lock, operate, production, stop
 from hashidrill.staging.interlocks.audit import Audit, Post
 from hashidrill.staging.interlocks.blast_radius import Disturbed, Group, Limits, Window, groups_of

@@ -16,8 +16,7 @@ import anyio
 
 from hashidrill.core.errors import InterlockError
 from hashidrill.core.util.foreign import parse
-from hashidrill.core.util.tasks import beside
-from hashidrill.core.util.wait import pause
+from hashidrill.core.util.wait import beside, pause
 from hashidrill.staging.interlocks.kv import Kv, SilentError
 
 _RELEASED_WITHIN_S = 10.0

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.engine.required import make_fault
 from hashidrill.core.errors import AttachError, ExperimentError
 from hashidrill.core.experiment.attached import attached_to, check_no_variants, inline
 from hashidrill.core.experiment.conditions import PROBE_SIGNALS
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.experiment.loader import load_document
-from hashidrill.core.experiment.model import DatacenterSpec, services_of
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.model import DatacenterSpec, make_fault, services_of
 from hashidrill.core.experiment.selectors import Selector, aimed, parse_selector
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import described

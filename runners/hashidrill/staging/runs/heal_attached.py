@@ -20,16 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.engine.settling import open_faults, settle
+from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.errors import HashidrillError, InterlockError, JournalHeldError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.recording.journal import Clock, Journal
+from hashidrill.core.recording.journal import KEPT, Clock, Journal
 from hashidrill.core.recording.ours import LINKED, OurRun, forget_open
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import HEAL_NAME
-from hashidrill.core.util.undos import KEPT
 from hashidrill.kubernetes.reached import held, objects_left, remove_objects
 from hashidrill.lab.runs.heal import Healed, began_in, entries_of, heal_run, in_doubt, whose
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach

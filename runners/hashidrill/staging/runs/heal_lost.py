@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.engine.settling import open_faults
+from hashidrill.core.engine.inject import open_faults
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import foreign
 from hashidrill.lab.runs.heal import began_in

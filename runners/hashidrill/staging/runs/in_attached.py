@@ -16,7 +16,7 @@ from typing import Any
 
 from hashidrill.core.engine import run as engine
 from hashidrill.core.engine.load_generator import LoadGenerator
-from hashidrill.core.engine.teller import Teller
+from hashidrill.core.engine.run_state import Teller
 from hashidrill.core.errors import InterlockError
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from hashidrill.core.engine.settling import open_faults
+from hashidrill.core.engine.inject import open_faults
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.attached import attached_to, check_no_variants
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.core.recording.ours import forget_open, machine_key
-from hashidrill.core.util.booting import python_path
 from hashidrill.core.util.files import JOURNAL_NAME, private
 from hashidrill.core.util.folders import state_folder
+from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import without_secrets
 from hashidrill.kubernetes.reached import located, look
 from hashidrill.lab.runs.launch import RUNS_DIR, Engine, record

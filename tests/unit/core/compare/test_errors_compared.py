@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from hashidrill.core.compare.comparison import Compared
+from hashidrill.core.compare.comparison import Compared, difference, paired
 from hashidrill.core.compare.measured import Figure, Measured
-from hashidrill.core.compare.pairing import paired
 from hashidrill.core.compare.statistics import ALARMS, Decision, Paired, decide, ratio
-from hashidrill.core.compare.words import difference
 
 ERRORS = Figure("kv.errors", "share", 0.01, 1.5, True, lambda _: Measured(0.0), odds=True)
 LOST = Figure("kv.lost", "", 1.0, 1.5, True, lambda _: Measured(0.0))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from hashidrill.core.compare.comparison import fair
 from hashidrill.core.compare.figures import Figure, Measured, figure, figures, paired
-from hashidrill.core.compare.pairing import fair
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.testing.recordings import RecordingBuilder

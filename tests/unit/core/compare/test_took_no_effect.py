@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill.core.compare.same import ran_the_same, took_no_effect
+from hashidrill.core.compare.judged import ran_the_same, took_no_effect
 from hashidrill.testing.recordings import RecordingBuilder
 
 

@@ -7,8 +7,7 @@ import pytest
 from attached_estates import FakeEstate, attach_file, consul_target, of_nomad, of_vault
 from folded import unfolded
 from hashidrill.core.errors import AttachError
-from hashidrill.core.experiment.library import find_experiment
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.hypothesis import get
 from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
 from hashidrill.staging.attach.estate import unanswered

@@ -9,8 +9,8 @@ import pytest
 
 from engine_game import ALWAYS, SLOW, Datacenter, Game, S, Writer, slow_observers
 from hashidrill.core import errors
-from hashidrill.core.engine.closing import EXIT_CODES
-from hashidrill.core.engine.required import required_by
+from hashidrill.core.engine.requirements import required_by
+from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import (
     DatacenterError,
     FaultError,

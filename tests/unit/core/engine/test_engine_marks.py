@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine_game import SLOW, Game
-from hashidrill.core.engine.required import required_by
+from hashidrill.core.engine.requirements import required_by
 
 GROWS = {"mark": "load-grows", "at": "3s", "for": "4s"}
 

@@ -21,7 +21,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.recording.journal import Clock, Entry, Journal, read_journal
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME, held_by_us
-from hashidrill.core.util.whereabouts import here
+from hashidrill.core.util.run_origin import here
 from hashidrill.lab.runs import heal
 from hashidrill.lab.sandbox.sandbox import NAME_PREFIX
 from hashidrill.testing.fakes import FakeDatacenter

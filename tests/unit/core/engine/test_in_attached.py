@@ -13,13 +13,12 @@ import pytest
 import virtual_time
 from attached_estates import TOKEN, FakeEstate, consul_target, of_nomad
 from engine_game import ALWAYS, Traffic, Writer
-from hashidrill.core.engine.required import make_fault
 from hashidrill.core.engine.run import run
-from hashidrill.core.engine.teller import Teller
+from hashidrill.core.engine.run_state import Teller
 from hashidrill.core.errors import AttachError, FaultError, InterlockError, SelectorError
 from hashidrill.core.experiment.attached import attached_to
 from hashidrill.core.experiment.documents import Document
-from hashidrill.core.experiment.model import DatacenterSpec
+from hashidrill.core.experiment.model import DatacenterSpec, make_fault
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.core.util.redaction import Redactor

@@ -10,7 +10,7 @@ import pytest
 
 import places
 from folded import across_lines, unfolded
-from hashidrill.core.engine import memory
+from hashidrill.core.engine import requirements
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.faces.cli import validate
@@ -56,7 +56,7 @@ def experiment(tmp_path):
 
 def check(path):
     """Without a cgroup that has a limit."""
-    runner.check_machine(resolve(path), memory.available_bytes(Path("/no/such/cgroup")))
+    runner.check_machine(resolve(path), requirements.available_bytes(Path("/no/such/cgroup")))
 
 
 @pytest.mark.lie
@@ -156,7 +156,7 @@ def cgroups(machine, tmp_path):
 
 
 def left(tmp_path):
-    return memory.available_bytes(tmp_path / "own", tmp_path / "cgroup")
+    return requirements.available_bytes(tmp_path / "own", tmp_path / "cgroup")
 
 
 def test_the_limit_of_a_container_counts_and_of_all_that_it_is_in(cgroups, tmp_path):

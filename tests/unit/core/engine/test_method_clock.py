@@ -9,7 +9,7 @@ import pytest
 
 import virtual_time
 from hashidrill.core.engine.method_clock import MethodClock
-from hashidrill.core.experiment.course import Course, Pace, Piece
+from hashidrill.core.experiment.load_levels import Course, Pace, Piece
 
 S = 1_000_000_000
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from hashidrill.core.engine import windows
+from hashidrill.core.engine import monitor as engine_monitor
 from hashidrill.core.engine.monitor import KEEP_S, Monitor, longest_window_s
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.model import Experiment
@@ -253,13 +253,13 @@ def test_conditions_of_one_look_share_a_window_and_read_no_more_than_is_in_it(mo
     monitor, looked = Monitor(["kv-writes"], keep_s=120), []
     for n in range(12_000):
         done(monitor, at_s=n / 100)
-    bisect = windows.bisect_left
+    bisect = engine_monitor.bisect_left
 
     def counted(column, since_ns):
         looked.append(len(column) - bisect(column, since_ns))
         return bisect(column, since_ns)
 
-    monkeypatch.setattr(windows, "bisect_left", counted)
+    monkeypatch.setattr(engine_monitor, "bisect_left", counted)
     for text in ("kv-writes.latency.p50 < 1s", "kv-writes.latency.p99 < 1s", "kv-writes.errors < 1%"):
         assert value(monitor, text, now_s=120) < 1
     assert looked == [500], "one window of 5 s, of 12,000 operations"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashidrill.core.engine.windows import Ended
+from hashidrill.core.engine.monitor import Ended
 from hashidrill.core.judging import measure
 from hashidrill.core.loads.waiting import Waiting
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import places
-from hashidrill.core.engine.load_specifications import load_specifications
+from hashidrill.core.engine.load_generator import load_specifications
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment
 

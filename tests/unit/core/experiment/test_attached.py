@@ -9,9 +9,8 @@ import pytest
 from folded import across_lines
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.attached import asked_of_ours, attached_to
-from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
-from hashidrill.core.experiment.reading import read_experiment
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.experiment.selectors import parse_selector
 

@@ -1,7 +1,6 @@
 """Experiments that are to be compared differ in what they compare, and in nothing else."""
 
-from hashidrill.core.experiment.library import list_experiments
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import list_experiments, read_experiment
 
 
 def read(name):

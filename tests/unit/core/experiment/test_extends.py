@@ -15,9 +15,15 @@ import places
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment import documents
 from hashidrill.core.experiment.documents import Document
-from hashidrill.core.experiment.library import list_bases, list_experiments
+from hashidrill.core.experiment.library import (
+    MOST_BASES,
+    complete,
+    list_bases,
+    list_experiments,
+    read_document,
+    read_experiment,
+)
 from hashidrill.core.experiment.loader import check_base, load_experiment, load_text, resolve
-from hashidrill.core.experiment.reading import MOST_BASES, complete, read_document, read_experiment
 from hashidrill.core.experiment.schema import experiment_schema
 
 BASE = """\

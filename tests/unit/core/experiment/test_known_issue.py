@@ -8,10 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 import places
-from hashidrill.core.experiment.known_issue import KnownIssue
 from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.experiment.model import Expectation
+from hashidrill.core.experiment.model import Expectation, KnownIssue
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.testing.recordings import RecordingBuilder

@@ -6,7 +6,7 @@ import pytest
 
 from hashidrill.core.errors import UnknownNameError, UsageError
 from hashidrill.core.experiment import library
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.util import folders
 
 EXPERIMENT = "kind: Experiment\n"

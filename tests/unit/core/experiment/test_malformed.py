@@ -17,8 +17,8 @@ import places
 from folded import unfolded
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.documents import MAX_DEPTH, MAX_NODES
+from hashidrill.core.experiment.library import MAX_BYTES
 from hashidrill.core.experiment.loader import load_experiment, load_text
-from hashidrill.core.experiment.reading import MAX_BYTES
 
 CORPUS = places.MALFORMED
 GOOD = places.GOOD.read_text()
@@ -112,7 +112,7 @@ EXPECTED = {
     "expectation-of-another-fault": "21:32: expect[1].leadership_leaves.fault: there is no step of the method",
     "no-faults": "15:9: method: expected at least 1 entry, got an empty list",
     "nothing-expected": "19:9: expect: expected at least 1 entry, got an empty list",
-    "everything-at-once": "everything-at-once.yaml: ... and 1 more",
+    "everything-at-once": "20:13: recovery.for: 20 has no unit",
     "long-lines": "7:480: metadata.tags[60]: expected at most 60 characters",
 }
 

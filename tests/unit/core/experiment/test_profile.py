@@ -15,9 +15,8 @@ from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor
 from hashidrill.core.errors import ExperimentError, UnfitError
 from hashidrill.core.experiment.conditions import load_signals
-from hashidrill.core.experiment.course import Course, Pace, Piece
+from hashidrill.core.experiment.load_levels import Course, Pace, Piece, Profile
 from hashidrill.core.experiment.loader import load_text
-from hashidrill.core.experiment.profile import Profile
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Operation, Sample

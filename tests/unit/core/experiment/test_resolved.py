@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from hashidrill.core.engine import fitness
-from hashidrill.core.engine.load_specifications import load_specifications
-from hashidrill.core.engine.required import make_fault, required_by
+from hashidrill.core.engine import machine_check
+from hashidrill.core.engine.load_generator import load_specifications
+from hashidrill.core.engine.requirements import required_by
 from hashidrill.core.errors import ExperimentError
-from hashidrill.core.experiment import documents, loader, model, reading
+from hashidrill.core.experiment import documents, library, loader, model
 from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.model import Experiment, Mark
+from hashidrill.core.experiment.model import Experiment, Mark, make_fault
 from hashidrill.core.experiment.resolved import ResolvedExperiment, sha256
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
@@ -48,7 +48,7 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(documents, "Document", Counted)
     monkeypatch.setattr(loader, "Document", Counted)
-    monkeypatch.setattr(reading, "Document", Counted)
+    monkeypatch.setattr(library, "Document", Counted)
     for name in ("model_validate", "model_validate_json"):
         monkeypatch.setattr(Experiment, name, counting(getattr(Experiment, name)))
     return counts
@@ -146,7 +146,7 @@ def fitted(monkeypatch):
 
 async def all_that_needs_parameters(experiment):
     required = required_by(experiment)
-    fitness.wants(experiment, required)
+    machine_check.wants(experiment, required)
     for step in experiment.faults:
         make_fault(step, None)
     await load_specifications(experiment, Anywhere())

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hashidrill.core.judging.effects import without_effect
-from hashidrill.core.judging.judge import judge
+from hashidrill.core.judging.judge import judge, without_effect
 from hashidrill.testing.recordings import RecordingBuilder
 
 EPOCH = 1_760_000_000.0

@@ -8,7 +8,7 @@ from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.judging.doubts import probed
 from hashidrill.core.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.core.judging.verdict import Finding, Verdict
-from hashidrill.core.probes import disk, process
+from hashidrill.core.probes import hosts
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import SILENT_S
 from hashidrill.core.units import Duration
@@ -204,7 +204,7 @@ class TestAProbeThatDiesInTheMiddle:
 
     def test_of_every_probe_it_is_known_how_long_it_may_be_silent(self):
         """What it samples is in one group, and a probe that waits for its answer as long as it may is not silent."""
-        ours = [*vars(consul).values(), *vars(disk).values(), *vars(process).values()]
+        ours = [*vars(consul).values(), *vars(hosts).values()]
         for probe in (each for each in ours if isinstance(each, type) and vars(each).get("signals")):
             if probe is consul.RaftTimesProbe:
                 continue

@@ -9,7 +9,7 @@ import pytest
 
 from hashidrill.core.loads import invoker
 from hashidrill.core.loads.invoker import as_invoker
-from hashidrill.core.util import users
+from hashidrill.core.util import processes
 
 COMMAND = ["curl", "{url}"]
 NOBODY = pwd.getpwnam("nobody")
@@ -21,7 +21,7 @@ def root(monkeypatch, tmp_path):
     """As root of the machine, with setpriv at hand."""
     ids = tmp_path / "uid_map"
     ids.write_text("         0          0 4294967295\n")
-    monkeypatch.setattr(users, "ALL_USERS", ids)
+    monkeypatch.setattr(processes, "ALL_USERS", ids)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(invoker, "tool", lambda name: f"/usr/bin/{name}")
     return ids

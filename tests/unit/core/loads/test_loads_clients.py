@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from hashidrill.core.engine.monitor import Monitor
-from hashidrill.core.engine.required import required_by
+from hashidrill.core.engine.requirements import required_by
 from hashidrill.core.errors import ExperimentError, UsageError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.documents import Document

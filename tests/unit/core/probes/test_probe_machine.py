@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill.core.probes import machine
+from hashidrill.core.probes import hosts
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.machine import CpuTimes, MachineProbe, cpu_times
+from hashidrill.core.probes.hosts import CpuTimes, MachineProbe, cpu_times
 from virtual_time import run
 
 
@@ -61,8 +61,8 @@ def test_idle_cpus_beyond_a_quota_are_not_for_us(limit, others, idle):
 
 @pytest.fixture
 def proc(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "_PROC", tmp_path)
-    monkeypatch.setattr(machine, "_TICKS_PER_S", 100)
+    monkeypatch.setattr(hosts, "_PROC", tmp_path)
+    monkeypatch.setattr(hosts, "_TICKS_PER_S", 100)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
     return tmp_path
 

@@ -8,10 +8,8 @@ import os
 import anyio
 import pytest
 
-from hashidrill.core.probes.base import BaseProbe, SickError
-from hashidrill.core.probes.disk import DiskProbe
-from hashidrill.core.probes.process import ProcessProbe, Usage, usage_of
-from hashidrill.core.probes.runner import run_probes
+from hashidrill.core.probes.base import BaseProbe, SickError, run_probes
+from hashidrill.core.probes.hosts import DiskProbe, ProcessProbe, Usage, usage_of
 from hashidrill.core.protocols.abc import AgentProcess, Sample, Timing
 from hashidrill.core.protocols.capabilities import Capable, DiskCanary, Processes
 from virtual_time import run

@@ -6,8 +6,8 @@ import anyio
 import httpx
 import pytest
 
+from hashidrill.core.probes.agents import Interval, Metrics
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.go_metrics import Interval, Metrics
 from hashidrill.core.recording.columns import IMPLAUSIBLE
 from hashidrill.products.consul.probes import consul_probes
 from hashidrill.products.nomad.probes import nomad_probes

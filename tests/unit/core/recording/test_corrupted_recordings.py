@@ -155,8 +155,7 @@ def _odd(value, chance):
     return chance.choice(ODD)
 
 
-def as_an_older_one(path, _chance):
-    """Without a seal: only what does not read can be noticed."""
+def without_format(path, _chance):
     lines = [json.loads(line) for line in (path / "journal.jsonl").read_text().splitlines()]
     for line in lines:
         for key in ("format", "sealed", "written"):
@@ -189,7 +188,7 @@ def corrupted(whole, path, seed):
     shutil.copytree(whole, path)
     older = chance.random() < 0.25
     if older:
-        as_an_older_one(path, chance)
+        without_format(path, chance)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     way = WAYS[seed % len(WAYS)]
     way(path, chance)

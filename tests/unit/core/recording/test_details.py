@@ -9,15 +9,12 @@ import pytest
 
 from hashidrill.core.loads.lines import packed, unpacked
 from hashidrill.core.protocols.abc import Detail, Operation, Reason, Sample
-from hashidrill.core.recording import old_formats
-from hashidrill.core.recording.details import is_table, table_of
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import damage
-from hashidrill.core.recording.writer import DATABASE_NAME, RecordingWriter
+from hashidrill.core.recording.writer import DATABASE_NAME, RecordingWriter, is_table, table_of
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.products.consul.loads.contender import GONE, SESSION_GONE, Action
+from hashidrill.products.consul.loads.contender import SESSION_GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
-from places import SUPPORT
 
 CLAIM = Action("claim", "leases/0", "s0", lock_index=3, ttl_s=9.5)
 
@@ -114,21 +111,3 @@ def test_no_secret_gets_into_a_detail(tmp_path):
     writer.close()
     assert b"s3cr3t" not in (tmp_path / DATABASE_NAME).read_bytes()
     assert writer.written["detail_odd"] == 1
-
-
-def test_what_older_formats_said_in_texts_is_read_into_the_columns_of_today():
-    locks = Recording(SUPPORT / "old_recordings" / "locks").operations("leases")
-    assert all(Action.of(detail) for detail in locks.details)
-    assert sum(reason == SESSION_GONE for reason in locks.reasons) == 2
-    assert all(
-        error.startswith(GONE) == (reason == SESSION_GONE)
-        for error, reason in zip(locks.errors, locks.reasons, strict=True)
-    )
-    kv = Recording(SUPPORT / "old_recordings" / "overloaded").operations("kv-writes")
-    assert [kv.reasons.count(reason) for reason in (Reason.OVERLOADED, Reason.CANCELLED)] == [8, 4]
-
-
-def test_an_older_value_that_is_not_what_its_load_wrote_has_no_detail(recorded):
-    ops = recorded.operations("kv-writes")
-    assert old_formats.operations(ops, "consul.lock").details == [None] * len(ops)
-    assert old_formats.final_reads({"k": "[1]", "l": None}, "consul.kv.cas") == {}

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import virtual_time
-from hashidrill.core.engine import closing
+from hashidrill.core.engine import run as engine_run
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import Finding, Verdict
@@ -82,7 +82,7 @@ class TestWriter:
             writer.operation(Operation("kv", number, number, number, "ok", "key", "v" * 100))
         writer._thread.join()
         with pytest.raises(RecordingError, match=r"could not be written: database or disk is full"):
-            virtual_time.run(closing.watch(writer))
+            virtual_time.run(engine_run.watch_writer(writer))
 
     def test_room_is_kept_for_the_end_and_given_up_when_the_disk_is_full(self, tmp_path, monkeypatch):
         full_disk(monkeypatch)
@@ -111,7 +111,7 @@ class TestWriter:
 
         async def look():
             with anyio.move_on_after(10):
-                await closing.watch(writer)
+                await engine_run.watch_writer(writer)
 
         virtual_time.run(look())
         writer.close()
@@ -128,7 +128,7 @@ class TestClosing:
                 journal.write("run", id="x", format=FORMAT)
                 for number in range(operations):
                     writer.operation(Operation("kv", number, number, number, "ok", "key", "v" * 100))
-                told = virtual_time.run(closing.close(writer, journal, {"id": "x"}, outcome, ""))
+                told = virtual_time.run(engine_run.close_recording(writer, journal, {"id": "x"}, outcome, ""))
             end = read_journal(tmp_path / JOURNAL_NAME)[-1]
             assert (end.event, end.data["outcome"], end.data["error"]) == ("end", *told)
             return end.data
@@ -165,7 +165,7 @@ class TestClosing:
             monkeypatch.setattr(Journal, "_append", refuse)
 
             async def end():
-                await closing.close(writer, journal, {"id": "x"}, "complete", "")
+                await engine_run.close_recording(writer, journal, {"id": "x"}, "complete", "")
 
             with pytest.raises(RecordingError, match=r"the journal could not be closed: .*No space left"):
                 anyio.run(end)
@@ -305,7 +305,7 @@ class TestFormat:
     @pytest.mark.parametrize("where", ["database", "run.json", "journal"])
     def test_a_newer_one_is_refused_with_one_clear_message(self, recorded, where):
         if where != "journal":
-            older(recorded)
+            without_format(recorded)
         if where == "database":
             edit_database(recorded, f"PRAGMA user_version={FORMAT + 1}")
         elif where == "run.json":
@@ -315,22 +315,20 @@ class TestFormat:
         with pytest.raises(RecordingError, match=r"a newer hashidrill wrote this recording \(format 5; .* up to 4\)"):
             judge(again(recorded))
 
-    def test_an_older_one_is_still_judged(self, recorded):
-        """Recordings until 0.1.0 have no number and no seal."""
-        older(recorded)
-        assert again(recorded).format == 1
-        assert judge(again(recorded)).verdict is Verdict.PASS
+    def test_an_older_one_is_refused(self, recorded):
+        edit_journal(recorded, lambda text: text.replace(b'"format": 4', b'"format": 3'))
+        with pytest.raises(RecordingError, match=r"before 0\.1\.0 \(format 3\); this version reads format 4"):
+            judge(again(recorded))
 
-    def test_an_older_one_that_does_not_read_is_invalid(self, recorded):
-        older(recorded)
-        edit_database(recorded, "UPDATE operations SET end_ns = 'soon' WHERE rowid = 3")
+    @pytest.mark.lie
+    def test_one_that_says_no_format_and_has_no_seal_was_never_closed(self, recorded):
+        without_format(recorded)
         verdict = judge(again(recorded))
         assert verdict.verdict is Verdict.INVALID
-        assert "operations are not readable" in verdict.invalid[0]
+        assert "without a seal" in verdict.invalid[0]
 
 
-def older(recording):
-    """As until 0.1.0."""
+def without_format(recording):
     edit_database(recording, "PRAGMA user_version=0")
     recording_writer.write_run(recording.path, {k: v for k, v in recording.run.items() if k != "format"})
 

@@ -15,12 +15,11 @@ from hashidrill.core.faults.disk import DiskLatency
 from hashidrill.core.judging.comparison import differences
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.abc import Operation, Sample
-from hashidrill.core.recording.journal import Clock, Journal, read_journal
+from hashidrill.core.recording.journal import Clock, Journal, Undos, read_journal
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.writer import DATABASE_NAME, RUN_NAME, TABLES, RecordingWriter
 from hashidrill.core.util.files import private_folder
 from hashidrill.core.util.redaction import MARK, Redactor, without_secrets
-from hashidrill.core.util.undos import Undos
 from hashidrill.lab.runs import heal
 from hashidrill.reports.html import write_html
 from hashidrill.reports.markdown import write_markdown

@@ -29,7 +29,7 @@ OURS = {
     "core/protocols/events.py",
     "core/recording/journal.py",
     "core/recording/writer.py",
-    "core/util/booting.py",
+    "core/util/processes.py",
     "core/util/enter.py",
     "core/util/foreign.py",
     "core/util/redaction.py",

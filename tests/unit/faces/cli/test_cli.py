@@ -40,7 +40,7 @@ from hashidrill.core.protocols.events import (
 )
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.whereabouts import here
+from hashidrill.core.util.run_origin import here
 from hashidrill.faces import cli
 from hashidrill.faces.cli import heal, runs
 from hashidrill.faces.cli.app import app

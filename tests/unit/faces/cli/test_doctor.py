@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.engine.fitness import Fit, Wants
+from hashidrill.core.engine.machine_check import Fit, Wants
 from hashidrill.core.errors import BinaryError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import PacketFilter

@@ -10,8 +10,8 @@ from attached_estates import TOKEN, FakeEstate, attach_file
 from folded import unfolded
 from hashidrill.core.errors import ExperimentError, InterlockError, MachineError, UsageError
 from hashidrill.core.experiment.attached import attached_to
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
-from hashidrill.core.experiment.reading import read_experiment
 from hashidrill.faces.cli import attached
 from hashidrill.faces.cli.runs import register
 from hashidrill.faces.cli.validate import _error_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.engine.settling import open_faults
+from hashidrill.core.engine.inject import open_faults
 from hashidrill.core.recording.journal import outcome_of, settled
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import heal, listing

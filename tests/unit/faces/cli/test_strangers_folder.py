@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.reading import complete, read_experiment
 from hashidrill.faces.cli import main
 from hashidrill.testing.recordings import RecordingBuilder
 

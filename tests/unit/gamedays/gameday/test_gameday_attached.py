@@ -14,7 +14,7 @@ from folded import unfolded
 from game_days import day_file
 from hashidrill.core.errors import InterlockError
 from hashidrill.core.experiment.attached import attached_to
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.faces.cli import gameday
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
 from hashidrill.gamedays.history.database import opened

@@ -6,7 +6,6 @@ import errno
 import json
 import math
 import os
-import shutil
 import sqlite3
 import stat
 from contextlib import closing
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import places
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.gamedays.history import database
 from hashidrill.gamedays.history.database import VERSION, HistoryError, opened
@@ -22,8 +20,6 @@ from hashidrill.gamedays.history.model import Series
 from hashidrill.gamedays.history.place import VARIABLE, history_file
 from hashidrill.gamedays.history.store import Store, record_day, record_run
 from history_runs import planted, recorded
-
-OLD = sorted(path.parent for path in (places.SUPPORT / "old_recordings").glob("*/journal.jsonl"))
 
 
 @pytest.fixture
@@ -154,21 +150,6 @@ def test_no_secret_gets_into_it(file, tmp_path, monkeypatch):
     everything = b"".join(path.read_bytes() for path in file.parent.iterdir())
     assert b"s3cr3t" not in everything
     assert b"writes_recover" in everything  # it was looked for where it would be
-
-
-@pytest.mark.parametrize("path", OLD, ids=lambda path: path.name)
-def test_recordings_of_earlier_versions_are_taken(path, file, tmp_path):
-    copy = tmp_path / path.name
-    shutil.copytree(path, copy)
-    assert record_run(copy).new
-    [run] = stored(file)
-    assert run.series.experiment
-    assert run.expectations
-    assert run.experiment["method"]
-
-
-def test_there_are_recordings_of_earlier_versions():
-    assert len(OLD) >= 3
 
 
 # turned

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from hashidrill.core.errors import MachineError
-from hashidrill.core.util import tools
+from hashidrill.core.util import commands
 from hashidrill.lab.provision import packages
 
 INSTALL = (
@@ -303,6 +303,6 @@ def test_system_tools_are_found_where_ordinary_users_paths_do_not_look(monkeypat
     nft.parent.mkdir()
     nft.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(tools, "SYSTEM_FOLDERS", (str(nft.parent),))
+    monkeypatch.setattr(commands, "SYSTEM_FOLDERS", (str(nft.parent),))
     assert packages.tool("nft") == str(nft)
     assert packages.tool("no-such-tool") is None

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.experiment.course import Course, Piece
+from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.arrivals import CheckServer, _Connection
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.consul.loads.checks import HealthChecks

@@ -6,7 +6,7 @@ import anyio
 import httpx
 import pytest
 
-from hashidrill.core.probes.agents_api import AgentsApi
+from hashidrill.core.probes.agents import AgentsApi
 from hashidrill.products.consul.probes import (
     AutopilotProbe,
     LeaderProbe,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from hashidrill.core.probes.agents_api import AgentsApi
+from hashidrill.core.probes.agents import AgentsApi
 from hashidrill.products.nomad.probes import (
     AllocationsProbe,
     EvaluationsProbe,

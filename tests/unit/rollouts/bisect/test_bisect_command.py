@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hashidrill.core.compare.measured import Figure, Measured
 from hashidrill.core.errors import BinaryError
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.faces.cli import bisect as command
 from hashidrill.faces.cli.app import app
 from hashidrill.rollouts.bisect import keys

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.conditions import Condition
-from hashidrill.core.experiment.library import find_experiment
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app

@@ -10,7 +10,7 @@ import pytest
 from attached_estates import FakeEstate, attach_file
 from fake_toxiproxy import API, FakeToxiproxy
 from hashidrill.core.errors import AttachError, ExperimentError
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.protocols.capabilities import EstateLinks
 from hashidrill.core.protocols.rights import Left
 from hashidrill.staging.attach.datacenter import AttachedHost

@@ -13,8 +13,7 @@ import pytest
 from attached_estates import FakeEstate, attach_file
 from carried_hosts import FakeShell
 from hashidrill.core.errors import AttachError
-from hashidrill.core.experiment.library import find_experiment
-from hashidrill.core.experiment.reading import read_experiment
+from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.protocols.capabilities import (
     AgentSettings,
     DiskCanary,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from generator_fleet import NS, Fleet, Lies
-from hashidrill.core.experiment.course import Course, Pace
+from hashidrill.core.experiment.load_levels import Course, Pace
 from hashidrill.staging.generators.clocks import ClockError
 from hashidrill.staging.generators.division import DivisionError
 from hashidrill.staging.generators.link import StreamError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hashidrill.core.experiment.course import Course, Pace, Piece, Share
+from hashidrill.core.experiment.load_levels import Course, Pace, Piece, Share
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.turns import Turns
 from hashidrill.products.consul.loads.kv import KvWrite

@@ -19,7 +19,7 @@ from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, AgentSe
 from hashidrill.core.protocols.claims import AGENT, takes
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util import nested
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.products.consul import api, rights, settings
 from hashidrill.products.consul.faults import change as changes
 from hashidrill.products.consul.faults.declared import AGENT_CONFIG, ONE_AGENT, needs_majority, no_majority, servers_in

@@ -20,7 +20,7 @@ from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import takes
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Size
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.consul import api, rights
 from hashidrill.products.consul.faults.declared import on_one_host
 

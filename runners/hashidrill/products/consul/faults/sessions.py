@@ -15,7 +15,7 @@ from hashidrill.core.faults.base import BaseFault, Cases
 from hashidrill.core.protocols.abc import Evidence, Observer, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.consul import api, rights
 
 _MOST = 10_000

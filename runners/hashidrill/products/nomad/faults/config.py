@@ -15,7 +15,7 @@ from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, Process
 from hashidrill.core.protocols.claims import AGENT, ANSWERS, HOST, needs, takes
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util import nested
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.nomad import api, rights, settings
 

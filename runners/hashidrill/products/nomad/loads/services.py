@@ -12,7 +12,7 @@ from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import LoadCost, Operation
 from hashidrill.core.units import Duration
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad.loads import views
 from hashidrill.products.nomad.loads.base import NomadLoad, Via, document, task, timed_out_at_the_end
 from hashidrill.products.nomad.loads.views import KINDS_OF_WRONG, MISSING, Wrong

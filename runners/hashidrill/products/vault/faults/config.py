@@ -16,7 +16,7 @@ from hashidrill.core.protocols.claims import AGENT, START, needs, takes
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
-from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import merge
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.vault import rights
 from hashidrill.products.vault.faults import seen

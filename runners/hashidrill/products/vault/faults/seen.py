@@ -10,7 +10,7 @@ from typing import Any
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import Host, Hosts, Place, Trouble
 from hashidrill.core.protocols.capabilities import AgentApi
-from hashidrill.core.util.tasks import all_at_once
+from hashidrill.core.util.wait import all_at_once
 
 AGENT = "vault"
 ACTIVE = "Vault's active server"

@@ -1,4 +1,4 @@
-"""Checks whether this machine has the memory for the disks of an experiment, which are file systems in memory."""
+"""What an experiment requires of its datacenter, by what its faults say, and whether its disks fit into the memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,30 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from hashidrill.core.engine.required import required_by, sized
-from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.model import make_fault, services_of
+from hashidrill.core.protocols.abc import Requires
 from hashidrill.core.units import Size
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.experiment.model import DatacenterSpec, Experiment
+
+DEFAULT_DISK_SIZE = Size("256MB")
+"""Four segments of Consul's write-ahead log: about what a server writes in a few minutes of an experiment's load."""
+
+
+def required_by(experiment: Experiment) -> Requires:
+    """What all faults of the method together require of the datacenter from the start."""
+    probed = Requires(disk_operations=frozenset({"fsync"}))
+    return Requires.of_all([probed, *(make_fault(step, None).requires() for step in experiment.faults)])
+
+
+def sized(spec: DatacenterSpec) -> DatacenterSpec:
+    """With a size for each host's disk: a disk that can fill up must be a small file system of its own."""
+    if spec.disk.size is not None:
+        return spec
+    return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})
+
 
 SHARE = 0.75
 """Share of the available memory; the agents, the loads and everything else need the rest."""

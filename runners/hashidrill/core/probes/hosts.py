@@ -1,19 +1,24 @@
-"""The probe of the machine itself: what is left of its CPUs, and what other work on it takes."""
+"""Probes of a local datacenter's hosts: the CPU time of the machine, the agents' processes, the disks."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import psutil
+
 from hashidrill.core.probes.base import BaseProbe, SickError
 from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.capabilities import DiskCanary, Processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hashidrill.core.protocols.abc import Host
     from hashidrill.core.util.cores import Quota
 
 _PROC = Path("/proc")
@@ -91,3 +96,91 @@ class MachineProbe(BaseProbe):
         may_use = min((limit.cores for limit in self._limits), default=math.inf)
         others = min(max(0.0, busy - own), max(0.0, may_use - own - idle))
         return [Sample("machine.others", others), Sample("machine.idle", idle)]
+
+
+class Usage(NamedTuple):
+    """What a process has used since it started; `rss_bytes` is what it holds now."""
+
+    cpu_s: float
+    rss_bytes: int
+    written_bytes: int
+    wchar_bytes: int
+
+
+def usage_of(pid: int) -> Usage:
+    """From /proc. Raises SickError when the process is gone or not ours to look at."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            cpu, io = process.cpu_times(), process.io_counters()
+            return Usage(cpu.user + cpu.system, process.memory_info().rss, io.write_bytes, io.write_chars)
+    except psutil.NoSuchProcess:
+        raise SickError(f"process {pid} is gone") from None
+    except psutil.AccessDenied:
+        raise SickError(f"process {pid}: /proc/{pid} may not be read") from None
+
+
+class ProcessProbe(BaseProbe):
+    """`process.cpu` (cores), `process.rss` (bytes), `process.write_rate` and `process.wchar_rate` (bytes a second).
+
+    `write_rate` is what was sent to the storage layer, and 0 on a file system that has none (tmpfs, some FUSE);
+    `wchar_rate` is what was passed to write calls, sockets included. Rates need two samples of the same process.
+    They are samples of the host, or of `label`: of several agents on a host, its own stands for the host, and another
+    one has a label, `nomad-1/consul`.
+    """
+
+    signals: ClassVar = ("process.cpu", "process.rss", "process.write_rate")
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        agent: str,
+        label: str = "",
+        read: Callable[[int], Usage] = usage_of,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.host = label or host.name
+        self._host = host
+        self._agent = agent
+        self._read = read
+        self._now_s = now_s
+        self._last: tuple[str, float, Usage] | None = None
+
+    async def measure(self) -> Sequence[Sample]:
+        last, self._last = self._last, None
+        process = await self._host.use(Processes).agent_process(self._agent)
+        if process is None:
+            raise SickError(f"{self._agent} does not run")
+        identity = process.reference
+        now_s, usage = self._now_s(), self._read(process.pid)
+        self._last = (identity, now_s, usage)
+        samples = [Sample("process.rss", float(usage.rss_bytes), process.state, self.host)]
+        if last is not None and last[0] == identity and now_s > last[1]:
+            _, then_s, before = last
+            per_s = 1 / (now_s - then_s)
+            samples += [
+                Sample("process.cpu", (usage.cpu_s - before.cpu_s) * per_s, "", self.host),
+                Sample("process.write_rate", (usage.written_bytes - before.written_bytes) * per_s, "", self.host),
+                Sample("process.wchar_rate", (usage.wchar_bytes - before.wchar_bytes) * per_s, "", self.host),
+            ]
+        return samples
+
+
+class DiskProbe(BaseProbe):
+    """`disk.fsync`: seconds that a canary fsync took, next to the agent's data; failed with the errno's name."""
+
+    signals: ClassVar = ("disk.fsync",)
+    # long, because a slow disk is to be measured and not to be called silent
+    timeout_s = 10.0
+
+    def __init__(self, host: Host) -> None:
+        self.host = host.name
+        self._host = host
+
+    async def measure(self) -> Sequence[Sample]:
+        timing = await self._host.use(DiskCanary).canary_fsync()
+        if timing.errno:
+            name = errno.errorcode.get(timing.errno, str(timing.errno))
+            raise SickError(f"{name}: {os.strerror(timing.errno)} after {timing.seconds:.3f}s")
+        return [Sample("disk.fsync", timing.seconds, "", self.host)]

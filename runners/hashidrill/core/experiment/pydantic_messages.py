@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from hashidrill.core.experiment.known_issue import FIGURE_PATTERN, ISSUE_PATTERN
-from hashidrill.core.experiment.model import NAME_PATTERN, STEP_TAGS
-from hashidrill.core.experiment.problems import listed
+from hashidrill.core.experiment.documents import listed
+from hashidrill.core.experiment.model import FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS
 from hashidrill.core.experiment.strict import VERSION_PATTERN
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Quantity, shown
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-    from hashidrill.core.experiment.documents import Document
-    from hashidrill.core.experiment.problems import Loc
+    from hashidrill.core.experiment.documents import Document, Loc
 
 Model = TypeVar("Model", bound=BaseModel)
 _MOST_KEYS = 12
@@ -139,7 +137,6 @@ def _flat(annotation: Any) -> Iterator[Any]:
 
 
 def _hint(field: FieldInfo | None) -> str:
-    """What to write for a missing field: `: a duration, like 500ms or 10s`."""
     if field is None:
         return ""
     for part in _flat(field.annotation):

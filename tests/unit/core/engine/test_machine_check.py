@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from hashidrill.core.engine import fitness
-from hashidrill.core.engine.fitness import Machine, misfits, wants
-from hashidrill.core.engine.required import required_by
+from hashidrill.core.engine import machine_check
+from hashidrill.core.engine.machine_check import Machine, misfits, wants
+from hashidrill.core.engine.requirements import required_by
 from hashidrill.core.errors import MachineError, UnfitError
 from hashidrill.core.experiment.library import find_experiment, list_experiments
 from hashidrill.core.experiment.loader import load_experiment, load_text, resolve
@@ -90,25 +90,25 @@ def test_a_load_counts_by_its_peak_and_one_that_is_steered_by_what_it_reaches_in
 def test_a_machine_that_is_too_small_ends_the_run_before_anything_is_started(tmp_path):
     experiment = load_experiment(find_experiment(ROBLOX))
     with pytest.raises(UnfitError, match=r"^memory: needs .* GB for 8 agents and 24000 views, available: 0.1 GB"):
-        fitness.require(experiment, required_by(experiment), tmp_path, machine=Machine(1e8, 1e12, 4, 1e-4))
+        machine_check.require(experiment, required_by(experiment), tmp_path, machine=Machine(1e8, 1e12, 4, 1e-4))
 
 
 def test_a_large_machine_is_let_through(tmp_path):
     experiment = load_experiment(find_experiment(ROBLOX))
-    fitness.require(experiment, required_by(experiment), tmp_path, machine=LARGE)
+    machine_check.require(experiment, required_by(experiment), tmp_path, machine=LARGE)
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize("operations_per_s", [0, 20, 399, 401, 5000, float("inf")])
 @pytest.mark.parametrize("cores", [0.4, 0.9, 2, 32])
-@pytest.mark.parametrize("real_s", [50e-6, fitness.SLOWEST_OPERATION_S])
+@pytest.mark.parametrize("real_s", [50e-6, machine_check.SLOWEST_OPERATION_S])
 def test_the_speed_is_measured_only_where_it_can_decide(operations_per_s, cores, real_s, tmp_path):
     """What is said is what would be said if it were always measured."""
     measured = []
     measure = lambda: measured.append(True) or real_s  # noqa: E731 - it belongs to the list above it
     here = Machine.here(tmp_path, operations_per_s, cores=cores, measure=measure)
-    wanted = fitness.Wants(0, "", 0, operations_per_s, "w")
-    assert bool(measured) is (operations_per_s * fitness.SLOWEST_OPERATION_S > min(0.8, cores - 0.5))
+    wanted = machine_check.Wants(0, "", 0, operations_per_s, "w")
+    assert bool(measured) is (operations_per_s * machine_check.SLOWEST_OPERATION_S > min(0.8, cores - 0.5))
     assert misfits(wanted, here) == misfits(wanted, replace(here, operation_s=real_s))
 
 
@@ -148,14 +148,14 @@ def test_a_vault_agent_takes_more_memory_than_one_of_consul():
     three = {"consul": {"servers": 3, "clients": 0}}
     with_nomad = DatacenterSpec.model_validate({"consul": None, "nomad": {"servers": 3, "clients": 0}})
     with_vault = DatacenterSpec.model_validate({"consul": None, "vault": {"servers": 3}})
-    consul = fitness.agents_bytes(DatacenterSpec.model_validate(three))
-    assert fitness.agents_bytes(with_nomad) == consul == 3 * (70_000_000 + 10_000_000)
-    assert fitness.agents_bytes(with_vault) == 3 * (100_000_000 + 10_000_000)
+    consul = machine_check.agents_bytes(DatacenterSpec.model_validate(three))
+    assert machine_check.agents_bytes(with_nomad) == consul == 3 * (70_000_000 + 10_000_000)
+    assert machine_check.agents_bytes(with_vault) == 3 * (100_000_000 + 10_000_000)
 
 
 def test_agents_that_share_a_host_share_what_hashidrill_runs_there():
     spec = DatacenterSpec.model_validate({"consul": {"servers": 3, "clients": 0}, "vault": {"servers": 3}})
-    assert fitness.agents_bytes(spec) == 6 * 10_000_000 + 6 * 70_000_000 + 3 * 100_000_000
+    assert machine_check.agents_bytes(spec) == 6 * 10_000_000 + 6 * 70_000_000 + 3 * 100_000_000
 
 
 @pytest.mark.lie
@@ -164,8 +164,8 @@ def test_a_datacenter_that_is_too_large_for_the_memory_is_refused_with_what_it_h
     with pytest.raises(
         UnfitError, match=r"for 50 agents \(27 of Consul, 23 of Nomad\), available: 1.0 GB; ask for fewer"
     ):
-        fitness.require_agents(spec, 1e9)
-    fitness.require_agents(spec, 8e9)
+        machine_check.require_agents(spec, 1e9)
+    machine_check.require_agents(spec, 8e9)
 
 
 @pytest.fixture

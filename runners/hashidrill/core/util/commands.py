@@ -1,15 +1,25 @@
-"""Runs a short command of another program for what it says: bounded in time, without our environment's secrets."""
+"""Finds system tools, and runs short commands for what they say: bounded in time, without our environment's secrets."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hashidrill.core.errors import MachineError
 from hashidrill.core.util.redaction import without_secrets
+
+SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where tc and iptables live, and where Debian does not let ordinary users' PATH look."""
+
+
+def tool(name: str) -> str | None:
+    """The path of a system tool, in PATH or in the folders for system tools; None when it is not installed."""
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(SYSTEM_FOLDERS))
+
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

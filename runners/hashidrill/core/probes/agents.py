@@ -1,0 +1,182 @@
+"""Asks the HTTP APIs of agents on behalf of probes: Go metrics, and who leads by the majority.
+
+It knows nothing of loads and shares no connection with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import httpx
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from hashidrill.core.probes.base import BaseProbe, SickError
+from hashidrill.core.protocols.abc import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+T = TypeVar("T")
+
+
+class AgentsApi:
+    """GET requests to agents, by address. One object may serve many probes; `aclose` is idempotent."""
+
+    def __init__(self, *, port: int, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._port = port
+        # no proxy of the environment stands between a probe and its agent; the probes' own deadlines are shorter
+        self._client = httpx.AsyncClient(trust_env=False, timeout=30.0, transport=transport)
+
+    async def get(
+        self, address: str, path: str, shape: TypeAdapter[T], *, accept: Container[int] = frozenset({200})
+    ) -> T:
+        """The reply in its shape. Raises SickError for anything else."""
+        try:
+            reply = await self._client.get(f"http://{address}:{self._port}{path}")
+        except (httpx.HTTPError, OSError) as error:
+            raise SickError(f"GET {path}: {error or type(error).__name__}") from None
+        if reply.status_code not in accept:
+            raise SickError(f"GET {path}: HTTP {reply.status_code}: {reply.text.strip()[:200]}")
+        try:
+            return shape.validate_json(reply.content)
+        except ValidationError:
+            raise SickError(
+                f"GET {path}: HTTP {reply.status_code} with an unexpected body: {reply.text[:200]}"
+            ) from None
+
+    async def get_from_any(
+        self,
+        hosts: Mapping[str, str],
+        path: str,
+        shape: TypeAdapter[T],
+        *,
+        accept: Container[int] = frozenset({200}),
+    ) -> T:
+        """The first good reply of all hosts, asked at the same time. Raises SickError with each one's reason."""
+        found: list[T] = []
+        reasons: dict[str, str] = {}
+
+        async def ask(name: str, address: str) -> None:
+            try:
+                found.append(await self.get(address, path, shape, accept=accept))
+                tasks.cancel_scope.cancel()
+            except SickError as error:
+                reasons[name] = str(error)
+
+        async with anyio.create_task_group() as tasks:
+            for name, address in hosts.items():
+                tasks.start_soon(ask, name, address)
+        if not found:
+            raise SickError("; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items())) or "no hosts")
+        return found[0]
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+_STANDS_S = 25.0
+"""An interval lasts 10 s, and is reported for the next 10 s."""
+
+
+class Timer(BaseModel):
+    """One timer over one interval; milliseconds."""
+
+    name: str = Field(alias="Name")
+    count: int = Field(alias="Count")
+    mean_ms: float = Field(alias="Mean")
+    max_ms: float = Field(alias="Max")
+
+
+class GoCounter(BaseModel):
+    """How often something happened in one interval."""
+
+    name: str = Field(alias="Name")
+    count: int = Field(alias="Count")
+
+
+class Gauge(BaseModel):
+    """What a figure was at the end of one interval."""
+
+    name: str = Field(alias="Name")
+    value: float = Field(alias="Value")
+
+
+class Metrics(BaseModel):
+    """The last whole interval of 10 s, which began at `timestamp`."""
+
+    timestamp: str = Field(alias="Timestamp")
+    samples: list[Timer] = Field(alias="Samples")
+    counters: list[GoCounter] = Field(alias="Counters", default=[])
+    gauges: list[Gauge] = Field(alias="Gauges", default=[])
+
+
+class Interval:
+    """Which interval an agent last reported. If it reports the same one for long, it has stopped counting."""
+
+    def __init__(self) -> None:
+        self._last = ("", 0.0)
+
+    def goes_on(self, metrics: Metrics, now_s: float) -> None:
+        """Raises SickError if the interval that it reports has not changed for `_STANDS_S` seconds."""
+        timestamp, since_s = self._last
+        if metrics.timestamp != timestamp:
+            self._last = (metrics.timestamp, now_s)
+        elif now_s - since_s > _STANDS_S:
+            raise SickError(f"its telemetry has stood still for {now_s - since_s:.0f}s, since {timestamp}")
+
+
+def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sample:
+    """One sample of timers that are one (a peer each), in seconds: the mean, and in its text the largest and count."""
+    count = sum(timer.count for timer in timers)
+    mean_s = sum(timer.mean_ms * timer.count for timer in timers) / count / 1000
+    worst_s = max(timer.max_ms for timer in timers) / 1000
+    return Sample(signal, mean_s, f"max {worst_s:.6f}s, {count} in 10s since {since}", host)
+
+
+class MajorityProbe(BaseProbe):
+    """The one of its `signals`, with an empty host: value 1 and the leader's host name as a majority of all servers
+    sees it, else failed with value 0.
+
+    One server's word is not enough: a frozen or cut-off leader goes on believing in itself. The sample is there as
+    soon as a majority agrees, so that a hung server does not delay it.
+    """
+
+    hosts: Mapping[str, str]
+
+    async def _leader_of(self, address: str, names: Mapping[str, str]) -> str:
+        """The host name of the leader as the agent at `address` knows it. Raises SickError when it knows none."""
+        raise NotImplementedError
+
+    async def measure(self) -> Sequence[Sample]:
+        names = {address: name for name, address in self.hosts.items()}
+        votes: Counter[str] = Counter()
+        said = dict.fromkeys(self.hosts, f"no answer within {self.timeout_s:g}s")
+
+        async def ask(name: str, address: str) -> None:
+            try:
+                said[name] = await self._leader_of(address, names)
+            except SickError as error:
+                said[name] = str(error)
+                return
+            votes[said[name]] += 1
+            if self._majority(votes):
+                tasks.cancel_scope.cancel()
+
+        # just under the probe's own deadline, after which nothing that was said would be reported
+        with anyio.move_on_after(self.timeout_s * 0.9):
+            async with anyio.create_task_group() as tasks:
+                for name, address in self.hosts.items():
+                    tasks.start_soon(ask, name, address)
+        leader = self._majority(votes)
+        if leader:
+            return [Sample(self.signals[0], 1.0, leader)]
+        return self.failed("no majority: " + "; ".join(f"{name}: {word}" for name, word in said.items()))
+
+    def _majority(self, votes: Counter[str]) -> str:
+        return next((leader for leader, count in votes.items() if count * 2 > len(self.hosts)), "")
+
+    def failed(self, reason: str) -> Sequence[Sample]:
+        return [Sample(self.signals[0], 0.0, reason, ok=False)]
