@@ -112,7 +112,7 @@ EXPECTED = {
     "expectation-of-another-fault": "21:32: expect[1].leadership_leaves.fault: there is no step of the method",
     "no-faults": "15:9: method: expected at least 1 entry, got an empty list",
     "nothing-expected": "19:9: expect: expected at least 1 entry, got an empty list",
-    "everything-at-once": "20:13: recovery.for: 20 has no unit",
+    "everything-at-once": "19:17: recovery.for: 20 has no unit",
     "long-lines": "7:480: metadata.tags[60]: expected at most 60 characters",
 }
 

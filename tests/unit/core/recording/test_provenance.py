@@ -13,9 +13,8 @@ import pytest
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import MachineError, UsageError
-from hashidrill.core.experiment.kept_hypotheses import hypotheses_of
 from hashidrill.core.experiment.library import list_experiments
-from hashidrill.core.experiment.loader import load_experiment, load_text, resolve
+from hashidrill.core.experiment.loader import hypothesis_sources, load_experiment, load_text, resolve
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.hypothesis import files
 from hashidrill.core.judging.judge import judge, read_verdict, write_verdict
@@ -147,7 +146,7 @@ def project(tmp_path):
                 run.expect("contrast", of=of, good="kv-writes", bad="kv-writes")
             run.path.mkdir(parents=True)
             experiment = load_text(json.dumps(run.experiment()), near_to=self.path / "x.yaml")
-            kept = hypotheses_of(experiment, self.path / "x.yaml")
+            kept = hypothesis_sources(experiment, self.path / "x.yaml")
             (run.path / provenance.HYPOTHESES_NAME).write_text(json.dumps(kept))
             return run.build()
 
@@ -194,7 +193,7 @@ class TestWhatWasResolved:
         run = planted(tmp_path / "runs" / "run").expect("writes_recover", at_most=5)
         run.path.mkdir(parents=True)
         experiment = load_text(json.dumps(run.experiment()), near_to=strict)
-        (run.path / provenance.HYPOTHESES_NAME).write_text(json.dumps(hypotheses_of(experiment, strict)))
+        (run.path / provenance.HYPOTHESES_NAME).write_text(json.dumps(hypothesis_sources(experiment, strict)))
         recording = run.build()
         assert judge(recording, recorded_hypotheses=strict).verdict is Verdict.FAIL
         verdict = judge(recording)
