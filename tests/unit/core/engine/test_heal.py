@@ -99,19 +99,6 @@ def test_faults_in_force_are_reverted_from_the_journal_alone_latest_first(dead):
     assert dead.journal[-1].data["outcome"] == "crashed"
 
 
-@pytest.mark.lie
-def test_a_journal_that_names_its_process_by_pid_and_start_time_is_healed_as_well(dead):
-    dead.fault("0-paused", *PAUSED, "applied")
-    path = dead.path / JOURNAL_NAME
-    pid, _, start_time = dead.world.target("consul-3").reference.partition("@")
-    old = f'"pid": {pid}, "start_time": {start_time}'
-    text = path.read_text()
-    path.write_text(text.replace(f'"reference": "{pid}@{start_time}"', old))
-    assert path.read_text().count(old) == 2, "the target's and the undo's"
-    assert dead.healed(dead.world).reverted == ["0-paused"]
-    assert dead.world.hosts["consul-3"].process.state == "S"
-
-
 def test_an_intent_alone_is_reverted_too_for_apply_may_have_begun(dead):
     dead.fault("0-slow", *SLOW)
     assert dead.healed(dead.world).reverted == ["0-slow"]

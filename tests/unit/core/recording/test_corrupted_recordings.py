@@ -25,7 +25,7 @@ from hashidrill.testing.recordings import RecordingBuilder
 DEFAULT, NIGHTLY, AT_ONCE = 100, 1000, 20
 PASS, BAD_USAGE, INVALID = 0, 2, 3
 ANY = {PASS, 1, BAD_USAGE, INVALID, 4}
-"""What nothing seals (a recording of format 1) may come to anything, without a traceback."""
+"""What a recording that names no format comes to: anything but a traceback."""
 ODD = [None, True, -1, 10**30, 1e308, "", "\ud800", "9" * 300, [], {}, [[[]]], {"a": {"b": []}}]
 
 
@@ -186,14 +186,14 @@ def corrupted(whole, path, seed):
     """A copy that something happened to. Returns (what, whether a seal tells of it)."""
     chance = random.Random(seed)
     shutil.copytree(whole, path)
-    older = chance.random() < 0.25
-    if older:
+    unmarked = chance.random() < 0.25
+    if unmarked:
         without_format(path, chance)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     way = WAYS[seed % len(WAYS)]
     way(path, chance)
     same = all((path / name).is_file() and (path / name).read_bytes() == content for name, content in before.items())
-    return f"{way.__name__}{' of an older one' if older else ''}", not older and not same
+    return f"{way.__name__}{' of one without a format' if unmarked else ''}", not unmarked and not same
 
 
 def refused(whole, tmp_path, check, seeds):

@@ -39,20 +39,6 @@ def test_entries_read_back_in_order_with_their_data(path):
     assert {first.event, second.event} <= set(EVENTS)
 
 
-def test_targets_of_older_recordings_get_the_reference_that_they_would_have_now(path):
-    old = {"host": "consul-1", "address": "10.73.0.11", "agent": "consul", "pid": 12, "start_time": 345}
-    new = {"host": "consul-1", "address": "10.73.0.11", "agent": "consul", "reference": "12@345"}
-    nobody = {"host": "client-1", "agent": "consul", "pid": 0, "start_time": 0}
-    with Journal(path, Ticks()) as journal:
-        journal.write("fault.intent", fault_id="f1", kind="process.pause", target=old, undo={"host": "consul-1", **old})
-        journal.write("fault.intent", fault_id="f2", kind="noop", target=nobody, undo={"reference": "kept"})
-        journal.write("fault.intent", fault_id="f3", kind="noop", target=new, undo=new)
-    first, second, third = (entry.data for entry in read_journal(path))
-    assert (first["target"], first["undo"]) == (new, new)
-    assert (second["target"]["reference"], second["undo"]) == ("", {"reference": "kept"})
-    assert (third["target"], third["undo"]) == (new, new)
-
-
 def test_sync_reaches_the_disk_before_write_returns(path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(path.read_text()))
