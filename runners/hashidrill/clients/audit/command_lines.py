@@ -1,6 +1,7 @@
 """What a command line starts, whatever stands before it: shells, `env`, `sudo` and the like, `docker run`.
 
 And what its flags say, as the configuration that they stand for: `-retry-max=5` is `retry_max = 5`.
+Systemd units and environment files are read here too.
 """
 
 from __future__ import annotations
@@ -11,41 +12,25 @@ from collections.abc import Mapping as Variables
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hashidrill.clients.audit.tree import Entry, Mapping, Place, Scalar
+from hashidrill.clients.audit.tree import Comment, Entry, MalformedError, Mapping, Place, Scalar
+
+
+def words(line: str) -> list[str]:
+    """A command line as words; where its quotes do not match, split at spaces."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
 
 _SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "su", "zsh"})
 _STARTERS = frozenset({"catatonit", "dumb-init", "env", "nohup", "setsid", "tini"})
 """They start the rest of their command line, after options of their own that take no value."""
 _WRAPPERS = frozenset(
-    {
-        "cgexec",
-        "chpst",
-        "chroot",
-        "chrt",
-        "envconsul",
-        "flock",
-        "gosu",
-        "ionice",
-        "ip",
-        "nice",
-        "nsenter",
-        "numactl",
-        "prlimit",
-        "runuser",
-        "s6-setuidgid",
-        "setpriv",
-        "setuidgid",
-        "stdbuf",
-        "strace",
-        "su-exec",
-        "sudo",
-        "systemd-cat",
-        "systemd-run",
-        "taskset",
-        "time",
-        "timeout",
-        "unshare",
-    }
+    words(
+        "cgexec chpst chroot chrt envconsul flock gosu ionice ip nice nsenter numactl prlimit runuser s6-setuidgid "
+        "setpriv setuidgid stdbuf strace su-exec sudo systemd-cat systemd-run taskset time timeout unshare"
+    )
 )
 """They too, after options and arguments of their own, a user for instance."""
 _AGENTS = {"consul": {"agent"}, "nomad": {"agent"}, "vault": {"agent", "proxy", "server"}}
@@ -54,26 +39,10 @@ _BEFORE = frozenset({"!", "command", "do", "else", "exec", "if", "then", "until"
 """What a shell may have before a command."""
 _CONTAINERS = frozenset({"docker", "nerdctl", "podman"})
 _PLAIN_OPTIONS = frozenset(
-    {
-        "detach",
-        "disable-content-trust",
-        "env-host",
-        "init",
-        "interactive",
-        "no-healthcheck",
-        "no-hosts",
-        "oom-kill-disable",
-        "privileged",
-        "publish-all",
-        "quiet",
-        "read-only",
-        "read-only-tmpfs",
-        "replace",
-        "rm",
-        "rmi",
-        "rootfs",
-        "tty",
-    }
+    words(
+        "detach disable-content-trust env-host init interactive no-healthcheck no-hosts oom-kill-disable privileged "
+        "publish-all quiet read-only read-only-tmpfs replace rm rmi rootfs tty"
+    )
 )
 """Options of `docker run` and `podman run` that take no value; so do -d, -i, -t, -P and -q."""
 _SHELL_COMMAND = re.compile(r"-[a-z]*c[a-z]*")
@@ -82,23 +51,10 @@ _SEPARATOR = re.compile(r"\|\||&&|[;|&\n]")
 VARIABLE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_]\w*)=(?P<value>.*)$", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _SWITCHES = frozenset(
-    {
-        "auto-reload-config",
-        "bootstrap",
-        "client",
-        "dev",
-        "disable-host-node-id",
-        "disable-keyring-file",
-        "enable-local-script-checks",
-        "enable-script-checks",
-        "log-json",
-        "non-voting-server",
-        "read-replica",
-        "rejoin",
-        "server",
-        "syslog",
-        "ui",
-    }
+    words(
+        "auto-reload-config bootstrap client dev disable-host-node-id disable-keyring-file enable-local-script-checks "
+        "enable-script-checks log-json non-voting-server read-replica rejoin server syslog ui"
+    )
 )
 """Flags of agents that take no value after a space; Consul's `-client` does."""
 _CONFIG_FLAGS = frozenset({"config", "config-dir", "config-file"})
@@ -274,14 +230,6 @@ def of_image(image: str, arguments: Sequence[str], entrypoint: str = "") -> list
 _OTHERS = frozenset({*_AGENTS, *_SHELLS, *_STARTERS, "consul-template"})
 
 
-def words(line: str) -> list[str]:
-    """A command line as words; where its quotes do not match, split at spaces."""
-    try:
-        return shlex.split(line)
-    except ValueError:
-        return line.split()
-
-
 def expanded(line: Sequence[str], variables: Variables[str, str]) -> list[str]:
     """With the variables that are known, as systemd puts them in: `$A` alone is split into words, `${A}` is not."""
     found: list[str] = []
@@ -296,3 +244,110 @@ def expanded(line: Sequence[str], variables: Variables[str, str]) -> list[str]:
 
 def _base(word: str) -> str:
     return word.rpartition("/")[2]
+
+
+_SECTION = re.compile(r"\[(?P<name>[^\[\]]+)\]\s*$")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`Key=value` in a section; continued lines are joined."""
+
+    section: str
+    key: str
+    value: str
+    place: Place
+    path: str = ""
+    """The file that says it, for one that comes from a drop-in."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    name: str
+    value: str
+    place: Place
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit, with what its drop-ins say after it. `partial`: a drop-in whose unit is not among the files."""
+
+    settings: tuple[Setting, ...]
+    comments: list[Comment] = field(default_factory=list)
+    partial: bool = False
+
+    def all(self, key: str) -> list[Setting]:
+        """All that holds of a list: an empty value takes back whatever was said before it."""
+        found: list[Setting] = []
+        for each in self.settings:
+            if each.key == key:
+                found = [*found, each] if each.value else []
+        return found
+
+    def last(self, key: str) -> str:
+        """What holds: the last one said; an empty string when it is not said, or taken back."""
+        found = [each.value for each in self.settings if each.key == key]
+        return found[-1] if found else ""
+
+    def variables(self) -> list[Variable]:
+        """Of all `Environment=` lines that hold; of one that is set twice, the last."""
+        found = {}
+        for setting in self.all("Environment"):
+            for word in words(setting.value):
+                name, equals, value = word.partition("=")
+                if equals:
+                    found[name] = Variable(name, value, setting.place, setting.path)
+        unset = {word for setting in self.all("UnsetEnvironment") for word in words(setting.value)}
+        return [each for each in found.values() if not {each.name, f"{each.name}={each.value}"} & unset]
+
+    def commands(self, variables: Variables[str, str]) -> list[tuple[Command, Setting]]:
+        """The commands of each `ExecStart=` that holds, without systemd's prefixes; `variables` are those it is given.
+
+        Not expanded before a shell has split them: what is quoted for it is one word here.
+        """
+        return [
+            (command, each)
+            for each in self.all("ExecStart")
+            for found in commands_in(words(each.value.lstrip("@-:+!")))
+            for command in [replace(found, words=expanded(found.words, variables))]
+        ]
+
+    def with_dropins(self, dropins: Sequence[tuple[str, Unit]]) -> Unit:
+        """What systemd makes of it and its drop-ins: (path, what it says), in the order in which they are read."""
+        more = [replace(each, path=path) for path, dropin in dropins for each in dropin.settings]
+        return replace(self, settings=(*self.settings, *more))
+
+
+def read_unit(text: str) -> Unit:
+    """Raises MalformedError for a line that is neither section, setting nor comment."""
+    settings, comments, section = [], [], ""
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        bare = line.strip()
+        if not bare:
+            continue
+        if bare[0] in "#;":
+            comments.append(Comment(bare[1:].strip(), number, trailing=False))
+        elif header := _SECTION.match(bare):
+            section = header["name"]
+        else:
+            key, equals, value = bare.partition("=")
+            if not equals or not section:
+                raise MalformedError(Place(number, 1), "a unit has [Section] lines and Key=value lines below them")
+            while value.endswith("\\"):
+                value = value[:-1].rstrip() + " " + next(lines, (0, ""))[1].strip()
+            settings.append(Setting(section, key.strip(), value.strip(), Place(number, 1)))
+    return Unit(tuple(settings), comments)
+
+
+def read_environment(text: str) -> tuple[list[Variable], list[Comment]]:
+    """A file as `EnvironmentFile=` takes it. Lines that set nothing are systemd's to complain about."""
+    variables, comments = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if bare.startswith(("#", ";")):
+            comments.append(Comment(bare[1:].strip(), number, trailing=False))
+        elif found := VARIABLE.match(bare):
+            variables.append(Variable(found["name"], found["value"].strip().strip("\"'"), Place(number, 1)))
+    return variables, comments

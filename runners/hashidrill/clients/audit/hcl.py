@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 
-from hashidrill.clients.audit.lines import Lines
 from hashidrill.clients.audit.tree import (
     MAX_DEPTH,
     Comment,
     Entry,
     Expression,
+    Lines,
     MalformedError,
     Mapping,
     Place,

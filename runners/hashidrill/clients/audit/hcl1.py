@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hashidrill.clients.audit.lines import Lines
 from hashidrill.clients.audit.tree import (
     BYTE_ORDER_MARK,
     MAX_DEPTH,
     Comment,
     Entry,
     Expression,
+    Lines,
     MalformedError,
     Mapping,
     Place,

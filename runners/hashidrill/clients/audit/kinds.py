@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from hashidrill.clients.audit.tree import Mapping, Scalar, Sequence, Value, fold
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 KINDS = (
     "consul-agent",
@@ -24,86 +30,24 @@ KINDS = (
 )
 """All that is judged. `--kind` forces one."""
 
-ENTRY_KINDS = frozenset(
-    {
-        "api-gateway",
-        "control-plane-request-limit",
-        "exported-services",
-        "file-system-certificate",
-        "http-route",
-        "ingress-gateway",
-        "inline-certificate",
-        "jwt-provider",
-        "mesh",
-        "proxy-defaults",
-        "sameness-group",
-        "service-defaults",
-        "service-intentions",
-        "service-resolver",
-        "service-router",
-        "service-splitter",
-        "tcp-route",
-        "terminating-gateway",
-    }
+ENTRY_KINDS = _words(
+    "api-gateway control-plane-request-limit exported-services file-system-certificate http-route ingress-gateway "
+    "inline-certificate jwt-provider mesh proxy-defaults sameness-group service-defaults service-intentions "
+    "service-resolver service-router service-splitter tcp-route terminating-gateway"
 )
 """Kinds of Consul's config entries: AllConfigEntryKinds in consul 1.22.2, agent/structs/config_entry.go."""
 
 _NOMAD_AGENT = {"plugin", "plugin_dir", "vault", "acl", "disable_update_check", "leave_on_interrupt", "region"}
-_CONSUL_AGENT = {
-    "advertise_addr",
-    "auto_config",
-    "auto_encrypt",
-    "bootstrap",
-    "bootstrap_expect",
-    "check",
-    "checks",
-    "client_addr",
-    "config_entries",
-    "connect",
-    "dns_config",
-    "encrypt",
-    "gossip_lan",
-    "leave_on_terminate",
-    "node_meta",
-    "node_name",
-    "performance",
-    "primary_datacenter",
-    "recursors",
-    "rejoin_after_leave",
-    "retry_interval",
-    "retry_join",
-    "retry_join_wan",
-    "retry_max",
-    "service",
-    "services",
-    "start_join",
-    "ui_config",
-    "verify_incoming",
-    "verify_outgoing",
-}
-_VAULT_STORAGE = {
-    "aerospike",
-    "azure",
-    "cassandra",
-    "cockroachdb",
-    "consul",
-    "dynamodb",
-    "etcd",
-    "file",
-    "foundationdb",
-    "gcs",
-    "inmem",
-    "manta",
-    "mssql",
-    "mysql",
-    "oci",
-    "postgresql",
-    "raft",
-    "s3",
-    "spanner",
-    "swift",
-    "zookeeper",
-}
+_CONSUL_AGENT = _words(
+    "advertise_addr auto_config auto_encrypt bootstrap bootstrap_expect check checks client_addr config_entries "
+    "connect dns_config encrypt gossip_lan leave_on_terminate node_meta node_name performance primary_datacenter "
+    "recursors rejoin_after_leave retry_interval retry_join retry_join_wan retry_max service services start_join "
+    "ui_config verify_incoming verify_outgoing"
+)
+_VAULT_STORAGE = _words(
+    "aerospike azure cassandra cockroachdb consul dynamodb etcd file foundationdb gcs inmem manta mssql mysql oci "
+    "postgresql raft s3 spanner swift zookeeper"
+)
 _VAULT_SERVER = {"backend", "ha_storage", "seal", "storage", "disable_mlock"}
 _VAULT_AGENT = {"api_proxy", "auto_auth", "cache", "env_template", "exit_after_auth", "template_config"}
 _ENVCONSUL = {"pristine", "sanitize", "upcase", "prefix", "secret"}
@@ -119,7 +63,7 @@ def kind_of(tree: Value) -> str | None:
     return next((kind for kind, told in _TELLTALES.items() if told(tree)), None)
 
 
-def _any(tree: Mapping, names: set[str]) -> bool:
+def _any(tree: Mapping, names: AbstractSet[str]) -> bool:
     return bool(tree.names() & {fold(name) for name in names})
 
 
@@ -204,26 +148,10 @@ def part_of(tree: Value, kind: str) -> bool:
     return isinstance(tree, Mapping) and bool(tree.entries) and tree.names() <= known
 
 
-_COMMON = {
-    "acl",
-    "addresses",
-    "autopilot",
-    "bind_addr",
-    "data_dir",
-    "datacenter",
-    "enable_debug",
-    "enable_syslog",
-    "limits",
-    "log_file",
-    "log_json",
-    "log_level",
-    "log_rotate_bytes",
-    "log_rotate_duration",
-    "log_rotate_max_files",
-    "ports",
-    "telemetry",
-    "tls",
-}
+_COMMON = _words(
+    "acl addresses autopilot bind_addr data_dir datacenter enable_debug enable_syslog limits log_file log_json "
+    "log_level log_rotate_bytes log_rotate_duration log_rotate_max_files ports telemetry tls"
+)
 _PARTS = {
     "consul-agent": frozenset(map(fold, _CONSUL_AGENT | _COMMON | {"domain", "server", "ui"})),
     "nomad-agent": frozenset(

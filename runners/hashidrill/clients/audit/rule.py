@@ -1,10 +1,12 @@
-"""What a rule is: an answer to "is retry configured here, and sanely?", with its reasons."""
+"""What a rule is: an answer to "is retry configured here, and sanely?", and why. rules.toml has its words."""
 
 from __future__ import annotations
 
 import enum
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.clients.audit.tree import Place
@@ -54,8 +56,8 @@ class Rule:
     fix: str
     link: str
     source: str
-    verified: str | None
     check: Check
+    verified: str | None = None
 
 
 @dataclass(frozen=True, order=True)
@@ -70,27 +72,17 @@ class Finding:
 
 
 REGISTERED: dict[str, Rule] = {}
-"""What `rule` has registered so far; `hashidrill.clients.audit.all_rules` imports all of them."""
+"""What `rule` has registered so far; `hashidrill.clients.audit.run` imports all of them."""
+
+_WORDS = tomllib.loads((Path(__file__).parent / "rules.toml").read_text(encoding="utf-8"))
 
 
-def rule(
-    rule_id: str,
-    name: str,
-    severity: Severity,
-    *,
-    what: str,
-    why: str,
-    default: str,
-    fix: str,
-    link: str,
-    source: str,
-    verified: str | None = None,
-) -> Callable[[Check], Check]:
-    """Registers the check below it as a rule."""
+def rule(rule_id: str) -> Callable[[Check], Check]:
+    """Registers the check below it as the rule of this id in rules.toml."""
 
     def register(check: Check) -> Check:
-        assert rule_id not in REGISTERED, f"two rules are called {rule_id}"
-        REGISTERED[rule_id] = Rule(rule_id, name, severity, what, why, default, fix, link, source, verified, check)
+        words = _WORDS[rule_id]
+        REGISTERED[rule_id] = Rule(rule_id, **words | {"severity": Severity[words["severity"].upper()]}, check=check)
         return check
 
     return register

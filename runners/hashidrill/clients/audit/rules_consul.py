@@ -1,15 +1,14 @@
-"""Rules about Consul's agents: do they find each other again, and what do their rate limits meet?"""
+"""Rules about Consul: how its agents find each other, what its rate limits meet, and what its config entries retry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from hashidrill.clients.audit.audited import Agent, Audited
-from hashidrill.clients.audit.rule import Hit, Severity, rule
+from hashidrill.clients.audit.rule import Hit, rule
 from hashidrill.clients.audit.rules_python import ignores_429
-
-_TESTS = "tests/live/test_audit_claims.py"
-_CONFIG = "https://developer.hashicorp.com/consul/docs/reference/agent/configuration-file"
+from hashidrill.clients.audit.sources import Document
+from hashidrill.clients.audit.tree import Mapping
 
 
 def _is_an_agent(agent: Agent) -> bool:
@@ -32,21 +31,7 @@ def _unseen(agent: Agent) -> str:
     return agent.unseen
 
 
-@rule(
-    "HD101",
-    "consul-no-retry-join",
-    Severity.ERROR,
-    what="A Consul agent that is told of no other agent: neither `retry_join` nor anything that stands in for it. A "
-    "single server (`bootstrap_expect = 1`) is meant to be alone; a server that does not say how many there are gets "
-    "flags that are not seen here, and mutes this rule.",
-    why="It starts, finds nobody and never looks again: it stays alone until a person runs `consul join`. An agent "
-    "that was a member before rejoins from its snapshot of members only while one of those still has its address.",
-    default="`retry_join` is empty, and then no join is tried.",
-    fix='Set `retry_join = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]`, or cloud auto-join, in any file of the agent.',
-    link=f"{_CONFIG}/join",
-    source="consul 1.22.2, agent/retry_join.go",
-    verified=f"{_TESTS}::test_an_agent_without_retry_join_stays_alone",
-)
+@rule("HD101")
 def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
     for agent in audited.consul_agents:
         told = agent.merged
@@ -62,20 +47,7 @@ def consul_no_retry_join(audited: Audited) -> Iterator[Hit]:
         yield Hit(document, place, text, muted=_unseen(agent))
 
 
-@rule(
-    "HD102",
-    "consul-retry-max",
-    Severity.WARNING,
-    what="`retry_max` or `retry_max_wan` above 0, in a file or as a flag.",
-    why="After that many retries of a failed join the agent process exits with code 1. A datacenter that is away for "
-    "longer than retry_max x retry_interval takes every agent with it that happens to start then, and whoever "
-    "supervises it must bring it back.",
-    default="0: the agent tries until it succeeds, every 30 s.",
-    fix="Leave `retry_max` out.",
-    link=f"{_CONFIG}/join",
-    source="consul 1.22.2, agent/retry_join.go",
-    verified=f"{_TESTS}::test_an_agent_with_retry_max_exits_with_1",
-)
+@rule("HD102")
 def consul_retry_max(audited: Audited) -> Iterator[Hit]:
     for agent in audited.consul_agents:
         for name in ("retry_max", "retry_max_wan"):
@@ -85,20 +57,7 @@ def consul_retry_max(audited: Audited) -> Iterator[Hit]:
                 yield Hit(said[0], said[1].place, text)
 
 
-@rule(
-    "HD103",
-    "consul-no-retry-join-wan",
-    Severity.WARNING,
-    what="A server of a federated datacenter that is told of no server elsewhere: no `retry_join_wan`, here or with "
-    "another server of its datacenter.",
-    why="Without it a datacenter finds no other by itself. One server that joins is enough: Consul floods the others "
-    "of its datacenter into the WAN pool.",
-    default="`retry_join_wan` is empty, and then no join is tried.",
-    fix="Set `retry_join_wan` to servers of the other datacenter, or federate through mesh gateways.",
-    link=f"{_CONFIG}/join",
-    source="consul 1.22.2, agent/retry_join.go and agent/consul/flood.go",
-    verified=f"{_TESTS}::test_a_datacenter_without_retry_join_wan_is_not_federated",
-)
+@rule("HD103")
 def consul_no_retry_join_wan(audited: Audited) -> Iterator[Hit]:
     joined = {
         agent.merged.text("datacenter")
@@ -123,20 +82,7 @@ def consul_no_retry_join_wan(audited: Audited) -> Iterator[Hit]:
         yield Hit(document, place, text, muted=agent.unseen)
 
 
-@rule(
-    "HD104",
-    "consul-limits-and-deaf-client",
-    Severity.WARNING,
-    what='`limits.request_limits.mode = "enforcing"`, and in the same audit a Python caller of Consul that takes 429 '
-    "for a failure.",
-    why="A request above the rate is refused with 429 (or 503 where only the leader can serve): the caller is meant to "
-    "wait and come back. One that does not turns every burst into errors of its own.",
-    default='`mode = "disabled"`: nothing is refused.',
-    fix='Let the caller retry 429 with backoff, or use `mode = "permissive"` until it does.',
-    link="https://developer.hashicorp.com/consul/docs/manage/rate-limit",
-    source="consul 1.22.2, agent/consul/rate/handler.go",
-    verified=f"{_TESTS}::test_enforced_request_limits_answer_429",
-)
+@rule("HD104")
 def consul_limits_and_deaf_client(audited: Audited) -> Iterator[Hit]:
     deaf = [document for document in audited.of("python") if ignores_429(document)]
     if not deaf:
@@ -150,23 +96,109 @@ def consul_limits_and_deaf_client(audited: Audited) -> Iterator[Hit]:
                     yield Hit(document, entry.place, f"requests above the limits get 429, which {names} does not retry")
 
 
-@rule(
-    "HD105",
-    "consul-lock-no-monitor-retry",
-    Severity.WARNING,
-    what="`consul lock -monitor-retry=0`, in a systemd unit or a Nomad job.",
-    why="The first error while the lock is watched, one 500 during an election for instance, counts as a lost lock: "
-    "the child is stopped although the lock is still held.",
-    default="3 for the command, 1 s apart. In Go, `LockOptions.MonitorRetries` is 0 unless it is set; code is not "
-    "read.",
-    fix="Leave `-monitor-retry` out, or set it to ride out an election: 10 or more.",
-    link="https://developer.hashicorp.com/consul/commands/lock#monitor-retry",
-    source="consul 1.22.2, command/lock/lock.go; consul/api lock.go",
-    verified=f"{_TESTS}::test_consul_lock_without_monitor_retry_gives_up_at_the_first_error",
-)
+@rule("HD105")
 def consul_lock_no_monitor_retry(audited: Audited) -> Iterator[Hit]:
     for each in audited.all_commands:
         words = each.command.words
         locks = "lock" in words and any(word.rpartition("/")[2] == "consul" for word in words)
         if locks and ("monitor-retry", "0") in each.command.flags:
             yield Hit(each.document, each.place, "this lock is given up at the first error of a watch")
+
+
+_SAFE = {"connect-failure", "refused-stream", "envoy-ratelimited", "resource-exhausted"}
+"""Conditions under which the upstream has not begun to work on the request."""
+
+_NOT_REPEATABLE = {"POST", "PATCH", "CONNECT"}
+"""Methods that HTTP does not call idempotent (RFC 9110, section 9.2.2)."""
+
+
+def _kind(entry: Mapping) -> str:
+    return (entry.text("Kind") or "").lower()
+
+
+def _destinations(audited: Audited) -> Iterator[tuple[Document, Mapping, Mapping]]:
+    """(file, route, destination) of all service-routers."""
+    for document, entry in audited.entries:
+        if _kind(entry) == "service-router":
+            for route in entry.blocks("Routes"):
+                for destination in route.blocks("Destination"):
+                    yield document, route, destination
+
+
+def _conditions(destination: Mapping) -> bool:
+    said = destination.has("RetryOn", "RetryOnStatusCodes")
+    connect = destination.find("RetryOnConnectFailure")
+    return said or (connect is not None and destination.flag("RetryOnConnectFailure") is not False)
+
+
+@rule("HD111")
+def router_retries_without_condition(audited: Audited) -> Iterator[Hit]:
+    for document, _, destination in _destinations(audited):
+        entry, retries = destination.find("NumRetries"), destination.number("NumRetries")
+        if entry is not None and retries is not None and retries > 0 and not _conditions(destination):
+            yield Hit(document, entry.place, f"NumRetries = {retries:g} without any RetryOn condition retries nothing")
+
+
+@rule("HD112")
+def router_condition_without_count(audited: Audited) -> Iterator[Hit]:
+    for document, _, destination in _destinations(audited):
+        if _conditions(destination) and not destination.has("NumRetries"):
+            entry = destination.find("RetryOn", "RetryOnStatusCodes", "RetryOnConnectFailure")
+            place = destination.place if entry is None else entry.place
+            yield Hit(document, place, "conditions for a retry without NumRetries: there is exactly one")
+
+
+@rule("HD113")
+def router_retries_not_idempotent(audited: Audited) -> Iterator[Hit]:
+    for document, route, destination in _destinations(audited):
+        unsafe = sorted(set(destination.texts("RetryOn")) - _SAFE)
+        codes = destination.find("RetryOnStatusCodes")
+        if codes is not None and destination.has("RetryOnStatusCodes"):
+            shown = _codes(destination)
+            unsafe += [code for code in shown if code != "429"]
+        if not unsafe:
+            continue
+        methods: set[str] = set()
+        for match in route.blocks("Match"):
+            for http in match.blocks("HTTP"):
+                methods |= set(http.texts("Methods"))
+        if not methods or methods & _NOT_REPEATABLE:
+            entry = destination.find("RetryOn", "RetryOnStatusCodes")
+            place = destination.place if entry is None else entry.place
+            which = ", ".join(sorted(methods & _NOT_REPEATABLE)) or "every method, POST included"
+            yield Hit(document, place, f"retries on {', '.join(unsafe)} for {which}")
+
+
+def _codes(destination: Mapping) -> list[str]:
+    """The status codes, as they are shown."""
+    entry = destination.find("RetryOnStatusCodes")
+    items = getattr(entry.value, "items", ()) if entry is not None else ()
+    return [f"{value.value:g}" for value in items if isinstance(getattr(value, "value", None), int | float)]
+
+
+@rule("HD114")
+def resolver_without_failover(audited: Audited) -> Iterator[Hit]:
+    critical = {
+        entry.text("Name")
+        for _, entry in audited.entries
+        if _kind(entry) in {"service-resolver", "service-defaults"}
+        and any(meta.flag("critical") for meta in entry.blocks("Meta"))
+    }
+    for document, entry in audited.entries:
+        name = entry.text("Name")
+        if _kind(entry) == "service-resolver" and name in critical and not entry.has("Failover", "Redirect"):
+            place = entry.entries[0].place
+            yield Hit(document, place, f"the service {name} is called critical, and its resolver has no Failover")
+
+
+@rule("HD115")
+def passive_health_check_never_ejects(audited: Audited) -> Iterator[Hit]:
+    seen = set()
+    for document in [*audited.of("consul-entry"), *audited.of("consul-agent")]:
+        for body in document.body.walk():
+            for check in body.blocks("PassiveHealthCheck"):
+                for name in ("EnforcingConsecutive5xx", "MaxEjectionPercent"):
+                    entry = check.find(name)
+                    if entry is not None and check.number(name) == 0 and (document.path, entry.place) not in seen:
+                        seen.add((document.path, entry.place))
+                        yield Hit(document, entry.place, f"{entry.key} = 0: this check never ejects an instance")

@@ -1,17 +1,15 @@
-"""Rules about Nomad's agents."""
+"""Rules about Nomad's agents and jobs: how agents join, what is tried again, where, and what gives up."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from hashidrill.clients.audit.audited import Agent, Audited
-from hashidrill.clients.audit.rule import Hit, Severity, rule
+from hashidrill.clients.audit.audited import Agent, Audited, Group
+from hashidrill.clients.audit.rule import Hit, rule
 from hashidrill.clients.audit.sources import Document
-from hashidrill.clients.audit.tree import Mapping, is_zero_duration
+from hashidrill.clients.audit.tree import Mapping, is_zero_duration, texts_within
 
-_TESTS = "tests/live/test_audit_claims_nomad.py"
-_JOIN = "https://developer.hashicorp.com/nomad/docs/configuration/server_join"
-_RETRY = "https://developer.hashicorp.com/nomad/docs/configuration/client#template-parameters"
 _RETRIES = ("consul_retry", "vault_retry", "nomad_retry")
 
 
@@ -26,20 +24,7 @@ def _joins(bodies: list[tuple[Document, Mapping]], *names: str) -> bool:
     return any(body.has(*names) for body in [*within, *(body for _, body in bodies)])
 
 
-@rule(
-    "HD201",
-    "nomad-no-server-join",
-    Severity.WARNING,
-    what="A Nomad server of several, or a Nomad client, without `server_join { retry_join }`, `servers`, or a `consul` "
-    "block to find the servers with.",
-    why="The one way left is Consul on 127.0.0.1:8500, by default and unsaid. Where that is not up when the agent "
-    "starts, or not there at all, nobody is found.",
-    default="`retry_join` is empty; `consul { server_auto_join = true  client_auto_join = true }`.",
-    fix='`server_join { retry_join = ["10.0.0.1", "10.0.0.2", "10.0.0.3"] }`, or a `consul` block with its address.',
-    link=_JOIN,
-    source="nomad 1.10.5, website/content/docs/configuration/server_join.mdx and consul.mdx",
-    verified=f"{_TESTS}::test_a_client_without_server_join_has_consul_to_ask_and_nobody_else",
-)
+@rule("HD201")
 def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
     for agent in audited.nomad_agents:
         servers, clients = _roles(agent, "server"), _roles(agent, "client")
@@ -60,18 +45,7 @@ def nomad_no_server_join(audited: Audited) -> Iterator[Hit]:
                 yield Hit(document, body.place, text, muted=agent.unseen)
 
 
-@rule(
-    "HD202",
-    "nomad-retry-max",
-    Severity.WARNING,
-    what="`server_join { retry_max }` above 0, in a file or as a flag.",
-    why="After that many retries of a failed join the agent exits with code 1.",
-    default="0: the agent tries until it succeeds, every 30 s.",
-    fix="Leave `retry_max` out.",
-    link=f"{_JOIN}#retry_max",
-    source="nomad 1.10.5, command/agent/retry_join.go",
-    verified=f"{_TESTS}::test_an_agent_with_retry_max_exits_with_1",
-)
+@rule("HD202")
 def nomad_retry_max(audited: Audited) -> Iterator[Hit]:
     for document, join in _all_joins(audited):
         entry, attempts = join.find("retry_max"), join.number("retry_max")
@@ -81,18 +55,7 @@ def nomad_retry_max(audited: Audited) -> Iterator[Hit]:
             )
 
 
-@rule(
-    "HD203",
-    "nomad-start-join",
-    Severity.WARNING,
-    what="`start_join` in a Nomad server.",
-    why="It is tried once: when no server answers at that moment, the agent does not start.",
-    default="Empty.",
-    fix="Use `server_join { retry_join = [...] }` with the same addresses.",
-    link=f"{_JOIN}#start_join",
-    source="nomad 1.10.5, website/content/docs/configuration/server_join.mdx",
-    verified=f"{_TESTS}::test_an_agent_with_start_join_does_not_start_when_nobody_answers",
-)
+@rule("HD203")
 def nomad_start_join(audited: Audited) -> Iterator[Hit]:
     for document, join in _all_joins(audited):
         entry = join.find("start_join")
@@ -107,19 +70,7 @@ def _all_joins(audited: Audited) -> Iterator[tuple[Document, Mapping]]:
             yield from ((document, join) for join in [body, *body.blocks("server_join")])
 
 
-@rule(
-    "HD204",
-    "nomad-template-retry-uncapped",
-    Severity.WARNING,
-    what="`max_backoff = 0` in a client's `consul_retry`, `vault_retry` or `nomad_retry`.",
-    why="0 takes the limit away instead of the wait: the pause doubles for ever. After 16 failures it is over 4 "
-    "hours, and a template that could be rendered again waits it out.",
-    default="1 min.",
-    fix='Leave `max_backoff` out, or say `"1m"`.',
-    link=_RETRY,
-    source="nomad 1.10.5, website/content/docs/configuration/client.mdx; consul-template 0.41.0, config/retry.go",
-    verified=f"{_TESTS}::test_without_a_limit_the_task_goes_on_and_without_a_cap_the_pauses_double",
-)
+@rule("HD204")
 def nomad_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     for document, retry in _template_retries(audited):
         entry = retry.find("max_backoff")
@@ -127,19 +78,7 @@ def nomad_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
             yield Hit(document, entry.place, "max_backoff = 0: the pause between retries doubles without a limit")
 
 
-@rule(
-    "HD205",
-    "nomad-template-retry-limited",
-    Severity.INFO,
-    what="A client's `consul_retry`, `vault_retry` or `nomad_retry` with `attempts` above 0.",
-    why="When the attempts are used up, tasks whose templates ask that service are killed, also those that run well "
-    "with what they have, unless `change_mode` is `noop`. 0 is no prohibition here: it is without limit.",
-    default="12, which is about 5 minutes.",
-    fix="`attempts = 0`, where an old value is better than none.",
-    link=_RETRY,
-    source="nomad 1.10.5, website/content/docs/configuration/client.mdx",
-    verified=f"{_TESTS}::test_the_attempts_of_a_template_are_as_many_as_are_said",
-)
+@rule("HD205")
 def nomad_template_retry_limited(audited: Audited) -> Iterator[Hit]:
     for document, retry in _template_retries(audited):
         entry, attempts = retry.find("attempts"), retry.number("attempts")
@@ -152,3 +91,145 @@ def _template_retries(audited: Audited) -> Iterator[tuple[Document, Mapping]]:
         for document, client in agent.bodies("client"):
             for template in client.blocks("template"):
                 yield from ((document, retry) for retry in template.blocks(*_RETRIES))
+
+
+_ACTION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_QUOTED = re.compile(r"\\?\"[^\"]*\"|`[^`]*`")
+_NOMAD = "nomadService|nomadServices|nomadVar|nomadVarExists|nomadVarList|nomadVarListSafe"
+_VAULT = "pkiCert|secret|secrets"
+_CONSUL = (
+    "caLeaf|caRoots|connect|datacenters|exportedServices|key|keyExists|keyOrDefault|ls|node|nodes|partitions|peerings|"
+    "safeLs|safeTree|service|services|tree"
+)
+_READS = re.compile(rf"(?<![.$\w])(?:(?P<nomad>{_NOMAD})|(?P<vault>{_VAULT})|(?P<consul>{_CONSUL}))\b")
+"""Functions that ask Nomad, Vault or Consul: template/template.go of consul-template 0.41.0."""
+
+
+def _no_reschedule(group: Group) -> bool:
+    """Whether nothing places a failed allocation again."""
+    if group.job.type in {"system", "sysbatch"}:
+        return True
+    policy = group.policy("reschedule", "ReschedulePolicy")
+    if policy is None:
+        return False
+    # `unlimited` is true by default for a service, unless attempts and interval are said
+    return policy.number("attempts") == 0 and policy.flag("unlimited") is not True
+
+
+@rule("HD211")
+def job_artifact_not_retried(audited: Audited) -> Iterator[Hit]:
+    for group in audited.groups:
+        for task in group.tasks():
+            restart, artifacts = group.restart(task), task.blocks("artifact", "Artifacts")
+            if restart is None or not artifacts or restart.number("attempts") != 0:
+                continue
+            left = "nothing" if _no_reschedule(group) else "only a reschedule to another node"
+            place = artifacts[0].place
+            yield Hit(group.job.document, place, f"restart.attempts = 0: {left} retries this download")
+
+
+@rule("HD212")
+def job_restart_delay(audited: Audited) -> Iterator[Hit]:
+    for job in audited.jobs:
+        if job.type not in {"service", "batch"}:
+            continue
+        for body in job.body.walk():
+            for restart in body.blocks("restart", "RestartPolicy"):
+                entry = restart.find("mode")
+                if entry is not None and restart.text("mode") == "delay":
+                    yield Hit(job.document, entry.place, "mode = delay: this task never leaves a node that fails it")
+
+
+@rule("HD213")
+def job_batch_reschedule_default(audited: Audited) -> Iterator[Hit]:
+    for group in audited.groups:
+        once = group.job.type == "batch" and not group.job.calls_itself_again()
+        if once and group.policy("reschedule", "ReschedulePolicy") is None:
+            message = f"the batch group {group.name} is rescheduled once in 24 hours, by default"
+            yield Hit(group.job.document, group.body.place, message)
+
+
+@rule("HD214")
+def job_template_kills_task(audited: Audited) -> Iterator[Hit]:
+    configured = {
+        name
+        for agent in audited.nomad_agents
+        for client in agent.merged.blocks("client")
+        for template in client.blocks("template")
+        for name in ("consul_retry", "vault_retry", "nomad_retry")
+        if template.has(name)
+    }
+    for group in audited.groups:
+        for task in group.tasks():
+            for template in task.blocks("template", "Templates"):
+                asked = _asked(template) - configured
+                if asked:
+                    names = ", ".join(sorted(name.removesuffix("_retry").capitalize() for name in asked))
+                    message = f"this template asks {names}: after about 5 minutes without an answer its task is killed"
+                    yield Hit(group.job.document, template.place, message)
+
+
+def _asked(template: Mapping) -> set[str]:
+    """The retry blocks that hold for what a template asks, from the functions that it calls."""
+    entry = template.find("data", "EmbeddedTmpl")
+    found = set()
+    for text, _ in texts_within(entry.value) if entry is not None else ():
+        for action in _ACTION.finditer(text):
+            called = _READS.finditer(_QUOTED.sub('""', action[1]))
+            found |= {f"{call.lastgroup}_retry" for call in called}
+    return found
+
+
+@rule("HD215")
+def job_check_without_restart(audited: Audited) -> Iterator[Hit]:
+    names = ("check_restart",)
+    for group in audited.groups:
+        if group.job.type != "service":
+            continue
+        for service in group.services():
+            inherited = _restarts(service.block(*names))
+            for check in service.blocks("check", "Checks"):
+                own = check.block(*names)
+                if not (_restarts(own) if own is not None and own.has("limit") else inherited):
+                    yield Hit(group.job.document, check.place, "when this check fails, nothing restarts the task")
+
+
+def _restarts(block: Mapping | None) -> bool:
+    """A limit that is not known before the run counts as one."""
+    return block is not None and block.has("limit") and block.number("limit") != 0
+
+
+@rule("HD216")
+def job_no_disconnect(audited: Audited) -> Iterator[Hit]:
+    for group in audited.groups:
+        if group.job.type != "service" or not _keeps_data(group.body):
+            continue
+        said = any(
+            body.has("lost_after", "stop_on_client_after", "StopOnClientAfter")
+            for body in group.body.blocks("disconnect")
+        )
+        if not said and not group.body.has("max_client_disconnect", "stop_after_client_disconnect"):
+            message = f"the group {group.name} keeps data, and is marked lost as soon as its node misses heartbeats"
+            yield Hit(group.job.document, group.body.place, message)
+
+
+def _keeps_data(group: Mapping) -> bool:
+    disks = group.blocks("ephemeral_disk", "EphemeralDisk")
+    return group.has("volume", "Volumes") or any(disk.flag("sticky") or disk.flag("migrate") for disk in disks)
+
+
+@rule("HD217")
+def job_update_without_auto_revert(audited: Audited) -> Iterator[Hit]:
+    for job in audited.jobs:
+        if job.type != "service":
+            continue
+        told = set()
+        for group in job.groups():
+            update = group.policy("update", "Update")
+            if update is None or update.number("max_parallel") == 0:
+                continue  # 0: no deployment, so that there is nothing to revert
+            entry = update.find("auto_revert")
+            unknown = entry is not None and update.flag("auto_revert") is None
+            if not unknown and update.flag("auto_revert") is not True and update.place not in told:
+                told.add(update.place)
+                yield Hit(job.document, update.place, "a deployment that fails is left as it is: auto_revert is not on")

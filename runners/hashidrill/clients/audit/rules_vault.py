@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hashidrill.clients.audit.audited import Audited, Started
-from hashidrill.clients.audit.rule import Hit, Severity, rule
+from hashidrill.clients.audit.command_lines import Unit
+from hashidrill.clients.audit.rule import Hit, rule
 from hashidrill.clients.audit.sources import Document
 from hashidrill.clients.audit.tree import Mapping, Place, is_zero_duration, number_of
-from hashidrill.clients.audit.unit_files import Unit
 
-_TESTS = "tests/live/test_audit_claims_vault.py"
-_TEMPLATE_TESTS = "tests/live/test_audit_claims_templates.py"
-_AGENT = "https://developer.hashicorp.com/vault/docs/agent-and-proxy/agent"
-_CT = "https://github.com/hashicorp/consul-template/blob/main/docs/configuration.md"
-_CT_SOURCE = "consul-template 0.41.0, config/retry.go"
 _VARIABLE = "VAULT_MAX_RETRIES"
 _CT_RETRIES = 12
 _VAULT_API_RETRIES = 2
@@ -25,19 +20,7 @@ _TOO_MANY_REQUESTS = 15
 """Requests that one failing operation may become: above what any one layer does by itself."""
 
 
-@rule(
-    "HD301",
-    "vault-raft-no-retry-join",
-    Severity.WARNING,
-    what='A Vault server with `storage "raft"` and no `retry_join` block.',
-    why="A node with an empty disk, a replacement after a loss for instance, waits for a person to run "
-    "`vault operator raft join`.",
-    default="No `retry_join`: a node joins nobody by itself.",
-    fix='One `retry_join { leader_api_addr = "https://..." }` for each of the others, or `auto_join`.',
-    link="https://developer.hashicorp.com/vault/docs/configuration/storage/raft#retry_join-stanza",
-    source="vault 1.21.0, vault/raft.go and physical/raft/config.go",
-    verified=f"{_TESTS}::test_a_node_without_retry_join_joins_nobody",
-)
+@rule("HD301")
 def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("vault-server"):
         for storage in document.body.blocks("storage", "backend"):
@@ -46,20 +29,7 @@ def vault_raft_no_retry_join(audited: Audited) -> Iterator[Hit]:
                 yield Hit(document, storage.place, "a new node of this Vault joins nobody by itself")
 
 
-@rule(
-    "HD302",
-    "vault-max-retries-zero",
-    Severity.WARNING,
-    what="`VAULT_MAX_RETRIES=0` in a systemd unit, an environment file or a Nomad task.",
-    why="Vault's Go client then repeats nothing: a 5xx or a refused connection during a leader's step-down reaches the "
-    "caller at once.",
-    default="2 retries, after 1 to 1.5 s and another 2 to 3 s, with jitter. Vault's own command line retries nothing "
-    "unless the variable is set.",
-    fix="Leave the variable out.",
-    link="https://developer.hashicorp.com/vault/docs/commands#vault_max_retries",
-    source="vault/api 1.21.0, client.go",
-    verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
-)
+@rule("HD302")
 def vault_max_retries_zero(audited: Audited) -> Iterator[Hit]:
     one_layer = [each.unit for each in _template_units(audited)]  # which retries by itself: HD403
     for document, unit, name, value, place in environment(audited):
@@ -85,19 +55,7 @@ def environment(audited: Audited) -> Iterator[tuple[Document, Unit | None, str, 
                         yield group.job.document, None, entry.key, str(value), entry.place
 
 
-@rule(
-    "HD303",
-    "vault-agent-retry-disabled",
-    Severity.WARNING,
-    what="Vault Agent with `vault { retry { num_retries = -1 } }`.",
-    why="-1 turns retries off: a template is not rendered at the first error, and requests through its listener fail "
-    "while Vault elects a leader. 0 does not mean none here: it means the default of 12.",
-    default="12.",
-    fix="Leave the block out.",
-    link=f"{_AGENT}#retry-stanza",
-    source="vault 1.21.0, command/agent/config/config.go",
-    verified=f"{_TESTS}::test_minus_one_turns_the_retries_of_an_agents_listener_off_and_0_does_not",
-)
+@rule("HD303")
 def vault_agent_retry_disabled(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("vault-agent"):
         for vault in document.body.blocks("vault"):
@@ -107,19 +65,7 @@ def vault_agent_retry_disabled(audited: Audited) -> Iterator[Hit]:
                     yield Hit(document, entry.place, "num_retries = -1: this Vault Agent retries nothing")
 
 
-@rule(
-    "HD304",
-    "vault-agent-template-stays-silent",
-    Severity.INFO,
-    what="Vault Agent with templates and without `template_config { exit_on_retry_failure = true }`.",
-    why="When the retries of a template are used up, the agent starts them again and stays alive: its supervisor "
-    "sees a healthy process, and the application keeps secrets that are no longer valid.",
-    default="`exit_on_retry_failure = false`.",
-    fix="Set it, where a supervisor restarts the agent; or watch the agent's log for `template server error`.",
-    link=f"{_AGENT}/template#exit_on_retry_failure",
-    source="vault 1.21.0, command/agent/template/template.go",
-    verified=f"{_TESTS}::test_an_agent_whose_templates_fail_lives_on_unless_told_otherwise",
-)
+@rule("HD304")
 def vault_agent_template_stays_silent(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("vault-agent"):
         templates = document.body.blocks("template")
@@ -145,19 +91,7 @@ def _ct_retries(audited: Audited) -> Iterator[tuple[Document, str, Mapping]]:
                 yield from ((document, service, retry) for retry in body.blocks("retry"))
 
 
-@rule(
-    "HD401",
-    "consul-template-retry-disabled",
-    Severity.ERROR,
-    what="consul-template with `retry { enabled = false }`.",
-    why="The first error ends consul-template: every election in Consul or Vault is a crash. An `exec` child is not "
-    "stopped then: it goes on with nothing to restart it or to render again.",
-    default="Enabled: 12 retries, from 250 ms doubling to 1 min.",
-    fix="Leave `enabled` out.",
-    link=_CT,
-    source=f"{_CT_SOURCE}; watch/view.go",
-    verified=f"{_TEMPLATE_TESTS}::test_with_retry_disabled_the_first_error_ends_it",
-)
+@rule("HD401")
 def consul_template_retry_disabled(audited: Audited) -> Iterator[Hit]:
     for document, service, retry in _ct_retries(audited):
         entry = retry.find("enabled")
@@ -165,18 +99,7 @@ def consul_template_retry_disabled(audited: Audited) -> Iterator[Hit]:
             yield Hit(document, entry.place, f"the first error of {service} ends this consul-template")
 
 
-@rule(
-    "HD402",
-    "consul-template-retry-uncapped",
-    Severity.WARNING,
-    what="consul-template with `max_backoff = 0` in a `retry` block.",
-    why="0 takes the limit away instead of the wait: the pause doubles for ever, over 4 hours after 16 failures.",
-    default="1 min.",
-    fix='Leave `max_backoff` out, or say `"1m"`.',
-    link=_CT,
-    source=_CT_SOURCE,
-    verified=f"{_TEMPLATE_TESTS}::test_without_a_cap_the_pauses_double_for_ever",
-)
+@rule("HD402")
 def consul_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
     for document, _, retry in _ct_retries(audited):
         entry = retry.find("max_backoff")
@@ -184,21 +107,7 @@ def consul_template_retry_uncapped(audited: Audited) -> Iterator[Hit]:
             yield Hit(document, entry.place, "max_backoff = 0: the pause between retries doubles without a limit")
 
 
-@rule(
-    "HD403",
-    "consul-template-times-vault",
-    Severity.INFO,
-    what=f"consul-template that reads Vault, where retries at two layers make one failing read over "
-    f"{_TOO_MANY_REQUESTS} requests.",
-    why="consul-template repeats a read, and Vault's Go client below it repeats each of those: by default (12 + 1) x "
-    "(2 + 1) = 39 requests for one secret, against a Vault that is down or overloaded already.",
-    default="`retry { attempts = 12 }` and VAULT_MAX_RETRIES=2.",
-    fix="Retry at one layer: VAULT_MAX_RETRIES=0 in the environment of this consul-template (and only there), or fewer "
-    "`attempts`.",
-    link=_CT,
-    source=f"{_CT_SOURCE} and dependency/client_set.go; vault/api 1.21.0, client.go",
-    verified=f"{_TEMPLATE_TESTS}::test_the_retries_of_consul_template_and_of_vaults_client_multiply",
-)
+@rule("HD403")
 def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
     for document in audited.of("consul-template"):
         vault = document.body.block("vault")
@@ -236,18 +145,7 @@ def _template_units(audited: Audited) -> list[Started]:
     return [each for each in audited.command_lines() if each.command.program == "consul-template"]
 
 
-@rule(
-    "HD501",
-    "unit-without-restart",
-    Severity.WARNING,
-    what="A systemd unit that runs a Consul, Nomad or Vault agent or consul-template, without `Restart=`.",
-    why="These end by themselves: an agent after `retry_max`, consul-template when its retries are used up, all of "
-    "them out of memory. Without `Restart=` that is the end.",
-    default="`Restart=no`.",
-    fix="`Restart=on-failure`, with `RestartSec=` above 0 and a `StartLimitIntervalSec=` that suits it.",
-    link="https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Restart=",
-    source="systemd.service(5)",
-)
+@rule("HD501")
 def unit_without_restart(audited: Audited) -> Iterator[Hit]:
     for each in audited.command_lines():
         program, unit = each.command.program, each.unit

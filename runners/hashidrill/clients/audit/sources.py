@@ -1,23 +1,86 @@
-"""Finds the files under the paths given, and reads each into a Document, or into a Problem that says why not."""
+"""Finds the files under the paths given, and reads each into a Document, or into a Problem that says why not.
+
+What goes by in silence is taken for judged: a file in a language that is not read here is named, where it speaks of
+Consul, Nomad or Vault at all.
+"""
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
+from hashidrill.clients.audit.command_lines import Unit, Variable, read_environment, read_unit
 from hashidrill.clients.audit.hcl import read_hcl
 from hashidrill.clients.audit.hcl1 import CONSUL, NOMAD, VAULT, read_hcl1
-from hashidrill.clients.audit.json_text import read_json
 from hashidrill.clients.audit.kinds import entries_of, kind_of, names_an_agent, part_of
-from hashidrill.clients.audit.python_text import Module, read_python
-from hashidrill.clients.audit.tree import Comment, MalformedError, Mapping, Place, Scalar, Value
-from hashidrill.clients.audit.unit_files import Unit, Variable, read_environment, read_unit
-from hashidrill.clients.audit.unread import SPEAKS_OF_US, Unread, unread_kind
+from hashidrill.clients.audit.python_code import Module, read_python
+from hashidrill.clients.audit.tree import Comment, MalformedError, Mapping, Place, Scalar, Value, read_json
+
+_LOOKED_AT_BYTES = 256 * 1024
+SPEAKS_OF_US = re.compile(rb"consul|nomad|vault", re.IGNORECASE)
+_GO = re.compile(rb"hashicorp/(consul|nomad|vault)/api")
+_JOB_BYTES = re.compile(rb"^\s*job\s+(\"|\[\[)", re.MULTILINE)
+
+_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("compose file", ("docker-compose*.yml", "docker-compose*.yaml", "compose*.yml", "compose*.yaml")),
+    ("template", ("*.tpl", "*.tmpl", "*.ctmpl", "*.tftpl", "*.j2", "*.jinja", "*.erb", "*.levant")),
+    ("shell script", ("*.sh", "*.bash", "*.zsh", "*.ksh")),
+    ("Dockerfile", ("Dockerfile*", "*.dockerfile", "Containerfile*")),
+    ("Terraform file", ("*.tf", "*.tf.json")),
+    ("Go file", ("*.go",)),
+)
+_HELM, _YAML = ("values*.yaml", "values*.yml"), ("*.yaml", "*.yml")
+
+
+@dataclass(frozen=True, order=True)
+class Unread:
+    """A file, and what it seems to be: `Nomad Pack template`, `compose file`, ..."""
+
+    path: str
+    what: str
+
+
+def unread_kind(path: Path) -> str:
+    """What this file seems to be; an empty string for one that is none of our business."""
+    kind = next((what for what, patterns in _KINDS if _matches(path, patterns)), "")
+    if not kind and _matches(path, _YAML):
+        helm = _matches(path, _HELM) or any((above / "Chart.yaml").is_file() for above in list(path.parents)[:3])
+        kind = "Helm chart file" if helm else "YAML file"
+    if not kind:
+        return ""
+    try:
+        if not path.is_file():  # opening a FIFO would wait for ever
+            return ""
+        with path.open("rb") as file:
+            head = file.read(_LOOKED_AT_BYTES)
+    except OSError:
+        return ""
+    if not (_GO if kind == "Go file" else SPEAKS_OF_US).search(head + path.name.encode()) and not _JOB_BYTES.search(
+        head
+    ):
+        return ""
+    if kind == "template" and any((above / "metadata.hcl").is_file() for above in path.parents):
+        return "Nomad Pack template"
+    return "job template" if kind == "template" and _JOB_BYTES.search(head) else kind
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(path.name, pattern) for pattern in patterns)
+
+
+def counted(unread: Sequence[Unread]) -> list[tuple[str, list[str]]]:
+    """(`61 Nomad Pack templates`, their paths), the most numerous first."""
+    kinds: dict[str, list[str]] = {}
+    for each in sorted(unread):
+        kinds.setdefault(each.what, []).append(each.path)
+    ordered = sorted(kinds.items(), key=lambda kind: (-len(kind[1]), kind[0]))
+    return [(f"{len(paths)} {what}{'' if len(paths) == 1 else 's'}", paths) for what, paths in ordered]
+
 
 SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
 """Of files that are looked at in a directory. A file that is named itself is read whatever its name."""
@@ -202,7 +265,7 @@ def suffix_of(path: Path) -> str:
 
 
 def _excluded(path: Path, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatch(str(path), pattern) or fnmatch.fnmatch(path.name, pattern) for pattern in patterns)
+    return any(fnmatch(str(path), pattern) or fnmatch(path.name, pattern) for pattern in patterns)
 
 
 def _add(path: Path, sources: Sources, seen: set[tuple[int, int]], *, kind: str | None, named: bool) -> None:

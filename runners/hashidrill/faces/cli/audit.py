@@ -8,13 +8,11 @@ from typing import Annotated
 
 import typer
 
-from hashidrill.clients.audit.all_rules import RULES
 from hashidrill.clients.audit.kinds import KINDS
-from hashidrill.clients.audit.report_files import FORMATS
-from hashidrill.clients.audit.report_text import explain as explain_rule
-from hashidrill.clients.audit.report_text import summary, write_text
+from hashidrill.clients.audit.report import FORMATS, summary, write_text
+from hashidrill.clients.audit.report import explain as explain_rule
 from hashidrill.clients.audit.rule import Severity
-from hashidrill.clients.audit.run import Audit
+from hashidrill.clients.audit.run import RULES, Audit
 from hashidrill.clients.audit.run import audit as run_audit
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry

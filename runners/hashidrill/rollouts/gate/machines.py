@@ -7,9 +7,9 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement
 
 from hashidrill import __version__
-from hashidrill.clients.audit.all_rules import RULES
-from hashidrill.clients.audit.report_files import LEVELS, SARIF_SCHEMA, json_text, uri, xml, xml_text
+from hashidrill.clients.audit.report import LEVELS, SARIF_SCHEMA, json_text, uri, xml, xml_text
 from hashidrill.clients.audit.rule import Finding
+from hashidrill.clients.audit.run import RULES
 from hashidrill.core.compare.comparison import Compared
 from hashidrill.core.compare.statistics import Decision
 from hashidrill.reports.text import printable

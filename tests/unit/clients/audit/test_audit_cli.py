@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from hashidrill.clients.audit.all_rules import RULES
-from hashidrill.clients.audit.reference import page
+from hashidrill.clients.audit.report import page
+from hashidrill.clients.audit.run import RULES
 from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli.app import app
 
@@ -393,7 +393,7 @@ def test_the_reference_page_is_made_from_the_rules(capsys):
     written = (ROOT / "playbooks/reference-audit.md").read_text()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # it is imported already
-        runpy.run_module("hashidrill.clients.audit.reference", run_name="__main__")
+        runpy.run_module("hashidrill.clients.audit.report", run_name="__main__")
     assert written == capsys.readouterr().out == page(), "make it again, as its first lines say"
 
 

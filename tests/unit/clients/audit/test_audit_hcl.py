@@ -19,8 +19,16 @@ from lark.exceptions import LarkError
 import hcl1_texts
 from hashidrill.clients.audit.hcl import read_hcl
 from hashidrill.clients.audit.hcl1 import CONSUL, NOMAD, VAULT, read_hcl1
-from hashidrill.clients.audit.json_text import read_json
-from hashidrill.clients.audit.tree import MAX_DEPTH, Expression, MalformedError, Mapping, Place, Scalar, Sequence
+from hashidrill.clients.audit.tree import (
+    MAX_DEPTH,
+    Expression,
+    MalformedError,
+    Mapping,
+    Place,
+    Scalar,
+    Sequence,
+    read_json,
+)
 
 FIXTURES = Path(__file__).with_name("cases")
 HCL = sorted(path for path in FIXTURES.rglob("*") if path.suffix in {".hcl", ".nomad"})

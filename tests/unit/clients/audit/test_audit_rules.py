@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.clients.audit.all_rules import RULES
-from hashidrill.clients.audit.run import audit
+from hashidrill.clients.audit.run import RULES, audit
 
 FIXTURES = Path(__file__).with_name("cases")
 ROOT = FIXTURES.parents[4]

@@ -1,4 +1,4 @@
-"""Findings for machines: JSON, SARIF 2.1.0 (code scanning) and JUnit (any CI)."""
+"""Findings for people and for machines (JSON, SARIF 2.1.0 for code scanning, JUnit for any CI); the reference page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,95 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from rich.console import Console
+from rich.text import Text
+
 from hashidrill import __version__
-from hashidrill.clients.audit.all_rules import RULES
 from hashidrill.clients.audit.rule import Finding, Rule, Severity
-from hashidrill.clients.audit.run import Audit
+from hashidrill.clients.audit.run import RULES, Audit
+from hashidrill.clients.audit.sources import counted
+
+_SHOWN = 3
+"""Files of a kind that are named; `-v` and JSON name them all."""
+_COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+
+def write_text(audit: Audit, console: Console) -> None:
+    """All findings, each rule explained where it comes first; what was suppressed, muted and not read; and a summary.
+
+    What could not be read although it should goes to standard error.
+    """
+    explained: set[str] = set()
+    for finding in audit.findings:
+        _print(console, finding, explained=finding.rule_id in explained)
+        explained.add(finding.rule_id)
+    for finding, reason in audit.suppressed:
+        _line(console, f"{_where(finding)}: {finding.rule_id} suppressed: {reason}", "dim")
+    for finding, reason in audit.muted:
+        _line(console, f"{_where(finding)}: {finding.rule_id} muted: {reason}", "dim")
+    for what, paths in counted(audit.unread):
+        shown = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
+        _line(console, f"seen and not read: {what}: {shown}", "dim")
+    _line(console, summary(audit))
+
+
+def summary(audit: Audit) -> str:
+    """`7 files, 1 error, 2 warnings, 0 infos, 1 suppressed, 1 file not readable`."""
+    counts = [(len([f for f in audit.findings if f.severity is each]), each.word) for each in reversed(Severity)]
+    parts = [_count(len(audit.files), "file"), *(_count(number, word) for number, word in counts)]
+    if audit.suppressed:
+        parts.append(f"{len(audit.suppressed)} suppressed")
+    if audit.muted:
+        parts.append(f"{len(audit.muted)} muted")
+    if audit.unread:
+        parts.append(f"{_count(len(audit.unread), 'file')} not read")
+    if audit.problems:
+        parts.append(f"{_count(len(audit.problems), 'file')} not judged")
+    return ", ".join(parts)
+
+
+def explain(rule: Rule, console: Console) -> None:
+    """One rule, whole."""
+    _line(console, f"{rule.id} {rule.name} ({rule.severity.word})", "bold")
+    for label, said in about(rule):
+        _line(console, f"  {label + ':':<9} {said}")
+
+
+def about(rule: Rule) -> list[tuple[str, str]]:
+    """What a rule says of itself, in the order in which it is shown."""
+    return [
+        ("what", rule.what),
+        ("why", rule.why),
+        ("default", rule.default),
+        ("fix", rule.fix),
+        ("read", rule.link),
+        ("source", rule.source),
+        ("shown by", rule.verified or "no test on a real binary: taken from the source above"),
+    ]
+
+
+def _print(console: Console, finding: Finding, *, explained: bool) -> None:
+    rule = RULES[finding.rule_id]
+    head = Text(f"{_where(finding)}: ")
+    head.append(finding.severity.word, _COLOURS[finding.severity])
+    head.append(f" {rule.id} {finding.message}")
+    console.print(head, soft_wrap=True)
+    for label, said in [] if explained else about(rule)[1:5]:
+        _line(console, f"    {label + ':':<9} {said}", "dim")
+
+
+def _where(finding: Finding) -> str:
+    return f"{finding.path}:{finding.place.line}:{finding.place.column}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    # what it found is not for rich to read: a rule may hold [brackets]
+    console.print(Text(text, style), soft_wrap=True)
+
 
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -70,11 +155,7 @@ def as_sarif(audit: Audit) -> str:
         results.append({**_result(each, indexes), "suppressions": [taken]})
     run = {
         "tool": {
-            "driver": {
-                "name": "hashidrill",
-                "version": __version__,
-                "rules": [_sarif_rule(rule) for rule in RULES.values()],
-            }
+            "driver": {"name": "hashidrill", "version": __version__, "rules": list(map(_sarif_rule, RULES.values()))}
         },
         "results": results,
         "columnKind": "unicodeCodePoints",
@@ -82,17 +163,12 @@ def as_sarif(audit: Audit) -> str:
             {
                 "executionSuccessful": not audit.problems,
                 "toolExecutionNotifications": [
-                    {
-                        "level": "error",
-                        "message": {"text": each.what},
-                        "locations": [_location(each.path, each.line, each.column)],
-                    }
-                    for each in audit.problems
-                ]
-                + [_note(each.path, 0, 0, f"seen and not read: {each.what}") for each in audit.unread]
-                + [
-                    _note(each.path, each.place.line, each.place.column, f"{each.rule_id} muted: {reason}")
-                    for each, reason in audit.muted
+                    *(_note("error", each.path, each.line, each.column, each.what) for each in audit.problems),
+                    *(_note("note", each.path, 0, 0, f"seen and not read: {each.what}") for each in audit.unread),
+                    *(
+                        _note("note", each.path, each.place.line, each.place.column, f"{each.rule_id} muted: {reason}")
+                        for each, reason in audit.muted
+                    ),
                 ],
             }
         ],
@@ -100,8 +176,8 @@ def as_sarif(audit: Audit) -> str:
     return json_text({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _note(path: str, line: int, column: int, text: str) -> dict[str, Any]:
-    return {"level": "note", "message": {"text": text}, "locations": [_location(path, line, column)]}
+def _note(level: str, path: str, line: int, column: int, text: str) -> dict[str, Any]:
+    return {"level": level, "message": {"text": text}, "locations": [_location(path, line, column)]}
 
 
 def _sarif_rule(rule: Rule) -> dict[str, Any]:
@@ -193,3 +269,40 @@ def xml(text: str) -> str:
 
 FORMATS: dict[str, Callable[[Audit], str]] = {"json": as_json, "sarif": as_sarif, "junit": as_junit}
 """What `--format` takes beside text."""
+
+
+_HEAD = """\
+# Reference: the rules of the audit
+
+Generated from the rules by `python -m hashidrill.clients.audit.report > playbooks/reference-audit.md`.
+`hashidrill audit --rules` lists them, `hashidrill audit --explain HD101` shows one. How to use them:
+[audit-your-config.md](audit-your-config.md).
+
+An error is a configuration that cannot work. A warning is one that turns a passing fault into one that users notice.
+An info is a default that you should know about, and may well keep.
+
+"Shown by" names the test that proves the claim on the real thing: Consul 1.22.2, Nomad 1.10.5, Vault 1.21.0,
+consul-template 0.41.0, or the Python library itself. For Consul's config entries these tests show what Consul tells
+Envoy; what Envoy then does, and claims without a test, come from the named source or documentation.
+
+| rule | severity | name |
+| --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    rows = "".join(
+        f"| [{each.id}](#{each.id.lower()}) | {each.severity.word} | {each.name} |\n" for each in RULES.values()
+    )
+    sections = []
+    for each in RULES.values():
+        lines = "".join(f"- **{label}**: {said}\n" for label, said in about(each))
+        sections.append(f"\n## {each.id}\n\n{each.name}, {each.severity.word}\n\n{lines}")
+    return _HEAD + rows + "".join(sections)
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(page())
