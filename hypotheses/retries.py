@@ -21,8 +21,8 @@ from hashidrill import (
     hypothesis,
     measure,
 )
-from hashidrill.clients.retry import consul_clients, presence, pressure, timing
-from hashidrill.clients.retry.judged import Judged
+from hashidrill.clients.retry import timing, verdicts
+from hashidrill.clients.retry.verdicts import Judged
 from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.loads.attempts import SUFFIX, from_operations
@@ -39,7 +39,7 @@ def present(recording: Recording, *, client: str, fault: str | None = None, succ
 
     `fault` is a fault of the tap, or a status such as `503`. Source: RFC 9110 section 9.2.2.
     """
-    return _answer(presence.present(fault or _ANY, _faulted(recording, client, fault), success=success))
+    return _answer(verdicts.present(fault or _ANY, _faulted(recording, client, fault), success=success))
 
 
 @hypothesis
@@ -52,7 +52,7 @@ def transport_only(recording: Recording, *, client: str) -> Held:
     reset = [run for run in runs if run.faulted and run.faulted[0].fault.endswith("-reused")]
     names = {run.faulted[0].fault for run in runs if run.faulted} - {"reset-before-reused", "reset-after-reused"}
     others = {name: [run for run in runs if run.faulted and run.faulted[0].fault == name] for name in names}
-    return _answer(presence.transport_only("reset-after-reused", reset, others))
+    return _answer(verdicts.transport_only("reset-after-reused", reset, others))
 
 
 @hypothesis
@@ -66,7 +66,7 @@ def bounded(
 ) -> Held:
     """No operation exceeds the retry limit or the deadline."""
     runs = _faulted(recording, client, fault)
-    return _answer(presence.bounded(fault or _ANY, runs, most_retries=retries, deadline_s=deadline))
+    return _answer(verdicts.bounded(fault or _ANY, runs, most_retries=retries, deadline_s=deadline))
 
 
 @hypothesis
@@ -74,7 +74,7 @@ def timeout_present(
     recording: Recording, *, client: str, fault: str = "hang", deadline: Duration = Duration(DEADLINE_S)
 ) -> Held:
     """The client times out a hanging attempt itself, within the deadline."""
-    return _answer(presence.timeout_present(fault, _faulted(recording, client, fault), deadline_s=deadline))
+    return _answer(verdicts.timeout_present(fault, _faulted(recording, client, fault), deadline_s=deadline))
 
 
 @hypothesis
@@ -116,7 +116,7 @@ def retry_after_honoured(recording: Recording, *, client: str) -> Held:
 def idempotent_only(recording: Recording, *, client: str, fault: str | None = None) -> Held:
     """The client does not resend a POST, PATCH or plain PUT that may already have been applied."""
     runs = [run for run in _faulted(recording, client, fault) if _leaves_open(run.faulted[0])]
-    return _answer(presence.idempotent_only(fault or _ANY, runs))
+    return _answer(verdicts.idempotent_only(fault or _ANY, runs))
 
 
 @hypothesis
@@ -129,7 +129,7 @@ def amplification(
     Source: Google's SRE book, Handling Overload.
     """
     attempts, operations = _during(recording, client, fault)
-    return _answer(pressure.amplification(fault or _ANY, len(attempts), len(operations), at_most=at_most))
+    return _answer(verdicts.amplification(fault or _ANY, len(attempts), len(operations), at_most=at_most))
 
 
 @hypothesis
@@ -138,7 +138,7 @@ def retry_budget(
 ) -> Held:
     """Retries stay below a share of all attempts during a fault, like Finagle's RetryBudget."""
     attempts, operations = _during(recording, client, fault)
-    return _answer(pressure.retry_budget(fault or _ANY, len(attempts), len(operations), at_most=at_most))
+    return _answer(verdicts.retry_budget(fault or _ANY, len(attempts), len(operations), at_most=at_most))
 
 
 @hypothesis
@@ -146,7 +146,7 @@ def no_storm(recording: Recording, *, client: str, capacity: Rate, window: Durat
     """Retries never push attempts above the upstream's capacity, in any window."""
     attempts, operations = _load(recording, client + SUFFIX), _reported(recording, client)
     return _answer(
-        pressure.no_storm(_ANY, attempts.start_ns, operations.intended_ns, capacity_per_s=capacity, window_s=window)
+        verdicts.no_storm(_ANY, attempts.start_ns, operations.intended_ns, capacity_per_s=capacity, window_s=window)
     )
 
 
@@ -168,7 +168,7 @@ def recovers(
     spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
     before_ns = int(operations.intended_ns[0]), min(start for start, _ in spans)
     after_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
-    judged = pressure.recovers(
+    judged = verdicts.recovers(
         fault or _ANY,
         operations.intended_ns,
         operations.ok,
@@ -187,14 +187,14 @@ def circuit_breaks(recording: Recording, *, client: str, fault: str | None = Non
     attempts, operations = _load(recording, client + SUFFIX), _reported(recording, client)
     spans = [measure.in_force(recording, one) for one in measure.windows(recording, fault)]
     lasted_ns = min(start for start, _ in spans), max(end for _, end in spans)
-    judged = pressure.circuit_breaks(fault or _ANY, attempts.start_ns, operations.intended_ns, lasted_ns=lasted_ns)
+    judged = verdicts.circuit_breaks(fault or _ANY, attempts.start_ns, operations.intended_ns, lasted_ns=lasted_ns)
     return _answer(judged)
 
 
 @hypothesis
 def watch_resets(recording: Recording, *, client: str) -> Held:
     """When the index goes backwards, a blocking query restarts at 0 and does not spin."""
-    return _answer(consul_clients.watch_resets(_ANY, _attempts(recording, client)))
+    return _answer(verdicts.watch_resets(_ANY, _attempts(recording, client)))
 
 
 @hypothesis(never=room(since="start"))
@@ -204,7 +204,7 @@ def lock_reacquired(
     """A client that held a lock when the fault began gets it back."""
     lost_ns = min(measure.in_force(recording, one)[0] for one in measure.windows(recording, fault))
     attempts = _attempts(recording, client)
-    return _answer(consul_clients.lock_reacquired(fault or _ANY, attempts, lost_ns=lost_ns, within_s=within))
+    return _answer(verdicts.lock_reacquired(fault or _ANY, attempts, lost_ns=lost_ns, within_s=within))
 
 
 def _answer(judged: Judged) -> Held:

@@ -211,8 +211,7 @@ def test_the_tap_beside_mitmproxy(tell):
 def test_the_jitter_verdict_twenty_times_while_the_other_core_is_busy(tell):
     """±5 % passes and none fails, each 20 times out of 20, beside a process that keeps one core busy."""
     from hashidrill.clients.retry import timing
-    from hashidrill.clients.retry.battery import Battery
-    from hashidrill.clients.retry.measured import Settings
+    from hashidrill.clients.retry.battery import Battery, Settings
     from hashidrill.core.tap.upstream import Scripted
 
     clients = places.SUPPORT / "clients" / "homemade"

@@ -16,10 +16,9 @@ from pathlib import Path
 import places
 from clients.manifest import CLIENTS, ReferenceClient
 from clients.prepare import command
-from hashidrill.clients.retry.judged import Judged
-from hashidrill.clients.retry.judging import run_battery
-from hashidrill.clients.retry.measured import Settings
+from hashidrill.clients.retry.battery import Settings, run_battery
 from hashidrill.clients.retry.private_consul import private_consul
+from hashidrill.clients.retry.verdicts import Judged
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.tap.catalogue import CONFUSION_DEADLINE_S
 from hashidrill.core.tap.upstream import HttpUpstream

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from hashidrill.clients.retry.battery import Battery
-from hashidrill.clients.retry.judging import judgement
-from hashidrill.clients.retry.measured import Settings
+from hashidrill.clients.retry.battery import Battery, Settings, judgement
 from hashidrill.clients.retry.timing import typical_gaps_s
 from hashidrill.core.tap.attempts import Attempt, Run
 from hashidrill.core.tap.catalogue import FAULTS, RETRY_AFTER_S, TRANSIENT

@@ -1,4 +1,4 @@
-"""The battery: one command, run once for each fault behind a tap of its own, and judged.
+"""The battery: one command, run once for each fault behind a tap of its own, and judged (`run_battery`).
 
 1. Once without any fault: it has to succeed, and to make a request. A KV key that it reads and that is not there is
    put there first.
@@ -17,17 +17,25 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hashidrill.clients.retry import reference_client
-from hashidrill.clients.retry.authority import server_side
-from hashidrill.clients.retry.measured import Measured, Settings
-from hashidrill.clients.retry.names import NAME, NameServer
+from hashidrill.clients.retry import reference_client, timing
+from hashidrill.clients.retry.surroundings import NAME, NameServer, server_side
 from hashidrill.clients.retry.timed_taps import TimedTaps
-from hashidrill.clients.retry.timing import alone_s, heeds_retry_after, telling_retry_after_s, typical_gaps_s
+from hashidrill.clients.retry.verdicts import (
+    Judged,
+    bounded,
+    idempotent_only,
+    not_for_it,
+    present,
+    timeout_present,
+    transport_only,
+    unknown,
+    watch_resets,
+)
 from hashidrill.core.errors import FaultError
 from hashidrill.core.tap import catalogue
 from hashidrill.core.tap.attempts import Attempt, DoubtError, Run, header_in
@@ -37,6 +45,66 @@ from hashidrill.core.tap.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.core.tap.tap import Tap
 from hashidrill.core.tap.upstream import Upstream, UpstreamError
 from hashidrill.core.util.processes import SOONER
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the caller declares. `faults`: names to be given; empty for all."""
+
+    deadline_s: float = catalogue.DEADLINE_S
+    most_retries: int = catalogue.MOST_RETRIES
+    jitter_clients: int = catalogue.JITTER_CLIENTS
+    faults: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    certificate: Path | None = None
+    """Key and certificate (PEM) for the taps to listen with TLS; the environment has to make the command trust it."""
+
+    def wants(self, fault: str) -> bool:
+        return not self.faults or fault in self.faults
+
+    def baselines(self, verdict: str) -> list[str]:
+        """The faults that were not selected, and that this verdict compares with those that were."""
+        about = catalogue.VERDICTS[verdict]
+        selected = any(self.wants(fault) for fault in about.battery_faults)
+        return [fault for fault in about.baseline if selected and not self.wants(fault)]
+
+
+@dataclass
+class Measured:
+    """What the runs of one command left: by fault; why a fault could not be given; and the timing runs."""
+
+    command: list[str]
+    settings: Settings
+    plain: Run | None = None
+    long_running: bool = False
+    once: dict[str, Run] = field(default_factory=dict)
+    lasting: dict[str, list[Run]] = field(default_factory=dict)
+    told: dict[str, list[Run]] = field(default_factory=dict)
+    """By fault with Retry-After, of a client that heeds it: runs in which it was told a wait that tells something."""
+    told_less: list[Run] = field(default_factory=list)
+    """And those in which it was told a short one."""
+    reused: Run | None = None
+    backwards: Run | None = None
+    too_quick: str = ""
+    """Why nothing says whether it succeeds after one refusal."""
+    impossible: dict[str, str] = field(default_factory=dict)
+    timed_fault: str = ""
+    timed: list[Run] = field(default_factory=list)
+    reference: list[Run] = field(default_factory=list)
+    reference_gaps_s: list[float] = field(default_factory=list)
+    """What the reference sleeps, the same in all of its runs."""
+
+    @property
+    def blocking(self) -> bool:
+        """The command made blocking queries."""
+        return self.plain is not None and any(attempt.asked_index for attempt in self.plain.attempts)
+
+    @property
+    def work_s(self) -> float:
+        """Processor time of one more attempt, in seconds."""
+        plain = [self.plain] if self.plain is not None else []
+        return timing.work_s([*plain, *self.once.values(), *(run for runs in self.lasting.values() for run in runs)])
+
 
 _STARTING_AT_ONCE = 2
 """Commands that have not made a request yet: a machine's cores are busy with those."""
@@ -196,7 +264,9 @@ class Battery:
         measured = self._measured
         faults = [fault for fault in catalogue.RETRY_AFTER if self.settings.wants(fault)]
         await _all([self._once(fault) for fault in faults])
-        heeded = [fault for fault in faults if fault in measured.once and heeds_retry_after(measured.once[fault])]
+        heeded = [
+            fault for fault in faults if fault in measured.once and timing.heeds_retry_after(measured.once[fault])
+        ]
         if not heeded:
             return
 
@@ -209,7 +279,7 @@ class Battery:
         await _all([ask(fault, short, measured.told_less) for fault in heeded for _ in range(each)])
         # one that does not fit is never passed, but a client that comes back sooner still fails
         longest = max(catalogue.RETRY_AFTER_S, int(self.settings.deadline_s) - _TIME_FOR_THE_REST_S)
-        seconds = min(telling_retry_after_s(measured.told_less), longest)
+        seconds = min(timing.telling_retry_after_s(measured.told_less), longest)
         for fault in heeded:
             measured.told[fault] = [measured.once[fault]] if seconds == catalogue.RETRY_AFTER_S else []
         await _all(
@@ -230,8 +300,8 @@ class Battery:
             return
         fault = measured.timed_fault = retried[0]
         await self.more_clients(self.settings.jitter_clients)
-        alone = alone_s([gap for run in measured.lasting[fault] for gap in run.gaps_s()])
-        if alone < _CROWDED * max(typical_gaps_s(measured.timed), default=0.0):
+        alone = timing.alone_s([gap for run in measured.lasting[fault] for gap in run.gaps_s()])
+        if alone < _CROWDED * max(timing.typical_gaps_s(measured.timed), default=0.0):
             for _ in range(_MORE_ALONE):  # one after the other: alone
                 await self._lasting(fault, attempts=_GAPS_WANTED + 1)
         if len({run.retries for run in measured.timed if run.ended}) > 1:  # so does how often it retries
@@ -242,7 +312,7 @@ class Battery:
         measured = self._measured
         fault = measured.timed_fault
         self._say(f"{fault}: {count} clients beside each other")
-        measured.reference_gaps_s = measured.reference_gaps_s or typical_gaps_s(measured.lasting[fault])
+        measured.reference_gaps_s = measured.reference_gaps_s or timing.typical_gaps_s(measured.lasting[fault])
         gaps = measured.reference_gaps_s[:_REFERENCE_GAPS_AT_MOST]
 
         tls = "tls:" if self.settings.certificate else ""
@@ -383,3 +453,147 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
 def _quoted(ended: Ended) -> str:
     lines = ended.output.splitlines()[-3:]
     return f"\nIt said: {' | '.join(lines)}" if lines else ""
+
+
+_MOST_TIMES_MORE_CLIENTS, _MOST_TIMES_FOR_ALL = 4, 2
+"""Random gaps take many clients to say that they do not grow. A machine that is too busy for jitter stays so."""
+_NO_FAULT = "-"
+
+
+async def run_battery(
+    command: Sequence[str],
+    upstream: Upstream,
+    settings: Settings | None = None,
+    *,
+    slots: asyncio.Semaphore | None = None,
+    may_seed: bool = False,
+    say: Say | None = None,
+) -> list[Judged]:
+    """Measure and judge a command. Where a timing verdict hangs in the balance, more clients are asked.
+
+    Raises UsageError for a command that cannot be started, CommandError for one that cannot be measured.
+    """
+    settings = settings or Settings()
+    return await judgement(Battery(command, upstream, settings, slots=slots, may_seed=may_seed, say=say))
+
+
+async def judgement(battery: Battery) -> list[Judged]:
+    """The same, of a battery."""
+    measured = await battery.measure()
+    for more in range(_MOST_TIMES_MORE_CLIENTS):
+        judged = judge(measured)
+        asking = {one.name for one in judged if one.evidence.get("more_clients")}
+        if not asking or (more >= _MOST_TIMES_FOR_ALL and "backoff" not in asking):
+            return judged
+        await battery.more_clients(battery.settings.jitter_clients)
+    return judge(measured)
+
+
+def judge(measured: Measured) -> list[Judged]:
+    """Every verdict, in the order of the catalogue. Pure."""
+    found: list[Judged] = []
+    for name, about in catalogue.VERDICTS.items():
+        faults = [fault for fault in about.battery_faults if measured.settings.wants(fault)]
+        if name in _TIMING:
+            found += _timed(measured, name)
+        elif about.battery_faults:
+            found += [_on_one_fault(measured, name, fault) for fault in faults]
+        elif not measured.settings.faults:
+            text = "one process for one operation cannot show this: judge it over an experiment"
+            found.append(not_for_it(name, _NO_FAULT, text))
+    return found
+
+
+def _on_one_fault(measured: Measured, name: str, fault: str) -> Judged:
+    if reason := measured.impossible.get(fault):
+        return unknown(name, fault, reason)
+    if measured.long_running and name != "watch_resets":
+        return not_for_it(name, fault, "it runs on and on: only its watches can be judged by the battery")
+    try:
+        one = _JUDGES[name](measured, fault)
+    except DoubtError as doubt:
+        return unknown(name, fault, str(doubt))
+    if also := measured.settings.baselines(name):
+        text = f"{one.text} (run too, to compare with: {', '.join(also)})"
+        return replace(one, text=text, evidence={**one.evidence, "also_run": also})
+    return one
+
+
+def _runs(run: Run | None) -> list[Run]:
+    return [] if run is None else [run]
+
+
+def _present(measured: Measured, fault: str) -> Judged:
+    if fault == "refused" and measured.too_quick:
+        return unknown("present", fault, measured.too_quick)
+    return present(fault, _runs(measured.once.get(fault)))
+
+
+def _transport_only(measured: Measured, fault: str) -> Judged:
+    others = {name: _runs(measured.once.get(name)) for name in catalogue.VERDICTS["transport_only"].baseline}
+    return transport_only(fault, _runs(measured.reused), others)
+
+
+def _bounded(measured: Measured, fault: str) -> Judged:
+    settings = measured.settings
+    runs = list(measured.lasting.get(fault, ()))
+    if fault == measured.timed_fault:  # one that was stopped early, or late beside many others, shows nothing
+        runs += [run for run in measured.timed if run.ended]
+    return bounded(fault, runs, most_retries=settings.most_retries, deadline_s=settings.deadline_s)
+
+
+def _retry_after(measured: Measured, fault: str) -> Judged:
+    runs = measured.told.get(fault) or _runs(measured.once.get(fault))
+    return timing.retry_after_honoured(fault, runs, measured.told_less)
+
+
+def _watch_resets(measured: Measured, fault: str) -> Judged:
+    if not measured.blocking:
+        return not_for_it("watch_resets", fault, "it made no blocking query")
+    return watch_resets(fault, measured.backwards.attempts if measured.backwards is not None else ())
+
+
+_JUDGES: dict[str, Callable[[Measured, str], Judged]] = {
+    "present": _present,
+    "transport_only": _transport_only,
+    "bounded": _bounded,
+    "timeout_present": lambda measured, fault: timeout_present(
+        fault, _runs(measured.once.get(fault)), deadline_s=measured.settings.deadline_s
+    ),
+    "idempotent_only": lambda measured, fault: idempotent_only(fault, _runs(measured.once.get(fault))),
+    "retry_after_honoured": _retry_after,
+    "watch_resets": _watch_resets,
+}
+
+
+def _timed(measured: Measured, name: str) -> list[Judged]:
+    """On the fault that the client retries on: 503 where it does."""
+    wanted = [fault for fault in catalogue.LASTING if measured.settings.wants(fault)]
+    if not wanted:
+        return []
+    fault = measured.timed_fault or wanted[0]
+    doubts = [run.doubt for runs in (*measured.lasting.values(), measured.timed) for run in runs if run.doubt]
+    if doubts:
+        return [unknown(name, fault, doubts[0])]
+    if not measured.timed:
+        return [not_for_it(name, fault, f"it retries neither after {' nor after '.join(wanted)}: there are no gaps")]
+    return [_TIMING[name](measured, fault)]
+
+
+def _own(measured: Measured, fault: str) -> timing.Own:
+    started_s = measured.plain.cpu_s if measured.plain is not None else 0.0
+    gaps = [gap for run in measured.lasting[fault] for gap in run.gaps_s()]
+    return timing.Own(gaps, measured.work_s, started_s)
+
+
+_TIMING: dict[str, Callable[[Measured, str], Judged]] = {
+    "backoff": lambda measured, fault: timing.backoff(fault, measured.timed, own=_own(measured, fault)),
+    "exponential": lambda measured, fault: timing.exponential(fault, measured.timed, own=_own(measured, fault)),
+    "jitter": lambda measured, fault: timing.jitter(
+        fault,
+        measured.timed,
+        measured.reference,
+        own=_own(measured, fault),
+        clients=measured.settings.jitter_clients,
+    ),
+}

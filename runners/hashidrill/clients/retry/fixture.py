@@ -96,7 +96,7 @@ class TapInThread:
         self._call(self._tap.give(plan))
 
     def run(self, *, ok: bool) -> Run:
-        """The attempts since the last call as one operation, for the verdicts of hashidrill.clients.retry.presence,
+        """The attempts since the last call as one operation, for the verdicts of hashidrill.clients.retry.verdicts,
         .timing.
         """
         attempts = tuple(self.attempts[self._taken :])

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hashidrill.clients.retry.authority import server_side
+from hashidrill.clients.retry.surroundings import server_side
 from hashidrill.core.errors import FaultError
 from hashidrill.core.tap.attempts import HEADER, Attempt
 from hashidrill.core.tap.plans import Always

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+import shlex
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from hashidrill.clients.retry.authority import Authority
-from hashidrill.clients.retry.card import as_json, print_card
-from hashidrill.clients.retry.judged import Judged, overall
-from hashidrill.clients.retry.judging import run_battery
-from hashidrill.clients.retry.measured import Settings
+from hashidrill.clients.retry.battery import Settings, run_battery
 from hashidrill.clients.retry.private_consul import private_consul
+from hashidrill.clients.retry.surroundings import Authority
+from hashidrill.clients.retry.verdicts import Judged, overall
 from hashidrill.core.errors import UsageError
+from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.tap import catalogue
 from hashidrill.core.tap.command import unrunnable
@@ -134,3 +136,35 @@ def _known(faults: list[str]) -> tuple[str, ...]:
         if fault not in catalogue.FAULTS:
             raise UsageError(f"--fault: there is no fault {fault!r}: {near(fault, catalogue.FAULTS)}")
     return tuple(faults)
+
+
+_COLOURS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INVALID: "yellow"}
+
+
+def as_json(command: Sequence[str], judged: Sequence[Judged]) -> dict[str, Any]:
+    """What --json prints."""
+    return {"command": list(command), "verdicts": [one.as_json() for one in judged]}
+
+
+def print_card(console: Console, command: Sequence[str], judged: Sequence[Judged]) -> None:
+    """One line for each verdict, as wide as the console."""
+    console.print(Text(shlex.join(command), style="bold"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for one in judged:
+        if one.applies:
+            table.add_row(Text(one.verdict, _COLOURS[one.verdict]), one.name, one.fault, Text(one.text))
+    for one in judged:
+        if not one.applies:
+            dim = [Text(word, "dim") for word in (one.verdict, one.name, one.fault, one.text)]
+            table.add_row(*dim)
+    console.print(table)
+    counts = {verdict: sum(one.verdict is verdict and one.applies for one in judged) for verdict in Verdict}
+    rest = sum(not one.applies for one in judged)
+    verdict = overall(judged)
+    summary = ", ".join(f"{count} {name}" for name, count in counts.items())
+    line = Text.assemble((verdict.value, _COLOURS[verdict]), f": {summary}")
+    console.print(line + Text(f"; {rest} say nothing about this command" if rest else ""))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hashidrill.clients.retry.judged import Judged
+from hashidrill.clients.retry.verdicts import Judged
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.faces import cli
 from hashidrill.faces.cli import retry

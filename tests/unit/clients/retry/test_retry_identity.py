@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from hashidrill.clients.retry.presence import bounded, idempotent_only, present
 from hashidrill.clients.retry.timing import backoff
+from hashidrill.clients.retry.verdicts import bounded, idempotent_only, present
 from hashidrill.core.errors import UsageError
 from hashidrill.core.tap.attempts import HEADER_VARIABLE, DoubtError, header_in
 from hashidrill.core.tap.catalogue import AMBIGUOUS_WRITES, FAULTS, TRANSIENT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill.clients.retry.presence import bounded, idempotent_only, present, timeout_present, transport_only
+from hashidrill.clients.retry.verdicts import bounded, idempotent_only, present, timeout_present, transport_only
 from retry_runs import attempt, recovered, run, tried
 
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hashidrill.clients.retry.consul_clients import lock_reacquired, watch_resets
-from hashidrill.clients.retry.pressure import amplification, circuit_breaks, no_storm, recovers, retry_budget
+from hashidrill.clients.retry.verdicts import (
+    amplification,
+    circuit_breaks,
+    lock_reacquired,
+    no_storm,
+    recovers,
+    retry_budget,
+    watch_resets,
+)
 from retry_runs import attempt
 
 _NS = 1_000_000_000
