@@ -31,7 +31,7 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.lab.runs.launch import run_experiment
 from hashidrill.lab.runs.rounds import Round, played
-from hashidrill.rollouts.gate.calibration import noise
+from hashidrill.rollouts.gate.playing import noise
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3 * 3600)]  # its fixture makes all of the runs
 

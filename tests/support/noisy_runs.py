@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hashidrill.rollouts.bisect.beside import CLEARLY
+from hashidrill.rollouts.bisect.broken import CLEARLY
 from hashidrill.rollouts.bisect.ordered import Ordered, Turn
 from hashidrill.rollouts.bisect.trials import Outcome, Trial, Trials
 

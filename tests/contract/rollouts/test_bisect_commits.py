@@ -10,9 +10,16 @@ import pytest
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.rollouts.bisect.candidates import Alike, RefusedError
-from hashidrill.rollouts.bisect.commits import Produced, Programs, Repository, clients_of, shell
-from hashidrill.rollouts.bisect.keys import configured
+from hashidrill.rollouts.bisect.candidates import (
+    Alike,
+    Produced,
+    Programs,
+    RefusedError,
+    Repository,
+    clients_of,
+    configured,
+    shell,
+)
 
 EXPERIMENT = """\
 apiVersion: hashidrill/v1

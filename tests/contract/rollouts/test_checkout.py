@@ -10,7 +10,7 @@ import pytest
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.util.checkout import check_out
-from hashidrill.rollouts.gate.sides import from_git
+from hashidrill.rollouts.gate.configuration import from_git
 
 pytestmark = pytest.mark.lie
 

@@ -14,11 +14,8 @@ from hashidrill.core.util.nested import merge
 from hashidrill.faces.cli.app import app
 from hashidrill.products.consul.refusal import refusal as consul_refuses
 from hashidrill.products.nomad.refusal import known_keys
-from hashidrill.rollouts.gate.configuration import configuration, sources_of
-from hashidrill.rollouts.gate.data import shipped
+from hashidrill.rollouts.gate.configuration import check_taken, configuration, from_git, shipped, sources_of
 from hashidrill.rollouts.gate.differences import differences
-from hashidrill.rollouts.gate.refused import check_taken
-from hashidrill.rollouts.gate.sides import from_git
 
 CONSULS = [pytest.param(version, marks=pytest.mark.needs(f"consul {version}")) for version in ("1.22.2", "1.10.3")]
 AGENTS = [

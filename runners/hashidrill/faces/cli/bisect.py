@@ -26,16 +26,22 @@ from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
 from hashidrill.reports.live import display as live
-from hashidrill.rollouts.bisect.beside import Beside
-from hashidrill.rollouts.bisect.broken import Expectations, Rule, Worse
-from hashidrill.rollouts.bisect.candidates import Listed, Versions
-from hashidrill.rollouts.bisect.commits import Produced, Programs, Repository, clients_of
+from hashidrill.rollouts.bisect.broken import Beside, Expectations, Rule, Worse
+from hashidrill.rollouts.bisect.candidates import (
+    ChangedKeys,
+    Listed,
+    Produced,
+    Programs,
+    Refusal,
+    Repository,
+    Versions,
+    clients_of,
+    configured,
+)
 from hashidrill.rollouts.bisect.hunt import SURE_BUILDS, Answer, Hunt, summary
-from hashidrill.rollouts.bisect.keys import ChangedKeys, Refusal, configured
-from hashidrill.rollouts.bisect.log import Log
 from hashidrill.rollouts.bisect.ordered import TURN
-from hashidrill.rollouts.bisect.trials import AT_MOST
-from hashidrill.rollouts.gate.refused import refusal_of
+from hashidrill.rollouts.bisect.trials import AT_MOST, Log
+from hashidrill.rollouts.gate.configuration import refusal_of
 
 _INTERRUPTED = 130
 _FACTOR = 1.5

@@ -23,8 +23,18 @@ from hashidrill.faces.cli.common import Install, Json, RunsDir, console, example
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
 from hashidrill.reports.live import display as live
-from hashidrill.rollouts.capacity.runs import Varied, probe_of
-from hashidrill.rollouts.capacity.search import REPEAT, TRIES, Outcome, Probe, Search, Value, confirmed, search
+from hashidrill.rollouts.capacity import (
+    REPEAT,
+    TRIES,
+    Outcome,
+    Probe,
+    Search,
+    Value,
+    Varied,
+    confirmed,
+    probe_of,
+    search,
+)
 
 _NOT_HELD, _INVALID, _NOT_REVERTED, _INTERRUPTED = 1, 3, 4, 130
 

@@ -29,19 +29,29 @@ from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.lab.runs.rounds import AT_MOST
 from hashidrill.reports.live import display as live
-from hashidrill.rollouts.gate.audited import audited
-from hashidrill.rollouts.gate.calibrating import calibrate, calibration_lines
-from hashidrill.rollouts.gate.configuration import Source, sources_of
+from hashidrill.rollouts.gate.configuration import Side, Source, check_taken, from_git, product_of, sides, sources_of
 from hashidrill.rollouts.gate.differences import differences_of
-from hashidrill.rollouts.gate.document import as_document
-from hashidrill.rollouts.gate.pages import change_lines, plan_lines, verdict_lines
-from hashidrill.rollouts.gate.playing import InterruptedGate, Means, Plan, play_all, runs_of, sides_of
-from hashidrill.rollouts.gate.refused import check_taken
-from hashidrill.rollouts.gate.result import Ran, Result
-from hashidrill.rollouts.gate.sides import Side, from_git, product_of, sides
+from hashidrill.rollouts.gate.playing import (
+    InterruptedGate,
+    Means,
+    Plan,
+    calibrate,
+    calibration_lines,
+    play_all,
+    runs_of,
+    sides_of,
+)
+from hashidrill.rollouts.gate.report import (
+    as_document,
+    change_lines,
+    check_writable,
+    clear,
+    plan_lines,
+    verdict_lines,
+    write_all,
+)
 from hashidrill.rollouts.gate.suite import TAG, key_map, picked, suite
-from hashidrill.rollouts.gate.verdict import GateVerdict
-from hashidrill.rollouts.gate.writing import check_writable, clear, write_all
+from hashidrill.rollouts.gate.verdict import GateVerdict, Ran, Result, audited
 
 _INTERRUPTED = 130
 OUTPUT = Path(".hashidrill/gate")

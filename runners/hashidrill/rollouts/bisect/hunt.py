@@ -15,15 +15,14 @@ from hashidrill.core.errors import HashidrillError, RevertError, UsageError
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.broken import REFERENCES, Limit, Rule, Worse
-from hashidrill.rollouts.bisect.candidates import Candidates, Listed, RefusedError
-from hashidrill.rollouts.bisect.keys import ChangedKeys
+from hashidrill.rollouts.bisect.candidates import Candidates, ChangedKeys, Listed, RefusedError
 from hashidrill.rollouts.bisect.ordered import TURN, CannotTell, Ordered
 from hashidrill.rollouts.bisect.smallest import SmallestSet, WrongEnd, set_name
 from hashidrill.rollouts.bisect.trials import AT_MOST, INVALID_IN_A_ROW, Outcome, Trial, Trials
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
-    from hashidrill.rollouts.bisect.log import Log
+    from hashidrill.rollouts.bisect.trials import Log
 
 FOUND, WRONG_END, CANNOT_TELL = 0, 2, 3
 SURE_BUILDS = 0.99

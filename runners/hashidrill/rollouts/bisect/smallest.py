@@ -14,9 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hashidrill.rollouts.bisect.belief import Belief, Noise
-from hashidrill.rollouts.bisect.controls import ChangedEndError, Controls
-from hashidrill.rollouts.bisect.ordered import WRONG_AT_MOST, CannotTell, Ordered, Turn, changed_end
+from hashidrill.rollouts.bisect.ordered import (
+    WRONG_AT_MOST,
+    Belief,
+    CannotTell,
+    ChangedEndError,
+    Controls,
+    Noise,
+    Ordered,
+    Turn,
+    changed_end,
+)
 from hashidrill.rollouts.bisect.trials import OutOfRunsError, Trials
 
 _TURN = 0.9

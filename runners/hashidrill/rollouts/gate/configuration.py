@@ -1,22 +1,34 @@
-"""Reads the configuration of an agent as the agent reads it: HCL or JSON, a file or a directory, later over earlier.
+"""The configuration of a gate's two sides: where it comes from, whose it is, and what an experiment's agents get.
 
-Of a directory, Consul, Nomad and Vault read `*.hcl` and `*.json` in lexical order, and no directory below it. Maps are
-merged key by key, lists are joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
+It is read as the agent reads it: HCL or JSON, a file or a directory, later over earlier. Of a directory, Consul, Nomad
+and Vault read `*.hcl` and `*.json` in lexical order, and no directory below it. Maps are merged key by key, lists are
+joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from ruamel.yaml import YAML
 
 from hashidrill.clients.audit import tree
 from hashidrill.clients.audit.audited import HEAD, agents_in
 from hashidrill.clients.audit.kinds import kind_of
 from hashidrill.clients.audit.sources import read_configuration
 from hashidrill.core.errors import UsageError
-from hashidrill.core.util.nested import merge
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.util.checkout import check_out, git
+from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import Path as Key
+from hashidrill.core.util.nested import leaves
+from hashidrill.core.util.redaction import Redactor
 
 SUFFIXES = (".hcl", ".json")
 MAX_BYTES = 1024 * 1024
@@ -220,3 +232,248 @@ def recognised(sources: Sequence[Source]) -> str | None:
     whole = tree.Mapping(tuple(entry for source in sources for entry in source.body.entries), tree.Place(1, 1))
     kind = kind_of(whole)
     return next((product for product, its in PRODUCTS.items() if its == kind), None)
+
+
+@cache
+def shipped(name: str) -> Any:
+    """`left_out.yaml`, `keys.yaml`: plain data."""
+    return YAML(typ="safe").load(files("hashidrill.rollouts.gate").joinpath(name).read_text(encoding="utf-8"))
+
+
+SECTIONS = {
+    "consul": {"all": "config", "server": "server_config", "client": "client_config"},
+    "nomad": {"all": "config", "server": "server_config", "client": "client_config"},
+    "vault": {"all": "config", "server": "config"},
+}
+"""Where the configuration of which agents stands in the product's part of `datacenter:`."""
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "consul": {"telemetry": {"disable_hostname": False}},
+    "nomad": {
+        "telemetry": {"disable_hostname": False},
+        "server": {"heartbeat_grace": "10s", "min_heartbeat_ttl": "10s", "failover_heartbeat_ttl": "5m"},
+    },
+    "vault": {
+        "telemetry": {"disable_hostname": False},
+        "storage": {
+            "raft": {
+                "performance_multiplier": 5,
+                "autopilot_reconcile_interval": "10s",
+                "autopilot_update_interval": "2s",
+            }
+        },
+    },
+}
+"""The agents' own defaults of keys that the datacenter under test sets otherwise (`services.PRODUCT.agents`), from the
+documentation of Consul 1.22, Nomad 1.10 and Vault 1.21.
+"""
+
+
+def role_of(product: str, settings: Mapping[str, Any], *, alone: bool = True) -> str:
+    """Whose configuration this is: `server = true` is Consul's servers', `false` its clients', nothing is everybody's.
+
+    Nomad's has a block for each role, and Vault has servers alone. One that is not `alone` is that of one agent of
+    several: then Consul's default counts, and which of Nomad's blocks is enabled.
+    """
+    said = settings.get("server")
+    if product == "consul" and (isinstance(said, bool) or not alone):
+        return "server" if said else "client"
+    if product == "nomad" and not alone:
+        enabled = [
+            role for role in ("server", "client") if _has(settings, (role, "enabled")) and settings[role]["enabled"]
+        ]
+        return enabled[0] if len(enabled) == 1 else "all"
+    return "all"
+
+
+def overlay(
+    product: str,
+    kept: Mapping[str, Any],
+    other: Mapping[str, Any],
+    written: Mapping[str, Any],
+    *,
+    role: str = "all",
+    version: str | None = None,
+) -> dict[str, Any]:
+    """What `experiment.variants.varied` lays over an experiment whose part for this product is `written`.
+
+    `kept` is this side's configuration, `other` that of the other side. Where either of them says something of a key,
+    the experiment's own value of it is taken away: a key that only the other side has falls back to the agents' own
+    default here, and not to what the experiment, or the datacenter under test, happens to set.
+    """
+    for path, value in leaves(_DEFAULTS.get(product, {})):
+        if _has(other, path) and not _has(kept, path):
+            kept = merge(kept, _nested(path, value))
+    sections = SECTIONS[product]
+    part: dict[str, Any] = {}
+    for path in [path for side in (kept, other) for path, _ in leaves(side)]:
+        for section in sections.values() if role == "all" else {sections["all"], sections[role]}:
+            if _has(written.get(section), path):
+                part = merge(part, _nested((section, *path), None))
+    if kept:
+        part = merge(part, {sections[role]: dict(kept)})
+    if version is not None:
+        part["version"] = version
+    return {"datacenter": {product: part}} if part else {}
+
+
+def _has(config: Any, path: Key) -> bool:
+    for key in path:
+        if not isinstance(config, Mapping) or key not in config:
+            return False
+        config = config[key]
+    return True
+
+
+def _nested(path: Key, value: Any) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    return dict(value)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: the configuration of the agents of each role, and its version where that was asked for."""
+
+    name: str
+    configs: Mapping[str, Configuration]
+    version: str | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        """Each file once."""
+        return list({source.path: source for each in self.configs.values() for source in each.sources}.values())
+
+
+def sides(
+    baseline: Sequence[Source],
+    candidate: Sequence[Source],
+    *,
+    product: str | None = None,
+    versions: tuple[str | None, str | None] = (None, None),
+    role: str | None = None,
+) -> tuple[Side, Side]:
+    """Both sides, of one product: the one that is named, or the one that the files are for.
+
+    The agents of each role are compared, or those of the role that is named. Raises UsageError where nothing tells
+    which agents of the two sides belong together.
+    """
+    named = product_of(baseline, candidate, product)
+    if role is not None and role not in SECTIONS[named]:
+        raise UsageError(f"--role {role}: {named.capitalize()} has {', '.join(SECTIONS[named])}")
+    before, after = (_by_role(named, sources, role) for sources in (baseline, candidate))
+    if len(before) == len(after) == 1:
+        before = dict(zip(after, before.values(), strict=True))
+    if before.keys() != after.keys():
+        raise UsageError(
+            f"the baseline has agents that are {' and '.join(before)}, and the candidate {' and '.join(after)}:"
+            " choose whose configuration is compared with --role"
+        )
+    return Side("baseline", before, versions[0]), Side("candidate", after, versions[1])
+
+
+def _by_role(product: str, sources: Sequence[Source], role: str | None) -> dict[str, Configuration]:
+    """One agent, or one of each role; that of the role which is named, where there are several."""
+    found = configurations(product, sources)
+    if len(found) == 1:
+        return {role or role_of(product, found[0].settings): found[0]}
+    roles = [role_of(product, each.settings, alone=False) for each in found]
+    chosen = [(its, each) for its, each in zip(roles, found, strict=True) if role in {None, its}]
+    if not chosen or len(dict(chosen)) < len(chosen) or (role is None and "all" in roles):
+        known = [each for each in ("server", "client") if roles.count(each) == 1]
+        how = f"choose one with --role {' or --role '.join(known)}, or name" if known and role is None else "name"
+        raise UsageError(
+            f"{several(found)}, and their roles ({', '.join(roles)}) do not tell which of the other side's each"
+            f" belongs to: {how} the files of one agent"
+        )
+    return dict(chosen)
+
+
+def product_of(baseline: Sequence[Source], candidate: Sequence[Source], named: str | None) -> str:
+    """Raises UsageError when nothing tells, or the two sides are for different products."""
+    if named is not None:
+        if named not in PRODUCTS:
+            raise UsageError(f"there is no product {named!r} to gate: {near(named, PRODUCTS)}")
+        return named
+    found = [_told(side) for side in (baseline, candidate) if side]
+    if not found:
+        return "consul"
+    told = {product for product in found if product}
+    if len(told) > 1:
+        raise UsageError(f"the baseline is for {found[0]} and the candidate for {found[1]}: nothing to compare")
+    if not told:
+        files = ", ".join(source.shown for source in [*baseline, *candidate])
+        raise UsageError(f"{files}: nothing tells whose configuration this is; say so with --product consul")
+    return told.pop()
+
+
+def _told(sources: Sequence[Source]) -> str | None:
+    """By what the files say; a part of a configuration by the one product whose keys we know it by."""
+    if product := recognised(sources):
+        return product
+    said = {entry.key.lower() for source in sources for entry in source.body.entries}
+    knowing = [product for product in PRODUCTS if said and said <= _top_level(product)]
+    return knowing[0] if len(knowing) == 1 else None
+
+
+def _top_level(product: str) -> set[str]:
+    """The keys at the top that the gate's own tables name."""
+    keys = [key for group in shipped("left_out.yaml")[product] for key in group["keys"]]
+    keys += [key for group in shipped("keys.yaml")[product] for key in group["keys"]]
+    return {key.partition(".")[0] for key in keys}
+
+
+def from_git(revisions: str, paths: Sequence[str], into: Path) -> tuple[list[Source], list[Source]]:
+    """Both sides from a repository: `BASE..HEAD`, and the paths in it. The working tree is left alone.
+
+    Raises UsageError: no repository, no such revision, no such path in it, a link that leads out of it.
+    """
+    base, dots, head = revisions.partition("..")
+    if not dots or not base:
+        raise UsageError(f"--git {revisions}: write two revisions, like --git origin/main..HEAD")
+    head = head.lstrip(".") or "HEAD"
+    if base.startswith("-") or head.startswith("-"):  # git would take it for an option
+        raise UsageError(f"--git {revisions}: what begins with a dash is no revision")
+    if not paths:
+        raise UsageError("--git needs --path: the file or directory in the repository that an agent reads")
+    if "..." in revisions:  # since the branches parted, as in a pull request
+        base = git("merge-base", base, head).decode().strip()
+    return _files_at(base, paths, into / "baseline"), _files_at(head, paths, into / "candidate")
+
+
+def _files_at(revision: str, paths: Sequence[str], into: Path) -> list[Source]:
+    here = check_out(revision, into, paths=paths)
+    for file in into.rglob("*"):
+        # what a stranger's branch links to is read on this machine, and quoted in messages
+        if file.is_symlink() and not file.resolve().is_relative_to(into.resolve()):
+            raise UsageError(f"{file.relative_to(into)}: links to {file.readlink()}, outside of the repository")
+    return sources_of([here / path for path in paths], top=here)
+
+
+class Refusal(Protocol):
+    """`refusal` of `hashidrill.products.PRODUCT.refusal`."""
+
+    def __call__(self, binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str: ...
+
+
+def refusal_of(product: str) -> Refusal:
+    """How that product is asked."""
+    found: Refusal = import_module(f"hashidrill.products.{product}.refusal").refusal
+    return found
+
+
+def check_taken(
+    side: str, config: Configuration, version: str, binary: Path, *, ask: Callable[[str], Refusal] = refusal_of
+) -> None:
+    """Raises UsageError with the agent's words for a configuration that it refuses. `side`: baseline or candidate."""
+    if not config.sources:
+        return
+    with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
+        work = Path(folder)
+        words = ask(config.product)(binary, [source.path for source in config.sources], config.settings, work)
+        for source in config.sources:
+            words = words.replace(str(source.path.absolute()), source.shown).replace(str(source.path), source.shown)
+    if words:
+        redact = Redactor()
+        redact.learn(config.settings)
+        told = "\n".join(f"  {line}" for line in redact.text(words).splitlines())
+        raise UsageError(f"{config.product.capitalize()} {version} refuses the {side} configuration:\n{told}")

@@ -1,4 +1,4 @@
-"""What differs between two configurations once all that ties an agent to its machine is left out of both."""
+"""What differs between two configurations, without all that ties an agent to its machine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from hashidrill.core.protocols.agent_reports import alike
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.nested import dotted, leaves
 from hashidrill.core.util.redaction import MARK, Redactor, is_secret_name
 from hashidrill.products.nomad.durations import seconds
-from hashidrill.rollouts.gate.configuration import Configuration, Place
-from hashidrill.rollouts.gate.data import shipped
+from hashidrill.rollouts.gate.configuration import Configuration, Place, shipped
 
 
 @dataclass(frozen=True)
@@ -174,3 +175,38 @@ def _shown(value: Any, redact: Redactor, *, secret: bool) -> str:
     if isinstance(redacted, bool):
         return str(redacted).lower()
     return redacted if isinstance(redacted, str) else str(redacted)
+
+
+Reports = Mapping[str, Mapping[str, Any]]
+
+
+def without_effect(found: Differences, one: Recording, other: Recording) -> dict[str, str]:
+    """The changes of which all agents that they are for report the same in both runs, each with what they report.
+
+    By `Change.named`. Where an agent did not report, nothing is known: neither of it, nor of the others.
+    """
+    reports: list[Reports] = [run.run.get("reported", {}).get(found.product, {}) for run in (one, other)]
+    roles = [_roles(found.product, run) for run in (one, other)]
+    if roles[0] != roles[1] or any(set(each) != set(roles[0]) for each in reports):
+        return {}
+    told = {}
+    for change in found.changes:
+        whose = {change.role} if change.role else {*found.of}
+        said = [
+            alike(found.product, change.key, (change.baseline, change.candidate), reports[0][host], reports[1][host])
+            for host, role in roles[0].items()
+            if whose & {"all", role}
+        ]
+        if None not in said and any(said):
+            told[change.named] = next(each for each in said if each)
+    return told
+
+
+def reports_differ(found: Differences, one: Recording, other: Recording) -> bool:
+    """Whether the agents report anything else than on the other side: a key may show under another name."""
+    said = [run.run.get("reported", {}).get(found.product) for run in (one, other)]
+    return bool(said[0] != said[1])
+
+
+def _roles(product: str, run: Recording) -> dict[str, str]:
+    return {each["name"]: each["agents"][product] for each in run.run.get("hosts", ()) if product in each["agents"]}

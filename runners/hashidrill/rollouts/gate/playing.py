@@ -1,20 +1,36 @@
-"""Plays the experiments of a gate on both sides, until each is settled, or the time is used up."""
+"""Plays the experiments of a gate on both sides, until each is settled or the time is used up; and calibrates.
+
+A calibration is rounds of an experiment against itself: what difference this machine can show. It is kept in the cache
+directory, by machine, versions, experiment and size of its datacenter:
+`$XDG_CACHE_HOME/hashidrill/calibration/KEY.json`. The configuration of the agents is no part of the key. It is what
+changes in a comparison, and the noise comes from the machine, the number of agents, the faults and the loads.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import json
+import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import psutil
+
+from hashidrill import __version__
 from hashidrill.core.compare.comparison import compared
 from hashidrill.core.compare.disturbed import never_ready
-from hashidrill.core.compare.judged import ran_the_same
-from hashidrill.core.compare.statistics import ALARMS, Prior
-from hashidrill.core.errors import RevertError, UsageError
+from hashidrill.core.compare.measured import Figure
+from hashidrill.core.compare.pairing import paired
+from hashidrill.core.compare.same import ran_the_same
+from hashidrill.core.compare.statistics import ALARMS, Paired, Prior, smallest_difference
+from hashidrill.core.errors import RecordingError, RevertError, UsageError
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.experiment.variants import varied
@@ -22,17 +38,211 @@ from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.util.nested import dotted, leaves, merge
+from hashidrill.core.util.cores import usable_cores
+from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.merged import merge
+from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.core.util.whereabouts import here
+from hashidrill.lab.provision.binaries import cache_root
+from hashidrill.lab.runs.launch import binaries_for
 from hashidrill.lab.runs.rounds import AT_MOST, Series, Side, play
 from hashidrill.reports.write import judge_and_report
-from hashidrill.rollouts.gate.calibration import STALE_DAYS, kept
-from hashidrill.rollouts.gate.counting import counting
-from hashidrill.rollouts.gate.differences import Differences
-from hashidrill.rollouts.gate.effect import reports_differ, without_effect
-from hashidrill.rollouts.gate.overlay import overlay
-from hashidrill.rollouts.gate.result import PlayedRound, Ran
+from hashidrill.rollouts.gate.configuration import overlay
+from hashidrill.rollouts.gate.differences import Differences, reports_differ, without_effect
 from hashidrill.rollouts.gate.suite import Member, Picked
-from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, lacks_alone, slos_of
+from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, PlayedRound, Ran, lacks_alone, slos_of
+
+if TYPE_CHECKING:
+    from hashidrill.core.compare.played import Round
+
+
+def counting(figures: Sequence[Figure], experiment: Experiment) -> list[Figure]:
+    """Without those of loads that no expectation and no condition of the steady state names.
+
+    Such a load is there for its pressure: how it fares is not what the experiment asks, and a change that throttles it
+    would pass for an improvement of it, or for a regression.
+    """
+    named = set(_texts([each.params for each in experiment.expect]))
+    named |= {condition.source for condition in experiment.steady_state.require}
+    unnamed = [load for load in experiment.traffic if load not in named]
+    return [each for each in figures if not any(each.name.startswith(f"{load}.") for load in unnamed)]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts(each)
+
+
+FOLDER = "calibration"
+FEWEST_ROUNDS = 3
+"""With fewer rounds, there is no telling how noisy a figure is."""
+STALE_DAYS = 30
+_RUN_BY = {"load", "clients", "method", "recovery", "steady_state"}
+_NO_SIZE = {"version", "binary", "config", "server_config", "client_config"}
+_LEAST_SD = 1e-3
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The noise of each figure that was measured, and when."""
+
+    experiment: str
+    at: dt.datetime
+    priors: Mapping[str, Prior]
+
+    def age_days(self, now: dt.datetime) -> float:
+        return (now - self.at).total_seconds() / 86_400
+
+    def smallest(self, rounds: int) -> dict[str, float]:
+        """The smallest ratio of each figure that this number of rounds usually shows: 1.2 is 20 %."""
+        share = ALARMS / max(1, len(self.priors))
+        return {name: smallest_difference(prior, rounds, alarms=share) for name, prior in self.priors.items()}
+
+
+def calibrated(
+    experiment: Experiment, rounds: Sequence[Round], figures: Sequence[Figure], *, now: dt.datetime
+) -> Calibration:
+    """From rounds of an experiment against itself. A figure that was measured in fewer than 3 of them is left out."""
+    found = {}
+    for figure in figures:
+        pairs = [
+            paired(figure, one.measured[figure.name], other.measured[figure.name], seed=each.number)
+            for each in rounds
+            for one, other in [each.sides]
+        ]
+        known = [each for each in pairs if each is not None]
+        if len(known) >= FEWEST_ROUNDS:
+            found[figure.name] = noise(known)
+    return Calibration(experiment.metadata.name, now, found)
+
+
+def noise(pairs: Sequence[Paired]) -> Prior:
+    """How far equal sides lie apart: around 1, which is known, so each round is a degree of freedom."""
+    sd = math.sqrt(float(np.mean([each.log**2 for each in pairs])))
+    return Prior(max(sd, _LEAST_SD), len(pairs))
+
+
+def key_of(experiment: Experiment) -> str:
+    """By machine, versions and what is run, with how many agents."""
+    machine = {
+        **{name: here()[name] for name in ("host", "machine")},
+        "cpus": usable_cores(),
+        "memory": psutil.virtual_memory().total,
+        "kernel": os.uname().release,
+    }
+    said = experiment.model_dump(mode="json", by_alias=True, include=_RUN_BY)
+    what = [machine, __version__, binaries_for(experiment), experiment.metadata.name, said, _datacenter(experiment)]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _datacenter(experiment: Experiment) -> dict[str, Any]:
+    """All of it but its agents' configuration, and their versions, which are those of the binaries."""
+    said = experiment.datacenter.model_dump(mode="json", by_alias=True)
+    return {
+        part: {key: value for key, value in of.items() if key not in _NO_SIZE} if isinstance(of, dict) else of
+        for part, of in said.items()
+    }
+
+
+def keep(experiment: Experiment, calibration: Calibration, folder: Path | None = None) -> Path:
+    """Writes it; returns the file. Raises RecordingError where it cannot be written."""
+    file = _file(experiment, folder)
+    document = {
+        "experiment": calibration.experiment,
+        "at": calibration.at.isoformat(timespec="seconds"),
+        "figures": {name: {"sd": prior.sd, "rounds": prior.degrees} for name, prior in calibration.priors.items()},
+    }
+    try:
+        private_folder(file.parent)
+        write_whole(file, json.dumps(document, indent=2) + "\n")
+    except OSError as error:
+        raise RecordingError(f"{file}: the calibration cannot be kept: {error.strerror or error}") from None
+    return file
+
+
+def kept(experiment: Experiment, folder: Path | None = None) -> Calibration | None:
+    """The last one of this machine, these versions and this experiment; None where none is, or none that reads."""
+    try:
+        document: dict[str, Any] = parse(_file(experiment, folder).read_bytes())
+        priors = {name: Prior(float(each["sd"]), int(each["rounds"])) for name, each in document["figures"].items()}
+        return Calibration(str(document["experiment"]), dt.datetime.fromisoformat(document["at"]), priors)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _file(experiment: Experiment, folder: Path | None) -> Path:
+    return (cache_root() / FOLDER if folder is None else folder) / f"{key_of(experiment)}.json"
+
+
+ROUNDS = 6
+"""Enough for a comparison, which trusts no more than hashidrill.core.compare.statistics.MOST_TRUSTED of them."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """One experiment: its noise, None where too few rounds count, and how it ended."""
+
+    member: Member
+    calibration: Calibration | None
+    why: str
+    interrupted: bool = False
+
+
+def calibrate(
+    members: Sequence[Member],
+    *,
+    runs_dir: Path,
+    budget_s: float,
+    rounds: int = ROUNDS,
+    version: tuple[str, str] | None = None,
+    events: Bus | None = None,
+    play: Callable[..., Series] = play,
+    folder: Path | None = None,
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+) -> Iterator[Calibrated]:
+    """One after the other; each gets its share of the time. `version`: (product, its version) for both sides.
+
+    Raises RevertError for a run that leaves a fault in force.
+    """
+    began = now()
+    for index, member in enumerate(members):
+        resolved = resolve(member.path)
+        over = {} if version is None else overlay(version[0], {}, {}, {}, version=version[1])
+        sides = [Side(name, varied(resolved, over, name=name)) for name in ("one", "other")]
+        left_s = budget_s - (now() - began).total_seconds()
+        share = member.run_s / sum(each.run_s for each in members[index:])
+        series = play(
+            sides[0], sides[1], runs_dir=runs_dir, at_most=rounds, budget_s=max(left_s * share, 0.0), events=events
+        )
+        if series.stuck is not None:
+            raise RevertError(f"a fault could not be reverted: `hashidrill heal {series.stuck}`")
+        experiment = sides[0].resolved.experiment
+        found = None
+        if len(series.rounds) >= FEWEST_ROUNDS:
+            found = calibrated(experiment, series.rounds, counting(series.figures, experiment), now=now())
+            keep(experiment, found, folder)
+        yield Calibrated(member, found, series.why(), series.stopped == "interrupted")
+        if series.stopped == "interrupted":
+            return
+
+
+def calibration_lines(found: Calibrated, *, rounds: int = AT_MOST) -> Iterator[str]:
+    """The smallest difference of each figure that `rounds` rounds usually show, as a share: `+12 %`."""
+    yield f"{found.member.name}: {found.why}"
+    if found.calibration is None:
+        yield f"  too few rounds: {FEWEST_ROUNDS} are needed; give it more time with --time-budget"
+        return
+    for name, smallest in found.calibration.smallest(rounds).items():
+        noise = found.calibration.priors[name]
+        yield f"  {name}: shows a difference of {smallest - 1:.0%} in {rounds} rounds (noise {noise.sd:.1%} a round)"
+
 
 NAMES = ("baseline", "candidate")
 RUNS, RUNS_CALIBRATED = 10, 6

@@ -16,8 +16,7 @@ from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.protocols.registry import near
 from hashidrill.lab.runs.rounds import expected_s
-from hashidrill.rollouts.gate.configuration import PRODUCTS
-from hashidrill.rollouts.gate.data import shipped
+from hashidrill.rollouts.gate.configuration import PRODUCTS, shipped
 
 TAG = "gate"
 

@@ -11,13 +11,20 @@ be told anywhere keeps the whole from passing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 
+from hashidrill.clients.audit.rule import Finding as AuditFinding
+from hashidrill.clients.audit.rule import Severity
+from hashidrill.clients.audit.run import audit
 from hashidrill.core.compare.comparison import Compared
 from hashidrill.core.compare.statistics import MOST_ROUNDS, Decision
 from hashidrill.core.judging.judge import GUARDRAIL
 from hashidrill.core.judging.verdict import Finding, RunVerdict
+from hashidrill.rollouts.gate.configuration import PRODUCTS, Source
+from hashidrill.rollouts.gate.differences import Change, Differences
+from hashidrill.rollouts.gate.suite import Member, Picked
 
 OFTEN = 2
 """Rounds that must agree before an expectation counts as broken: one run may have had bad luck."""
@@ -249,3 +256,142 @@ def _finding(verdict: RunVerdict, title: str) -> Finding:
     """A guardrail that did not trip is not judged, and held; only one that was blind is INVALID."""
     absent = Finding.HELD if title.startswith(f"{GUARDRAIL}(") else Finding.INVALID
     return next((each.finding for each in verdict.judgements if each.title == title), absent)
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """One recording of each side, and why it does not count, if it does not."""
+
+    baseline: Path | None
+    candidate: Path | None
+    invalid: str = ""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One experiment of the suite, run on both sides."""
+
+    member: Member
+    outcome: Outcome
+    rounds: tuple[PlayedRound, ...] = ()
+    stopped: str = ""
+    """Why no more rounds were played."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The audit of the files that changed. `new` are the findings that the baseline does not have."""
+
+    findings: tuple[AuditFinding, ...] = ()
+    new: tuple[AuditFinding, ...] = ()
+    limit: Severity | None = Severity.ERROR
+    """From which severity on a new finding is a regression; None for never."""
+
+    @property
+    def failing(self) -> list[AuditFinding]:
+        return [each for each in self.new if self.limit is not None and each.severity >= self.limit]
+
+
+@dataclass(frozen=True)
+class Result:
+    """`names` are the two sides for people: their files or versions."""
+
+    names: tuple[str, str]
+    versions: tuple[str, str]
+    """Of the product, on both sides; "" for that of each experiment."""
+    differences: Differences
+    audit: Audited
+    picked: Picked = field(default_factory=lambda: Picked((), (), ()))
+    ran: tuple[Ran, ...] = ()
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def equal(self) -> bool:
+        """Whether there is nothing to compare."""
+        return not self.differences.changes and self.versions[0] == self.versions[1]
+
+    @property
+    def verdict(self) -> GateVerdict:
+        """A regression is one; short of that, what was tested says nothing of what was not."""
+        if self.audit.failing:
+            return GateVerdict.REGRESSION
+        found = self.tested
+        if found is GateVerdict.REGRESSION:
+            return found
+        stopped = self.interrupted and found is not GateVerdict.NO_CHANGE
+        return GateVerdict.CANNOT_TELL if stopped or self.untested else found
+
+    @property
+    def tested(self) -> GateVerdict:
+        """What the experiments say, of what they tested."""
+        return GateVerdict.NO_CHANGE if self.equal else whole(each.outcome for each in self.ran)
+
+    @property
+    def not_run(self) -> list[Member]:
+        """Of the suite, and not run: a regression was found before, or there was no time."""
+        done = {each.member.name for each in self.ran}
+        return [member for member in (*self.picked.members, *self.picked.left) if member.name not in done]
+
+    def blamed(self, ran: Ran) -> Sequence[Change]:
+        """The changed keys that this experiment matters for; all of them where the map names none."""
+        mattering = [change for change in self.differences.changes if change.key in ran.member.mattering]
+        return mattering or self.differences.changes
+
+    @property
+    def untested(self) -> list[str]:
+        """What differs, may matter, and was not tested."""
+        keys = self.differences.untested
+        said = [f"differs, and no gate tests it: {', '.join(keys)}"] if keys else []
+        if not self.ran or self.tested in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}:  # the rest need not run
+            return said
+        done = {key for each in self.ran for key in each.member.mattering}
+        late = dict.fromkeys(key for each in self.not_run for key in each.mattering if key not in done)
+        return said + ([f"differs, and there was no time for what matters for it: {', '.join(late)}"] if late else [])
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why the verdict is what it is, one line each."""
+        if self.audit.failing:
+            return [f"{each.path}:{each.place.line}: {each.rule_id} {each.message}" for each in self.audit.failing]
+        tested, untested = self.tested, self.untested
+        if self.equal:
+            return [*untested, "nothing that can be compared differs, and nothing ran"]
+        said = ["it was interrupted"] if self.interrupted and self.verdict is not GateVerdict.NO_CHANGE else []
+        if untested and tested in {GateVerdict.IMPROVEMENT, GateVerdict.NO_REGRESSION}:
+            said.append(f"what was tested: {tested}")
+        said += dict.fromkeys(line for each in self.ran for line in each.outcome.without)
+        for each in self.ran:
+            outcome = each.outcome
+            if outcome.verdict is tested:
+                lines = {
+                    GateVerdict.REGRESSION: outcome.regressions,
+                    GateVerdict.CANNOT_TELL: outcome.unsure,
+                    GateVerdict.IMPROVEMENT: outcome.improvements,
+                }.get(tested, [])
+                said += [f"{each.member.name}: {line}" for line in lines]
+        return said + untested if tested is GateVerdict.REGRESSION else untested + said
+
+
+def audited(
+    product: str, baseline: Sequence[Source], candidate: Sequence[Source], *, limit: Severity | None
+) -> Audited:
+    """Starts nothing. Findings name files as people know them.
+
+    A file that is gone changes what the others come to: what is new since then counts, wherever it stands.
+    """
+    if [source.text for source in baseline] == [source.text for source in candidate]:
+        return Audited(limit=limit)
+    before = {source.text for source in baseline}
+    names = {source.shown for source in candidate if source.text not in before}
+    known = {(each.rule_id, each.message) for each in _findings(product, baseline)}
+    found = _findings(product, candidate)  # together: what one file lacks another one may say
+    new = tuple(each for each in found if (each.rule_id, each.message) not in known)
+    return Audited(tuple(each for each in found if each.path in names or each in new), new, limit)
+
+
+def _findings(product: str, sources: Sequence[Source]) -> list[AuditFinding]:
+    shown = {str(source.path): source.shown for source in sources}
+    result = audit([source.path for source in sources], kind=PRODUCTS[product])
+    return [replace(each, path=shown.get(each.path, each.path)) for each in result.findings]

@@ -14,7 +14,7 @@ from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.variants import varied
 from hashidrill.lab.runs.rounds import Played, Round
-from hashidrill.rollouts.gate.calibration import calibrated, keep, kept, key_of
+from hashidrill.rollouts.gate.playing import calibrated, keep, kept, key_of
 
 NOW = dt.datetime(2026, 11, 23, 5, tzinfo=dt.UTC)
 P50 = Figure("kv-writes.latency.p50", "s", 5e-4, 1.2, True, lambda _: Measured(0.0))

@@ -14,8 +14,8 @@ from hashidrill.gamedays.runbooks.judged import judge_drill
 from hashidrill.lab.runs.rounds import played
 from hashidrill.rollouts.bisect import broken as bisect
 from hashidrill.rollouts.bisect.trials import Outcome as Trial
-from hashidrill.rollouts.capacity.runs import judged as capacity
-from hashidrill.rollouts.capacity.search import Outcome
+from hashidrill.rollouts.capacity import Outcome
+from hashidrill.rollouts.capacity import judged as capacity
 from hashidrill.testing.recordings import RecordingBuilder
 from places import ROOT
 

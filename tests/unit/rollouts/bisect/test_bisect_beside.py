@@ -6,7 +6,7 @@ import pytest
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.rollouts.bisect.beside import SUFFIX, Beside
+from hashidrill.rollouts.bisect.broken import SUFFIX, Beside
 from hashidrill.rollouts.bisect.trials import Outcome
 from hashidrill.testing.recordings import RecordingBuilder
 from noisy_runs import Recorded, searches, searches_of

@@ -16,10 +16,9 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.util.nested import merge
 from hashidrill.faces.cli import bisect as command
 from hashidrill.faces.cli.app import app
-from hashidrill.rollouts.bisect import keys
+from hashidrill.rollouts.bisect import candidates
 from hashidrill.rollouts.bisect.broken import Expectations, Limit, Worse
-from hashidrill.rollouts.bisect.log import hash_of, hash_of_secret
-from hashidrill.rollouts.bisect.trials import Outcome, Trial
+from hashidrill.rollouts.bisect.trials import Outcome, Trial, hash_of, hash_of_secret
 from hashidrill.testing.recordings import RecordingBuilder
 
 EXPERIMENT = """\
@@ -583,9 +582,9 @@ def test_a_commit_that_drops_a_key_does_not_get_what_the_experiment_sets(box, tm
     (tmp_path / "says.hcl").write_text("performance { raft_multiplier = 5 }")
     given = resolve(tmp_path / "small.yaml")
     taken = {"product": "consul", "refusal": lambda _product: lambda *_: ""}
-    found = keys.configured(given, [tmp_path / "drops.hcl"], ends=[[tmp_path / "says.hcl"]], **taken)
+    found = candidates.configured(given, [tmp_path / "drops.hcl"], ends=[[tmp_path / "says.hcl"]], **taken)
     assert "raft_multiplier" not in str(found.data["datacenter"])
-    assert "raft_multiplier" in str(keys.configured(given, [tmp_path / "drops.hcl"], **taken).data["datacenter"])
+    assert "raft_multiplier" in str(candidates.configured(given, [tmp_path / "drops.hcl"], **taken).data["datacenter"])
 
 
 @pytest.mark.lie
@@ -614,10 +613,10 @@ def test_a_cost_lacks_what_agents_would_have_taken_that_were_gone():
 
 def test_a_key_is_removed_with_the_block_that_is_empty_without_it():
     settings = {"a": {"b": {"c": 1}}, "d": 2}
-    keys._take(settings, ("a", "b", "c"))
-    keys._take(settings, ("x", "y"))
+    candidates._take(settings, ("a", "b", "c"))
+    candidates._take(settings, ("x", "y"))
     assert settings == {"d": 2}
-    keys._put(settings, ("d", "e"), 3)
+    candidates._put(settings, ("d", "e"), 3)
     assert settings == {"d": {"e": 3}}
 
 

@@ -11,7 +11,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.rollouts.bisect.broken import Expectations
 from hashidrill.rollouts.bisect.candidates import Alike
 from hashidrill.rollouts.bisect.hunt import CANNOT_TELL, FOUND, Hunt
-from hashidrill.rollouts.bisect.log import Log
+from hashidrill.rollouts.bisect.trials import Log
 from hashidrill.testing.recordings import RecordingBuilder
 
 SAME = "the configuration is the same at both commits"

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from hashidrill.core.errors import UsageError
-from hashidrill.rollouts.bisect.log import Log
 from hashidrill.rollouts.bisect.smallest import Smallest, SmallestSet, members_of
-from hashidrill.rollouts.bisect.trials import Outcome, Trial, Trials
+from hashidrill.rollouts.bisect.trials import Log, Outcome, Trial, Trials
 from noisy_runs import Planted
 
 QUESTION = {"experiment": "raft/slow-leader-disk", "good": "abc", "bad": "def"}

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from hashidrill.rollouts.bisect.belief import Belief, Noise
-from hashidrill.rollouts.bisect.ordered import CannotTell, Ordered, Turn
+from hashidrill.rollouts.bisect.ordered import Belief, CannotTell, Noise, Ordered, Turn
 from hashidrill.rollouts.bisect.trials import INVALID_IN_A_ROW, Outcome, Trial, Trials
 from noisy_runs import Planted
 

@@ -14,10 +14,19 @@ from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app
-from hashidrill.rollouts.capacity import runs as capacity_runs
+from hashidrill.rollouts.capacity import (
+    Outcome,
+    Probe,
+    Search,
+    Value,
+    Varied,
+    at_worst,
+    judged,
+    probe_of,
+    search,
+)
+from hashidrill.rollouts import capacity as capacity_runs
 from hashidrill.rollouts.capacity import search as capacity
-from hashidrill.rollouts.capacity.runs import Varied, at_worst, judged, probe_of
-from hashidrill.rollouts.capacity.search import Outcome, Probe, Search, Value, search
 from hashidrill.testing.recordings import RecordingBuilder
 
 SLO = Condition.parse("kv-writes.latency.p50 < 300ms")

@@ -14,11 +14,10 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.faces.cli.app import app
-from hashidrill.rollouts.bisect.keys import ChangedKeys
-from hashidrill.rollouts.gate.configuration import configurations, sources_of
+from hashidrill.rollouts.bisect.candidates import ChangedKeys
+from hashidrill.rollouts.gate.configuration import configurations, sides, sources_of
 from hashidrill.rollouts.gate.differences import differences_of
 from hashidrill.rollouts.gate.playing import Plan, sides_of
-from hashidrill.rollouts.gate.sides import sides
 from hashidrill.rollouts.gate.suite import suite
 
 SERVER = 'data_dir = "/opt/consul"\nserver = true\nperformance {{ raft_multiplier = {} }}'

@@ -10,13 +10,10 @@ import pytest
 from hashidrill.core.protocols.agent_reports import alike
 from hashidrill.rollouts.gate.configuration import configuration, sources_of
 from hashidrill.rollouts.gate.differences import differences
-from hashidrill.rollouts.gate.document import as_text
-from hashidrill.rollouts.gate.machines import as_junit, as_sarif
-from hashidrill.rollouts.gate.pages import as_markdown, pages, verdict_lines
 from hashidrill.rollouts.gate.playing import Plan, play_all
-from hashidrill.rollouts.gate.result import Audited, Result
+from hashidrill.rollouts.gate.report import as_junit, as_markdown, as_sarif, as_text, pages, verdict_lines
 from hashidrill.rollouts.gate.suite import key_map, picked, suite
-from hashidrill.rollouts.gate.verdict import GateVerdict
+from hashidrill.rollouts.gate.verdict import Audited, GateVerdict, Result
 from planted_gate import PlantedRuns
 
 LOG = 'log_level = "INFO"'

@@ -18,18 +18,23 @@ from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.faces.cli.app import app
 from hashidrill.lab.runs.rounds import Played, Round
-from hashidrill.rollouts.gate.audited import audited
-from hashidrill.rollouts.gate.calibrating import calibrate
-from hashidrill.rollouts.gate.calibration import Calibration
 from hashidrill.rollouts.gate.configuration import configuration, sources_of
 from hashidrill.rollouts.gate.differences import differences
-from hashidrill.rollouts.gate.document import as_text
-from hashidrill.rollouts.gate.machines import as_junit
-from hashidrill.rollouts.gate.pages import as_markdown
-from hashidrill.rollouts.gate.playing import Plan, _known, play_all, sides_of
-from hashidrill.rollouts.gate.result import Audited, Ran, Result
+from hashidrill.rollouts.gate.playing import Calibration, Plan, _known, calibrate, play_all, sides_of
+from hashidrill.rollouts.gate.report import as_junit, as_markdown, as_text
 from hashidrill.rollouts.gate.suite import Picked, key_map, picked, suite
-from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, Slo, SloState, figure_line, slos_of
+from hashidrill.rollouts.gate.verdict import (
+    Audited,
+    GateVerdict,
+    Outcome,
+    Ran,
+    Result,
+    Slo,
+    SloState,
+    audited,
+    figure_line,
+    slos_of,
+)
 from planted_gate import PlantedRuns
 
 pytestmark = pytest.mark.lie

@@ -18,12 +18,17 @@ from hashidrill.products.nomad.refusal import unknown_keys
 from hashidrill.products.nomad.settings import FIXED as FIXED_OF_NOMAD
 from hashidrill.products.vault.agents import vault_config
 from hashidrill.products.vault.model import Vault
-from hashidrill.rollouts.gate.configuration import configuration, sources_of
-from hashidrill.rollouts.gate.data import shipped
+from hashidrill.rollouts.gate.configuration import (
+    _DEFAULTS,
+    check_taken,
+    configuration,
+    overlay,
+    product_of,
+    role_of,
+    shipped,
+    sources_of,
+)
 from hashidrill.rollouts.gate.differences import differences, why_left_out
-from hashidrill.rollouts.gate.overlay import _DEFAULTS, overlay, role_of
-from hashidrill.rollouts.gate.refused import check_taken
-from hashidrill.rollouts.gate.sides import product_of
 
 pytestmark = pytest.mark.lie
 

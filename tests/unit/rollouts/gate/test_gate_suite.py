@@ -9,8 +9,7 @@ import pytest
 from hashidrill.core.errors import UnknownNameError, UsageError
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.rollouts.gate.configuration import PRODUCTS
-from hashidrill.rollouts.gate.data import shipped
+from hashidrill.rollouts.gate.configuration import PRODUCTS, shipped
 from hashidrill.rollouts.gate.differences import why_left_out
 from hashidrill.rollouts.gate.suite import TAG, key_map, picked, suite
 

@@ -16,20 +16,29 @@ from hashidrill.core.compare.figures import figures
 from hashidrill.core.errors import RevertError
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.rollouts.gate.audited import audited
-from hashidrill.rollouts.gate.calibrating import calibrate, calibration_lines
-from hashidrill.rollouts.gate.configuration import configuration, sources_of
-from hashidrill.rollouts.gate.counting import counting
-from hashidrill.rollouts.gate.data import shipped
+from hashidrill.rollouts.gate.configuration import configuration, shipped, sources_of
 from hashidrill.rollouts.gate.differences import differences
-from hashidrill.rollouts.gate.document import as_document
-from hashidrill.rollouts.gate.machines import as_junit, as_sarif
-from hashidrill.rollouts.gate.pages import as_markdown, pages, verdict_lines
-from hashidrill.rollouts.gate.playing import InterruptedGate, Plan, play_all, sides_of
-from hashidrill.rollouts.gate.result import Audited, Ran, Result
+from hashidrill.rollouts.gate.playing import (
+    InterruptedGate,
+    Plan,
+    calibrate,
+    calibration_lines,
+    counting,
+    play_all,
+    sides_of,
+)
+from hashidrill.rollouts.gate.report import (
+    FILES,
+    as_document,
+    as_junit,
+    as_markdown,
+    as_sarif,
+    pages,
+    verdict_lines,
+    write_all,
+)
 from hashidrill.rollouts.gate.suite import Picked, key_map, picked, suite
-from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, Slo, SloState, whole
-from hashidrill.rollouts.gate.writing import FILES, write_all
+from hashidrill.rollouts.gate.verdict import Audited, GateVerdict, Outcome, Ran, Result, Slo, SloState, audited, whole
 from planted_gate import A_RUN_S, PlantedRuns
 
 ONE = "raft/slow-leader-disk"

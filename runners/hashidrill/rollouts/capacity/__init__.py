@@ -1,1 +1,0 @@
-"""Finds the highest load, or other parameter, at which an SLO still holds."""
