@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING
 from hashidrill.core.compare.judged import judge_comparison
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
-from hashidrill.reports.html import REPORT_NAME, page
+from hashidrill.reports.html import (
+    FINDINGS,
+    REPORT_NAME,
+    SYMBOLS,
+    Html,
+    el,
+    expectation,
+    page,
+    section,
+    table,
+    verdict_banner,
+)
 from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME, code, plain, row_table
-from hashidrill.reports.markup import Html, el
-from hashidrill.reports.sections import FINDINGS, SYMBOLS, expectation, section, table
 from hashidrill.reports.text import counted
 from hashidrill.reports.write import judge_and_report
 
@@ -125,14 +134,12 @@ def render(verdict: ComparisonVerdict, folder: Path) -> Html:
     """The whole page."""
     result = verdict.verdict
     reasons = [*verdict.invalid, *verdict.notes][:MOST_ROWS]
-    banner = el(
-        "header",
-        el("p", el("span", SYMBOLS[result], class_="symbol", aria_hidden="true"), " ", result.value, class_="verdict"),
-        el("h1", verdict.title),
+    banner = verdict_banner(
+        (SYMBOLS[result], result.value, result.value.lower()),
+        verdict.title,
         el("p", meaning(verdict)),
         el("ul", [el("li", reason) for reason in reasons], class_="reasons") if reasons else None,
         el("p", f"{verdict.experiment} \u00b7 {' against '.join(verdict.variants)}", class_="when"),
-        class_=f"banner {result.value.lower()}",
     )
     runs = [
         (str(run.round), run.variant, _verdict_of(run).value, run_line(run), _link(run, folder)) for run in verdict.runs

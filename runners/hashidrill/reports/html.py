@@ -1,30 +1,509 @@
 """The report of a run: one HTML file that holds everything, asks the network for nothing, and stays under 2 MB.
 
-A policy inside the page allows this page's own script and style by their hashes and nothing else, so that even markup
-that got past the escaping could neither run nor load anything.
+HTML that cannot be injected into: whatever is not `Html` is text, and is escaped. Titles, keys, errors and log lines
+come from YAML and from a cluster that is being broken on purpose; none of them may become markup. A policy inside the
+page allows this page's own script and style by their hashes and nothing else, so that even markup that got past the
+escaping could neither run nor load anything.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict
 from hashidrill.core.util.files import write_whole
-from hashidrill.reports import sections
-from hashidrill.reports.attached import attached_datacenter
-from hashidrill.reports.figures import experiment_title
-from hashidrill.reports.markup import Html, data_script, el, joined, raw_script, raw_style
-from hashidrill.reports.rehearsal import followed
-from hashidrill.reports.timeline import timeline
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.reports.figures import (
+    asked,
+    experiment_name,
+    experiment_title,
+    found_on_the_way,
+    how_it_ended,
+    load_figures,
+    marked,
+    state_of,
+)
+from hashidrill.reports.text import (
+    NOTHING,
+    counted,
+    human_bytes,
+    human_duration,
+    human_figure,
+    human_number,
+    human_rate,
+    human_share,
+    one_line,
+    paragraphs,
+    printable,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from hashidrill.core.judging.verdict import RunVerdict
-    from hashidrill.core.recording.reader import Recording
+    from hashidrill.core.recording.journal import Entry
+    from hashidrill.core.recording.reader import FaultWindow, Recording
+
+
+_VOID = {"meta", "br", "hr"}
+LONGEST_TEXT = 20_000
+
+
+class Html(str):
+    """Text that is markup already. Only `el`, `joined`, `raw_style` and `raw_script` make it."""
+
+    __slots__ = ()
+
+
+Content = Html | str | int | None
+
+
+def escaped(content: Content) -> Html:
+    """`content` as it may stand in a document; None is nothing."""
+    if content is None:
+        return Html()
+    return (
+        content if isinstance(content, Html) else Html(html.escape(printable(str(content), LONGEST_TEXT), quote=True))
+    )
+
+
+def joined(parts: Iterable[Content]) -> Html:
+    return Html("".join(escaped(part) for part in parts))
+
+
+def el(tag: str, *children: Content | Iterable[Content], **attributes: str | bool | None) -> Html:
+    """One element. A trailing `_` of an attribute is dropped (`class_`), other `_` become `-`; None leaves it out."""
+    texts = []
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        written = name.rstrip("_").replace("_", "-")
+        texts.append(f" {written}" if value is True else f' {written}="{escaped(value)}"')
+    opening = f"<{tag}{''.join(texts)}>"
+    if tag in _VOID:
+        return Html(opening)
+    inside = "".join(
+        escaped(child) if child is None or isinstance(child, (str, int)) else joined(child) for child in children
+    )
+    return Html(f"{opening}{inside}</{tag}>")
+
+
+def raw_style(css: str) -> Html:
+    return Html(f"<style>{css}</style>")
+
+
+def raw_script(javascript: str) -> Html:
+    return Html(f"<script>{javascript}</script>")
+
+
+def data_script(name: str, data: Any) -> Html:
+    """JSON for the page's script. No text in it can close the element: `<`, `>` and `&` are written as escapes."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Html(f'<script type="application/json" id="{escaped(name)}">{text}</script>')
+
+
+MOST_ROWS = 200
+LONGEST_CONFIG = 40_000
+
+SYMBOLS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INVALID: "!"}
+_MEANINGS = {
+    Verdict.PASS: "All expectations held.",
+    Verdict.FAIL: "At least one expectation did not hold.",
+    Verdict.INVALID: "This run proves nothing, good or bad.",
+}
+FINDINGS = {
+    Finding.HELD: ("✓", "held"),
+    Finding.BROKEN: ("✗", "broken"),
+    Finding.INVALID: ("!", "could not be judged"),
+    Finding.KNOWN: ("~", "broken by a known issue"),
+    Finding.FIXED: ("✗", "held, although it names a known issue"),
+}
+_ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding.HELD)
+PARTS = {"steady": "steady state", "fault": "faults in force", "mark": "marked", "recovery": "recovery"}
+
+
+def banner(recording: Recording, verdict: RunVerdict) -> Html:
+    """The verdict first, then every reason against it."""
+    result = verdict.verdict
+    reasons: list[Content] = [
+        *(
+            el("li", el("b", judgement.title), ": ", FINDINGS[judgement.finding][1])
+            for judgement in verdict.judgements
+            if judgement.finding.verdict is not Verdict.PASS
+        ),
+        *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
+    ]
+    if not verdict.judgements and not verdict.invalid:
+        reasons.append(el("li", "There was no expectation to judge."))
+    ended = how_it_ended(recording)
+    return verdict_banner(
+        (SYMBOLS[result], result.value, result.value.lower()),
+        experiment_title(recording),
+        el("p", meaning(verdict)),
+        el("p", ended, class_="ended") if ended else None,
+        el("ul", reasons, class_="reasons") if reasons else None,
+        el("p", _when(recording), class_="when"),
+    )
+
+
+def verdict_banner(verdict: tuple[str, str, str], title: str, *below: Html | None) -> Html:
+    """The top of a page. `verdict`: its symbol, its name, and the class of its colour."""
+    symbol, name, tone = verdict
+    head = el("p", el("span", symbol, class_="symbol", aria_hidden="true"), " ", name, class_="verdict")
+    return el("header", head, el("h1", title), *below, class_=f"banner {tone}")
+
+
+def meaning(verdict: RunVerdict) -> str:
+    """The verdict in a sentence, and how many expectations held."""
+    known = any(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
+    passed_with_issues = known and verdict.verdict is Verdict.PASS
+    said = "No unexpected failures." if passed_with_issues else _MEANINGS[verdict.verdict]
+    return f"{said} {tally(verdict)}".rstrip()
+
+
+def tally(verdict: RunVerdict) -> str:
+    """`3 of 4 expectations held, 1 broken by a known issue.`"""
+    total = len(verdict.judgements)
+    if not total:
+        return ""
+    held = sum(judgement.finding is Finding.HELD for judgement in verdict.judgements)
+    known = sum(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
+    tail = f", {known} broken by a known issue" if known else ""
+    return f"{held} of {counted(total, 'expectation')} held{tail}."
+
+
+def _when(recording: Recording) -> str:
+    run = recording.run
+    started, ended = _instant(run.get("started_at")), _instant(run.get("ended_at"))
+    took = f", took {human_duration((ended - started).total_seconds())}" if started and ended else ""
+    at = f"{started:%Y-%m-%d %H:%M:%S %Z}".strip() if started else "at an unknown time"
+    return f"{experiment_name(recording)} · run {run.get('id') or recording.path.name} · {at}{took}"
+
+
+def _instant(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+def expectations(verdict: RunVerdict) -> Html:
+    ordered = sorted(verdict.judgements, key=lambda judgement: _ORDER.index(judgement.finding))
+    return section("Expectations", *[expectation(judgement, verdict.text_of(judgement)) for judgement in ordered])
+
+
+def expectation(judgement: Judgement, text: str) -> Html:
+    symbol, word = FINDINGS[judgement.finding]
+    figures = [human_figure(str(name), value) for name, value in judgement.figures.items()]
+    return el(
+        "article",
+        el("p", el("span", f"{symbol} {word}", class_="badge"), " ", el("code", judgement.title), class_="head"),
+        *[el("pre" if rows else "p", part, class_="text") for rows, part in paragraphs(text)],
+        el("p", "Known issue: ", _issue(judgement.known_issue)) if judgement.known_issue else None,
+        definitions(figures),
+        class_=f"expectation {judgement.finding.value}",
+    )
+
+
+def _issue(issue: str) -> Html:
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+)#(\d+)", issue)
+    if match:
+        return el("a", issue, href=f"https://github.com/{match[1]}/issues/{match[2]}", rel="noreferrer")
+    if re.fullmatch(r"https?://[^\s\"'<>]+", issue):
+        return el("a", issue, href=issue, rel="noreferrer")
+    return el("span", issue)
+
+
+def figures(recording: Recording) -> Html:
+    rows = [
+        (
+            row.load,
+            PARTS[row.part],
+            human_number(row.operations),
+            human_rate(row.rate_per_s),
+            human_duration(row.p50_s),
+            human_duration(row.p99_s),
+            human_duration(row.max_s),
+            human_share(row.errors),
+        )
+        for row in load_figures(recording)
+    ]
+    if not rows:
+        return section("Key figures", el("p", "This recording holds no operations."))
+    headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
+    found = [el("p", text) for text in found_on_the_way(recording)]
+    note = "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
+    return section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
+
+
+def timeline_frame() -> Html:
+    """The place that the page's script draws into; the sentence in it stands where scripts are not allowed to run."""
+    return section(
+        "Timeline",
+        el(
+            "div",
+            el("p", "A script draws the timeline, and it did not run. The tables on this page hold the same figures."),
+            id="timeline",
+        ),
+        id="timeline-section",
+    )
+
+
+def fault_proofs(recording: Recording) -> Html:
+    marks = [el("p", f"Mark: {text}.") for text in marked(recording)[:MOST_ROWS]]
+    if not recording.faults:
+        return section("Fault proofs", el("p", "No fault was applied."), *marks)
+    headings = (
+        "fault",
+        "asked for",
+        "measured in force",
+        "before its revert",
+        "measured afterwards",
+        "in force for",
+        "state",
+    )
+    rows = [_proof_row(fault) for fault in recording.faults[:MOST_ROWS]]
+    more = len(recording.faults) - MOST_ROWS
+    return section(
+        "Fault proofs",
+        el(
+            "p",
+            "An independent observer measures each fault. Where the observer shares something with the injector, the"
+            " proof says what.",
+            class_="note",
+        ),
+        table(headings, rows),
+        el("p", f"and {more} more in the journal") if more > 0 else None,
+        *marks,
+    )
+
+
+def _proof_row(fault: FaultWindow) -> tuple[Content, ...]:
+    state = state_of(fault)
+    good = (fault.proven or fault.moved_ns is not None) and fault.gone_ns is not None and fault.faded_ns is None
+    held = (fault.reverted_ns - fault.applied_ns) / 1e9 if fault.reverted_ns and fault.applied_ns else None
+    badge = el("span", f"{'✓' if good else '!'} {state}", class_=f"badge {'held' if good else 'invalid'}")
+    return (
+        joined([el("b", fault.kind), el("br"), f"{fault.agent} on {fault.host}"]),
+        asked(fault) or NOTHING,
+        _evidence(fault.proof),
+        _evidence(fault.still_proof or fault.faded_proof),
+        _evidence(fault.gone_proof),
+        human_duration(held),
+        joined([badge, el("br"), fault.error] if fault.error else [badge]),
+    )
+
+
+def observed_through(evidence: Mapping[str, Any]) -> str:
+    """What the observer looked through, and what that shares with the injector."""
+    return f"observed through {evidence['through']}; shared with the injector: {evidence.get('shares') or 'nothing'}"
+
+
+def _evidence(evidence: Mapping[str, Any] | None) -> Html:
+    if not evidence:
+        return el("span", NOTHING)
+    figures_ = [human_figure(str(name), value) for name, value in dict(evidence.get("figures") or {}).items()]
+    return joined(
+        [
+            el("span", "✓ " if evidence.get("ok") else "✗ ", str(evidence.get("measured", NOTHING))),
+            el("br"),
+            el("span", f"asked: {evidence.get('asked', NOTHING)}", class_="note"),
+            *([el("br"), el("span", observed_through(evidence), class_="note")] if "through" in evidence else []),
+            el("details", el("summary", "figures"), definitions(figures_)) if figures_ else None,
+        ]
+    )
+
+
+def how_to_reproduce(recording: Recording) -> Html:
+    command = str(recording.run.get("command") or "")
+    again = el("p", "To judge this recording again without running anything:")
+    judge = el("pre", el("code", f"hashidrill check {recording.path}"))
+    if not command:
+        return section(
+            "How to reproduce", el("p", "The recording does not say which command started it."), again, judge
+        )
+    return section("How to reproduce", el("pre", el("code", command)), again, judge)
+
+
+def versions_and_machine(recording: Recording) -> Html:
+    run = recording.run
+    versions = {"hashidrill": run.get("hashidrill"), **_mapping(run.get("versions"))}
+    machine = _mapping(run.get("machine"))
+    binaries = _mapping(run.get("binaries"))
+    generator = [human_figure(str(name), value) for name, value in _mapping(run.get("generator")).items()]
+    rows = [
+        (name, str(binary.get("path", NOTHING)), str(binary.get("source", NOTHING)), str(binary.get("sha256", NOTHING)))
+        for name, binary in binaries.items()
+        if isinstance(binary, Mapping)
+    ]
+    return section(
+        "Versions and machine",
+        definitions([(str(name), str(value)) for name, value in versions.items() if value is not None]),
+        definitions([_machine_figure(str(name), value) for name, value in machine.items()]),
+        joined([el("h3", "Load generator"), definitions(generator)]) if generator else None,
+        table(("binary", "path", "from", "sha256"), rows) if rows else None,
+    )
+
+
+def _machine_figure(name: str, value: object) -> tuple[str, str]:
+    if name == "memory_bytes" and isinstance(value, (int, float)):
+        return "memory", human_bytes(value)
+    return human_figure(name, value)
+
+
+def configuration(recording: Recording) -> Html:
+    """Hosts, and each agent's configuration; those that are the same are shown once."""
+    run = recording.run
+    hosts = [
+        (str(host.get("name")), str(host.get("role", NOTHING)), str(host.get("address", NOTHING)))
+        for host in run.get("hosts") or []
+        if isinstance(host, Mapping)
+    ]
+    same: dict[str, list[str]] = {}
+    for host, config in _mapping(Redactor().clean(run.get("config"))).items():
+        same.setdefault(json.dumps(config, indent=2, sort_keys=True, default=str), []).append(str(host))
+    left = LONGEST_CONFIG
+    blocks = []
+    for text, names in same.items():
+        shown = text if len(text) <= left else f"{text[:left]}\n… cut; run.json holds all of it"
+        left = max(left - len(text), 0)
+        lines = [el("code", f"{line}\n") for line in shown.splitlines()]
+        blocks.append(el("details", el("summary", ", ".join(names)), el("pre", lines)))
+    return section("Agent configuration", table(("host", "role", "address"), hosts) if hosts else None, *blocks)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def section(title: str, *children: Content | Iterable[Content], id: str | None = None) -> Html:  # noqa: A002 - HTML's word
+    return el("section", el("h2", title), *children, id=id)
+
+
+def definitions(pairs: Sequence[tuple[str, str]]) -> Html | None:
+    """Names with their values, None when there are none."""
+    if not pairs:
+        return None
+    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs[:MOST_ROWS]])
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers_from: int | None = None) -> Html:
+    """A table that scrolls inside itself on a narrow screen; cells from column `numbers_from` on are aligned right."""
+
+    def kind(column: int) -> str | None:
+        return "number" if numbers_from is not None and column >= numbers_from else None
+
+    head = el("tr", [el("th", title, scope="col", class_=kind(n)) for n, title in enumerate(headings)])
+    body = [el("tr", [el("td", cell, class_=kind(n)) for n, cell in enumerate(row)]) for row in rows]
+    return el(
+        "div",
+        el("table", el("thead", head), el("tbody", body)),
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=f"table: {', '.join(headings)}",
+    )
+
+
+SEEN = (
+    "It was reached by the addresses of its APIs alone: what is measured is what loads got for their requests, and "
+    "what the products say of themselves. Logs, and figures of disks and processes, are not recorded. Each fault was "
+    "proven through the observer that stands beside its proof."
+)
+
+
+def attached_to(recording: Recording) -> str:
+    """The name of the datacenter that was attached; "" for one of ours."""
+    return str(_said(recording).get("name") or "")
+
+
+def attached_datacenter(recording: Recording) -> Html | None:
+    """Its section of the report; None for a run in a datacenter of ours."""
+    said = _said(recording)
+    if not said:
+        return None
+    names = {"name": said.get("name"), "title": said.get("title"), "file": said.get("file")}
+    products = {
+        str(product): " ".join(filter(None, (str(_map(said, "versions").get(product) or ""), f"at {address}")))
+        for product, address in _map(said, "addresses").items()
+    }
+    notes = [el("li", str(note)) for note in said.get("notes") or []]
+    return section(
+        "Attached datacenter",
+        definitions([(name, str(value)) for name, value in {**names, **products}.items() if value]),
+        el("p", SEEN, class_="note"),
+        el("ul", *notes) if notes else None,
+    )
+
+
+def _said(recording: Recording) -> Mapping[str, Any]:
+    said = recording.run.get("attached")
+    return said if isinstance(said, Mapping) else {}
+
+
+def _map(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = said.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+_HEADINGS = ("after the pager", "what", "where", "result")
+_LONGEST = 300
+_ABOUT = (
+    "The fault was held until the runbook was done. A command is shown with the line of the page that it stands in;"
+    " `check` is a confirm that was tried before the act, where it has to fail."
+)
+
+
+def followed(recording: Recording) -> Html | None:
+    """Its section; None for a run in which nobody followed a runbook."""
+    if not isinstance(recording.run.get("rehearsal"), Mapping):
+        return None
+    told = [entry for entry in recording.events("attended.did") if entry.data.get("what") != "agents"]
+    began = next((entry.t_ns for entry in told if entry.data.get("what") == "pager"), None)
+    if began is None:
+        return section("The runbook, step by step", el("p", "The pager never went: the runbook was not followed."))
+    rows = [row for entry in told if (row := _row(entry, began)) is not None]
+    more = el("p", f"and {len(rows) - MOST_ROWS} more") if len(rows) > MOST_ROWS else None
+    return section(
+        "The runbook, step by step", table(_HEADINGS, rows[:MOST_ROWS]), more, el("p", _ABOUT, class_="note")
+    )
+
+
+def _row(entry: Entry, began_ns: int) -> Sequence[Content] | None:
+    said = _told(entry.data)
+    if said is None:
+        return None
+    what, where, result = said
+    return (f"{(entry.t_ns - began_ns) / 1e9:.1f}s", what, where, el("code", result) if result else "")
+
+
+def _told(data: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """(what, where, result); None for what another line says."""
+    what, text = str(data.get("what")), one_line(str(data.get("text") or ""), _LONGEST)
+    if what == "command":
+        tried = "check" if data.get("control") else str(data.get("kind"))
+        return f"{tried} (line {data.get('line')})", str(data.get("host")), _result(data)
+    if what in {"observed", "acts", "control", "proof"}:
+        return None if what in {"acts", "control"} else (what, "", text)
+    return what, "", text
+
+
+def _result(data: Mapping[str, Any]) -> str:
+    code = data.get("code")
+    ended = "did not end in time" if code is None else "" if code == 0 else f"exit {code}"
+    parts = (ended, str(data.get("output") or ""), str(data.get("errors") or "") if code else "")
+    return ": ".join(one_line(part, _LONGEST) for part in parts if part.strip())
+
 
 REPORT_NAME = "report.html"
 
@@ -41,6 +520,8 @@ def write_html(recording: Recording, verdict: RunVerdict, into: Path) -> Path:
 
 def render_html(recording: Recording, verdict: RunVerdict) -> Html:
     """The whole page."""
+    from hashidrill.reports.timeline import timeline  # noqa: PLC0415 - what prints a verdict takes words from this module
+
     title = f"{verdict.verdict}: {experiment_title(recording)}"
     return page(title, _sections(recording, verdict), timeline(recording))
 
@@ -66,16 +547,16 @@ def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html
 def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
     attached, rehearsed = attached_datacenter(recording), followed(recording)
     return [
-        sections.banner(recording, verdict),
-        sections.expectations(verdict),
+        banner(recording, verdict),
+        expectations(verdict),
         *([rehearsed] if rehearsed is not None else []),
-        sections.figures(recording),
-        sections.timeline_frame(),
-        sections.fault_proofs(recording),
+        figures(recording),
+        timeline_frame(),
+        fault_proofs(recording),
         *([attached] if attached is not None else []),
-        sections.how_to_reproduce(recording),
-        sections.versions_and_machine(recording),
-        sections.configuration(recording),
+        how_to_reproduce(recording),
+        versions_and_machine(recording),
+        configuration(recording),
     ]
 
 

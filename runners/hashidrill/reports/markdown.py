@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.core.util.files import write_whole
-from hashidrill.reports.attached import attached_to
 from hashidrill.reports.figures import (
     asked,
     experiment_name,
@@ -19,8 +18,7 @@ from hashidrill.reports.figures import (
     marked,
     state_of,
 )
-from hashidrill.reports.html import REPORT_NAME
-from hashidrill.reports.sections import FINDINGS, PARTS, SYMBOLS, tally
+from hashidrill.reports.html import FINDINGS, PARTS, REPORT_NAME, SYMBOLS, attached_to, tally
 from hashidrill.reports.text import NOTHING, human_duration, human_number, human_rate, human_share, one_line
 
 if TYPE_CHECKING:

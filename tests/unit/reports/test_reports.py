@@ -23,9 +23,8 @@ from hashidrill.core.recording.reader import Operations, Recording
 from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.reports.figures import load_figures, merged, parts
-from hashidrill.reports.html import render_html, write_html
+from hashidrill.reports.html import data_script, el, render_html, write_html
 from hashidrill.reports.markdown import markdown_summary, write_markdown
-from hashidrill.reports.markup import data_script, el
 from hashidrill.reports.text import (
     NOTHING,
     for_encoding,

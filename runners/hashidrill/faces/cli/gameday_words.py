@@ -12,8 +12,8 @@ from rich.console import Console
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.faces.cli.common import print_text
 from hashidrill.gamedays.gameday.pages import surprise_line, tally
+from hashidrill.reports.html import SYMBOLS
 from hashidrill.reports.live import display as live
-from hashidrill.reports.sections import SYMBOLS
 from hashidrill.reports.text import for_encoding
 
 

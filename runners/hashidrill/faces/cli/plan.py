@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.core.engine.required import make_fault
 from hashidrill.core.errors import InterlockError
+from hashidrill.core.protocols import registry
+from hashidrill.core.units import Duration
 from hashidrill.faces.cli.common import print_json, print_line
-from hashidrill.reports.plan import plan_data, plan_lines
 from hashidrill.staging.attach.consent import digest_of
-from hashidrill.staging.interlocks.settings import settings_of
+from hashidrill.staging.generators.nomad_spawner import PREFIX
+from hashidrill.staging.generators.settings import engine_rights, settings_of
+from hashidrill.staging.interlocks.settings import settings_of as interlocks_of
 
 if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
+    from hashidrill.staging.attach.plan import Action, Plan
     from hashidrill.staging.runs.launch_attached import Attached
+
 
 _REFUSED = InterlockError.exit_code
 
@@ -31,7 +39,7 @@ def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment
             place.allowed(each)
         except InterlockError as error:
             code, refused = _REFUSED, str(error)
-        digest = digest_of(plan.experiment, settings_of(place.target.interlocks, place.target.path))
+        digest = digest_of(plan.experiment, interlocks_of(place.target.interlocks, place.target.path))
         told.append({**plan_data(plan), "digest": digest, "refused": refused})
         if not as_json:
             for line in plan_lines(plan):
@@ -42,3 +50,102 @@ def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment
         print_json(told)
     sys.stdout.flush()
     return code
+
+
+_JOB = "nomad job"
+
+
+def plan_data(plan: Plan) -> dict[str, Any]:
+    """For scripts. Raises AttachError for an `engine` that cannot be."""
+    return {
+        "experiment": plan.experiment.metadata.name,
+        "datacenter": plan.target.name,
+        "actions": [*_workers(plan), *(_data(action, plan.experiment) for action in plan.actions)],
+    }
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """For people."""
+    data = plan_data(plan)
+    yield f"{data['experiment']} in {data['datacenter']} would touch, in this order:"
+    for number, one in enumerate(data["actions"], start=1):
+        yield f"{number}. {_when(one)}: {one['what']} {one['where']}"
+        if one["params"]:
+            yield f"   with {', '.join(f'{key}: {value}' for key, value in one['params'].items())}"
+        if one["reverted"]:
+            yield f"   reverted: {one['reverted']}"
+        if one["observer"]:
+            yield f"   proven by {one['observer']}"
+        yield f"   needs {'; '.join(one['rights']) or 'no right of a product'}"
+
+
+def _when(one: Mapping[str, Any]) -> str:
+    if one["verb"] == "start":
+        return "before the loads"
+    if one["verb"] == "offer":
+        return f"from the steady state to {Duration(one['until_s'])}"
+    return f"{Duration(one['at_s'])} to {Duration(one['until_s'])} of the method"
+
+
+def _workers(plan: Plan) -> Iterator[dict[str, Any]]:
+    """The job of the workers that offer the loads, where the attach file names an `engine`."""
+    nomad = settings_of(plan.target.engine, plan.target.path).nomad
+    if nomad is None or "nomad" not in plan.target.logins:
+        return
+    hosts = [host.name for host in plan.estate.having("nomad") if host.roles["nomad"] == "client"]
+    number = f"{nomad.workers} worker{'' if nomad.workers == 1 else 's'}"
+    rights = engine_rights(plan.target.logins["nomad"].params.get("namespace", "default"))
+    yield {
+        "verb": "start",
+        "what": _JOB,
+        "on": "nomad:clients",
+        "hosts": hosts,
+        "at_s": 0.0,
+        "until_s": max((action.at_s + action.for_s for action in plan.actions), default=0.0),
+        "where": f"{PREFIX}{plan.run_id or 'RUN'}, {number} on as many of {', '.join(hosts) or 'no host'}",
+        "params": {"lease": str(nomad.lease)},
+        "reverted": "the job is removed with the run; workers whose runner is silent end within their lease",
+        "observer": "",
+        "rights": [f"{right.service}: {right}" for right in rights],
+    }
+
+
+def _data(action: Action, experiment: Experiment) -> dict[str, Any]:
+    many = "all of" if action.many else "one of"
+    hosts = ", ".join(action.hosts) or "no host"
+    where = f"on {action.on}" + ("" if len(action.hosts) == 1 and action.on.endswith(hosts) else f" ({many} {hosts})")
+    common = {
+        "verb": action.verb,
+        "what": action.what,
+        "on": action.on,
+        "hosts": list(action.hosts),
+        "at_s": action.at_s,
+        "until_s": action.at_s + action.for_s,
+    }
+    if action.verb == "offer":
+        load = experiment.load[action.name]
+        rights = registry.load(load.kind).rights(action.name, load.parameters)
+        said = f"through {action.on} ({hosts}), as {action.name}"
+        return {
+            **common,
+            "where": said,
+            "params": load.params,
+            "reverted": "",
+            "observer": "",
+            "rights": [f"{right.service}: {right}" for right in rights],
+        }
+    step = experiment.method[action.step]
+    fault = make_fault(step, None)  # type: ignore[arg-type]  # actions that apply are steps with faults
+    params = getattr(step, "with_", {})
+    return {
+        **common,
+        "where": where + (", following it" if getattr(step, "follow", False) else ""),
+        "params": params,
+        "reverted": _first_line(inspect.getdoc(fault.revert) or "it takes its own effect away"),
+        "observer": fault.observer.through if fault.observer else "",
+        "rights": [f"{right.service}: {right}" for right in fault.rights()],
+    }
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0].rstrip(".")

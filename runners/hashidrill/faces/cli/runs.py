@@ -41,8 +41,8 @@ from hashidrill.lab.runs.launch import RUNS_DIR, prepare, run_experiment
 from hashidrill.lab.runs.variants import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.live import display as live
-from hashidrill.reports.live.compared import comparison_summary
-from hashidrill.reports.live.json_lines import JsonLines
+from hashidrill.reports.live.display import comparison_summary
+from hashidrill.reports.live.sentences import JsonLines
 from hashidrill.reports.write import judge_and_report, judged, report_of
 
 if TYPE_CHECKING:

@@ -16,10 +16,8 @@ from hashidrill.core.util.files import write_whole
 from hashidrill.gamedays.gameday.conduct import RUNS
 from hashidrill.gamedays.gameday.outcome import DONE
 from hashidrill.gamedays.gameday.playing import FIGURES
-from hashidrill.reports.html import REPORT_NAME, page
+from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, Content, Html, el, page, section, table
 from hashidrill.reports.markdown import code, plain, row_table
-from hashidrill.reports.markup import Content, Html, el
-from hashidrill.reports.sections import FINDINGS, SYMBOLS, section, table
 from hashidrill.reports.text import NOTHING, counted
 
 SUMMARY_NAME, DATA_NAME = "report.md", "report.json"

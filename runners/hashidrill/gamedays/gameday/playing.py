@@ -17,7 +17,7 @@ from hashidrill.gamedays.gameday.journal import Result
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
 from hashidrill.lab.runs.launch import run_experiment
 from hashidrill.reports.figures import LoadFigures, load_figures
-from hashidrill.reports.sections import PARTS
+from hashidrill.reports.html import PARTS
 from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
 from hashidrill.reports.write import judge_and_report, judged
 

@@ -21,7 +21,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.gamedays.history.model import OURS, Expected, Number, Run, Series
 from hashidrill.gamedays.runbooks.verdict import is_rehearsal, rehearsal_verdict
-from hashidrill.reports.attached import attached_to
+from hashidrill.reports.html import attached_to
 
 _ABOUT = {*RUN_BY, "expect"}
 _ROOT = "ROOT"

@@ -19,10 +19,10 @@ from rich.text import Text
 
 from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
 from hashidrill.core.protocols.events import Event, Figures, Phase, Tick
-from hashidrill.reports.attached import attached_to
+from hashidrill.reports import compared
 from hashidrill.reports.figures import experiment_title, how_it_ended
+from hashidrill.reports.html import FINDINGS, SYMBOLS, attached_to, meaning
 from hashidrill.reports.live.sentences import ALARMS, Sentences, words
-from hashidrill.reports.sections import FINDINGS, SYMBOLS, meaning
 from hashidrill.reports.text import (
     for_encoding,
     human_countdown,
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from hashidrill.core.compare.judged import ComparisonVerdict
     from hashidrill.core.judging.verdict import Judgement
     from hashidrill.core.recording.reader import Recording
+
 
 TICKS = 60
 STATUS_EVERY_NS = 5_000_000_000
@@ -314,3 +316,27 @@ def _waiting(load: Figures) -> str:
 
 def _spaced(first: str, second: str) -> str:
     return f"{first}, {second}" if second else first
+
+
+def comparison_summary(console: Console, verdict: ComparisonVerdict, folder: Path, report_path: Path | None) -> None:
+    """Each comparison, what came of each run, the figures side by side, and what to do next."""
+    result = verdict.verdict
+    say(console, "")
+    say(console, f"{SYMBOLS[result]} {result.value}  {verdict.title}", f"bold {COLOURS[result]}")
+    say(console, f"  {compared.meaning(verdict)}")
+    for reason in verdict.invalid:
+        say(console, f"  ! {reason}", "yellow")
+    say_judgements(console, verdict.comparisons)
+    for run in verdict.runs:
+        worth = Verdict.INVALID if run.refused else run.verdict.verdict
+        where = f"{run.variant}, round {run.round}"
+        say(console, f"  {SYMBOLS[worth]} {where}: {compared.run_line(run)}", COLOURS[worth])
+    say(console, "")
+    for line in compared.text_lines(verdict):
+        say(console, f"  {line}")
+    for note in verdict.notes:
+        say(console, f"  note: {note}", "yellow")
+    say(console, "")
+    if report_path is not None:
+        say(console, f"  report     {report_path}")
+    say(console, f"  judge it   hashidrill check {shlex.quote(str(folder))}")

@@ -1,6 +1,10 @@
-"""One event of a run as one line of English, for whoever shows it: a terminal, a log, a page."""
+"""One event of a run as one line: of English for a terminal, a log or a page; of JSON for programs that watch it."""
 
 from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, TextIO
 
 from hashidrill.core.protocols.events import (
     Attended,
@@ -16,8 +20,12 @@ from hashidrill.core.protocols.events import (
     Proof,
     Steady,
     Waiting,
+    encode,
 )
 from hashidrill.reports.text import one_line
+
+if TYPE_CHECKING:
+
 
 ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guardrail"}
 """Events that whoever looks on must not miss."""
@@ -90,3 +98,30 @@ def _in_brackets(text: str) -> str:
 
 def _after_colon(text: str) -> str:
     return f": {words(text)}" if text else ""
+
+
+class JsonLines:
+    """Subscribes to the events of a run, and writes one JSON object a line as each comes."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def event(self, event: Event) -> None:
+        """Raises OSError when nobody reads any more, or the disk is full; the bus leaves it out then."""
+        try:
+            self._out.write(encode(event) + "\n")
+            self._out.flush()
+        except OSError:
+            _forget(self._out)
+            raise
+
+
+def _forget(out: TextIO) -> None:
+    """What is still to be written goes nowhere: else Python fails to write it at its end, and exits with 120."""
+    try:
+        fd = out.fileno()
+    except io.UnsupportedOperation:
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, fd)
+    os.close(null)

@@ -18,13 +18,11 @@ from hashidrill.core.compare.statistics import Decision
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import write_whole
-from hashidrill.reports.html import page
+from hashidrill.reports.html import Html, el, page, section, timeline_frame, verdict_banner
+from hashidrill.reports.html import table as html_table
 from hashidrill.reports.markdown import code, plain, row_table
-from hashidrill.reports.markup import Html, el
-from hashidrill.reports.sections import section, timeline_frame
-from hashidrill.reports.sections import table as html_table
 from hashidrill.reports.text import human_duration, printable
-from hashidrill.reports.two_timelines import two_timelines
+from hashidrill.reports.timeline import two_timelines
 from hashidrill.rollouts.gate.differences import Change, LeftOut
 from hashidrill.rollouts.gate.verdict import GateVerdict, PlayedRound, Ran, Result, Slo, SloState, figure_line, needed
 
@@ -270,20 +268,8 @@ def _location(path: str, line: int, column: int) -> dict[str, Any]:
     }
 
 
-SYMBOLS = {
-    GateVerdict.REGRESSION: "✗",
-    GateVerdict.CANNOT_TELL: "?",
-    GateVerdict.IMPROVEMENT: "✓",
-    GateVerdict.NO_REGRESSION: "✓",
-    GateVerdict.NO_CHANGE: "✓",
-}
-_TONES = {
-    GateVerdict.REGRESSION: "fail",
-    GateVerdict.CANNOT_TELL: "invalid",
-    GateVerdict.IMPROVEMENT: "pass",
-    GateVerdict.NO_REGRESSION: "pass",
-    GateVerdict.NO_CHANGE: "pass",
-}
+_TONES = dict(zip(GateVerdict, ("fail", "invalid", "pass", "pass", "pass"), strict=True))
+SYMBOLS = {verdict: {"fail": "✗", "invalid": "?", "pass": "✓"}[tone] for verdict, tone in _TONES.items()}
 _FIGURES = ("figure", "baseline", "candidate", "difference", "95 %", "margin", "verdict")
 _SLOS = ("expectation", "baseline held", "candidate held", "verdict")
 
@@ -433,14 +419,10 @@ def _title(result: Result) -> str:
 
 def _banner(result: Result) -> Html:
     verdict = result.verdict
-    return el(
-        "header",
-        el(
-            "p", el("span", SYMBOLS[verdict], class_="symbol", aria_hidden="true"), " ", verdict.value, class_="verdict"
-        ),
-        el("h1", f"{result.names[0]} against {result.names[1]}"),
+    return verdict_banner(
+        (SYMBOLS[verdict], verdict.value, _TONES[verdict]),
+        f"{result.names[0]} against {result.names[1]}",
         el("ul", [el("li", reason) for reason in result.reasons], class_="reasons") if result.reasons else None,
-        class_=f"banner {_TONES[verdict]}",
     )
 
 

@@ -14,7 +14,7 @@ from hashidrill.core.engine.inject import noted, planned
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import ApiAnswer, Evidence, Observer
 from hashidrill.products.consul import api
-from hashidrill.reports.sections import fault_proofs
+from hashidrill.reports.html import fault_proofs
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.recordings import RecordingBuilder
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from hashidrill.core.protocols.events import Phase
-from hashidrill.reports.live.json_lines import JsonLines
+from hashidrill.reports.live.sentences import JsonLines
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app
+from hashidrill.rollouts import capacity as capacity_runs
 from hashidrill.rollouts.capacity import (
     Outcome,
     Probe,
@@ -25,7 +26,6 @@ from hashidrill.rollouts.capacity import (
     probe_of,
     search,
 )
-from hashidrill.rollouts import capacity as capacity_runs
 from hashidrill.rollouts.capacity import search as capacity
 from hashidrill.testing.recordings import RecordingBuilder
 
