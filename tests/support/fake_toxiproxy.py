@@ -12,7 +12,7 @@ from hashidrill.core.protocols.observed import Toxic
 from hashidrill.staging.attach.links import HostLinks, link_of
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.wire import Wire
-from hashidrill.testing.toxics import pass_through
+from hashidrill.testing.fakes import pass_through
 
 API = "http://10.73.0.90:8474"
 

@@ -11,13 +11,15 @@ import errno
 import math
 import random
 import signal as signals
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import numpy as np
+import numpy.typing as npt
 
 from hashidrill.core.errors import FaultError, SelectorError
 from hashidrill.core.loads.clients import Faults
@@ -33,16 +35,136 @@ from hashidrill.core.protocols.abc import (
     Toxic,
 )
 from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable
-from hashidrill.core.protocols.packets import Block, PacketRule
+from hashidrill.core.protocols.packets import Block, Cut, PacketRule, Redirect
 from hashidrill.core.tap.plans import Moment
 from hashidrill.products.consul.faults.rpc import RAFT
 from hashidrill.testing.consul import FakeConsul
-from hashidrill.testing.noise import Noise
-from hashidrill.testing.rules import FakeRules
-from hashidrill.testing.toxics import FakeProxy, pass_through
+
+Times: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass
+class Noise:
+    """Times are seconds. `spread` is that of the logarithm: with 0.5, one in 40 takes 2.7 times as long as typical."""
+
+    disk_s: float = 0.001
+    disk_bytes_per_s: float = 2e9
+    link_s: float = 0.001
+    spread: float = 0.0
+    lost: float = 0.0
+    """Share of the datagrams that do not come back."""
+    cpus: int = 2
+    busy: float = 0.0
+    """Other processes use up to this share of each CPU, varying from moment to moment."""
+
+    def disk(self, dice: np.random.Generator, size_bytes: int, times: int) -> Times:
+        return self._varied(dice, self.disk_s, times) + size_bytes / self.disk_bytes_per_s
+
+    def link(self, dice: np.random.Generator, times: int) -> Times:
+        return self._varied(dice, self.link_s, times)
+
+    def cores(self, dice: random.Random, threads: int) -> float:
+        return sum(1.0 - dice.uniform(0.0, self.busy) for _ in range(min(threads, self.cpus)))
+
+    @property
+    def slowest_s(self) -> float:
+        """What one in some 100,000 operations of disk or link takes."""
+        return float(max(self.disk_s, self.link_s) * math.exp(4.5 * self.spread))
+
+    def _varied(self, dice: np.random.Generator, typical: float, times: int) -> Times:
+        return typical * dice.lognormal(0.0, self.spread, times)
+
+
+@dataclass
+class FakeRules:
+    """Tables of rules by name."""
+
+    tables: dict[str, list[PacketRule]] = field(default_factory=dict)
+    _counted: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def set(self, table: str, rules: Sequence[PacketRule]) -> None:
+        self.tables[table] = list(rules)
+        for rule in self.redirects(table):
+            del self._counted[table, rule.comment]
+
+    def redirect(self, source: str, port: int, connections: int = 1) -> int:
+        """The port at which connections from that address to `port` arrive: the first rule that fits decides."""
+        for table in self.tables:
+            for rule in self.redirects(table):
+                if rule.port == port and source in rule.addresses:
+                    self._counted[table, rule.comment] += connections
+                    return rule.to
+        return port
+
+    def packets(self, table: str) -> Mapping[str, int]:
+        """How many each of its counters, by the comment of the rule, has counted."""
+        return {rule.comment: self._counted[table, rule.comment] for rule in self.redirects(table) if rule.comment}
+
+    def redirects(self, table: str) -> list[Redirect]:
+        return [rule for rule in self.tables.get(table, []) if isinstance(rule, Redirect)]
+
+    def blocks(self) -> Iterator[tuple[str, Block]]:
+        """What packets have to pass, of all tables, each with its table."""
+        return ((name, rule) for name, rules in self.tables.items() for rule in rules if isinstance(rule, Block))
+
+    def resets(self, address: str, port: int, first_byte: int) -> bool:
+        """Whether a connection there that begins with that byte is reset."""
+        cuts = [rule for rules in self.tables.values() for rule in rules if isinstance(rule, Cut)]
+        return any(address in cut.addresses and port in cut.ports and first_byte in cut.first_bytes for cut in cuts)
+
+
+_QUICK_S = 0.001
+_GREETING_BYTES = 8
+
+
+@dataclass
+class FakeProxy:
+    """A proxy of a FakeHost: from port `listen` to its `port`."""
+
+    listen: int
+    port: int
+    toxics: list[Toxic]
+
+
+def pass_through(
+    toxics: Sequence[Toxic], request: ExchangeRequest, dice: random.Random, own_s: float = _QUICK_S
+) -> Exchange:
+    """The exchange that a canary would see, with each toxic in turn on its stream; `own_s` is what it takes without."""
+    seconds, received = own_s, request.download_bytes
+    for toxic in toxics:
+        value = toxic.attributes
+        size = request.upload_bytes + _GREETING_BYTES if toxic.stream == "upstream" else request.download_bytes
+        if toxic.type == "latency":
+            jitter = value.get("jitter", 0)
+            seconds += (value["latency"] + dice.uniform(-jitter, jitter)) / 1000
+        elif toxic.type == "bandwidth":
+            seconds += size / (value["rate"] * 1000)
+        elif toxic.type == "slicer":
+            seconds += (_slices(size, value["average_size"]) - 1) * value.get("delay", 0) / 1e6  # it pauses after each
+        elif toxic.type == "slow_close" and request.until_closed:
+            seconds += value["delay"] / 1000
+        elif toxic.type == "limit_data" and size > value["bytes"]:
+            return Exchange(seconds, errno.ENODATA, 0 if toxic.stream == "upstream" else value["bytes"])
+        elif toxic.type == "timeout":
+            after = value["timeout"] / 1000 or request.timeout_s
+            return _cut(request, after, errno.ENODATA)
+        elif toxic.type == "reset_peer":
+            return _cut(request, value["timeout"] / 1000, errno.ECONNRESET)
+    return Exchange(seconds, 0, received) if seconds < request.timeout_s else _cut(request, request.timeout_s, 0)
+
+
+def _slices(size: int, average: int) -> int:
+    """It cuts in halves until these are small enough."""
+    return 1 if size <= average else _slices(size // 2, average) + _slices(size - size // 2, average)
+
+
+def _cut(request: ExchangeRequest, after_s: float, number: int) -> Exchange:
+    if after_s >= request.timeout_s:
+        return Exchange(request.timeout_s, errno.ETIMEDOUT)
+    return Exchange(after_s, number)
+
 
 _DISK_BYTES = 256_000_000
-_QUICK_S = 0.001
 
 
 class FakeHost(Capable):

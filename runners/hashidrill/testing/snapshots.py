@@ -53,6 +53,11 @@ def packed(entries: Iterable[Entry], sessions: Iterable[Session] = (), *, index:
                 **({"Session": entry.session} if entry.session else {}),
             }
         )
+    return archive_of(state, index=index, term=term)
+
+
+def archive_of(state: bytes, *, index: int, term: int = 2) -> bytes:
+    """A snapshot file as Consul, Nomad and Vault write it, with its sums."""
     meta = json.dumps({"Version": 1, "Index": index, "Term": term, "Size": len(state)}).encode()
     members = {"meta.json": meta, "state.bin": state}
     sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())

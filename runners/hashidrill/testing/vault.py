@@ -5,7 +5,6 @@ It answers HTTP, so that what is tested speaks to it as to a real one: `VaultApi
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from hashidrill.products.vault.keys import KeyRing, Keys
 from hashidrill.products.vault.operator import OF_OURS, HostOperator, Sealed
 from hashidrill.products.vault.policy import MOUNT, PROBE_SECRET
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
-from hashidrill.testing.snapshots import archived
+from hashidrill.testing.snapshots import archive_of
 
 _SNAPSHOT, _POLICIES = "sys/storage/raft/snapshot", "sys/policies/acl"
 _SEALED = (503, {"errors": ["Vault is sealed"]})
@@ -37,10 +36,7 @@ def packed(keys: Sequence[str], *, index: int = 100) -> bytes:
     for key in keys:
         entry = b"\x0a" + bytes([len(key)]) + key.encode() + b"\x12\x03abc"
         state += bytes([len(entry) & 0x7F | 0x80, len(entry) >> 7]) + entry
-    meta = json.dumps({"Version": 1, "Index": index, "Term": 2, "Size": len(state)}).encode()
-    members = {"meta.json": meta, "state.bin": state}
-    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in members.items())
-    return archived({**members, "SHA256SUMS": sums.encode()})
+    return archive_of(state, index=index)
 
 
 class FakeVaultHost(FakeHost):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from hashidrill.core.protocols.events import (
     Attended,
@@ -23,9 +23,6 @@ from hashidrill.core.protocols.events import (
     encode,
 )
 from hashidrill.reports.text import one_line
-
-if TYPE_CHECKING:
-
 
 ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guardrail"}
 """Events that whoever looks on must not miss."""

@@ -20,8 +20,7 @@ from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.disk_trials import DRIFT_S
 from hashidrill.core.protocols import registry
-from hashidrill.testing.fakes import FakeDatacenter
-from hashidrill.testing.noise import Noise
+from hashidrill.testing.fakes import FakeDatacenter, Noise
 
 LOOKS = 3
 """An observer may look again: inject asks it for some seconds."""

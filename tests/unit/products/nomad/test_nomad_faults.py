@@ -319,7 +319,7 @@ def test_an_allocation_is_killed_again_after_each_restart_until_nomad_gives_it_u
 
 @pytest.mark.lie
 def test_one_that_is_restarted_for_ever_does_not_fail_in_time(world, monkeypatch):
-    monkeypatch.setattr("hashidrill.testing.nomad_work.RESTARTS", 10**6)
+    monkeypatch.setattr("hashidrill.testing.nomad.RESTARTS", 10**6)
     with pytest.raises(WaitTimeoutError, match="1 still run or are restarted"):
         applied(world, "nomad.alloc.fail", job=JOB, count=1, within="5s")
 
