@@ -21,7 +21,7 @@ from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.util.cores import usable_cores
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
@@ -87,7 +87,7 @@ def bisect(
     tries: Annotated[int, typer.Option(min=1, max=1000, help="Most runs to make.")] = AT_MOST,
     resume: Annotated[Path | None, typer.Option(metavar="LOG", help="Go on with a search that ended early.")] = None,
     log: Annotated[Path | None, typer.Option(help="Where to log (default: .hashidrill/bisect/).")] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")] = False,
+    plain: Plain = False,
     as_json: Json = False,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,

@@ -19,7 +19,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import Level
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
 from hashidrill.reports.live import display as live
@@ -60,7 +60,7 @@ def capacity(
     precision: Annotated[str, typer.Option(help="Stop when the bracket is this narrow.")] = "10%",
     tries: Annotated[int, typer.Option(min=1, max=50, help="Most runs to make.")] = TRIES,
     repeat: Annotated[int, typer.Option(min=1, max=9, help="Runs that must agree at each end.")] = REPEAT,
-    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")] = False,
+    plain: Plain = False,
     as_json: Json = False,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hashidrill.core.errors import UsageError
+from hashidrill.core.units import Duration
 from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
 from hashidrill.reports.text import plain_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
@@ -30,6 +31,11 @@ Hypotheses = Annotated[
     typer.Option("--hypotheses", metavar="DIR", help="Folder of your hypotheses, whose Python this command may run."),
 ]
 
+Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
+Repeated = list[str] | None
+AttachFile = Annotated[
+    Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
+]
 Install = Annotated[
     bool, typer.Option("--install", help="Install missing system packages with apt without asking, as CI=true does.")
 ]
@@ -39,6 +45,14 @@ def examples(*commands: str) -> str:
     """The end of a command's help: example calls."""
     lines = [f"hashidrill {command}" for command in commands]
     return f"Example: {lines[0]}" if len(lines) == 1 else "\n\n".join(["Examples:", *lines])
+
+
+def duration_s(option: str, text: str) -> float:
+    """The seconds that an option says. Raises UsageError."""
+    try:
+        return float(Duration(text))
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -72,6 +86,18 @@ def print_line(line: str) -> None:
 def print_text(text: str, *, stderr: bool = False) -> None:
     """Text as it is, without the control characters that a terminal would obey."""
     (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows of text below these headings; without headings, of as many columns as a row has."""
+    from rich.table import Table  # noqa: PLC0415 - as `plain_console`
+
+    table = Table(box=None, pad_edge=False, show_header=bool(columns))
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,6 @@ import re
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from hashidrill.core.engine import machine_check
 from hashidrill.core.engine.requirements import available_bytes
@@ -16,7 +15,7 @@ from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols.registry import near
-from hashidrill.faces.cli.common import Install, Json, console, examples, print_json
+from hashidrill.faces.cli.common import Install, Json, console, examples, print_json, print_table
 from hashidrill.faces.cli.train import game_shell
 from hashidrill.gamedays.training import games
 from hashidrill.lab.provision.packages import CHAOSD_PACKAGES, allow_installing, install_missing
@@ -214,13 +213,8 @@ def status(as_json: Json = False) -> None:
     if not found:
         live.say(console(), "no datacenter is up; start one with `hashidrill up`")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "runs", "host", "role", "address"):
-        table.add_column(column)
-    for one in found:
-        for row in one.hosts:
-            table.add_row(one.name, _runs(one), row["name"], row["role"], row["address"])
-    console().print(table)
+    rows = [(one.name, _runs(one), row["name"], row["role"], row["address"]) for one in found for row in one.hosts]
+    print_table(("name", "runs", "host", "role", "address"), rows)
     for one in found:
         for what, path in one.left.items():
             live.say(console(), f"{one.name}: {what} {path}")

@@ -8,7 +8,8 @@ import shlex
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +25,9 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME, write_whole
 from hashidrill.core.util.folders import find_playbook
 from hashidrill.faces.cli import gameday_words as words
-from hashidrill.faces.cli.asking import Asker
 from hashidrill.faces.cli.attached import BREAKS_QUORUM, AttachTo, attached
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.gameday_words import Asker
 from hashidrill.faces.cli.remembering import Memory, Notify
 from hashidrill.faces.cli.serving import Port, Serve, war_room
 from hashidrill.gamedays.gameday.before import look_at
@@ -62,7 +63,6 @@ BreaksQuorum = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", help="Ask nobody: for scheduled days. Predictions stay empty, and the report says so.")
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -127,9 +127,7 @@ def run(
         if there is not None:
             head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
         with DayJournal.create(folder, head) as journal:
-            code = _go_on(
-                plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
-            )
+            code = _Day(plan, journal, say, memory, there, yes, plain or as_json).go_on(room, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -172,9 +170,7 @@ def resume(
         _check_asking(plan, yes=yes, as_json=as_json)
         allow_installing(install)
         _tidy(folder, journal, there, lambda text: words.tell(say, text))
-        code = _go_on(
-            plan, journal, say, memory, yes=yes, plain=plain or as_json, as_json=as_json, room=room, there=there
-        )
+        code = _Day(plan, journal, say, memory, there, yes, plain or as_json).go_on(room, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -230,166 +226,144 @@ def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
         )
 
 
-def _go_on(
-    plan: Plan,
-    journal: DayJournal,
-    say: Console,
-    memory: Memory,
-    *,
-    yes: bool,
-    plain: bool,
-    as_json: bool,
-    room: Room | None = None,
-    there: Standing | None = None,
-) -> int:
-    """To the end of the day, or to where it is interrupted; the exit code."""
-    folder = journal.path.parent
-    again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if yes else ''}"
-    if there is not None:
-        again += f" --attach {shlex.quote(str(journal.head['attach']))}"
+@dataclass
+class _Day:
+    """A day that goes on: what its steps share. `page` shows it in a war room."""
 
-    def tell(text: str, style: str = "") -> None:
-        words.tell(say, text, style)
-
-    lead, page = _who_leads(plan, journal, say, again, yes=yes, room=room)
-    journal.session(unattended=yes)
-    tell(f"the day's folder: {folder}")
-    try:
-        conduct(
-            plan,
-            journal,
-            lead,
-            _player(plan, say, memory, plain=plain, asks=not yes, page=page, there=there),
-            lambda check: look_at(plan, check, folder, tell, there),
-            again=_again(plan, say, memory, page=page),
-            stopped=lambda: memory.interrupted,
-        )
-    except KeyboardInterrupt as stop:
-        found = outcome_of(plan, journal)
-        write_reports(found, folder)
-        tell("")
-        tell("The day is interrupted; everything so far is kept. Go on with:")
-        tell(f"  {again}")
-        stuck = bool(stop.args) and any(Recording(path).outcome == "revert" for path in recordings_of(stop.args[0]))
-        return RevertError.exit_code if stuck or found["exit_code"] == RevertError.exit_code else _INTERRUPTED
-    except HashidrillError:
-        tell("")
-        tell(f"The day stops here; once this is fixed, go on with: {again}")
-        raise
-    found = outcome_of(plan, journal)
-    written = write_reports(found, folder)
-    memory.keep_day(folder, say)
-    if as_json:
-        print_json(found)
-    else:
-        words.summary(say, found, folder, written)
-    return int(found["exit_code"])
-
-
-def _who_leads(
-    plan: Plan, journal: DayJournal, say: Console, again: str, *, yes: bool, room: Room | None
-) -> tuple[Lead, OnPage | None]:
-    """Who leads: at the terminal, there and on the page of a room, or nobody; and what shows that on the page."""
+    plan: Plan
+    journal: DayJournal
+    say: Console
+    memory: Memory
+    there: Standing | None
+    yes: bool
+    plain: bool
     page: OnPage | None = None
-    asker = Asker(room) if room is not None and not yes else None
 
-    def tell(text: str, style: str = "") -> None:
-        words.tell(say, text, style)
-        if page is not None and style == TROUBLE:
-            page.trouble = text.strip()
+    def go_on(self, room: Room | None, *, as_json: bool) -> int:
+        """To the end of the day, or to where it is interrupted; the exit code."""
+        plan, journal, folder = self.plan, self.journal, self.journal.path.parent
+        again = f"hashidrill gameday resume {shlex.quote(str(folder))}{' --yes' if self.yes else ''}"
+        if self.there is not None:
+            again += f" --attach {shlex.quote(str(journal.head['attach']))}"
+        lead = self._lead(again, room)
+        journal.session(unattended=self.yes)
+        self.tell(f"the day's folder: {folder}")
+        try:
+            conduct(
+                plan,
+                journal,
+                lead,
+                self._play,
+                lambda check: look_at(plan, check, folder, self.tell, self.there),
+                again=self._judge_again,
+                stopped=lambda: self.memory.interrupted,
+            )
+        except KeyboardInterrupt as stop:
+            found = outcome_of(plan, journal)
+            write_reports(found, folder)
+            self.tell("")
+            self.tell("The day is interrupted; everything so far is kept. Go on with:")
+            self.tell(f"  {again}")
+            stuck = bool(stop.args) and any(Recording(path).outcome == "revert" for path in recordings_of(stop.args[0]))
+            return RevertError.exit_code if stuck or found["exit_code"] == RevertError.exit_code else _INTERRUPTED
+        except HashidrillError:
+            self.tell("")
+            self.tell(f"The day stops here; once this is fixed, go on with: {again}")
+            raise
+        found = outcome_of(plan, journal)
+        written = write_reports(found, folder)
+        self.memory.keep_day(folder, self.say)
+        if as_json:
+            print_json(found)
+        else:
+            words.summary(self.say, found, folder, written)
+        return int(found["exit_code"])
 
-    def ask(prompt: str) -> str:
-        if asker is None or page is None:
-            return words.ask(prompt, say)
-        *before, last = words.folded(prompt.rstrip(), say)
-        for part in before:
-            live.say(say, part)
-        return asker.ask(last, page.expected, page.trouble)
+    def tell(self, text: str, style: str = "") -> None:
+        words.tell(self.say, text, style)
 
-    lead: Lead = Unattended(tell, time.sleep)
-    if not yes:
-        lead = terminal = Terminal(plan, tell, ask, resume=again, today=dt.date.today, resumed=bool(journal.sessions))
-        terminal.welcome()
-    if room is not None:
-        lead = page = OnPage(plan, room, lead)
-        page.opens(journal.done)
-    return lead, page
+    def _lead(self, again: str, room: Room | None) -> Lead:
+        """Who leads: at the terminal, there and on the page of a room, or nobody."""
+        asker = Asker(room) if room is not None and not self.yes else None
 
+        def tell(text: str, style: str = "") -> None:
+            self.tell(text, style)
+            if self.page is not None and style == TROUBLE:
+                self.page.trouble = text.strip()
 
-def _player(
-    plan: Plan,
-    say: Console,
-    memory: Memory,
-    *,
-    plain: bool,
-    asks: bool,
-    page: OnPage | None = None,
-    there: Standing | None = None,
-) -> Callable[[PlannedRun, Path], dict[str, Any]]:
-    def go(planned: PlannedRun, folder: Path) -> dict[str, Any]:
-        title = f"{planned.name}: {planned.resolved.experiment.metadata.title}"
+        def ask(prompt: str) -> str:
+            if asker is None or self.page is None:
+                return words.ask(prompt, self.say)
+            *before, last = words.folded(prompt.rstrip(), self.say)
+            for part in before:
+                live.say(self.say, part)
+            return asker.ask(last, self.page.expected, self.page.trouble)
+
+        lead: Lead = Unattended(tell, time.sleep)
+        if not self.yes:
+            resumed = bool(self.journal.sessions)
+            lead = terminal = Terminal(self.plan, tell, ask, resume=again, today=dt.date.today, resumed=resumed)
+            terminal.welcome()
+        if room is not None:
+            lead = self.page = OnPage(self.plan, room, lead)
+            self.page.opens(self.journal.done)
+        return lead
+
+    def _play(self, planned: PlannedRun, folder: Path) -> dict[str, Any]:
         folder.mkdir(mode=0o700, exist_ok=True)
         if planned.spec.compare:
-            result = compare(
-                plan,
-                planned,
-                folder,
-                one=_variant(planned, say, memory, plain=plain, page=page),
-                say=lambda text: live.say(say, text, "bold"),
-            )
-            if page is not None:
-                page.ran(planned, result)
-            if asks:
-                _forget_typed()
-            return result
-        also = [] if page is None else [page.shows(planned, title)]
-        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-            where = {} if there is None else {"runner": there.run}
-            result, recording, verdict = play(plan, planned, folder, view=view.event, also=also, **where)
-        if page is not None:
-            page.ran(planned, result)
-        memory.keep(recording, verdict, say)
-        if there is not None and recording.outcome == _STOPPED:  # from outside: nothing more may begin there
-            raise KeyboardInterrupt(recording.path)
-        if asks:
+            variant = self._variant(planned)
+            say = lambda text: live.say(self.say, text, "bold")  # noqa: E731 - one line, used once
+            result = compare(self.plan, planned, folder, one=variant, say=say)
+            self._shown(planned, result)
+        else:
+            with self._view(planned) as (view, also):
+                where = {} if self.there is None else {"runner": self.there.run}
+                result, recording, verdict = play(self.plan, planned, folder, view=view.event, also=also, **where)
+            self._shown(planned, result)
+            self.memory.keep(recording, verdict, self.say)
+            # stopped from outside: nothing more may begin there
+            if self.there is not None and recording.outcome == _STOPPED:
+                raise KeyboardInterrupt(recording.path)
+        if not self.yes:
             _forget_typed()
         return result
 
-    return go
+    @contextlib.contextmanager
+    def _view(self, planned: PlannedRun, variant: str = "") -> Iterator[tuple[live.LiveView, list[Any]]]:
+        """The live view of a run, and who else gets its events."""
+        title = f"{planned.name}{variant}: {planned.resolved.experiment.metadata.title}"
+        also = [] if self.page is None else [self.page.shows(planned, title)]
+        with live.LiveView(self.say, title, plain=self.plain or not self.say.is_terminal) as view:
+            yield view, also
 
+    def _shown(self, planned: PlannedRun, result: dict[str, Any]) -> None:
+        if self.page is not None:
+            self.page.ran(planned, result)
 
-def _variant(planned: PlannedRun, say: Console, memory: Memory, *, plain: bool, page: OnPage | None) -> PlayOne:
-    """Plays one of those that are compared, with a live view of its own."""
+    def _variant(self, planned: PlannedRun) -> PlayOne:
+        """Plays one of those that are compared, with a live view of its own."""
 
-    def one(resolved: ResolvedExperiment, folder: Path) -> tuple[Recording, RunVerdict]:
-        title = f"{planned.name} ({resolved.variant}): {resolved.experiment.metadata.title}"
-        also = [] if page is None else [page.shows(planned, title)]
-        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-            recording, verdict, _ = play_alone(resolved, folder, view=view.event, also=also)
-        memory.keep(recording, verdict, say)
-        if memory.interrupted:
-            raise KeyboardInterrupt(recording.path)
-        return recording, verdict
+        def one(resolved: ResolvedExperiment, folder: Path) -> tuple[Recording, RunVerdict]:
+            with self._view(planned, f" ({resolved.variant})") as (view, also):
+                recording, verdict, _ = play_alone(resolved, folder, view=view.event, also=also)
+            self.memory.keep(recording, verdict, self.say)
+            if self.memory.interrupted:
+                raise KeyboardInterrupt(recording.path)
+            return recording, verdict
 
-    return one
+        return one
 
-
-def _again(
-    plan: Plan, say: Console, memory: Memory, *, page: OnPage | None = None
-) -> Callable[[PlannedRun, Path], dict[str, Any] | None]:
-    def judge(planned: PlannedRun, recording: Path) -> dict[str, Any] | None:
-        found = judged_again(plan, planned, recording) if (recording / JOURNAL_NAME).is_file() else None
+    def _judge_again(self, planned: PlannedRun, recording: Path) -> dict[str, Any] | None:
+        found = judged_again(self.plan, planned, recording) if (recording / JOURNAL_NAME).is_file() else None
         if found is None:
             return None
         result, kept, verdict = found
         said = f"it had ended when the day was interrupted, and is judged now: {verdict.verdict}"
-        words.tell(say, f"{planned.name}: {said}")
-        if page is not None:
-            page.ran(planned, result)
-        memory.keep(kept, verdict, say)
+        self.tell(f"{planned.name}: {said}")
+        self._shown(planned, result)
+        self.memory.keep(kept, verdict, self.say)
         return result
-
-    return judge
 
 
 def _forget_typed() -> None:

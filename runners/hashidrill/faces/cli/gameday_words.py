@@ -1,11 +1,16 @@
-"""What a game day says at a terminal: lines that fold between words, questions, and the summary at its end."""
+"""What a game day says and asks at a terminal, and on the page of a war room: folded lines, questions, the summary."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import sys
+import termios
 import textwrap
+from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,6 +20,10 @@ from hashidrill.gamedays.gameday.pages import surprise_line, tally
 from hashidrill.reports.html import SYMBOLS
 from hashidrill.reports.live import display as live
 from hashidrill.reports.text import for_encoding
+
+if TYPE_CHECKING:
+    from hashidrill.gamedays.gameday.on_page import Expected
+    from hashidrill.gamedays.warroom.room import Room
 
 
 def tell(say: Console, line: str, style: str = "") -> None:
@@ -63,3 +72,78 @@ def summary(say: Console, found: dict[str, Any], folder: Path, page: Path) -> No
     live.say(say, f"  for chats  {folder / 'report.md'}")
     if found["actions"]:
         live.say(say, f"  to do      {folder / 'actions.md'}")
+
+
+class Asker:
+    """Asks in both places. Where there is no terminal, the end of standard input leaves the page alone."""
+
+    def __init__(self, room: Room, *, stdin: int | None = None) -> None:
+        self._room = room
+        self._stdin = sys.stdin.fileno() if stdin is None else stdin
+        self._typed = b""
+        self._ended = False
+        self._answers: deque[str] = deque()
+        self._woken, self._wake = os.pipe()  # never closed: a page may answer at any moment
+
+    def ask(self, prompt: str, expected: Expected, trouble: str = "") -> str:
+        """One line. Raises KeyboardInterrupt where a terminal is closed."""
+        sys.stdout.write(for_encoding(f"{prompt} ", sys.stdout.encoding))
+        sys.stdout.flush()
+        self._forget_answers()
+        text = expected.text or prompt.strip()
+        with self._room.asking(
+            text, expected.for_all, expected.choices, self._answered, hint=expected.hint, trouble=trouble
+        ):
+            while True:
+                line = self._line()
+                if line is not None:
+                    return line
+                ready = select.select([self._woken, *([] if self._ended else [self._stdin])], [], [])[0]
+                if self._woken in ready:
+                    os.read(self._woken, 1)
+                    answer = self._answers.popleft()
+                    self._forget_typed()
+                    sys.stdout.write(for_encoding(f"{answer}   (answered on the page)\n", sys.stdout.encoding))
+                    return answer
+                self._read()
+
+    def _answered(self, text: str) -> None:
+        self._answers.append(text)
+        os.write(self._wake, b"x")
+
+    def _forget_typed(self) -> None:
+        """What somebody types while the page answers is meant for this question, and answers no other one."""
+        if os.isatty(self._stdin):
+            self._typed = b""
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcflush(self._stdin, termios.TCIFLUSH)
+
+    def _forget_answers(self) -> None:
+        """An answer that came as the line of the terminal did answers no other question."""
+        while self._answers:
+            os.read(self._woken, 1)
+            self._answers.popleft()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._stdin, 4096)
+        except OSError:  # of a terminal that is closed
+            raise KeyboardInterrupt from None
+        self._typed += data
+        if data:
+            return
+        if os.isatty(self._stdin):
+            raise KeyboardInterrupt
+        self._ended = True
+        self._typed += b"\n" if self._typed else b""
+
+    def _line(self) -> str | None:
+        """The next whole line that was typed."""
+        while b"\n" in self._typed:
+            line, self._typed = self._typed.split(b"\n", 1)
+            try:
+                return line.decode(sys.stdin.encoding or "utf-8").removesuffix("\r")
+            except UnicodeDecodeError:
+                sys.stdout.write("    that is not text in this terminal's encoding; type it again\n")
+                sys.stdout.flush()
+        return None

@@ -21,9 +21,8 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.units import Duration
 from hashidrill.core.util.interrupts import finish, when_hung_up
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json, print_text
+from hashidrill.faces.cli.common import Install, Json, RunsDir, console, duration_s, examples, print_json, print_text
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR
@@ -275,10 +274,7 @@ def _ask_agents(product: str, both: tuple[Side, Side], say: Console) -> None:
 
 
 def _budget(text: str) -> float:
-    try:
-        budget_s = float(Duration(text))
-    except ValueError as error:
-        raise UsageError(f"--time-budget: {error}") from None
+    budget_s = duration_s("--time-budget", text)
     if not budget_s:
         raise UsageError(f"--time-budget {text}: nothing can run in that; write a duration, like 10m")
     return budget_s

@@ -14,10 +14,10 @@ import typer
 from hashidrill.core.errors import InterlockError, UsageError
 from hashidrill.core.experiment.library import SUFFIXES, find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.units import Duration
+from hashidrill.core.experiment.reading import read_document
 from hashidrill.core.util.folders import PLAYBOOKS
 from hashidrill.core.util.folders import located as lookup
-from hashidrill.faces.cli.common import examples, print_text
+from hashidrill.faces.cli.common import AttachFile, duration_s, examples, print_text
 from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
 from hashidrill.kubernetes.reached import located
 from hashidrill.staging.attach.consent import digest_of, lines_of
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
 
 T = TypeVar("T")
-AttachFile = Annotated[
-    Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
-]
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so (default: you, at this machine).")]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why, for whoever reads it later.")]
 KeyFile = Annotated[
@@ -101,7 +98,7 @@ def arm(
         armed,
         target.name,
         by=by or who(),
-        for_s=_duration(for_),
+        for_s=duration_s("--for", for_),
         now=_now(),
         why=why,
         private_key=None if key is None else _bytes(key),
@@ -196,13 +193,6 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"--key {path}: cannot be read: {error.strerror}") from None
-
-
-def _duration(text: str) -> float:
-    try:
-        return float(Duration(text))
-    except ValueError as error:
-        raise UsageError(f"--for: {error}") from None
 
 
 def _now() -> dt.datetime:

@@ -13,7 +13,16 @@ from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import JOURNAL_NAME, VERDICT_NAME
 from hashidrill.core.util.folders import RUNS_DIR
-from hashidrill.faces.cli.common import Hypotheses, Json, RunsDir, console, examples, print_json, print_text, recordings
+from hashidrill.faces.cli.common import (
+    Hypotheses,
+    Json,
+    RunsDir,
+    examples,
+    print_json,
+    print_table,
+    print_text,
+    recordings,
+)
 
 _FIRST = re.compile(rb'\{\s*"verdict": "(PASS|FAIL|INVALID)",')
 """As a verdict is written: all of it, or none."""
@@ -38,9 +47,7 @@ def list_(
     if kind == "runs":
         _list_runs(runs_dir, as_json=as_json)
         return
-    from rich.table import Table  # noqa: PLC0415 - `list runs` needs neither this nor what follows
-
-    from hashidrill.core.protocols import registry  # noqa: PLC0415 - as above
+    from hashidrill.core.protocols import registry  # noqa: PLC0415 - `list runs` needs neither this nor what follows
     from hashidrill.faces.cli.library import rows_of  # noqa: PLC0415 - as above
 
     if kind not in KINDS:
@@ -49,12 +56,8 @@ def list_(
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for row in rows:
-        first, second = list(row.values())[:2]
-        table.add_row(str(first), str(second))
     if rows:
-        console().print(table)
+        print_table((), [list(map(str, row.values()))[:2] for row in rows])
 
 
 def _list_runs(runs_dir: Path, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from hashidrill.core import hypothesis
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.folders import find_playbook
-from hashidrill.faces.cli.common import Install, Json, console, examples, print_json
+from hashidrill.faces.cli.common import Install, Json, Plain, console, examples, print_json
 from hashidrill.faces.cli.remembering import Memory, Notify
 from hashidrill.gamedays.runbooks.course import Course
 from hashidrill.gamedays.runbooks.judged import NOT_REVERTED, Drill, judge_drill
@@ -67,7 +67,7 @@ def rehearse(
     ] = None,
     times: Annotated[int, typer.Option(min=1, max=20, help="How often each of them is run.")] = 1,
     badge: Annotated[bool, typer.Option("--badge", help="After a PASS, write versions and date into it.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")] = False,
+    plain: Plain = False,
     as_json: Json = False,
     install: Install = False,
     notify: Notify = None,

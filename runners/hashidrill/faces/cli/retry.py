@@ -26,9 +26,8 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.tap import catalogue
 from hashidrill.core.tap.command import unrunnable
 from hashidrill.core.tap.upstream import HttpUpstream, Scripted, Upstream
-from hashidrill.core.units import Duration
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.faces.cli.common import Json, console, examples, print_json
+from hashidrill.faces.cli.common import Json, console, duration_s, examples, print_json
 from hashidrill.lab.provision import binaries
 from hashidrill.reports.live import display as live
 
@@ -122,10 +121,7 @@ async def _upstream(url: str, say: Console, *, scripted: bool) -> AsyncIterator[
 
 
 def _deadline_s(text: str) -> float:
-    try:
-        deadline_s = float(Duration(text))
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
+    deadline_s = duration_s("--timeout", text)
     if not deadline_s:
         raise UsageError("--timeout: a deadline cannot be zero; write a duration like 10s")
     return deadline_s

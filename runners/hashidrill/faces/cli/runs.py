@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from hashidrill.faces.cli.attached import AttachTo, allow_all, for_run, resolve_
 from hashidrill.faces.cli.common import (
     Install,
     Json,
+    Plain,
     RunsDir,
     console,
     examples,
@@ -53,7 +55,6 @@ _NOT_REVERTED, _INTERRUPTED = 4, 130
 _STOPPED = "interrupted"
 """The outcome of a run that somebody ended: by Ctrl-C, by the stop button, by an arming that ended."""
 
-Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
 ForWhom = Annotated[
     Audience,
@@ -84,7 +85,7 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
     live.say(
         say, "In about ten seconds each fsync of its leader's disk will take 500 ms. Watch the latency and the leader."
     )
-    code, _ = _run_one(resolve(find_experiment(DEMO)), runs_dir, say, plain=plain, memory=Memory.of())
+    code, _ = Runs(runs_dir, say, Memory.of(), plain).one(resolve(find_experiment(DEMO)))
     raise typer.Exit(code)
 
 
@@ -142,8 +143,7 @@ def run(
         allow_installing(install)
         if room is not None and len(plays) > 1 and not any(each.experiment.variants for each in resolved):
             room.plans("", [each.name for each in resolved])
-        looking = Onlookers(lines, room)
-        results = _run_until_stopped(plays, runs_dir, say, plain=plain, looking=looking, memory=memory)
+        results = Runs(runs_dir, say, memory, plain, Onlookers(lines, room)).until_stopped(plays)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -152,122 +152,100 @@ def run(
     raise typer.Exit(_worst([*(code for code, _ in results), *([_INTERRUPTED] if stopped else [])]))
 
 
-def _run_until_stopped(
-    plays: Sequence[tuple[ResolvedExperiment, Attached | None]],
-    runs_dir: Path,
-    say: Console,
-    *,
-    plain: bool,
-    looking: Onlookers,
-    memory: Memory,
-) -> list[tuple[int, dict[str, Any]]]:
-    """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
+@dataclass(frozen=True)
+class Runs:
+    """What the runs of one command share. `looking` gets their events beside the live view."""
 
-    Nor after a Ctrl-C that came when a run had ended: the run counts.
-    """
-    results: list[tuple[int, dict[str, Any]]] = []
-    for each, there in plays:
-        if there is not None:
-            results.append(_run_one(each, runs_dir, say, plain=plain, looking=looking, go=there.run, memory=memory))
-            if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
+    runs_dir: Path
+    say: Console
+    memory: Memory
+    plain: bool
+    looking: Onlookers = NOBODY
+
+    def until_stopped(
+        self, plays: Sequence[tuple[ResolvedExperiment, Attached | None]]
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """All of them, until one in an existing datacenter is stopped or leaves a fault there: no next one begins then.
+
+        Nor after a Ctrl-C that came when a run had ended: the run counts.
+        """
+        results: list[tuple[int, dict[str, Any]]] = []
+        for each, there in plays:
+            if there is not None:
+                results.append(self.one(each, there.run))
+                if results[-1][0] in {_NOT_REVERTED, _INTERRUPTED}:
+                    break
+            else:
+                results.append(self.variants(each) if each.experiment.variants else self.one(each))
+            if self.memory.interrupted:
                 break
-        else:
-            play = _run_variants if each.experiment.variants else _run_one
-            results.append(play(each, runs_dir, say, plain=plain, looking=looking, memory=memory))
-        if memory.interrupted:
-            break
-    if left := len(plays) - len(results):
-        live.say(say, f"stopped: {left} of {len(plays)} experiments were not begun")
-    return results
+        if left := len(plays) - len(results):
+            live.say(self.say, f"stopped: {left} of {len(plays)} experiments were not begun")
+        return results
 
+    def one(self, resolved: ResolvedExperiment, go: Callable[..., Path] | None = None) -> tuple[int, dict[str, Any]]:
+        """(exit code, what --json prints) of one run."""
+        recording, verdict, report, interrupted = self.recorded(resolved, go)
+        live.final_summary(self.say, verdict, recording, report)
+        kept = self.memory.keep(recording, verdict, self.say)
+        code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
+        if interrupted:
+            raise typer.Exit(code)
+        return code, _as_json(recording, verdict, report, code) | kept
 
-def _run_one(
-    resolved: ResolvedExperiment,
-    runs_dir: Path,
-    say: Console,
-    *,
-    plain: bool,
-    memory: Memory,
-    looking: Onlookers = NOBODY,
-    go: Callable[..., Path] | None = None,
-) -> tuple[int, dict[str, Any]]:
-    """(exit code, what --json prints) of one run. `looking` gets its events beside the live view."""
-    recording, verdict, report, interrupted = _recorded(
-        resolved, runs_dir, say, plain=plain, looking=looking, memory=memory, go=go
-    )
-    live.final_summary(say, verdict, recording, report)
-    kept = memory.keep(recording, verdict, say)
-    code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
-    if interrupted:
-        raise typer.Exit(code)
-    return code, _as_json(recording, verdict, report, code) | kept
+    def recorded(
+        self, resolved: ResolvedExperiment, go: Callable[..., Path] | None = None
+    ) -> tuple[Recording, RunVerdict, Path | None, bool]:
+        """One run with its live view, judged and reported, and whether it was interrupted."""
+        of = f" ({resolved.variant})" if resolved.variant else ""
+        title = f"{resolved.name}{of}: {resolved.experiment.metadata.title}"
+        interrupted = False
+        try:
+            with live.LiveView(self.say, title, plain=self.plain or not self.say.is_terminal) as view:
+                events = Bus(view.event)
+                self.looking.join(events, title)
+                path = (go or run_experiment)(resolved, runs_dir=self.runs_dir, events=events)
+        except KeyboardInterrupt as stop:
+            if not stop.args:
+                raise
+            interrupted, path = True, stop.args[0]
+        when_hung_up(self.memory.stop)  # the run has ended, and its verdict stands
+        recording = Recording(path)
+        verdict, report = judge_and_report(recording, near_to=resolved.path)
+        events.publish(judged(recording, verdict, report))
+        self.looking.keep_notes(path)
+        return recording, verdict, report, interrupted
 
+    def variants(self, resolved: ResolvedExperiment) -> tuple[int, dict[str, Any]]:
+        """As `one`, for every variant of an experiment, and what they are compared by."""
+        known: dict[Path, RunVerdict] = {}
 
-def _recorded(
-    resolved: ResolvedExperiment,
-    runs_dir: Path,
-    say: Console,
-    *,
-    plain: bool,
-    looking: Onlookers,
-    memory: Memory,
-    go: Callable[..., Path] | None = None,
-) -> tuple[Recording, RunVerdict, Path | None, bool]:
-    """One run with its live view, judged and reported, and whether it was interrupted."""
-    of = f" ({resolved.variant})" if resolved.variant else ""
-    title = f"{resolved.name}{of}: {resolved.experiment.metadata.title}"
-    interrupted = False
-    try:
-        with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-            events = Bus(view.event)
-            looking.join(events, title)
-            path = (go or run_experiment)(resolved, runs_dir=runs_dir, events=events)
-    except KeyboardInterrupt as stop:
-        if not stop.args:
-            raise
-        interrupted, path = True, stop.args[0]
-    when_hung_up(memory.stop)  # the run has ended, and its verdict stands
-    recording = Recording(path)
-    verdict, report = judge_and_report(recording, near_to=resolved.path)
-    events.publish(judged(recording, verdict, report))
-    looking.keep_notes(path)
-    return recording, verdict, report, interrupted
+        def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
+            del events  # each run has its own live view
+            recording, verdict, _, interrupted = replace(self, runs_dir=runs_dir).recorded(one)
+            known[recording.path] = verdict
+            self.memory.keep(recording, verdict, self.say)
+            if interrupted or self.memory.interrupted:
+                raise KeyboardInterrupt(recording.path)
+            return recording.path
 
-
-def _run_variants(
-    resolved: ResolvedExperiment,
-    runs_dir: Path,
-    say: Console,
-    *,
-    plain: bool,
-    memory: Memory,
-    looking: Onlookers = NOBODY,
-) -> tuple[int, dict[str, Any]]:
-    """As `_run_one`, for every variant of an experiment, and what they are compared by."""
-    known: dict[Path, RunVerdict] = {}
-
-    def run_variant(one: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
-        del events  # each run has its own live view
-        recording, verdict, _, interrupted = _recorded(one, runs_dir, say, plain=plain, looking=looking, memory=memory)
-        known[recording.path] = verdict
-        memory.keep(recording, verdict, say)
-        if interrupted or memory.interrupted:
-            raise KeyboardInterrupt(recording.path)
-        return recording.path
-
-    interrupted = False
-    try:
-        folder = play_variants(
-            resolved, runs_dir=runs_dir, run=run_variant, say=lambda text: live.say(say, text, "bold"), prepare=prepare
-        )
-    except KeyboardInterrupt as stop:
-        if not stop.args:
-            raise
-        interrupted, folder = True, stop.args[0]
-    code, result = _compared(folder, say, near_to=resolved.path, known=known)
-    if interrupted:
-        raise typer.Exit(code if code == _NOT_REVERTED else _INTERRUPTED)
-    return code, result
+        interrupted = False
+        try:
+            folder = play_variants(
+                resolved,
+                runs_dir=self.runs_dir,
+                run=run_variant,
+                say=lambda text: live.say(self.say, text, "bold"),
+                prepare=prepare,
+            )
+        except KeyboardInterrupt as stop:
+            if not stop.args:
+                raise
+            interrupted, folder = True, stop.args[0]
+        code, result = _compared(folder, self.say, near_to=resolved.path, known=known)
+        if interrupted:
+            raise typer.Exit(code if code == _NOT_REVERTED else _INTERRUPTED)
+        return code, result
 
 
 def _compared(

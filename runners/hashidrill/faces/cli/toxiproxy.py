@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli.attached import attached
-from hashidrill.faces.cli.common import examples, print_text
+from hashidrill.faces.cli.common import AttachFile, examples, print_text
 
 _PLAN = "plan"
 _PORTS = 65_535
@@ -24,9 +23,7 @@ def register(app: typer.Typer) -> None:
 def toxiproxy(
     action: Annotated[str, typer.Argument(metavar="plan", help="Print the populate file.")],
     *,
-    attach: Annotated[
-        Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
-    ],
+    attach: AttachFile,
     listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Where its proxies listen.")] = "0.0.0.0",  # noqa: S104 - as toxiproxy's own examples
     first_port: Annotated[int, typer.Option(metavar="PORT", help="The port of the first proxy.")] = 21_000,
 ) -> None:

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.core.util.files import private_folder
 from hashidrill.core.util.foreign import parse
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json, print_table
 from hashidrill.faces.cli.serving import Port, Serve
 from hashidrill.gamedays.training import games
 from hashidrill.gamedays.training.campaign import read_campaign, standing, the_campaign, told
@@ -246,19 +245,12 @@ def _list(who: str, *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "level", "limit", "what users notice", f"best of {who}"):
-        table.add_column(column)
-    for row in rows:
-        done = row["best"]
-        table.add_row(
-            row["name"],
-            str(row["level"]),
-            row["limit"],
-            row["title"],
-            "" if done is None else f"{done['result']}, {done['points']}",
-        )
-    console().print(table)
+    done = [row["best"] and f"{row['best']['result']}, {row['best']['points']}" for row in rows]
+    shown = [
+        (row["name"], str(row["level"]), row["limit"], row["title"], one or "")
+        for row, one in zip(rows, done, strict=True)
+    ]
+    print_table(("name", "level", "limit", "what users notice", f"best of {who}"), shown)
 
 
 def _games(*, as_json: bool) -> None:
@@ -285,13 +277,12 @@ def _games(*, as_json: bool) -> None:
     if not rows:
         live.say(console(), "no game is on")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("trainee", "scenario", "state", "left", "address of the trainer's page"):
-        table.add_column(column)
-    for row in rows:
-        left = "" if row["left_s"] is None else f"{max(row['left_s'], 0) // 60} minutes"
-        table.add_row(row["trainee"], row["scenario"], row["state"], left, row["page"] or "")
-    console().print(table)
+    left = ["" if row["left_s"] is None else f"{max(row['left_s'], 0) // 60} minutes" for row in rows]
+    shown = [
+        (row["trainee"], row["scenario"], row["state"], one, row["page"] or "")
+        for row, one in zip(rows, left, strict=True)
+    ]
+    print_table(("trainee", "scenario", "state", "left", "address of the trainer's page"), shown)
 
 
 def _campaign(who: str, *, as_json: bool) -> None:

@@ -473,7 +473,7 @@ def test_a_variant_that_ended_counts_though_somebody_stopped_what_came_after_it(
     monkeypatch.setattr(runs, "play_variants", play_variants)
     one = resolve(find_experiment("raft/slow-leader-disk"))
     with pytest.raises(KeyboardInterrupt):
-        runs._run_variants(one, tmp_path, Console(file=shown, width=400), plain=True, memory=Memory())
+        runs.Runs(tmp_path, Console(file=shown, width=400), Memory(), plain=True).variants(one)
     assert counted == [path]
     assert f"`hashidrill history add {path}` adds it" in shown.getvalue()
 

@@ -12,7 +12,7 @@ from hashidrill.core.engine.machine_check import Fit, Wants
 from hashidrill.core.errors import BinaryError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import PacketFilter
-from hashidrill.faces.cli import doctor
+from hashidrill.faces.cli import machine as doctor
 from hashidrill.faces.cli.common import plain_console
 from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import binaries, machine

@@ -240,7 +240,7 @@ def test_keys_typed_during_a_run_answer_no_question(machine, tmp_path, monkeypat
     monkeypatch.setattr(gameday.termios, "tcflush", lambda *how: forgotten.append((*how, list(machine.ran))))
     monkeypatch.setattr(gameday.sys, "stdin", keyboard)
     plan = planned(tmp_path)
-    go = gameday._player(plan, Console(file=io.StringIO()), Memory(), plain=True, asks=asks)
+    go = gameday._Day(plan, None, Console(file=io.StringIO()), Memory(), None, yes=not asks, plain=True)._play
     go(plan.runs[0], tmp_path / "runs")
     assert forgotten == [(keyboard, termios.TCIFLUSH, ["killed-leader"])] * times
 
@@ -251,7 +251,7 @@ def test_a_terminal_that_is_closed_during_a_run_costs_no_result(machine, tmp_pat
     keyboard.isatty = lambda: True
     monkeypatch.setattr(gameday.sys, "stdin", keyboard)
     plan = planned(tmp_path)
-    go = gameday._player(plan, Console(file=io.StringIO()), Memory(), plain=True, asks=True)
+    go = gameday._Day(plan, None, Console(file=io.StringIO()), Memory(), None, yes=False, plain=True)._play
     assert go(plan.runs[0], tmp_path / "runs")["verdict"] == "PASS"
     assert machine.ran == ["killed-leader"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from game_days import Plays, begin, folder_of, planned, resumed, whole_day
 from hashidrill.core.protocols.events import Audience
-from hashidrill.faces.cli.asking import Asker
+from hashidrill.faces.cli.gameday_words import Asker
 from hashidrill.gamedays.gameday.conduct import conduct
 from hashidrill.gamedays.gameday.on_page import Expected, OnPage
 from hashidrill.gamedays.gameday.outcome import outcome_of
