@@ -13,7 +13,10 @@ from hashidrill.core.errors import OTHER_WORK
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.recording.reader import Recording
 from hashidrill.lab.runs.rounds import play
+from hashidrill.rollouts.gate.configuration import Configuration, configuration, sources_of
+from hashidrill.rollouts.gate.differences import Differences, differences
 from hashidrill.rollouts.gate.playing import Means
+from hashidrill.rollouts.gate.verdict import Audited, Ran, Result
 from hashidrill.testing.recordings import RecordingBuilder
 
 if TYPE_CHECKING:
@@ -23,6 +26,24 @@ if TYPE_CHECKING:
 
 A_RUN_S = 40.0
 NORMAL_S, UNDER_FAULT_S = 0.01, 0.4
+
+
+def configured(folder: Path, text: str, *, product: str = "consul", name: str = "a") -> Configuration:
+    """What an agent makes of one file."""
+    (folder / f"{name}.hcl").write_text(text)
+    return configuration(product, sources_of([folder / f"{name}.hcl"], top=folder))
+
+
+def differing(folder: Path, *texts: str, product: str = "consul") -> Differences:
+    """What differs between the files `before` and `after`; nothing, without any text."""
+    names = ("before", "after")
+    sides = [configured(folder, text, product=product, name=name) for name, text in zip(names, texts, strict=False)]
+    return differences(*(sides or [configuration(product, [])] * 2))
+
+
+def result_of(found: Differences, *ran: Ran, versions: tuple[str, str] = ("", ""), **more: Any) -> Result:
+    """Of a gate that ran these."""
+    return Result(("before.hcl", "after.hcl"), versions, found, Audited(), ran=ran, **more)
 
 
 class PlantedRuns:

@@ -24,18 +24,16 @@ from hashidrill.rollouts.gate.playing import Calibration, Plan, _known, calibrat
 from hashidrill.rollouts.gate.report import as_junit, as_markdown, as_text
 from hashidrill.rollouts.gate.suite import Picked, key_map, picked, suite
 from hashidrill.rollouts.gate.verdict import (
-    Audited,
     GateVerdict,
     Outcome,
     Ran,
-    Result,
     Slo,
     SloState,
     audited,
     figure_line,
     slos_of,
 )
-from planted_gate import PlantedRuns
+from planted_gate import PlantedRuns, differing, result_of
 
 pytestmark = pytest.mark.lie
 
@@ -53,11 +51,7 @@ def outcome(tmp_path, runs):
     """What the rounds of one experiment say, with raft_multiplier 3 against 7."""
 
     def play(*texts, at_most=8):
-        sides = []
-        for number, text in enumerate(texts or [f"performance {{ raft_multiplier = {each} }}" for each in (3, 7)]):
-            (tmp_path / f"{number}.hcl").write_text(text)
-            sides.append(configuration("consul", sources_of([tmp_path / f"{number}.hcl"])))
-        found = differences(*sides)
+        found = differing(tmp_path, *(texts or [f"performance {{ raft_multiplier = {each} }}" for each in (3, 7)]))
         plan = Plan(found, (None, None), tmp_path, 10_000.0, at_most)
         chosen = picked(
             suite([ONE], "consul"), "consul", found.keys, key_map(), budget_s=10_000.0, runs=lambda _member: 4
@@ -121,29 +115,27 @@ class TestRunsOfOneSide:
         assert any("performance.raft_multiplier took no effect: there, the agents" in line for line in found.unsure)
 
     def test_and_junit_is_not_green_either(self, tmp_path):
-        found = Outcome("x", figures=(of_figure(one=[1.0] * 3, other=[1.0] * 3),), rounds=3, doubts=("took no effect",))
+        equal = of_figure(one=[1.0] * 3, other=[1.0] * 3)
+        found = Outcome("x", figures=(equal,), rounds=3, doubts=("took no effect",))
         [member] = suite([ONE], "consul")
-        config = configuration("consul", [])
-        result = Result(("a", "b"), ("", ""), differences(config, config), Audited(), ran=(Ran(member, found),))
+        result = result_of(differing(tmp_path), Ran(member, found))
         assert 'errors="1"' in as_junit(result)
         assert "took no effect" in as_junit(result)
 
 
 class TestWhatTheExperimentDoesItself:
     def test_a_method_that_sets_the_changed_key_on_both_sides_compares_nothing(self, tmp_path):
-        sides = []
-        for value in ("true", "false"):
-            (tmp_path / f"{value}.hcl").write_text(f"use_streaming_backend = {value}")
-            sides.append(configuration("consul", sources_of([tmp_path / f"{value}.hcl"])))
-        plan = Plan(differences(*sides), (None, None), tmp_path, 1.0)
+        found = differing(tmp_path, *(f"use_streaming_backend = {value}" for value in ("true", "false")))
+        plan = Plan(found, (None, None), tmp_path, 1.0)
         [member] = suite(["config/streaming-off-again"], "consul")
         with pytest.raises(UsageError, match=r"its own consul.config sets use_streaming_backend, which differs"):
             sides_of(member, plan)
 
     def test_nothing_is_injected_after_a_run_that_left_a_fault_in_force(self, outcome, runs):
         runs.ends = lambda _side: "revert"
-        with pytest.raises(RevertError, match="hashidrill heal"):
+        with pytest.raises(RevertError, match="hashidrill heal") as stuck:
             outcome()
+        assert stuck.value.exit_code == 4
         assert len(runs.played) == 1
 
     def test_nor_does_a_calibration_go_on(self, tmp_path, runs):
@@ -412,32 +404,21 @@ class TestWhatNoRunShows:
         assert not audited("consul", after.sources, after.sources, limit=Severity.INFO).new
 
     def test_what_differs_and_is_left_out_is_named_with_the_verdict(self, tmp_path):
-        sides = []
-        for policy in ("allow", "deny"):
-            (tmp_path / f"{policy}.hcl").write_text(f'acl {{ default_policy = "{policy}" }}\nnode_name = "a"')
-            sides.append(configuration("consul", sources_of([tmp_path / f"{policy}.hcl"])))
-        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        texts = (f'acl {{ default_policy = "{policy}" }}\nnode_name = "a"' for policy in ("allow", "deny"))
+        result = result_of(differing(tmp_path, *texts))
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert result.reasons[0] == "differs, and no gate tests it: acl.default_policy"
         assert result.reasons[1] == "nothing that can be compared differs, and nothing ran"
         assert 'errors="1"' in as_junit(result)
 
     def test_a_gossip_key_that_changes_is_told_without_its_value(self, tmp_path):
-        sides = []
-        for key in ("swordfish-1", "swordfish-2"):
-            (tmp_path / f"{key}.hcl").write_text(f'encrypt = "{key}"')
-            sides.append(configuration("consul", sources_of([tmp_path / f"{key}.hcl"])))
-        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        result = result_of(differing(tmp_path, 'encrypt = "swordfish-1"', 'encrypt = "swordfish-2"'))
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert result.reasons[0] == "differs, and no gate tests it: encrypt (a secret)"
         assert "swordfish" not in as_markdown(result) + as_junit(result) + as_text(result)
 
     def test_a_key_that_only_says_which_agent_it_is_changes_nothing(self, tmp_path):
-        sides = []
-        for name in ("a", "b"):
-            (tmp_path / f"{name}.hcl").write_text(f'node_name = "{name}"')
-            sides.append(configuration("consul", sources_of([tmp_path / f"{name}.hcl"])))
-        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        result = result_of(differing(tmp_path, 'node_name = "a"', 'node_name = "b"'))
         assert result.verdict is GateVerdict.NO_CHANGE
         assert result.reasons == ["nothing that can be compared differs, and nothing ran"]
 
@@ -448,12 +429,8 @@ class TestWhatNoRunShows:
         [member] = suite([ONE], "consul")
         ran = (Ran(member, TESTED[tested]),) if tested else ()
         log = ('log_level = "INFO"\n', 'log_level = "WARN"\n') if tested else ("", "")
-        sides = []
-        for number, value in enumerate(UNTESTED[key]):
-            file = tmp_path / f"{number}.hcl"
-            file.write_text(f"{log[number]}{value}")
-            sides.append(configuration("consul", sources_of([file])))
-        result = Result(("a", "b"), ("", ""), differences(*sides), Audited(), ran=ran)
+        texts = (f"{level}{value}" for level, value in zip(log, UNTESTED[key], strict=True))
+        result = result_of(differing(tmp_path, *texts), *ran)
         assert (result.verdict, result.verdict.exit_code) == (GateVerdict.CANNOT_TELL, 3)
         assert result.reasons[0].startswith(f"differs, and no gate tests it: {key}")
         assert ("what was tested: no regression" in result.reasons) == (tested == "held")
@@ -463,27 +440,16 @@ class TestWhatNoRunShows:
     def test_a_regression_is_one_whatever_else_was_not_tested(self, tmp_path):
         [member] = suite([ONE], "consul")
         broken = Outcome(ONE, slos=(Slo("x", ((True, False),) * 2),), rounds=2)
-        sides = []
-        for number, policy in enumerate(("allow", "deny")):
-            file = tmp_path / f"{number}.hcl"
-            file.write_text(f'acl {{ default_policy = "{policy}" }}')
-            sides.append(configuration("consul", sources_of([file])))
-        result = Result(("a", "b"), ("1", "2"), differences(*sides), Audited(), ran=(Ran(member, broken),))
+        found = differing(tmp_path, *UNTESTED["acl.default_policy"])
+        result = result_of(found, Ran(member, broken), versions=("1", "2"))
         assert result.verdict is GateVerdict.REGRESSION
         assert result.reasons[-1] == "differs, and no gate tests it: acl.default_policy"
 
-    def test_a_key_whose_experiments_there_was_no_time_for_is_not_hidden_by_one_that_was_tested(self):
+    def test_a_key_whose_experiments_there_was_no_time_for_is_not_hidden_by_one_that_was_tested(self, tmp_path):
         members = suite(["raft/slow-leader-disk", "raft/killed-leader"], "consul")
         one, other = (replace(each, mattering=(key,)) for each, key in zip(members, ("a.x", "b.y"), strict=True))
-        config = configuration("consul", [])
-        result = Result(
-            ("a", "b"),
-            ("1.1.1", "1.1.2"),
-            differences(config, config),
-            Audited(),
-            picked=Picked((one,), (other,), ()),
-            ran=(Ran(one, TESTED["held"]),),
-        )
+        chosen, ran = Picked((one,), (other,), ()), Ran(one, TESTED["held"])
+        result = result_of(differing(tmp_path), ran, versions=("1.1.1", "1.1.2"), picked=chosen)
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert result.reasons[0] == "differs, and there was no time for what matters for it: b.y"
         both = replace(result, picked=Picked((one,), (replace(other, mattering=("a.x",)),), ()))
@@ -508,21 +474,14 @@ class TestWhatNoRunShows:
         ],
     )
     def test_what_an_agent_is_in_its_datacenter_does_not_change_without_a_word(self, tmp_path, product, before, after):
-        sides = []
-        for name, text in (("before", before), ("after", after)):
-            (tmp_path / f"{name}.hcl").write_text(text)
-            sides.append(configuration(product, sources_of([tmp_path / f"{name}.hcl"])))
-        result = Result(("a", "b"), ("", ""), differences(*sides), Audited())
+        result = result_of(differing(tmp_path, before, after, product=product))
         assert result.verdict is GateVerdict.CANNOT_TELL
         assert result.reasons[0].startswith("differs, and no gate tests it: ")
 
     def test_a_gate_that_was_interrupted_says_of_no_change_that_it_is_none(self, tmp_path):
         found = Outcome("x", figures=(of_figure(one=[1.0] * 3, other=[1.0] * 3),), rounds=3)
         [member] = suite([ONE], "consul")
-        config = configuration("consul", [])
-        result = Result(
-            ("a", "b"), ("1.1.1", "1.1.2"), differences(config, config), Audited(), ran=(Ran(member, found),)
-        )
+        result = result_of(differing(tmp_path), Ran(member, found), versions=("1.1.1", "1.1.2"))
         assert result.verdict is GateVerdict.NO_REGRESSION
         stopped = replace(result, interrupted=True)
         assert stopped.verdict is GateVerdict.CANNOT_TELL
