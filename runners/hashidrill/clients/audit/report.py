@@ -149,10 +149,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def as_sarif(audit: Audit) -> str:
     """One SARIF run with every rule. Suppressed findings are in it with their justification, unreadable files too."""
     indexes = {rule_id: index for index, rule_id in enumerate(RULES)}
-    results = [_result(each, indexes) for each in audit.findings]
+    results = [sarif_result(each, indexes[each.rule_id]) for each in audit.findings]
     for each, reason in audit.suppressed:
         taken = {"kind": "inSource", "justification": reason}
-        results.append({**_result(each, indexes), "suppressions": [taken]})
+        results.append({**sarif_result(each, indexes[each.rule_id]), "suppressions": [taken]})
     run = {
         "tool": {
             "driver": {"name": "hashidrill", "version": __version__, "rules": list(map(_sarif_rule, RULES.values()))}
@@ -177,7 +177,7 @@ def as_sarif(audit: Audit) -> str:
 
 
 def _note(level: str, path: str, line: int, column: int, text: str) -> dict[str, Any]:
-    return {"level": level, "message": {"text": text}, "locations": [_location(path, line, column)]}
+    return {"level": level, "message": {"text": text}, "locations": [location(path, line, column)]}
 
 
 def _sarif_rule(rule: Rule) -> dict[str, Any]:
@@ -194,25 +194,27 @@ def _sarif_rule(rule: Rule) -> dict[str, Any]:
     return described
 
 
-def _result(finding: Finding, indexes: dict[str, int]) -> dict[str, Any]:
+def sarif_result(finding: Finding, index: int) -> dict[str, Any]:
+    """`index`: that of its rule among those of the run."""
     return {
         "ruleId": finding.rule_id,
-        "ruleIndex": indexes[finding.rule_id],
+        "ruleIndex": index,
         "level": LEVELS[finding.severity],
         "message": {"text": finding.message},
-        "locations": [_location(finding.path, finding.place.line, finding.place.column)],
+        "locations": [location(finding.path, finding.place.line, finding.place.column)],
     }
 
 
-def _location(path: str, line: int, column: int) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(path)}}
+def location(path: str, line: int, column: int) -> dict[str, Any]:
+    """A place of SARIF; a line of 0 is the whole file."""
+    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(path)}}
     if line:
         physical["region"] = {"startLine": line, "startColumn": column}
     return {"physicalLocation": physical}
 
 
-def uri(path: str) -> str:
-    """Of SARIF. Relative for a relative path."""
+def _uri(path: str) -> str:
+    """Relative for a relative path."""
     pure = PurePath(path)
     return pure.as_uri() if pure.is_absolute() else quote(os.fsencode(pure))
 

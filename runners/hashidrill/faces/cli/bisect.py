@@ -26,7 +26,7 @@ from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
 from hashidrill.reports.live import display as live
-from hashidrill.rollouts.bisect.broken import Beside, Expectations, Rule, Worse
+from hashidrill.rollouts.bisect.broken import Expectations, PairedFigure, Rule, Worse
 from hashidrill.rollouts.bisect.candidates import (
     ChangedKeys,
     Listed,
@@ -207,7 +207,7 @@ class _Question:
         given = resolve(find_experiment(str(asked["experiment"])))
         rule: Rule
         if asked.get("duet"):
-            rule = Beside.of(asked["figure"], float(asked["factor"]), given.experiment)
+            rule = PairedFigure.of(asked["figure"], float(asked["factor"]), given.experiment)
         elif asked["figure"]:
             rule = Worse.of(asked["figure"], float(asked["factor"]), given.experiment)
         else:

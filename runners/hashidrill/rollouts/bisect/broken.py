@@ -14,7 +14,7 @@ import numpy as np
 from hashidrill.core.compare.comparison import ABSENT_APART, difference
 from hashidrill.core.compare.disturbed import sick_without_fault
 from hashidrill.core.compare.figures import beside, figure
-from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure
+from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured
 from hashidrill.core.compare.pairing import ABSENT_APART
 from hashidrill.core.compare.words import difference
 from hashidrill.core.errors import UsageError
@@ -93,6 +93,20 @@ def _said(judgement: Judgement) -> str:
     return f"{judgement.title}: {first[0] if first else judgement.finding}"[:_SAID_CHARACTERS]
 
 
+def _check_factor(factor: float) -> None:
+    if not 1 < factor < math.inf:
+        raise UsageError(f"--factor {factor:g}: worse is more than 1 times as much, like --factor 1.5")
+
+
+def _measured(recording: Recording, *figures: Figure, though_busy: bool = False) -> tuple[str, list[Measured]]:
+    """Why the run says nothing of one of these figures, "" where it does; and the figures of a valid run."""
+    if invalid := Validity.of(recording).invalid:
+        return invalid[0][:_SAID_CHARACTERS], []
+    measured = [each.of(recording, though_busy=though_busy) for each in figures]
+    lacking = [f"{on.name}: {one.why}" for on, one in zip(figures, measured, strict=True) if math.isnan(one.number)]
+    return "".join(lacking[:1])[:_SAID_CHARACTERS], measured
+
+
 @dataclass(frozen=True)
 class Worse:
     """Broken is a run whose figure is worse than the reference by more than `factor`."""
@@ -103,19 +117,16 @@ class Worse:
     @classmethod
     def of(cls, name: str, factor: float, experiment: Experiment) -> Worse:
         """Raises UsageError for a figure that the experiment does not have, and a factor that nothing is worse than."""
-        if not 1 < factor < math.inf:
-            raise UsageError(f"--factor {factor:g}: worse is more than 1 times as much, like --factor 1.5")
+        _check_factor(factor)
         return cls(figure(name, experiment), factor)
 
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
         """Measured, and not yet compared."""
         where = str(recording.path)
-        invalid = next(iter(Validity.of(recording).invalid), None)
-        if invalid is not None:
-            return Trial(Outcome.INVALID, invalid[:_SAID_CHARACTERS], where)
-        measured = self.figure.of(recording)
-        if math.isnan(measured.number):
-            return Trial(Outcome.INVALID, f"{self.figure.name}: {measured.why}"[:_SAID_CHARACTERS], where)
+        why, found = _measured(recording, self.figure)
+        if why:
+            return Trial(Outcome.INVALID, why, where)
+        [measured] = found
         number = min(measured.number, measured.at_most)  # what never came took at least that long
         if math.isinf(number):
             number = 1e9
@@ -164,12 +175,11 @@ PARTS = 6
 """A run is clear when it says the same without any one of `PARTS` parts of its method."""
 CLEARLY = 1.15
 """And when it is this many times over, or under, the factor."""
-_SAID_CHARACTERS = 200
 assert 1 / PARTS < IN_DOUBT_AT_MOST  # with more left out, a figure was not measured
 
 
 @dataclass(frozen=True)
-class Beside:
+class PairedFigure:
     """Broken is a run whose figure is more than `factor` times that of the good end in the same run."""
 
     figure: Figure
@@ -177,10 +187,9 @@ class Beside:
     factor: float
 
     @classmethod
-    def of(cls, name: str, factor: float, experiment: Experiment) -> Beside:
+    def of(cls, name: str, factor: float, experiment: Experiment) -> PairedFigure:
         """Raises UsageError for a figure that is no latency of a client, and a factor that nothing is worse than."""
-        if not 1 < factor < math.inf:
-            raise UsageError(f"--factor {factor:g}: worse is more than 1 times as much, like --factor 1.5")
+        _check_factor(factor)
         ours, client = figure(name, experiment), name.partition(".")[0]
         theirs = beside(name, experiment, client + SUFFIX) if client in experiment.clients else None
         if theirs is None:
@@ -190,13 +199,8 @@ class Beside:
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
         """Measured and compared. A busy machine is no doubt here: it keeps both of them waiting."""
         where = str(recording.path)
-        invalid = next(iter(Validity.of(recording).invalid), None)
-        if invalid is not None:
-            return Trial(Outcome.INVALID, invalid[:_SAID_CHARACTERS], where)
-        for each in (self.figure, self.of_good):
-            measured = each.of(recording, though_busy=True)
-            if math.isnan(measured.number):
-                return Trial(Outcome.INVALID, f"{each.name}: {measured.why}"[:_SAID_CHARACTERS], where)
+        if why := _measured(recording, self.figure, self.of_good, though_busy=True)[0]:
+            return Trial(Outcome.INVALID, why, where)
         log, number, of_good = self._ratio(recording)
         limit, broken = math.log(self.factor), log > math.log(self.factor)
         parts = [self._ratio(recording, part)[0] for part in _parts(recording)]

@@ -10,8 +10,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement
 
 from hashidrill import __version__
-from hashidrill.clients.audit.report import LEVELS, SARIF_SCHEMA, json_text, uri, xml, xml_text
-from hashidrill.clients.audit.rule import Finding
+from hashidrill.clients.audit.report import SARIF_SCHEMA, json_text, location, sarif_result, xml, xml_text
 from hashidrill.clients.audit.run import RULES
 from hashidrill.core.compare.comparison import Compared
 from hashidrill.core.compare.statistics import Decision
@@ -199,7 +198,7 @@ def _xml(text: str) -> str:
 def as_sarif(result: Result) -> str:
     """The audit's findings on the changed files, and each regression on the keys that it is blamed on."""
     used = sorted({each.rule_id for each in result.audit.findings})
-    results = [_finding(each, used.index(each.rule_id) + 1) for each in result.audit.findings]
+    results = [sarif_result(each, used.index(each.rule_id) + 1) for each in result.audit.findings]
     for ran in result.ran:
         if ran.outcome.verdict is GateVerdict.REGRESSION:
             results += [_regression(result, ran, line) for line in ran.outcome.regressions]
@@ -230,16 +229,6 @@ _OWN_RULE = {
 }
 
 
-def _finding(finding: Finding, index: int) -> dict[str, Any]:
-    return {
-        "ruleId": finding.rule_id,
-        "ruleIndex": index,
-        "level": LEVELS[finding.severity],
-        "message": {"text": finding.message},
-        "locations": [_location(finding.path, finding.place.line, finding.place.column)],
-    }
-
-
 def _regression(result: Result, ran: Ran, line: str) -> dict[str, Any]:
     changes = result.blamed(ran)
     keys = "; ".join(map(str, changes)) or f"version {result.versions[0]} -> {result.versions[1]}"
@@ -256,16 +245,7 @@ def _regression(result: Result, ran: Ran, line: str) -> dict[str, Any]:
 
 def _of_change(change: Change) -> dict[str, Any]:
     assert change.place is not None
-    return _location(change.place.file, change.place.line, change.place.column)
-
-
-def _location(path: str, line: int, column: int) -> dict[str, Any]:
-    return {
-        "physicalLocation": {
-            "artifactLocation": {"uri": uri(path)},
-            "region": {"startLine": max(line, 1), "startColumn": max(column, 1)},
-        }
-    }
+    return location(change.place.file, change.place.line, change.place.column)
 
 
 _TONES = dict(zip(GateVerdict, ("fail", "invalid", "pass", "pass", "pass"), strict=True))

@@ -6,7 +6,7 @@ import pytest
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.rollouts.bisect.broken import SUFFIX, Beside
+from hashidrill.rollouts.bisect.broken import SUFFIX, PairedFigure
 from hashidrill.rollouts.bisect.trials import Outcome
 from hashidrill.testing.recordings import RecordingBuilder
 from noisy_runs import Recorded, searches, searches_of
@@ -25,7 +25,7 @@ def trial(tmp_path):
             built.load(load, rate=rate, latency=latency)
         recording = built.expect("available_during", load="ingest", fault="spikes").end(ended).build()
         document = {**built.experiment(), "clients": CLIENTS, "load": {}}
-        rule = Beside.of(RULE, 1.5, Experiment.model_validate(document))
+        rule = PairedFigure.of(RULE, 1.5, Experiment.model_validate(document))
         return rule.trial(recording, tmp_path / "x.yaml")
 
     return trial_
@@ -90,7 +90,7 @@ def test_too_few_operations_say_nothing(trial):
 def test_what_no_duet_can_compare_is_said(tmp_path, figure, factor, said):
     document = {**RecordingBuilder(tmp_path / "run").experiment(), "clients": CLIENTS}
     with pytest.raises(UsageError, match=said):
-        Beside.of(figure, factor, Experiment.model_validate(document))
+        PairedFigure.of(figure, factor, Experiment.model_validate(document))
 
 
 def test_clear_runs_take_two_thirds_of_the_runs_and_no_more_builds():
