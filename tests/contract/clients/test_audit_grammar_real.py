@@ -121,11 +121,7 @@ def test_an_oddity_is_accepted_exactly_when_the_agent_accepts_it(agent, suffix, 
 
 @pytest.mark.parametrize("product", PRODUCTS)
 @settings(
-    max_examples=3,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+    max_examples=3, derandomize=True, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
 @given(data=st.data())
 def test_what_is_made_up_is_accepted_exactly_when_the_agent_accepts_it(agent, tmp_path_factory, data):

@@ -590,10 +590,6 @@ _TIMING: dict[str, Callable[[Measured, str], Judged]] = {
     "backoff": lambda measured, fault: timing.backoff(fault, measured.timed, own=_own(measured, fault)),
     "exponential": lambda measured, fault: timing.exponential(fault, measured.timed, own=_own(measured, fault)),
     "jitter": lambda measured, fault: timing.jitter(
-        fault,
-        measured.timed,
-        measured.reference,
-        own=_own(measured, fault),
-        clients=measured.settings.jitter_clients,
+        fault, measured.timed, measured.reference, own=_own(measured, fault), clients=measured.settings.jitter_clients
     ),
 }

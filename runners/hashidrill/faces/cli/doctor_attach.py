@@ -169,10 +169,6 @@ def as_data(looked: Looked) -> dict[str, Any]:
         "experiments": [{"name": name, "runs": not why, "why": list(why)} for name, why in looked.experiments.items()],
         **{
             what: [{"kind": kind, "possible": not why, "why": why} for kind, why in sorted(kinds.items())]
-            for what, kinds in (
-                ("faults", looked.faults),
-                ("loads", looked.loads),
-                ("hypotheses", looked.hypotheses),
-            )
+            for what, kinds in (("faults", looked.faults), ("loads", looked.loads), ("hypotheses", looked.hypotheses))
         },
     }

@@ -226,9 +226,7 @@ def meanings(name: str) -> dict[str, str]:
     return {}
 
 
-def new(
-    path: Annotated[Path, typer.Argument(help="The file to write.")],
-) -> None:
+def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
     """Write a new experiment to start from. Never overwrites a file."""
     if path.suffix not in {".yaml", ".yml"}:
         raise UsageError(f"{path}: an experiment is a .yaml file")

@@ -57,8 +57,7 @@ _STOPPED = "interrupted"
 
 AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
 ForWhom = Annotated[
-    Audience,
-    typer.Option("--audience", help="Who reads the JSON lines; a `trainee` is not told what the faults are."),
+    Audience, typer.Option("--audience", help="Who reads the JSON lines; a `trainee` is not told what the faults are.")
 ]
 
 

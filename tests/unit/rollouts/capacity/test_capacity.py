@@ -15,17 +15,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app
 from hashidrill.rollouts import capacity as capacity_runs
-from hashidrill.rollouts.capacity import (
-    Outcome,
-    Probe,
-    Search,
-    Value,
-    Varied,
-    at_worst,
-    judged,
-    probe_of,
-    search,
-)
+from hashidrill.rollouts.capacity import Outcome, Probe, Search, Value, Varied, at_worst, judged, probe_of, search
 from hashidrill.rollouts.capacity import search as capacity
 from hashidrill.testing.recordings import RecordingBuilder
 

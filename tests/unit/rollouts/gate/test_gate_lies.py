@@ -23,16 +23,7 @@ from hashidrill.rollouts.gate.differences import differences
 from hashidrill.rollouts.gate.playing import Calibration, Plan, _known, calibrate, play_all, sides_of
 from hashidrill.rollouts.gate.report import as_junit, as_markdown, as_text
 from hashidrill.rollouts.gate.suite import Picked, key_map, picked, suite
-from hashidrill.rollouts.gate.verdict import (
-    GateVerdict,
-    Outcome,
-    Ran,
-    Slo,
-    SloState,
-    audited,
-    figure_line,
-    slos_of,
-)
+from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, Ran, Slo, SloState, audited, figure_line, slos_of
 from planted_gate import PlantedRuns, differing, result_of
 
 pytestmark = pytest.mark.lie
