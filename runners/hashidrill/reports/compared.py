@@ -79,7 +79,6 @@ def meaning(verdict: ComparisonVerdict) -> str:
 
 
 def run_line(run: JudgedRun) -> str:
-    """What came of one run."""
     if run.refused:
         return f"refused: it {run.refused}"
     broken = [each.title for each in run.verdict.judgements if each.finding.verdict is not Verdict.PASS]
@@ -104,7 +103,6 @@ def text_lines(verdict: ComparisonVerdict) -> Iterator[str]:
 
 
 def markdown(verdict: ComparisonVerdict, folder: Path) -> str:
-    """The summary for a pull request or a chat."""
     runs = [
         (f"{run.round}", code(run.variant), _verdict_of(run).value, plain(run_line(run)), code(str(_near(run, folder))))
         for run in verdict.runs
@@ -131,7 +129,6 @@ def markdown(verdict: ComparisonVerdict, folder: Path) -> str:
 
 
 def render(verdict: ComparisonVerdict, folder: Path) -> Html:
-    """The whole page."""
     result = verdict.verdict
     reasons = [*verdict.invalid, *verdict.notes][:MOST_ROWS]
     banner = verdict_banner(

@@ -72,7 +72,6 @@ def parts(recording: Recording) -> dict[str, list[Span]]:
 
 
 def mark_spans(recording: Recording) -> list[Span]:
-    """From when to when each mark lasted."""
     end_ns = run_end_ns(recording)
     return [(mark.begin_ns, end_ns if mark.end_ns is None else mark.end_ns) for mark in recording.marks]
 
@@ -99,7 +98,6 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def load_figures(recording: Recording) -> list[LoadFigures]:
-    """Every load in every part of the run, in the order of the run."""
     return [
         _figures(load, part, operations, spans)
         for load in recording.loads

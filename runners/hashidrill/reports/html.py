@@ -391,7 +391,6 @@ def section(title: str, *children: Content | Iterable[Content], id: str | None =
 
 
 def definitions(pairs: Sequence[tuple[str, str]]) -> Html | None:
-    """Names with their values, None when there are none."""
     if not pairs:
         return None
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs[:MOST_ROWS]])
@@ -519,7 +518,6 @@ def write_html(recording: Recording, verdict: RunVerdict, into: Path) -> Path:
 
 
 def render_html(recording: Recording, verdict: RunVerdict) -> Html:
-    """The whole page."""
     from hashidrill.reports.timeline import timeline  # noqa: PLC0415 - what prints a verdict takes words from this module
 
     title = f"{verdict.verdict}: {experiment_title(recording)}"

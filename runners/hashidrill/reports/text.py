@@ -182,7 +182,6 @@ def is_laid_out(line: str) -> bool:
 
 
 def paragraphs(text: str) -> list[tuple[bool, str]]:
-    """Runs of lines, each with whether they are rows of a table."""
     return [(rows, "\n".join(lines)) for rows, lines in itertools.groupby(text.splitlines(), is_laid_out)]
 
 

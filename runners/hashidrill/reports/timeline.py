@@ -50,7 +50,6 @@ def panels() -> list[Panel]:
 
 
 def lanes() -> list[Lane]:
-    """The states that services have."""
     return [lane for service in registry.services().values() for lane in service.lanes]
 
 

@@ -129,7 +129,6 @@ class Search:
         return Counter(p.outcome for p in self.probes if p.value == value and p.outcome is not Outcome.INVALID)
 
     def split(self, value: Value) -> bool:
-        """Whether runs at this value disagree."""
         return len(self.counts(value)) > 1
 
     def _of(self, outcome: Outcome) -> list[Value]:
@@ -211,7 +210,6 @@ def _edge(found: Search, repeat: int) -> Value | None:
 
 
 def confirmed(found: Search, value: Value | None, repeat: int) -> bool:
-    """Whether `repeat` runs at this value agree."""
     return value is None or max(found.counts(value).values(), default=0) >= repeat
 
 

@@ -137,7 +137,6 @@ class FakeConsul:
             self.voters.remove(host.name)
 
     def make_session(self, node: str, name: str, *keys: str) -> str:
-        """A session, and keys that it holds."""
         self._made += 1
         session = f"{self._made:08d}-0000-0000-0000-000000000000"
         self.sessions[session] = {"ID": session, "Name": name, "Node": node}
@@ -149,7 +148,6 @@ class FakeConsul:
     # the API
 
     def answer(self, host: Machine, method: str, path: str, params: Mapping[str, str], body: bytes) -> ApiAnswer:
-        """What that host's agent answers."""
         for (verb, start), reply in self._routes().items():
             here = method == verb and (path == start or (start.endswith("/") and path.startswith(start)))
             if here and (said := reply(host, path.removeprefix(start), params, body)) is not None:
@@ -301,7 +299,6 @@ class FakeConsul:
 
 
 def _debug_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """As Consul names and nests what it runs with."""
     debug: dict[str, Any] = {}
     for path, (names, default) in _SHOWN.items():
         value: Any = config
@@ -315,5 +312,4 @@ def _debug_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answered(value: Any, status: int = 200, **headers: str) -> ApiAnswer:
-    """A JSON answer."""
     return ApiAnswer(status, json.dumps(value).encode(), headers)

@@ -77,8 +77,6 @@ class Noise:
 
 @dataclass
 class FakeRules:
-    """Tables of rules by name."""
-
     tables: dict[str, list[PacketRule]] = field(default_factory=dict)
     _counted: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -189,7 +187,6 @@ class FakeHost(Capable):
 
     @property
     def tables(self) -> dict[str, list[PacketRule]]:
-        """Those of its packet rules."""
         return self.rules.tables
 
     # injectors

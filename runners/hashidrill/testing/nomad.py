@@ -137,7 +137,6 @@ class FakeWork:
         return [process for where, process in self.processes.values() if where == node]
 
     def saved(self) -> bytes:
-        """A snapshot file of what the servers know."""
         state = json.dumps({"jobs": self.registered, "allocs": self.allocs}).encode()
         return archive_of(state, index=self.index)
 

@@ -39,7 +39,6 @@ def commit(path: Path, meta: Meta) -> None:
 
 
 def raft_db(host: FakeHost) -> Path:
-    """Where Consul has it."""
     return host.data / "consul" / "raft" / "raft.db"
 
 

@@ -65,7 +65,6 @@ def archive_of(state: bytes, *, index: int, term: int = 2) -> bytes:
 
 
 def archived(members: Mapping[str, bytes]) -> bytes:
-    """A gzipped tar of these files."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, content in members.items():
@@ -139,7 +138,6 @@ class FakeKv:
 
 
 def _shown(entry: Entry) -> dict[str, Any]:
-    """As Consul's HTTP API does."""
     return {
         "Key": entry.key,
         "Value": base64.b64encode(entry.value).decode() or None,

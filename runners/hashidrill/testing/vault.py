@@ -40,8 +40,6 @@ def packed(keys: Sequence[str], *, index: int = 100) -> bytes:
 
 
 class FakeVaultHost(FakeHost):
-    """One host of a FakeVault, with its server."""
-
     def __init__(self, name: str, address: str, world: FakeDatacenter, vault: FakeVault) -> None:
         super().__init__(name, address, "server", world)
         self.roles = {"vault": "server"}
@@ -158,7 +156,6 @@ class FakeVault:
     # the API
 
     def answer(self, host: FakeVaultHost, method: str, path: str, token: str, body: Mapping[str, Any]) -> Answered:
-        """What that host's server answers."""
         if path in {"sys/seal-status", "sys/unseal"}:
             return self._unseal(host, body) if path == "sys/unseal" else self._seal_status(host)
         if path == "sys/init":
@@ -188,7 +185,6 @@ class FakeVault:
         return httpx.Response(204)
 
     def packed(self) -> bytes:
-        """What there is, as Vault packs it."""
         keys = [
             *(f"sys/policy/{name}" for name in self.policies),
             *(f"sys/token/id/{n}" for n in range(len(self.tokens))),

@@ -104,8 +104,6 @@ class Agent:
 
 @dataclass(frozen=True)
 class Audited:
-    """All documents of one audit."""
-
     documents: tuple[Document, ...]
 
     def of(self, kind: str) -> list[Document]:
@@ -279,5 +277,4 @@ def _name(body: Mapping) -> str:
 
 
 def jobs_of(documents: Iterable[Document]) -> list[Job]:
-    """All jobs of these files."""
     return [Job(each, body) for each in documents for body in each.body.blocks("job") or [each.body]]

@@ -189,7 +189,6 @@ def _wrapped(line: Sequence[str]) -> int:
 
 
 def _in_container(line: Sequence[str], variables: Variables[str, str]) -> list[Command]:
-    """`docker run`, from its options on."""
     given: list[tuple[str, str]] = []
     rest = list(line)
     while rest and rest[0].startswith("-"):

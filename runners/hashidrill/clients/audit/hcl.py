@@ -157,7 +157,6 @@ class _Reader:
         return self.word(start, place)
 
     def bracketed(self) -> Value:
-        """A string, a list or an object."""
         if self.next_is('"'):
             return self.string()
         if self.next_is("{"):

@@ -129,7 +129,6 @@ class _Scanner:
         return "null" if self.is_json else "name", Scalar(None, place)
 
     def _blank(self) -> None:
-        """Skips space, and in HCL comments."""
         while True:
             if space := _SPACE.match(self.text, self.at):
                 self.at = space.end()

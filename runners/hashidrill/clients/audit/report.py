@@ -59,7 +59,6 @@ def summary(audit: Audit) -> str:
 
 
 def explain(rule: Rule, console: Console) -> None:
-    """One rule, whole."""
     _line(console, f"{rule.id} {rule.name} ({rule.severity.word})", "bold")
     for label, said in about(rule):
         _line(console, f"  {label + ':':<9} {said}")
@@ -293,7 +292,6 @@ Envoy; what Envoy then does, and claims without a test, come from the named sour
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
     rows = "".join(
         f"| [{each.id}](#{each.id.lower()}) | {each.severity.word} | {each.name} |\n" for each in RULES.values()
     )

@@ -170,7 +170,6 @@ def router_retries_not_idempotent(audited: Audited) -> Iterator[Hit]:
 
 
 def _codes(destination: Mapping) -> list[str]:
-    """The status codes, as they are shown."""
     entry = destination.find("RetryOnStatusCodes")
     items = getattr(entry.value, "items", ()) if entry is not None else ()
     return [f"{value.value:g}" for value in items if isinstance(getattr(value, "value", None), int | float)]

@@ -14,7 +14,6 @@ _RETRIES = ("consul_retry", "vault_retry", "nomad_retry")
 
 
 def _roles(agent: Agent, name: str) -> list[tuple[Document, Mapping]]:
-    """The blocks of a role that is on."""
     merged = agent.merged.block(name)
     return agent.bodies(name) if merged is not None and merged.flag("enabled") is True else []
 

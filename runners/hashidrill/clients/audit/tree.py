@@ -153,7 +153,6 @@ class Mapping:
         return [value.value for value in values if isinstance(value, Scalar) and isinstance(value.value, str)]
 
     def names(self) -> set[str]:
-        """All names, folded."""
         return set(self._by_name)
 
     def walk(self) -> Iterator[Mapping]:
@@ -211,8 +210,6 @@ def texts_within(value: Value) -> Iterator[tuple[str, Place]]:
 
 
 class Lines:
-    """The starts of a text's lines."""
-
     def __init__(self, text: str) -> None:
         self._starts = [0]
         self._starts += [index + 1 for index, character in enumerate(text) if character == "\n"]

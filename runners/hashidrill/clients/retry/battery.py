@@ -96,7 +96,6 @@ class Measured:
 
     @property
     def blocking(self) -> bool:
-        """The command made blocking queries."""
         return self.plain is not None and any(attempt.asked_index for attempt in self.plain.attempts)
 
     @property

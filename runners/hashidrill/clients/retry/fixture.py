@@ -38,12 +38,10 @@ class TapInThread:
 
     @property
     def url(self) -> str:
-        """Where the client has to go."""
         return self._tap.url
 
     @property
     def address(self) -> str:
-        """HOST:PORT."""
         return self._tap.address
 
     @property
@@ -88,11 +86,9 @@ class TapInThread:
         self.give(_plan(faults, times, seconds, probability, seed))
 
     def heal(self) -> None:
-        """Let everything through."""
         self.give(Nothing())
 
     def give(self, plan: Plan) -> None:
-        """Any plan of hashidrill.core.tap.plans."""
         self._call(self._tap.give(plan))
 
     def run(self, *, ok: bool) -> Run:

@@ -47,7 +47,6 @@ class NameServer:
         self._folder: Path | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises FaultError where it cannot be had."""
         if os.geteuid() != 0:
             raise FaultError("a name that does not resolve needs root here: port 53, and a mount namespace")
         if shutil.which("unshare") is None:
@@ -73,7 +72,6 @@ class NameServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def wrapped(self, command: Sequence[str]) -> list[str]:
-        """The command that runs `command` with this name server."""
         folder = self._folder or Path()
         files = [str(folder / "resolv.conf"), str(folder / "nsswitch.conf")]
         return ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SCRIPT, "sh", *files, *command]
@@ -147,7 +145,6 @@ class Authority:
         return self._folder / "tap.pem"
 
     def environment(self) -> dict[str, str]:
-        """The variables in which clients look for whom to trust."""
         return dict.fromkeys(_VARIABLES, str(self.trusted))
 
 

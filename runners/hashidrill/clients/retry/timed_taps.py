@@ -45,7 +45,6 @@ class TimedTaps:
         self.first = [asyncio.Event() for _ in faults]
 
     async def __aenter__(self) -> Self:
-        """Raises FaultError."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -197,7 +197,6 @@ def by_position(runs: Sequence[Run]) -> list[Floats]:
 
 
 def typical_gaps_s(runs: Sequence[Run]) -> list[float]:
-    """The median gap at each position, in seconds."""
     return [float(np.median(column)) for column in by_position(runs)]
 
 

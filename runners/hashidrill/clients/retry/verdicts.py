@@ -208,7 +208,6 @@ def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:
 
 
 def _check_doubts(runs: Sequence[Run]) -> None:
-    """Raises DoubtError."""
     for run in runs:
         if run.doubt:
             raise DoubtError(run.doubt)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     calls = (
         "acl consul raft/slow-leader-disk",
         "acl nomad nomad/drain-under-load --attach staging.yaml",

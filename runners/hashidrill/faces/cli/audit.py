@@ -41,7 +41,6 @@ class Format(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(
         epilog=examples(
             "audit consul/ nomad/jobs/", "audit . --format sarif --output audit.sarif", "audit --explain HD101"

@@ -50,7 +50,6 @@ Asked = Mapping[str, Any]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(
         epilog=examples(
             "bisect --experiment raft/killed-leader --good good.hcl --bad bad.hcl",
@@ -233,7 +232,6 @@ def _own_binaries(given: ResolvedExperiment) -> dict[str, str]:
 
 
 def _check_modes(asked: Asked) -> None:
-    """Raises UsageError for options that do not go together."""
     if not asked["experiment"]:
         raise UsageError(
             "name the experiment that breaks: --experiment raft/killed-leader; `hashidrill list` shows all"

@@ -40,7 +40,6 @@ _NOT_HELD, _INVALID, _NOT_REVERTED, _INTERRUPTED = 1, 3, 4, 130
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     slo = '--until "kv-writes.latency.p50 < 300ms"'
     app.command(
         epilog=examples(
@@ -168,7 +167,6 @@ def _check(varied: Varied, value: Value) -> None:
 
 
 def exit_code(found: Search) -> int:
-    """The exit code of the search, for scripts."""
     if found.interrupted:
         return _INTERRUPTED
     if found.held is not None and found.stuck is None:
@@ -206,7 +204,6 @@ def _bracket(found: Search, vary: str) -> str:
 
 
 def as_document(found: Search, vary: str, until: list[str], code: int, repeat: int) -> dict[str, Any]:
-    """What --json prints."""
     return {
         "vary": vary,
         "until": until,

@@ -42,7 +42,6 @@ Install = Annotated[
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help: example calls."""
     lines = [f"hashidrill {command}" for command in commands]
     return f"Example: {lines[0]}" if len(lines) == 1 else "\n\n".join(["Examples:", *lines])
 
@@ -101,12 +100,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 def recordings(runs_dir: Path) -> list[Path]:
-    """All recordings, oldest first."""
     try:
         names = sorted(os.listdir(runs_dir))  # noqa: PTH208 - of thousands, names alone are quick
     except OSError:

@@ -33,7 +33,6 @@ OneOfThem = Annotated[str | None, typer.Option("--name", help="Name of the datac
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(
         epilog=examples(
             "up", "up --stack --expose 8500", "up --nomad 1+2 --expose nomad=4646", "up --like raft/slow-leader-disk"
@@ -122,7 +121,6 @@ def up(  # noqa: PLR0917 - each is an option of the command line
 
 
 def _specified(parts: dict[str, Any]) -> DatacenterSpec:
-    """Raises UsageError for a version that is none."""
     try:
         return DatacenterSpec.model_validate(parts)
     except ValueError:
@@ -135,13 +133,11 @@ def how_to_end(name: str) -> str:
 
 
 def stack_bytes() -> float:
-    """The memory that `up --stack` asks for."""
     parts = {"consul": {}, "nomad": _nomad_part(_STACK_NOMAD), "vault": _vault_part(_STACK_VAULT)}
     return machine_check.datacenter_bytes(DatacenterSpec.model_validate(parts))
 
 
 def _nomad_part(text: str) -> dict[str, int]:
-    """Raises UsageError."""
     found = re.fullmatch(r"(\d+)(?:\+(\d+))?", text)
     servers, clients = (int(number or 1) for number in found.groups()) if found else (0, 0)
     if not 1 <= servers <= _MOST_SERVERS or clients > _MOST_CLIENTS:
@@ -153,7 +149,6 @@ def _nomad_part(text: str) -> dict[str, int]:
 
 
 def _vault_part(text: str) -> dict[str, Any]:
-    """Raises UsageError."""
     found = re.fullmatch(r"(\d+)(?::(raft|consul))?", text)
     servers = int(found[1]) if found else 0
     if found is None or not 1 <= servers <= _MOST_SERVERS:

@@ -108,7 +108,6 @@ def _of_experiment(path: Path, target: AttachTarget, estate: Estate, offers: Off
 
 
 def lines(looked: Looked) -> list[str]:
-    """For people."""
     estate, can = looked.estate, [name for name, why in looked.experiments.items() if not why]
     told = [f"{estate.name}: {len(estate.hosts)} hosts"]
     for service, login in looked.target.logins.items():
@@ -147,7 +146,6 @@ def _agents(estate: Estate, service: str) -> str:
 
 
 def as_data(looked: Looked) -> dict[str, Any]:
-    """For scripts."""
     return {
         "attached": described(looked.target, looked.estate),
         "hosts": [

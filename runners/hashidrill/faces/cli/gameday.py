@@ -66,7 +66,6 @@ Yes = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group."""
     day = "playbooks/first-game-day.yaml"
     epilog = examples(f"gameday run {day}", "gameday resume", "gameday report last")
     group = typer.Typer(callback=gameday, no_args_is_help=True, rich_markup_mode="rich", epilog=epilog)
@@ -215,7 +214,6 @@ def report(
 
 
 def _check_asking(plan: Plan, *, yes: bool, as_json: bool) -> None:
-    """Raises UsageError before anything starts."""
     if as_json and not yes:
         raise UsageError("--json prints to standard output, where a day asks its questions: use it with --yes")
     if yes and (missing := plan.needs_a_person()):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def tell(say: Console, line: str, style: str = "") -> None:
-    """One line, folded."""
     for part in folded(line, say):
         live.say(say, part, style)
 
@@ -138,7 +137,6 @@ class Asker:
         self._typed += b"\n" if self._typed else b""
 
     def _line(self) -> str | None:
-        """The next whole line that was typed."""
         while b"\n" in self._typed:
             line, self._typed = self._typed.split(b"\n", 1)
             try:

@@ -57,8 +57,6 @@ OUTPUT = Path(".hashidrill/gate")
 
 
 class FailOnAudit(StrEnum):
-    """`--fail-on-audit`."""
-
     error = "error"
     warning = "warning"
     info = "info"
@@ -66,7 +64,6 @@ class FailOnAudit(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     calls = (
         "gate --baseline consul.d/ --candidate new/consul.d/",
         "gate --git origin/main...HEAD --path consul.d --time-budget 10m",
@@ -207,7 +204,6 @@ def gate(
 
 
 def _check_calibrates(given: Mapping[str, object]) -> None:
-    """Raises UsageError for an option that would be ignored."""
     for name, value in given.items():
         if value:
             raise UsageError(f"--calibrate runs each experiment of the suite against itself: leave out {name}")
@@ -232,7 +228,6 @@ def _sources(
 
 
 def _versions(baseline: str | None, candidate: str | None, *, files_given: bool) -> tuple[str | None, str | None]:
-    """Raises UsageError where nothing says what is compared."""
     if candidate is not None and baseline is None:
         raise UsageError("--candidate-version needs --baseline-version: the version of today")
     if baseline is None and not files_given:
@@ -246,7 +241,6 @@ def _versions(baseline: str | None, candidate: str | None, *, files_given: bool)
 
 
 def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit) -> Result:
-    """What is known before anything runs."""
     limit = None if fail_on_audit is FailOnAudit.never else Severity[fail_on_audit.name.upper()]
     names = [_name(side) for side in both]
     return Result(
@@ -298,7 +292,6 @@ def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, flo
 
 
 def _notes(say: Console) -> Subscriber:
-    """Which run goes on: a line for each, and none of what it does."""
 
     def show(event: Event) -> None:
         if isinstance(event, Note):

@@ -37,7 +37,6 @@ _NOT_REVERTED = 4
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(epilog=examples("heal", "heal --attach staging.yaml"))(heal)
 
 

@@ -43,7 +43,6 @@ AnExperiment = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group and its commands."""
     group = typer.Typer(
         name="history", callback=history, no_args_is_help=True, rich_markup_mode="rich", epilog=examples(*_EXAMPLES)
     )

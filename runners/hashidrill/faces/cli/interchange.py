@@ -18,7 +18,6 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     calls = ("export chaos-mesh network/split-from-clients > workflow.yaml", "export litmus mine.yaml")
     app.command(epilog=examples(*calls))(export)
     app.command("import", epilog=examples("import pod-kill.yaml --on consul:leader -o mine.yaml"))(import_)
@@ -97,7 +96,6 @@ def import_(
 
 
 def _check(file: str, text: str) -> None:
-    """Raises UsageError with what `validate` says of it."""
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.core.experiment.loader import load_document  # noqa: PLC0415 - as above
 

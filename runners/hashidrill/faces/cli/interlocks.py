@@ -41,7 +41,6 @@ KeyFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     calls = (
         "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
         "arm raft/slow-leader-disk --attach staging.yaml --for 2h --key me.pem",

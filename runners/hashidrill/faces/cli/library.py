@@ -72,7 +72,6 @@ expect:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
     app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
     app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)

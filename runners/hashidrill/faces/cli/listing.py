@@ -30,7 +30,6 @@ KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
 
 
@@ -84,7 +83,6 @@ def _list_runs(runs_dir: Path, *, as_json: bool) -> None:
 
 
 def _verdict(path: Path) -> str:
-    """In one word."""
     try:
         with open(f"{path}/{VERDICT_NAME}", "rb") as file:  # noqa: PTH123 - of thousands, this is quick
             content = file.read()

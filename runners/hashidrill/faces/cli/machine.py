@@ -95,7 +95,6 @@ def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
 
 
 def _print_stack(console: Console) -> None:
-    """What Consul, Nomad and Vault together take."""
     from hashidrill.faces.cli.datacenter import stack_bytes  # noqa: PLC0415 - only a look at this machine needs it
 
     console.print(
@@ -157,7 +156,6 @@ def _print_summary(console: Console, found: Sequence[Capability], *, possible: b
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(
         epilog="Examples:\n\nhashidrill doctor\n\nhashidrill doctor --json\n\nhashidrill doctor --attach staging.yaml"
     )(doctor)

@@ -35,7 +35,6 @@ class Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Always all of it."""
         if self.failed is None:
             try:
                 self._stream.write(for_encoding(_CONTROLS.sub(self._shown, text), self.encoding or "ascii"))

@@ -65,7 +65,6 @@ def plan_data(plan: Plan) -> dict[str, Any]:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """For people."""
     data = plan_data(plan)
     yield f"{data['experiment']} in {data['datacenter']} would touch, in this order:"
     for number, one in enumerate(data["actions"], start=1):

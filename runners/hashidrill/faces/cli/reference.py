@@ -25,7 +25,6 @@ _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; 
 
 
 def commands_page() -> str:
-    """Every command with its arguments and options."""
     context = typer.Context(typer.main.get_command(app), info_name="hashidrill")
     listed: list[str] = []
     sections: list[str] = []
@@ -159,7 +158,6 @@ _LIMITS = {"minimum": "at least", "maximum": "at most"}
 
 
 def game_day_page() -> str:
-    """Every key of a game day."""
     schema = gameday_schema()
     head = (
         f"# Reference: the keys of a game day\n\n{_MADE}\n"

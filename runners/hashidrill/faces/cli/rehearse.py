@@ -37,7 +37,6 @@ _INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     calls = (
         "rehearse playbooks/runbook-slow-leader.md",
         "rehearse playbooks/runbook-slow-leader.md --experiment raft/slow-leader-disk --look-alike none",

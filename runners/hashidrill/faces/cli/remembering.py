@@ -45,7 +45,6 @@ class Memory:
         return cls(checked(notify))
 
     def stop(self) -> None:
-        """Nothing more must begin."""
         self.interrupted = True
 
     def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:

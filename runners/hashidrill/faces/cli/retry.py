@@ -35,7 +35,6 @@ CONSUL_VERSION = "1.22.2"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     how = {"allow_interspersed_args": False}  # what stands after the command belongs to it
     app.command(
         context_settings=how,
@@ -138,12 +137,10 @@ _COLOURS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INVALI
 
 
 def as_json(command: Sequence[str], judged: Sequence[Judged]) -> dict[str, Any]:
-    """What --json prints."""
     return {"command": list(command), "verdicts": [one.as_json() for one in judged]}
 
 
 def print_card(console: Console, command: Sequence[str], judged: Sequence[Judged]) -> None:
-    """One line for each verdict, as wide as the console."""
     console.print(Text(shlex.join(command), style="bold"))
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)

@@ -62,7 +62,6 @@ ForWhom = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     app.command(epilog=examples("demo"))(demo)
     calls = (
         "run raft/frozen-leader",

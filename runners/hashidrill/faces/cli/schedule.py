@@ -49,7 +49,6 @@ _WORKFLOWS = Path(".github/workflows")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     calls = (
         "schedule raft/slow-leader-disk --cron '17 2 * * *' --nomad",
         "schedule raft/slow-leader-disk --cron '0 9 * * MON-FRI' --systemd --time-zone Europe/Berlin",
@@ -191,7 +190,6 @@ def _secrets(attach: Path) -> tuple[str, ...]:
 
 
 def _check_day(plan: Plan, path: Path) -> None:
-    """Raises UsageError for what `gameday run --yes` would refuse each time."""
     if missing := plan.needs_a_person():
         raise UsageError(
             f"{path}: nobody is there when it runs, but somebody must confirm: {'; '.join(missing)}. Write"
@@ -281,7 +279,6 @@ def _check_writable(path: Path, text: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Raises UsageError for a folder that cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text)

@@ -16,7 +16,6 @@ _PORTS = 65_535
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     app.command(epilog=examples("toxiproxy plan --attach staging.yaml > toxiproxy.json"))(toxiproxy)
 
 

@@ -47,8 +47,6 @@ _CODES = {PASSED: 0, PARTLY: 1, FAILED: 1, NOT_COUNTED: 3}
 
 
 class Judged(enum.StrEnum):
-    """What the trainer says of a diagnosis."""
-
     RIGHT = "right"
     WRONG = "wrong"
 
@@ -59,7 +57,6 @@ Trainee = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
     calls = (
         "train",
         "train first",
@@ -185,7 +182,6 @@ def game_shell(host: str | None, command: list[str], trainee: str | None) -> int
 
 
 def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
-    """Raises UsageError."""
     if judged is None or not because.strip():
         raise UsageError("--overrule right|wrong and --because WORDS belong together: the score card shows both")
     request = {"op": "overrule", "right": judged is Judged.RIGHT, "why": because}
@@ -193,7 +189,6 @@ def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
 
 
 def _who(trainee: str | None) -> str:
-    """Raises UsageError."""
     who = trainee or os.environ.get("SUDO_USER") or os.environ.get("USER") or "me"
     if not _NAME.fullmatch(who):
         raise UsageError(f"--trainee {who!r}: a name of letters, digits, dots and dashes")
@@ -420,7 +415,6 @@ def _ended_by_hand(game: games.Game) -> Iterator[None]:
 
 
 def _card(out: Path, started: games.Started) -> dict[str, Any]:
-    """Raises DatacenterError where the game left none."""
     try:
         found: dict[str, Any] = parse((out / games.CARD_NAME).read_bytes())
     except OSError:

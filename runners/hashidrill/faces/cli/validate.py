@@ -30,7 +30,6 @@ _RUNBOOK = ".md"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
     calls = (
         "validate",
         "validate experiments/raft/*.yaml",
@@ -128,7 +127,6 @@ _CHECKS = {_GAME_DAY: _check_day, _SCENARIO: _check_scenario, _CAMPAIGN: _check_
 
 
 def _found(name: str) -> Path:
-    """Raises UnknownNameError, UsageError for what is nowhere."""
     asked = Path(name)
     if asked.suffix == _RUNBOOK:
         return find_playbook(asked, [_RUNBOOK])

@@ -104,8 +104,6 @@ class _ExperimentItem(pytest.Item):
 
 
 class ExpectationItem(_ExperimentItem):
-    """One expectation of one experiment."""
-
     def __init__(self, *, index: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._index = index
@@ -163,8 +161,6 @@ class GuardrailsItem(_ExperimentItem):
 
 
 class ComparisonItem(pytest.Item):
-    """One comparison of the variants of an experiment."""
-
     def __init__(self, *, index: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._index = index

@@ -74,7 +74,6 @@ class Run:
         return f"{self.verdict:<7} {self.experiment}  {where}{f'  ({self.turned})' if self.turned else ''}"
 
     def invalid_text(self) -> str:
-        """Why the run does not count, and where to look."""
         reasons = "\n".join(f"  - {reason}" for reason in self.judged.invalid)
         return f"the run of {self.experiment} is INVALID:\n{reasons}\n{self.see_again()}"
 
@@ -105,7 +104,6 @@ class Compared:
         return f"{verdict:<7} {self.experiment}  {self.folder or self.error.splitlines()[0]}"
 
     def invalid_text(self) -> str:
-        """Why the comparison does not count, and where to look."""
         reasons = "\n".join(f"  - {reason}" for reason in self.verdict.invalid)
         return f"the comparison of {self.experiment} is INVALID:\n{reasons}\n{self.see_again()}"
 

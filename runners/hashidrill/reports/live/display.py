@@ -131,11 +131,9 @@ class LiveView:
         return [_spaced(words(mark.mark), self._left(mark.ends_ns)) for mark in self._tick.marks]
 
     def _leaders(self) -> list[tuple[str, str]]:
-        """Title and name, of each service that has a leader."""
         return [(words(title), words(name) or "none") for title, name in self._tick.leaders]
 
     def _status(self) -> str:
-        """The plain status line."""
         phase = _spaced(self._phase or "starting", self._left(self._tick.phase_ends_ns))
         loads = [
             f"{words(name)} {human_rate(load.rate)} "

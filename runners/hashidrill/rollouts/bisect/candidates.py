@@ -50,8 +50,6 @@ class Alike:
 
 
 class Candidates(Protocol):
-    """What a search chooses from."""
-
     @property
     def question(self) -> dict[str, Any]:
         """What the answer depends on."""
@@ -67,8 +65,6 @@ class Candidates(Protocol):
 
 
 class Listed(Candidates, Protocol):
-    """Candidates in an order, the good end first."""
-
     @property
     def names(self) -> Sequence[str]: ...
 
@@ -186,7 +182,6 @@ class ChangedKeys:
         }
 
     def shown(self, name: str) -> str:
-        """A set of changes for a person."""
         members = members_of(name)
         if not members:
             return "good, unchanged"
@@ -205,7 +200,6 @@ class ChangedKeys:
         return None
 
     def kept(self, members: Sequence[int]) -> dict[str, Any]:
-        """The good configuration with these changes."""
         settings: dict[str, Any] = copy.deepcopy(dict(self.found.kept[0]))
         paths = {dotted(path): path for end in self.found.kept for path, _ in leaves(end)}
         chosen = [self.changes[number] for number in members]
@@ -350,11 +344,9 @@ class Repository:
         return found.decode().strip()
 
     def subject(self, commit: str) -> str:
-        """The first line of its message."""
         return git("log", "-1", "--format=%s", commit, "--", folder=self.top).decode(errors="replace").strip()
 
     def extract(self, commit: str, into: Path) -> None:
-        """Its files, without the repository."""
         check_out(commit, into, folder=self.top)
 
 

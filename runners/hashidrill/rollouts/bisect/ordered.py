@@ -119,7 +119,6 @@ class Belief:
         self._turns = np.exp(_normal(self._prior))
 
     def observe(self, candidate: int, *, broken: bool, clear: bool = False) -> None:
-        """One valid run of a candidate."""
         good, bad = (_GOOD, _BAD) if broken else (1 - _GOOD, 1 - _BAD)
         is_bad = np.arange(self.count + 1)[:, None] <= candidate
         log = self._log[clear]
@@ -128,11 +127,9 @@ class Belief:
 
     @property
     def turns(self) -> Floats:
-        """How likely each turn is."""
         return self._turns
 
     def bad(self, candidate: int) -> float:
-        """How likely it is that this candidate is bad."""
         return float(self.turns[: candidate + 1].sum())
 
     def noise(self) -> Noise:
@@ -146,7 +143,6 @@ class Belief:
 
 
 def _summed(log: Floats) -> Floats:
-    """The log of the sum of each row."""
     top = log.max(axis=1)
     summed: Floats = top + np.log(np.exp(log - top[:, None]).sum(axis=1))
     return summed

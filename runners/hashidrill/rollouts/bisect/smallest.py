@@ -79,8 +79,6 @@ class _GaveUpError(Exception):
 
 @dataclass
 class SmallestSet:
-    """One search over `count` changes."""
-
     count: int
     trials: Trials
     allowed: float = WRONG_AT_MOST

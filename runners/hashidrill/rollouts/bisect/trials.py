@@ -106,7 +106,6 @@ class Trials:
 
     @property
     def runs(self) -> int:
-        """How many runs the search has asked for so far."""
         return sum(counts.total() for counts in self._counts.values())
 
     @property
@@ -242,7 +241,6 @@ class Log:
         )
 
     def add_run(self, candidate: str, trial: Trial) -> None:
-        """A run that ended."""
         said = {
             "outcome": trial.outcome,
             "text": trial.text,

@@ -340,7 +340,6 @@ class Side:
 
     @property
     def sources(self) -> list[Source]:
-        """Each file once."""
         return list({source.path: source for each in self.configs.values() for source in each.sources}.values())
 
 
@@ -456,7 +455,6 @@ class Refusal(Protocol):
 
 
 def refusal_of(product: str) -> Refusal:
-    """How that product is asked."""
     found: Refusal = import_module(f"hashidrill.products.{product}.refusal").refusal
     return found
 

@@ -381,8 +381,6 @@ def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: floa
 
 @dataclass(frozen=True)
 class _Looking:
-    """What the rounds so far say."""
-
     member: Member
     experiment: Experiment
     plan: Plan

@@ -152,7 +152,6 @@ def _add(root: Element, name: str, cases: Sequence[Element], seconds: float) -> 
 
 
 def _change_case(result: Result) -> Element:
-    """The audit, and what differs."""
     case = Element("testcase", name="audit of the changed files")
     if failing := result.audit.failing:
         failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in failing)))

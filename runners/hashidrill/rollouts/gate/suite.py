@@ -36,7 +36,6 @@ class Member:
 
     @property
     def run_s(self) -> float:
-        """About how long one run of it takes."""
         return expected_s(self.experiment)
 
 
@@ -110,7 +109,6 @@ def key_map(more: Path | None = None) -> KeyMap:
 
 
 def _checked(read: Any, file: Path) -> dict[str, list[dict[str, Any]]]:
-    """Raises UsageError that names the group."""
     if not isinstance(read, dict) or not read.keys() <= PRODUCTS.keys():
         raise UsageError(f"{file}: at the top there are {', '.join(PRODUCTS)}, and below each a list of groups")
     for product, groups in read.items():

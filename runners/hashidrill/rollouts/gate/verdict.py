@@ -163,7 +163,6 @@ class Outcome:
 
     @property
     def settled(self) -> bool:
-        """Whether more rounds would change nothing."""
         if self.no_change:
             return True
         states = {slo.state for slo in self.slos}
@@ -200,7 +199,6 @@ def figure_line(each: Compared) -> str:
 
 
 def needed(each: Compared) -> str:
-    """How many more rounds it would take."""
     if each.why or not each.more_rounds:
         return ""
     if each.more_rounds >= MOST_ROUNDS:
@@ -269,8 +267,6 @@ class PlayedRound:
 
 @dataclass(frozen=True)
 class Ran:
-    """One experiment of the suite, run on both sides."""
-
     member: Member
     outcome: Outcome
     rounds: tuple[PlayedRound, ...] = ()
@@ -309,7 +305,6 @@ class Result:
 
     @property
     def equal(self) -> bool:
-        """Whether there is nothing to compare."""
         return not self.differences.changes and self.versions[0] == self.versions[1]
 
     @property
