@@ -14,7 +14,6 @@ import typer
 from hashidrill.core.errors import InterlockError, UsageError
 from hashidrill.core.experiment.library import SUFFIXES, find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.reading import read_document
 from hashidrill.core.util.folders import PLAYBOOKS
 from hashidrill.core.util.folders import located as lookup
 from hashidrill.faces.cli.common import AttachFile, duration_s, examples, print_text

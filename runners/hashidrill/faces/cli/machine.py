@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from hashidrill.core.engine.fitness import Fit
+    from hashidrill.core.engine.machine_check import Fit
     from hashidrill.lab.provision.machine import Capability
 
 
@@ -55,8 +55,8 @@ def report(
 def library_fits() -> list[Fit]:
     """Whether each experiment of the library fits this machine as it is now. One that does not load is left out."""
     from hashidrill.core import hypothesis  # noqa: PLC0415 - only what looks at experiments needs them
-    from hashidrill.core.engine import fitness  # noqa: PLC0415
-    from hashidrill.core.engine.required import required_by  # noqa: PLC0415
+    from hashidrill.core.engine import machine_check  # noqa: PLC0415
+    from hashidrill.core.engine.requirements import required_by  # noqa: PLC0415
     from hashidrill.core.experiment.library import experiments  # noqa: PLC0415
     from hashidrill.core.experiment.loader import load_experiment  # noqa: PLC0415
     from hashidrill.core.hypothesis.files import unrun  # noqa: PLC0415
@@ -72,7 +72,7 @@ def library_fits() -> list[Fit]:
             found.append((name, experiment, required_by(experiment)))
         except HashidrillError:
             continue  # `hashidrill validate` says what is wrong with it
-    return fitness.fits(found, fitness.Machine.here(RUNS_DIR.absolute()))
+    return machine_check.fits(found, machine_check.Machine.here(RUNS_DIR.absolute()))
 
 
 def _print_fits(console: Console, fits: Sequence[Fit]) -> None:

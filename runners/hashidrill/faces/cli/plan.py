@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.engine.required import make_fault
 from hashidrill.core.errors import InterlockError
+from hashidrill.core.experiment.model import make_fault
 from hashidrill.core.protocols import registry
 from hashidrill.core.units import Duration
 from hashidrill.faces.cli.common import print_json, print_line

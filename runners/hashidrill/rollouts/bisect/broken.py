@@ -15,8 +15,6 @@ from hashidrill.core.compare.comparison import ABSENT_APART, difference
 from hashidrill.core.compare.disturbed import sick_without_fault
 from hashidrill.core.compare.figures import beside, figure
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured
-from hashidrill.core.compare.pairing import ABSENT_APART
-from hashidrill.core.compare.words import difference
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt

@@ -23,9 +23,8 @@ from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.variants import varied
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.checkout import check_out, git
-from hashidrill.core.util.merged import merge
-from hashidrill.core.util.nested import Path as Key
-from hashidrill.core.util.nested import dotted, leaves
+from hashidrill.core.util.nested import Keys as Key
+from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.rollouts.bisect.broken import SUFFIX
 from hashidrill.rollouts.bisect.smallest import members_of

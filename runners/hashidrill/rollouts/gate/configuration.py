@@ -25,9 +25,8 @@ from hashidrill.clients.audit.sources import read_configuration
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.checkout import check_out, git
-from hashidrill.core.util.merged import merge
-from hashidrill.core.util.nested import Path as Key
-from hashidrill.core.util.nested import leaves
+from hashidrill.core.util.nested import Keys as Key
+from hashidrill.core.util.nested import leaves, merge
 from hashidrill.core.util.redaction import Redactor
 
 SUFFIXES = (".hcl", ".json")

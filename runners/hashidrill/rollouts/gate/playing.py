@@ -24,11 +24,10 @@ import numpy as np
 import psutil
 
 from hashidrill import __version__
-from hashidrill.core.compare.comparison import compared
+from hashidrill.core.compare.comparison import compared, paired
 from hashidrill.core.compare.disturbed import never_ready
+from hashidrill.core.compare.judged import ran_the_same
 from hashidrill.core.compare.measured import Figure
-from hashidrill.core.compare.pairing import paired
-from hashidrill.core.compare.same import ran_the_same
 from hashidrill.core.compare.statistics import ALARMS, Paired, Prior, smallest_difference
 from hashidrill.core.errors import RecordingError, RevertError, UsageError
 from hashidrill.core.experiment.loader import resolve
@@ -41,9 +40,8 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.foreign import parse
-from hashidrill.core.util.merged import merge
-from hashidrill.core.util.nested import dotted, leaves
-from hashidrill.core.util.whereabouts import here
+from hashidrill.core.util.nested import dotted, leaves, merge
+from hashidrill.core.util.run_origin import here
 from hashidrill.lab.provision.binaries import cache_root
 from hashidrill.lab.runs.launch import binaries_for
 from hashidrill.lab.runs.rounds import AT_MOST, Series, Side, play
@@ -54,7 +52,7 @@ from hashidrill.rollouts.gate.suite import Member, Picked
 from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, PlayedRound, Ran, lacks_alone, slos_of
 
 if TYPE_CHECKING:
-    from hashidrill.core.compare.played import Round
+    from hashidrill.core.compare.comparison import Round
 
 
 def counting(figures: Sequence[Figure], experiment: Experiment) -> list[Figure]:
