@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import math
 import os
@@ -13,17 +14,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from ruamel.yaml import YAML
 
 from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.abc import Sample
 from hashidrill.core.recording.journal import Journal
 from hashidrill.core.recording.reader import Operations, Recording
 from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.reports.figures import load_figures, merged, parts
+from hashidrill.reports.figures import load_figures, marked, merged, parts
 from hashidrill.reports.html import data_script, el, render_html, write_html
+from hashidrill.reports.live.display import final_summary
 from hashidrill.reports.markdown import markdown_summary, write_markdown
 from hashidrill.reports.text import (
     NOTHING,
@@ -500,3 +504,90 @@ def test_a_folder_with_an_odd_name_has_its_reports(tmp_path, name):
     assert verdict.verdict is not None
     for file in (report, recording.path / "summary.md", recording.path / "verdict.json", recording.path / "run.json"):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", file.read_text(encoding="utf-8"))
+
+
+ATTACHED = {
+    "name": "staging-1",
+    "title": "The staging datacenter",
+    "file": "staging.yaml",
+    "addresses": {"consul": "https://consul.example:8501"},
+    "versions": {"consul": "1.20.1"},
+    "datacenters": {"consul": "dc1"},
+    "notes": ["consul: web-3 is failed"],
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    realistic_run(folder)
+    return folder
+
+
+def of(path, attached):
+    recording = Recording(path)
+    recording.run.pop("attached", None)
+    if attached:
+        recording.run["attached"] = attached
+    return recording
+
+
+def summary(recording):
+    console = Console(file=io.StringIO(), width=200)
+    final_summary(console, passing(), recording, None)
+    return console.file.getvalue()
+
+
+def test_the_report_the_summary_and_the_last_words_name_it(path):
+    recording = of(path, ATTACHED)
+    html = render_html(recording, passing())
+    assert "Attached datacenter" in html
+    assert "1.20.1 at https://consul.example:8501" in html
+    assert "Logs, and figures of disks and processes, are not recorded" in html
+    assert "consul: web-3 is failed" in html
+    assert "against the attached datacenter `staging-1`" in markdown_summary(recording, passing())
+    assert "(against staging-1)" in summary(recording)
+
+
+def test_a_run_in_a_datacenter_of_ours_says_nothing_of_the_kind(path):
+    recording = of(path, None)
+    for text in (render_html(recording, passing()), markdown_summary(recording, passing()), summary(recording)):
+        assert "ttached datacenter" not in text
+        assert "(against" not in text
+
+
+@pytest.fixture
+def builder(tmp_path):
+    return RecordingBuilder(tmp_path / "run").load("kv-writes").healthy().final_reads("kv-writes")
+
+
+def test_the_timeline_has_a_lane_for_marks_and_another_where_they_overlap(builder):
+    recording = builder.mark("first", at=10, until=20).mark("second", at=15, until=25).mark("third", at=21, until=30)
+    lanes = [lane for lane in timeline(recording.build())["lanes"] if lane["title"] == "mark"]
+    assert [[(part["label"], part["start"], part["end"]) for part in lane["segments"]] for lane in lanes] == [
+        [("first", 10, 20), ("third", 21, 30)],
+        [("second", 15, 25)],
+    ]
+
+
+def test_marks_are_no_faults_in_a_report(builder):
+    recording = builder.mark("load-grows", at=12, until=20).build()
+    assert timeline(recording)["faults"] == []
+    assert marked(recording) == ["load-grows, from 2.0 s to 10.0 s into the method"]
+    verdict = judge(recording)
+    page, summary = str(render_html(recording, verdict)), markdown_summary(recording, verdict)
+    for text in (page, summary):
+        assert "load-grows, from 2.0 s to 10.0 s into the method" in text
+    assert "No fault was applied." in page
+
+
+def test_without_a_fault_the_key_figures_are_those_of_the_marks(builder):
+    recording = builder.mark("load-grows", at=12, until=20).build()
+    assert list(parts(recording)) == ["steady", "mark", "recovery"]
+    assert parts(recording)["mark"] == [(12 * S, 20 * S)]
+
+
+def test_beside_a_fault_they_are_those_of_the_fault(builder):
+    recording = builder.mark("load-grows", at=12, until=20).fault("disk.latency", at=14, until=18).build()
+    assert parts(recording)["fault"] == [(14 * S, 18 * S)]
+    assert "mark" not in parts(recording)

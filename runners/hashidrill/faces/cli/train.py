@@ -277,7 +277,7 @@ def _games(*, as_json: bool) -> None:
         (row["trainee"], row["scenario"], row["state"], one, row["page"] or "")
         for row, one in zip(rows, left, strict=True)
     ]
-    print_table(("trainee", "scenario", "state", "left", "address of the trainer's page"), shown)
+    print_table(("trainee", "scenario", "state", "left", "address of the trainer's page"), lines)
 
 
 def _campaign(who: str, *, as_json: bool) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli import datacenter
 from hashidrill.faces.cli.app import app
+from hashidrill.faces.cli.datacenter import how_to_end
 from hashidrill.lab.up.running import RunningDatacenter
 
 
@@ -121,3 +123,12 @@ def test_what_cannot_be_is_one_message(up, arguments, message):
         up(*arguments)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["default", "old"])
+def test_the_command_that_ends_a_datacenter_is_one_and_names_it(name):
+    """It said `down --name old`, which is an error."""
+    _, command, *arguments = how_to_end(name).split()
+    down = typer.main.get_command(app).commands[command]
+    context = down.make_context(command, arguments)
+    assert context.params["name"] == (name if name != "default" else None)

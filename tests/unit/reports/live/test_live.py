@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
-from hashidrill.core.protocols.events import decode
+from hashidrill.core.protocols.events import Phase, decode
 from hashidrill.reports.live.display import LiveView, final_summary
+from hashidrill.reports.live.sentences import JsonLines
 from hashidrill.reports.text import NOTHING
 from report_runs import S, broken, failing, held, invalid, known, passing, realistic_run
 
@@ -357,3 +360,33 @@ def test_the_summary_is_ascii_where_the_terminal_is(recording):
     assert text.isascii()
     assert text.strip().startswith("x FAIL")
     assert "  + writes_recover" in text
+
+
+@pytest.fixture
+def pipe():
+    """Both ends: the reading one as a file descriptor, the writing one as text, as standard output is."""
+    read_end, write_end = os.pipe()
+    out = os.fdopen(write_end, "w")
+    yield read_end, out
+    out.close()
+
+
+def test_a_line_is_there_as_soon_as_its_event_was_seen(pipe):
+    read_end, out = pipe
+    JsonLines(out).event(Phase(phase="method", t_ns=5))
+    line = os.read(read_end, 1000)
+    os.close(read_end)
+    assert line.endswith(b"\n")
+    assert json.loads(line) == {"event": "phase", "t_ns": 5, "phase": "method", "ends_ns": None}
+
+
+@pytest.mark.lie
+def test_once_nobody_reads_the_rest_is_dropped_and_closing_it_is_no_error(pipe):
+    """Python closes standard output at its end; a line that cannot be written then makes the exit code 120."""
+    read_end, out = pipe
+    lines = JsonLines(out)
+    os.close(read_end)
+    with pytest.raises(BrokenPipeError):
+        lines.event(Phase(phase="method"))
+    out.write("more")
+    out.close()
