@@ -273,7 +273,7 @@ def _games(*, as_json: bool) -> None:
         live.say(console(), "no game is on")
         return
     left = ["" if row["left_s"] is None else f"{max(row['left_s'], 0) // 60} minutes" for row in rows]
-    shown = [
+    lines = [
         (row["trainee"], row["scenario"], row["state"], one, row["page"] or "")
         for row, one in zip(rows, left, strict=True)
     ]
