@@ -9,6 +9,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from _signal import getsignal  # what 11,000 tests ask for 120 times each; the public one looks for an enum
 from itertools import count
@@ -22,6 +23,7 @@ from hashidrill.gamedays.history.place import VARIABLE as HISTORY
 from hashidrill.lab.provision.packages import NO_INSTALL
 from hashidrill.lab.sandbox.sandbox import work_parent
 from leaks import VARIABLE, Ground
+from parallel import UnitsThenMachine, beside_others, processes
 from provision import CONSUL_VERSION, Provision, in_full, needs_of
 
 collect_ignore_glob = ["*.yaml", "*.yml"]
@@ -33,6 +35,7 @@ settings.load_profile("by events")
 IN_CI = os.environ.get("CI", "") not in {"", "0", "false"}
 HERE = Path(__file__).parent
 PROVISION = pytest.StashKey[Provision]()
+ON_THE_MACHINE = pytest.StashKey[bool]()
 SHORT_TEMP = "/tmp"
 LIBRARY_TESTS = "test_experiments.py"
 CONSUL_FAULTS = "test_consul_faults_real.py"
@@ -43,8 +46,11 @@ _HISTORIES = count()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ground():
-    """Everything that tests start is made below one directory; at the end, nothing of it is left on this machine."""
+def ground(request):
+    """Everything that tests start is made below one directory; at the end, nothing of it is left on this machine.
+
+    Of several processes, the one that ran the machine's tests looks for what is left on the machine.
+    """
     before = dict(os.environ)
     work = Path(tempfile.mkdtemp(prefix="hdt-", dir=work_parent()))
     work.chmod(0o711)  # under root, agents are another user, and find their files below it
@@ -60,7 +66,8 @@ def ground():
     try:
         ground = Ground(work)
         yield ground
-        left = ground.left_after(_GONE_WITHIN_S)
+        alone = request.config.stash[ON_THE_MACHINE] or not any(uses_machine(item) for item in request.session.items)
+        left = ground.left_after(_GONE_WITHIN_S, machine=alone)
     finally:
         for name in (
             VARIABLE,
@@ -136,9 +143,26 @@ def say(config, text):
     """See `tell`."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        if reporter is None:  # one of several processes: its standard error is that of pytest itself
+            sys.stderr.write(f"\n{text}\n")
+            sys.stderr.flush()
+            return
         reporter.ensure_newline()
         reporter.write_line(text)
         reporter.flush()  # into a pipe or a file as well: ten minutes of silence look like a hang
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Whole folders are run by a process per core (tests/support/parallel.py); `-n0` keeps to one."""
+    config.option.numprocesses = processes(config) or config.option.numprocesses
+    # tables of tests are sets here and there: all processes must see them in one order, another one each time
+    os.environ.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4))))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    config.option.loadscopereorder = False  # the order of `turn`
+    return UnitsThenMachine(config, log)
 
 
 def pytest_configure(config):
@@ -152,13 +176,23 @@ def pytest_configure(config):
     if len(tempfile.gettempdir()) > len(SHORT_TEMP) and os.access(SHORT_TEMP, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHORT_TEMP)
     config.stash[PROVISION] = Provision(lambda text: say(config, text))
+    config.stash[ON_THE_MACHINE] = False
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session):
-    """What has to be built or installed is there before the first test, whose timeout is not meant for that."""
-    if not session.config.option.collectonly:
-        session.config.stash[PROVISION].provide(session.items)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """What has to be built or installed is there before the first unit test, and before the first test that uses the
+    machine: outside of a test's timeout, and got by one process at a time."""
+    machine = uses_machine(item)
+    part = [each for each in item.session.items if uses_machine(each) == machine]
+    item.config.stash[PROVISION].provide_once(machine, part)
+    item.config.stash[ON_THE_MACHINE] |= machine
+    return (yield)
+
+
+def uses_machine(item):
+    """Whether it runs in the one process that has the machine."""
+    return not beside_others(item.nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -257,16 +291,21 @@ def alone(path):
 
 
 @pytest.fixture(autouse=True)
-def _the_library_goes_ahead(request, library_runs, consul_reports):
+def _the_library_goes_ahead(request):
     """From the first test on that waits for them: three at a time are all that two cores carry. Tests with agents of
     their own beside them made runs INVALID, and rightly so."""
+    if not uses_machine(request.node):
+        return
+    request.getfixturevalue("consul_reports")
+    library_runs = request.getfixturevalue("library_runs")
     if library_runs is not None and turn(request.node) > 3:
         library_runs.begin()
 
 
 @pytest.fixture(scope="session")
 def consul_reports(ground, request, tmp_path_factory):
-    """What Consul's faults come to on real datacenters, where tests of them were selected; begun with the session."""
+    """What Consul's faults come to on real datacenters, where tests of them were selected; begun with the first test
+    that uses the machine."""
     of_consul = [item for item in request.session.items if item.path.name == CONSUL_FAULTS]
     runs = {item.callspec.params.get("version") for item in of_consul if hasattr(item, "callspec")}
     lacking = request.config.stash[PROVISION].lacking

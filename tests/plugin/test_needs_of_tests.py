@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import places
@@ -34,21 +36,21 @@ def test_nobody_said_so(binary):
 def session(pytester, monkeypatch):
     """A session that has our conftest, on a machine that cannot build anything."""
     monkeypatch.setenv("HASHIDRILL_BBOLT", "/nowhere/bbolt")
-    for source in (places.TESTS / "conftest.py", places.SUPPORT / "provision.py", places.SUPPORT / "leaks.py"):
-        pytester.path.joinpath(source.name).write_text(source.read_text())
+    for name in ("conftest.py", "support/provision.py", "support/leaks.py", "support/parallel.py"):
+        pytester.path.joinpath(Path(name).name).write_text((places.TESTS / name).read_text())
     pytester.makeini("[pytest]\nmarkers =\n    needs\n    may_skip\n")
     pytester.makepyfile(test_needs=SUITE)
 
-    def run(*, ci):
+    def run(*arguments, ci=False):
         monkeypatch.setenv("CI", "true" if ci else "")
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rsf")
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-rsf", *(arguments or ["-n0"]))
 
     return run
 
 
 @pytest.mark.lie
 def test_a_binary_that_cannot_be_had_is_told_before_the_first_test_and_fails_one(session):
-    done = session(ci=False)
+    done = session()
     done.assert_outcomes(passed=1, failed=1, errors=1, skipped=2)
     said = done.stdout.str()
     assert said.index("cannot get bbolt 1.4.3") < said.index("test_needs.py")
@@ -61,3 +63,47 @@ def test_in_ci_a_skip_is_a_failure_but_for_those_that_say_why(session):
     done = session(ci=True)
     done.assert_outcomes(passed=1, failed=2, errors=1, skipped=1)
     done.stdout.fnmatch_lines(["*skipped in CI, where nothing may be skipped: no luck*"])
+
+
+WHO = """
+import os
+
+def test_who():
+    with open({log!r}, "a") as log:
+        print({name!r}, os.environ["PYTEST_XDIST_WORKER"], file=log)
+"""
+
+
+def test_units_share_the_cores_and_the_machine_is_one_process_s_at_the_end(session, pytester):
+    log = str(pytester.path / "who")
+    names = [
+        *(f"tests/unit/test_{number}.py" for number in range(6)),
+        "tests/contract/test_c.py",
+        "tests/live/test_l.py",
+    ]
+    for name in names:
+        path = pytester.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(WHO.format(log=log, name=name))
+    session("-n2", "tests").assert_outcomes(passed=8)
+    ran = [line.split() for line in Path(log).read_text().splitlines()]
+    assert {name for name, _ in ran} == set(names)
+    assert [name for name, _ in ran if "unit" not in name] == ["tests/contract/test_c.py", "tests/live/test_l.py"]
+    assert len({worker for name, worker in ran if "unit" not in name}) == 1
+    assert len({worker for _, worker in ran}) == 2
+
+
+@pytest.mark.lie
+def test_what_a_test_leaves_is_found_in_whichever_process_it_ran(session, pytester):
+    for name in ("clean", "leaves"):
+        path = pytester.path / f"tests/unit/test_{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"""
+import os, pathlib
+def test_it():
+    if {name!r} == "leaves":
+        pathlib.Path(os.environ["HASHIDRILL_WORK"], "forgotten").mkdir()
+""")
+    done = session("-n2", "tests")
+    done.assert_outcomes(passed=2, errors=1)
+    done.stdout.fnmatch_lines(["*the tests left on this machine:*", "*directory *forgotten*"])

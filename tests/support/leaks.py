@@ -30,16 +30,18 @@ class Ground:
     def __post_init__(self) -> None:
         self._before = set(self._on_the_machine())
 
-    def left(self) -> list[str]:
-        """A line for each thing of ours that is there now. Empty: nothing is left."""
+    def left(self, *, machine: bool = True) -> list[str]:
+        """A line for each thing of ours that is there now. Empty: nothing is left.
+
+        Without `machine`, what has no owner (mounts, bridges, cgroups) is left out: another process may need it."""
         found = [f"directory {path}" for path in sorted(self.work.glob("*"))]
         found += [f"process {pid}: {command}" for pid, command in processes_of(self.work)]
-        return found + [line for line in self._on_the_machine() if line not in self._before]
+        return found + [line for line in self._on_the_machine() if machine and line not in self._before]
 
-    def left_after(self, within_s: float) -> list[str]:
+    def left_after(self, within_s: float, *, machine: bool = True) -> list[str]:
         """The same, once nothing is left, or after that many seconds: what is being cleared up is not a leak yet."""
         deadline = time.monotonic() + within_s
-        while (found := self.left()) and time.monotonic() < deadline:
+        while (found := self.left(machine=machine)) and time.monotonic() < deadline:
             time.sleep(_GAP_S)
         return found
 

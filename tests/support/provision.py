@@ -8,16 +8,19 @@ others.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hashidrill.core.errors import BinaryError, MachineError
 from hashidrill.lab.provision import binaries, machine, packages
 from hashidrill.lab.provision.build import find_go, lacks_compilers
-from hashidrill.lab.provision.packages import GO, NotAllowedError, NotOfferedError, Package
+from hashidrill.lab.provision.packages import GO, NO_INSTALL, NotAllowedError, NotOfferedError, Package
 from hashidrill.lab.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
 
 DATACENTER = "datacenter"
@@ -78,6 +81,25 @@ class Provision:
         self.got: dict[str, Any] = {}
         self.lacking: dict[str, Lacking] = {}
         self._refused: dict[Package, MachineError] = {}
+        self._provided: set[object] = set()
+        self._no_install = os.environ.get(NO_INSTALL)
+
+    def provide_once(self, key: object, items: Iterable[Any]) -> None:
+        """`provide` for the first call with that key; of several processes, one after the other."""
+        if key in self._provided:
+            return
+        self._provided.add(key)
+        forbidden = os.environ.pop(NO_INSTALL, None)  # tests run with it, whatever the user said before them
+        try:
+            if self._no_install is not None:
+                os.environ[NO_INSTALL] = self._no_install
+            with Path(__file__).open() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self.provide(items)
+        finally:
+            os.environ.pop(NO_INSTALL, None)
+            if forbidden is not None:
+                os.environ[NO_INSTALL] = forbidden
 
     def provide(self, items: Iterable[Any]) -> None:
         """Gets whatever the items need and was not got yet. Never raises for what cannot be had."""

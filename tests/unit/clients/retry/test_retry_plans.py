@@ -90,6 +90,7 @@ def test_what_cannot_be_is_named(make, message):
         ("/v1/kv/x", [(b"if-match", b'"v"')], 'if-match: "v"'),
         ("/v1/kv/cas=7", [(b"host", b"tap")], ""),
     ],
+    ids=["cas", "acquire", "flags", "idempotency-key", "if-match", "cas-in-the-path"],
 )
 def test_what_makes_a_replay_harmless(path, headers, key):
     assert replay_key(path, headers) == key
