@@ -6,6 +6,8 @@ hypothesis is there to catch, and not just any break.
 
 from __future__ import annotations
 
+from functools import partial
+
 from confusion import LIE, NOTHING, TRUTH
 from hashidrill.core.tap.catalogue import VERDICTS
 from hashidrill.products.consul.loads.cas import Step
@@ -25,12 +27,15 @@ CASES = {}
 """Name of a hypothesis -> [(what is planted, in words, the case)]."""
 
 
-def case(name, planted, words):
-    def add(function):
-        CASES.setdefault(name, []).append((planted, words, function))
-        return function
+def cases(name, params, *rows):
+    """What is planted for one hypothesis: (what it is, in words, what builds the run, parameters of this row)."""
+    for planted, words, build, *more in rows:
+        CASES.setdefault(name, []).append((planted, words, partial(_case, build, params | dict(*more))))
 
-    return add
+
+def _case(build, params, path):
+    run = build(path)
+    return run.build() if hasattr(run, "build") else run, params
 
 
 def run(path, kind="process.kill", *, at=10, until=30, **load):
@@ -80,68 +85,44 @@ def at_work(
     return one
 
 
-@case("cold_start_within", TRUTH, "all run in time")
-def started(path):
-    return at_work(path).build(), {"load": REPLICAS, "limit": "5s"}
-
-
-@case("cold_start_within", LIE, "all run, and too late")
-def started_late(path):
-    return at_work(path, started=8).build(), {"load": REPLICAS, "limit": "5s"}
-
-
-@case("cold_start_within", LIE, "one of them never runs")
-def one_never_started(path):
-    return at_work(path, missing=1).build(), {"load": REPLICAS, "limit": "5s"}
-
-
-@case("cold_start_within", LIE, "the details say that each part was quick")
 def details_that_lie(path):
     """The parts are a measure: what decides is when the servers knew the last replica to run."""
     one = RecordingBuilder(path).fault("noop", "node-1", at=10, until=30)
     detail = Start(again_s=0, evaluation_s=0.1, plan_s=0.1, start_s=0.1).detail()
     one.write(REPLICAS, "web.group[0]", "node-1", start=4, end=13, detail=detail)
-    return one.build(), {"load": REPLICAS, "limit": "5s"}
+    return one
 
 
-@case("replicas_return", TRUTH, "two go away and are replaced in time")
-def replaced(path):
-    return at_work(path, came_back=(2, 3)).build(), {"load": REPLICAS, "within": "5s", "lost_at_least": 2}
+cases(
+    "cold_start_within",
+    {"load": REPLICAS, "limit": "5s"},
+    (TRUTH, "all run in time", at_work),
+    (LIE, "all run, and too late", lambda path: at_work(path, started=8)),
+    (LIE, "one of them never runs", lambda path: at_work(path, missing=1)),
+    (LIE, "the details say that each part was quick", details_that_lie),
+)
 
-
-@case("replicas_return", TRUTH, "none goes away")
-def none_lost(path):
-    return at_work(path).build(), {"load": REPLICAS, "within": "5s"}
-
-
-@case("replicas_return", NOTHING, "none goes away, and from the fault on every look fails")
-def none_lost_unseen(path):
-    return at_work(path, blind=(11, 50)).build(), {"load": REPLICAS, "within": "5s"}
-
-
-@case("replicas_return", NOTHING, "two come back in time, and looks fail for longer than a replica may be away")
-def replaced_unseen(path):
-    return at_work(path, came_back=(2, 3), blind=(20, 28)).build(), {"load": REPLICAS, "within": "5s"}
-
-
-@case("replicas_return", LIE, "one comes back late")
-def replaced_late(path):
-    return at_work(path, came_back=(2, 9)).build(), {"load": REPLICAS, "within": "5s"}
-
-
-@case("replicas_return", LIE, "one never comes back")
-def never_replaced(path):
-    return at_work(path, came_back=(2, None)).build(), {"load": REPLICAS, "within": "5s"}
-
-
-@case("replicas_return", NOTHING, "the fault was to take two away, and took one")
-def too_few_lost(path):
-    return at_work(path, came_back=(2,)).build(), {"load": REPLICAS, "within": "5s", "lost_at_least": 2}
-
-
-@case("replicas_return", NOTHING, "one never ran to begin with")
-def not_whole(path):
-    return at_work(path, missing=1).build(), {"load": REPLICAS, "within": "5s"}
+cases(
+    "replicas_return",
+    {"load": REPLICAS, "within": "5s"},
+    (TRUTH, "two go away and are replaced in time", lambda path: at_work(path, came_back=(2, 3)), {"lost_at_least": 2}),
+    (TRUTH, "none goes away", at_work),
+    (NOTHING, "none goes away, and from the fault on every look fails", lambda path: at_work(path, blind=(11, 50))),
+    (
+        NOTHING,
+        "two come back in time, and looks fail for longer than a replica may be away",
+        lambda path: at_work(path, came_back=(2, 3), blind=(20, 28)),
+    ),
+    (LIE, "one comes back late", lambda path: at_work(path, came_back=(2, 9))),
+    (LIE, "one never comes back", lambda path: at_work(path, came_back=(2, None))),
+    (
+        NOTHING,
+        "the fault was to take two away, and took one",
+        lambda path: at_work(path, came_back=(2,)),
+        {"lost_at_least": 2},
+    ),
+    (NOTHING, "one never ran to begin with", lambda path: at_work(path, missing=1)),
+)
 
 
 def registered(path, *, never=0, wrong=(), blind_from=None, blind_until=99):
@@ -168,54 +149,37 @@ def registered(path, *, never=0, wrong=(), blind_from=None, blind_until=99):
 SERVICES_AGREE = {"load": REPLICAS, "within": "5s"}
 
 
-@case("services_agree", TRUTH, "two go wrong and are right in time")
-def righted(path):
-    return registered(path, wrong=[("missing", 1), ("stale", 4)]).build(), {**SERVICES_AGREE, "wrong_at_least": 2}
-
-
-@case("services_agree", TRUTH, "none goes wrong")
-def none_wrong(path):
-    return registered(path).build(), SERVICES_AGREE
-
-
-@case("services_agree", LIE, "an entry that nothing runs behind stays for too long")
-def stale_for_long(path):
-    return registered(path, wrong=[("missing", 1), ("stale", 20)]).build(), SERVICES_AGREE
-
-
-@case("services_agree", LIE, "an instance that runs is never registered again")
-def missing_for_ever(path):
-    return registered(path, wrong=[("missing", None)]).build(), SERVICES_AGREE
-
-
-@case("services_agree", LIE, "one allocation is registered twice")
-def registered_twice(path):
-    return registered(path, wrong=[("duplicate", None)]).build(), SERVICES_AGREE
-
-
-@case("services_agree", NOTHING, "nobody could compare at the end")
-def not_compared(path):
-    return registered(path, blind_from=35).build(), SERVICES_AGREE
-
-
-@case("services_agree", NOTHING, "none goes wrong, and nobody could compare for twenty seconds")
-def not_compared_for_long(path):
-    return registered(path, blind_from=12, blind_until=32).build(), SERVICES_AGREE
-
-
-@case("services_agree", NOTHING, "the fault was to put one wrong, and put none")
-def nothing_went_wrong(path):
-    return registered(path).build(), {**SERVICES_AGREE, "wrong_at_least": 1}
-
-
-@case("services_agree", NOTHING, "one was never registered to begin with")
-def never_registered(path):
-    return registered(path, never=1).build(), SERVICES_AGREE
+cases(
+    "services_agree",
+    {**SERVICES_AGREE},
+    (
+        TRUTH,
+        "two go wrong and are right in time",
+        lambda path: registered(path, wrong=[("missing", 1), ("stale", 4)]),
+        {"wrong_at_least": 2},
+    ),
+    (TRUTH, "none goes wrong", registered),
+    (
+        LIE,
+        "an entry that nothing runs behind stays for too long",
+        lambda path: registered(path, wrong=[("missing", 1), ("stale", 20)]),
+    ),
+    (LIE, "an instance that runs is never registered again", lambda path: registered(path, wrong=[("missing", None)])),
+    (LIE, "one allocation is registered twice", lambda path: registered(path, wrong=[("duplicate", None)])),
+    (NOTHING, "nobody could compare at the end", lambda path: registered(path, blind_from=35)),
+    (
+        NOTHING,
+        "none goes wrong, and nobody could compare for twenty seconds",
+        lambda path: registered(path, blind_from=12, blind_until=32),
+    ),
+    (NOTHING, "the fault was to put one wrong, and put none", registered, {"wrong_at_least": 1}),
+    (NOTHING, "one was never registered to begin with", lambda path: registered(path, never=1)),
+)
 
 
 def hosted(path, texts):
     """Where three replicas run, from the beginning and from 20 s on."""
-    return hosting(path, lambda t: texts[t >= 20]), {"load": REPLICAS}
+    return hosting(path, lambda t: texts[t >= 20])
 
 
 def hosting(path, where):
@@ -235,62 +199,52 @@ def hardly_looked(second):
     return "node-1: 1, node-2: 1, node-3: 1" if second in {9, 40} else None
 
 
-@case("replicas_on_distinct_hosts", TRUTH, "one on each node, also after one has moved")
-def apart(path):
-    return hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 1, node-3: 1, node-4: 1"))
+cases(
+    "replicas_on_distinct_hosts",
+    {"load": REPLICAS},
+    (
+        TRUTH,
+        "one on each node, also after one has moved",
+        lambda path: hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 1, node-3: 1, node-4: 1")),
+    ),
+    (LIE, "all on one node from the beginning", lambda path: hosted(path, ("node-1: 3", "node-1: 3"))),
+    (
+        LIE,
+        "they come together when a node is lost",
+        lambda path: hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 2, node-3: 1")),
+    ),
+    (NOTHING, "two looks succeeded", lambda path: hosting(path, hardly_looked)),
+    (NOTHING, "there is one replica", lambda path: hosting(path, lambda _: "node-1: 1")),
+)
 
-
-@case("replicas_on_distinct_hosts", LIE, "all on one node from the beginning")
-def together(path):
-    return hosted(path, ("node-1: 3", "node-1: 3"))
-
-
-@case("replicas_on_distinct_hosts", LIE, "they come together when a node is lost")
-def came_together(path):
-    return hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 2, node-3: 1"))
-
-
-@case("replicas_on_distinct_hosts", NOTHING, "two looks succeeded")
-def apart_unseen(path):
-    return hosting(path, hardly_looked), {"load": REPLICAS}
-
-
-@case("replicas_on_distinct_hosts", NOTHING, "there is one replica")
-def alone(path):
-    return hosting(path, lambda _: "node-1: 1"), {"load": REPLICAS}
-
-
-@case("replicas_stay", TRUTH, "one is lost with its node, and two stay")
-def two_stay(path):
-    lost = lambda t: "node-2: 1, node-3: 1" if 15 <= t < 18 else "node-1: 1, node-2: 1, node-3: 1"  # noqa: E731
-    return hosting(path, lost), {"load": REPLICAS, "at_least": 2}
-
-
-@case("replicas_stay", LIE, "all three are lost with the node that they are on")
-def none_stays(path):
-    return hosting(path, lambda t: "" if 15 <= t < 18 else "node-1: 3"), {"load": REPLICAS, "at_least": 2}
-
-
-@case("replicas_stay", NOTHING, "two looks succeeded")
-def stay_unseen(path):
-    return hosting(path, hardly_looked), {"load": REPLICAS, "at_least": 2}
-
-
-@case("replicas_stay", NOTHING, "two of three looks failed all the time")
-def stay_hardly_seen(path):
-    seen = lambda t: None if t % 3 else "node-1: 1, node-2: 1, node-3: 1"  # noqa: E731
-    return hosting(path, seen), {"load": REPLICAS, "at_least": 2}
-
-
-@case("replicas_stay", NOTHING, "the load stopped looking half way through")
-def stay_not_looked(path):
-    one = at_work(path, looks=False).series("web.running", 3.0, end=25, every=1.0)
-    return one.build(), {"load": REPLICAS, "at_least": 2}
-
-
-@case("replicas_stay", NOTHING, "there were never that many")
-def never_that_many(path):
-    return hosting(path, lambda _: "node-1: 1"), {"load": REPLICAS, "at_least": 2}
+cases(
+    "replicas_stay",
+    {"load": REPLICAS, "at_least": 2},
+    (
+        TRUTH,
+        "one is lost with its node, and two stay",
+        lambda path: hosting(
+            path, (lambda t: "node-2: 1, node-3: 1" if 15 <= t < 18 else "node-1: 1, node-2: 1, node-3: 1")
+        ),
+    ),
+    (
+        LIE,
+        "all three are lost with the node that they are on",
+        lambda path: hosting(path, lambda t: "" if 15 <= t < 18 else "node-1: 3"),
+    ),
+    (NOTHING, "two looks succeeded", lambda path: hosting(path, hardly_looked)),
+    (
+        NOTHING,
+        "two of three looks failed all the time",
+        lambda path: hosting(path, (lambda t: None if t % 3 else "node-1: 1, node-2: 1, node-3: 1")),
+    ),
+    (
+        NOTHING,
+        "the load stopped looking half way through",
+        lambda path: at_work(path, looks=False).series("web.running", 3.0, end=25, every=1.0),
+    ),
+    (NOTHING, "there were never that many", lambda path: hosting(path, lambda _: "node-1: 1")),
+)
 
 
 def placements(path, **growing):
@@ -300,16 +254,6 @@ def placements(path, **growing):
         counted = lambda t, rate=rate: 5 + rate * min(max(t - 10, 0), 20)  # noqa: E731 - one for each node
         one.series("nomad.allocs_placed", counted, host=host.replace("_", "-"))
     return one.build()
-
-
-@case("black_hole_is_avoided", TRUTH, "it gets less than the others")
-def avoided(path):
-    return placements(path, node_1=0.1, node_2=1, node_3=1), {"share_below": "33%"}
-
-
-@case("black_hole_is_avoided", LIE, "it swallows most of what is placed")
-def swallowed(path):
-    return placements(path, node_1=4, node_2=1, node_3=1), {"share_below": "33%"}
 
 
 def mitigated(path, *, before, after):
@@ -322,27 +266,49 @@ def mitigated(path, *, before, after):
     )
     for host in ("node-2", "node-3"):
         one.series("nomad.allocs_placed", lambda t: min(max(t - 10, 0), 20), host=host)
-    return one.build(), {"share_below": "10%", "mitigation": "nomad.node.eligibility"}
+    return one
 
 
-@case("black_hole_is_avoided", TRUTH, "it swallows most, and nothing after the mitigation")
-def ineligible_helped(path):
-    return mitigated(path, before=4, after=0)
-
-
-@case("black_hole_is_avoided", LIE, "it swallows most, and goes on after the mitigation")
-def ineligible_did_not_help(path):
-    return mitigated(path, before=4, after=4)
-
-
-@case("black_hole_is_avoided", NOTHING, "it got nothing before the mitigation either")
-def nothing_to_help(path):
-    return mitigated(path, before=0, after=0)
-
-
-@case("black_hole_is_avoided", NOTHING, "next to nothing was placed")
-def hardly_placed(path):
-    return placements(path, node_1=0.0, node_2=0.1, node_3=0.1), {"share_below": "33%"}
+cases(
+    "black_hole_is_avoided",
+    {},
+    (
+        TRUTH,
+        "it gets less than the others",
+        lambda path: placements(path, node_1=0.1, node_2=1, node_3=1),
+        {"share_below": "33%"},
+    ),
+    (
+        LIE,
+        "it swallows most of what is placed",
+        lambda path: placements(path, node_1=4, node_2=1, node_3=1),
+        {"share_below": "33%"},
+    ),
+    (
+        TRUTH,
+        "it swallows most, and nothing after the mitigation",
+        lambda path: mitigated(path, before=4, after=0),
+        {"share_below": "10%", "mitigation": "nomad.node.eligibility"},
+    ),
+    (
+        LIE,
+        "it swallows most, and goes on after the mitigation",
+        lambda path: mitigated(path, before=4, after=4),
+        {"share_below": "10%", "mitigation": "nomad.node.eligibility"},
+    ),
+    (
+        NOTHING,
+        "it got nothing before the mitigation either",
+        lambda path: mitigated(path, before=0, after=0),
+        {"share_below": "10%", "mitigation": "nomad.node.eligibility"},
+    ),
+    (
+        NOTHING,
+        "next to nothing was placed",
+        lambda path: placements(path, node_1=0.0, node_2=0.1, node_3=0.1),
+        {"share_below": "33%"},
+    ),
+)
 
 
 def planning(path, *, rejections=0.0, ineligible=0.0, sampled=True, leader="nomad-1"):
@@ -352,32 +318,22 @@ def planning(path, *, rejections=0.0, ineligible=0.0, sampled=True, leader="noma
         one.series("nomad.plan_rejections", rejections, host="nomad-1")
         for second in range(4, 50, 2):
             one.sample("nomad.plan_rejections", None, at=second, host="nomad-2", ok=False)
-    return one.series("nomad.nodes_ineligible", ineligible).build(), {"fault": "nomad.node.black_hole"}
+    return one.series("nomad.nodes_ineligible", ineligible)
 
 
-@case("plans_are_not_rejected", TRUTH, "the counter stays at 0")
-def none_rejected(path):
-    return planning(path)
-
-
-@case("plans_are_not_rejected", LIE, "plans are rejected for ten seconds")
-def rejected(path):
-    return planning(path, rejections=lambda t: 3.0 if 15 <= t < 25 else 0.0)
-
-
-@case("plans_are_not_rejected", LIE, "the tracker makes a node ineligible")
-def tracked(path):
-    return planning(path, ineligible=lambda t: float(t >= 20))
-
-
-@case("plans_are_not_rejected", NOTHING, "the leader's counter cannot be read")
-def leaders_counter_unseen(path):
-    return planning(path, leader="nomad-2")
-
-
-@case("plans_are_not_rejected", NOTHING, "nobody counts")
-def not_counted(path):
-    return planning(path, sampled=False)
+cases(
+    "plans_are_not_rejected",
+    {"fault": "nomad.node.black_hole"},
+    (TRUTH, "the counter stays at 0", planning),
+    (
+        LIE,
+        "plans are rejected for ten seconds",
+        lambda path: planning(path, rejections=lambda t: 3.0 if 15 <= t < 25 else 0.0),
+    ),
+    (LIE, "the tracker makes a node ineligible", lambda path: planning(path, ineligible=lambda t: float(t >= 20))),
+    (NOTHING, "the leader's counter cannot be read", lambda path: planning(path, leader="nomad-2")),
+    (NOTHING, "nobody counts", lambda path: planning(path, sampled=False)),
+)
 
 
 BUILDS = "builds"
@@ -398,27 +354,17 @@ def building(path, *, failed=0, restarts=0, ok=True):
             detail=detail,
             outcome="ok" if ok or not hit else "fail",
         )
-    return one.build(), {"load": BUILDS, "fault": "disk.error"}
+    return one
 
 
-@case("downloads_are_retried", TRUTH, "three downloads fail and are tried again")
-def retried(path):
-    return building(path, failed=1, restarts=1)
-
-
-@case("downloads_are_retried", TRUTH, "they are tried again, and in vain")
-def retried_in_vain(path):
-    return building(path, failed=3, restarts=2, ok=False)
-
-
-@case("downloads_are_retried", LIE, "three downloads fail, and the builds with them")
-def not_retried(path):
-    return building(path, failed=1, ok=False)
-
-
-@case("downloads_are_retried", NOTHING, "no download fails, so nobody knows")
-def none_failed(path):
-    return building(path)
+cases(
+    "downloads_are_retried",
+    {"load": BUILDS, "fault": "disk.error"},
+    (TRUTH, "three downloads fail and are tried again", lambda path: building(path, failed=1, restarts=1)),
+    (TRUTH, "they are tried again, and in vain", lambda path: building(path, failed=3, restarts=2, ok=False)),
+    (LIE, "three downloads fail, and the builds with them", lambda path: building(path, failed=1, ok=False)),
+    (NOTHING, "no download fails, so nobody knows", building),
+)
 
 
 # work that Nomad acknowledged, and nodes that go away
@@ -438,67 +384,49 @@ def accounted(path, *states, seen=True, started=None, heard=()):
     return one
 
 
-@case("no_alloc_lost", TRUTH, "each has run, runs, waits or failed")
-def all_accounted(path):
-    return accounted(path, "complete", "runs", "waits", "failed").build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", TRUTH, "one started twice, and may")
-def one_repeated(path):
-    return accounted(path, "complete", "complete", started={1: 2}).build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", LIE, "one started twice, and may not")
-def one_must_not_be_repeated(path):
-    return accounted(path, "complete", "complete", started={1: 2}).build(), {"load": BATCH, "once": True}
-
-
-@case("no_alloc_lost", LIE, "Nomad does not know one of them any more")
-def one_forgotten(path):
-    return accounted(path, "complete", "forgotten").build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", LIE, "one ended without an allocation")
-def one_dropped(path):
-    return accounted(path, "complete", "dropped").build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", LIE, "one was lost with its node, and none came in its place")
-def one_lost(path):
-    return accounted(path, "lost", "complete").build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", TRUTH, "Nomad forgot one that said that it ran to its end")
-def one_ran_and_forgotten(path):
-    return accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "ended"))).build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", LIE, "Nomad forgot one that began and never ended")
-def one_forgotten_half_way(path):
-    return accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "began"))).build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", LIE, "one began twice, and Nomad knows of one start")
-def one_began_twice(path):
-    one = accounted(path, "complete", "complete", heard=((1, "ended"), (2, "ended")))
-    return one.build(), {"load": BATCH, "once": True}
-
-
-@case("no_alloc_lost", NOTHING, "one that may run only once has run, and nobody heard how often")
-def one_unheard(path):
-    one = accounted(path, "complete", "complete", heard=((1, "ended"), (0, "silent")))
-    return one.build(), {"load": BATCH, "once": True}
-
-
-@case("no_alloc_lost", NOTHING, "nobody looked at the end")
-def nobody_looked(path):
-    return accounted(path, "complete", seen=False).build(), {"load": BATCH}
-
-
-@case("no_alloc_lost", NOTHING, "one of them was not looked at")
-def one_unseen(path):
-    one = accounted(path, "complete", "complete").write(BATCH, "run-9", "dispatched", start=20, end=20.1)
-    return one.build(), {"load": BATCH}
+cases(
+    "no_alloc_lost",
+    {"load": BATCH},
+    (TRUTH, "each has run, runs, waits or failed", lambda path: accounted(path, "complete", "runs", "waits", "failed")),
+    (TRUTH, "one started twice, and may", lambda path: accounted(path, "complete", "complete", started={1: 2})),
+    (
+        LIE,
+        "one started twice, and may not",
+        lambda path: accounted(path, "complete", "complete", started={1: 2}),
+        {"once": True},
+    ),
+    (LIE, "Nomad does not know one of them any more", lambda path: accounted(path, "complete", "forgotten")),
+    (LIE, "one ended without an allocation", lambda path: accounted(path, "complete", "dropped")),
+    (LIE, "one was lost with its node, and none came in its place", lambda path: accounted(path, "lost", "complete")),
+    (
+        TRUTH,
+        "Nomad forgot one that said that it ran to its end",
+        lambda path: accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "ended"))),
+    ),
+    (
+        LIE,
+        "Nomad forgot one that began and never ended",
+        lambda path: accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "began"))),
+    ),
+    (
+        LIE,
+        "one began twice, and Nomad knows of one start",
+        lambda path: accounted(path, "complete", "complete", heard=((1, "ended"), (2, "ended"))),
+        {"once": True},
+    ),
+    (
+        NOTHING,
+        "one that may run only once has run, and nobody heard how often",
+        lambda path: accounted(path, "complete", "complete", heard=((1, "ended"), (0, "silent"))),
+        {"once": True},
+    ),
+    (NOTHING, "nobody looked at the end", lambda path: accounted(path, "complete", seen=False)),
+    (
+        NOTHING,
+        "one of them was not looked at",
+        lambda path: accounted(path, "complete", "complete").write(BATCH, "run-9", "dispatched", start=20, end=20.1),
+    ),
+)
 
 
 def set_back(path, *, gone, restored=True):
@@ -513,11 +441,6 @@ def set_back(path, *, gone, restored=True):
 SINCE = range(5, 15)
 
 
-@case("no_work_lost_but_rolled_back", TRUTH, "all that came between is gone, and nothing else")
-def rolled_back(path):
-    return set_back(path, gone=SINCE), {"load": BATCH, "at_most": 10}
-
-
 def churned(path, **finals):
     """A job is registered and stopped between save and restore; another one was registered before."""
     one = RecordingBuilder(path).fault("nomad.snapshot.save", "nomad-1", at=10, until=12, params={"name": "a"})
@@ -527,39 +450,23 @@ def churned(path, **finals):
     return one.final_reads(BATCH, {key.replace("_", "/"): value for key, value in finals.items()}).build()
 
 
-@case("no_work_lost_but_rolled_back", TRUTH, "a job that was rolled back as a whole reads as stopped")
-def rolled_back_as_a_whole(path):
-    return churned(path, new_register=None), {"load": BATCH}
-
-
-@case("no_work_lost_but_rolled_back", LIE, "a job is there as it was stopped since")
-def stopped_since(path):
-    return churned(path), {"load": BATCH}
-
-
-@case("no_work_lost_but_rolled_back", LIE, "one from before the snapshot is gone")
-def lost_from_before(path):
-    return set_back(path, gone=[2, *SINCE]), {"load": BATCH}
-
-
-@case("no_work_lost_but_rolled_back", LIE, "one from after the restore is gone")
-def lost_from_after(path):
-    return set_back(path, gone=[*SINCE, 20]), {"load": BATCH}
-
-
-@case("no_work_lost_but_rolled_back", LIE, "one that came between is there")
-def reappeared(path):
-    return set_back(path, gone=SINCE[1:]), {"load": BATCH}
-
-
-@case("no_work_lost_but_rolled_back", LIE, "more was rolled back than may be")
-def too_much_rolled_back(path):
-    return set_back(path, gone=SINCE), {"load": BATCH, "at_most": 9}
-
-
-@case("no_work_lost_but_rolled_back", NOTHING, "nothing was proven to be restored")
-def never_set_back(path):
-    return set_back(path, gone=SINCE, restored=False), {"load": BATCH}
+cases(
+    "no_work_lost_but_rolled_back",
+    {"load": BATCH},
+    (
+        TRUTH,
+        "all that came between is gone, and nothing else",
+        lambda path: set_back(path, gone=SINCE),
+        {"at_most": 10},
+    ),
+    (TRUTH, "a job that was rolled back as a whole reads as stopped", lambda path: churned(path, new_register=None)),
+    (LIE, "a job is there as it was stopped since", churned),
+    (LIE, "one from before the snapshot is gone", lambda path: set_back(path, gone=[2, *SINCE])),
+    (LIE, "one from after the restore is gone", lambda path: set_back(path, gone=[*SINCE, 20])),
+    (LIE, "one that came between is there", lambda path: set_back(path, gone=SINCE[1:])),
+    (LIE, "more was rolled back than may be", lambda path: set_back(path, gone=SINCE), {"at_most": 9}),
+    (NOTHING, "nothing was proven to be restored", lambda path: set_back(path, gone=SINCE, restored=False)),
+)
 
 
 NODES = ("node-1", "node-2", "node-3")
@@ -579,97 +486,93 @@ def nodes(path, *, away=(12.0, 32.0), shut=None, double_from=None):
     return one.build()
 
 
-@case("nodes_reappear", TRUTH, "it is ready again 2 s after the fault")
-def node_came_back(path):
-    return nodes(path), {"within": "5s"}
-
-
-@case("nodes_reappear", TRUTH, "two entries of one node are left, and may be")
-def node_may_be_double(path):
-    return nodes(path, double_from=33), {"within": "5s", "duplicates_at_most": 1}
-
-
-@case("nodes_reappear", LIE, "it is ready again, and too late")
-def node_came_late(path):
-    return nodes(path, away=(12, 40)), {"within": "5s"}
-
-
-@case("nodes_reappear", LIE, "it never comes back")
-def node_never_came(path):
-    return nodes(path, away=(12, 99)), {"within": "5s"}
-
-
-@case("nodes_reappear", LIE, "it is ready in time, and goes away again")
-def node_went_again(path):
-    return nodes(path, shut=(40, 45)), {"within": "5s"}
-
-
-@case("nodes_reappear", LIE, "it is ready in time, and gets no work")
-def node_stays_shut(path):
-    return nodes(path, shut=(12, 99)), {"within": "5s"}
-
-
-@case("nodes_reappear", LIE, "it comes back as another node, and the old one stays")
-def node_is_double(path):
-    return nodes(path, double_from=33), {"within": "5s"}
-
-
-@case("nodes_reappear", NOTHING, "no node went away")
-def node_never_left(path):
-    return nodes(path, away=None), {"within": "5s"}
+cases(
+    "nodes_reappear",
+    {"within": "5s"},
+    (TRUTH, "it is ready again 2 s after the fault", nodes),
+    (
+        TRUTH,
+        "two entries of one node are left, and may be",
+        lambda path: nodes(path, double_from=33),
+        {"duplicates_at_most": 1},
+    ),
+    (LIE, "it is ready again, and too late", lambda path: nodes(path, away=(12, 40))),
+    (LIE, "it never comes back", lambda path: nodes(path, away=(12, 99))),
+    (LIE, "it is ready in time, and goes away again", lambda path: nodes(path, shut=(40, 45))),
+    (LIE, "it is ready in time, and gets no work", lambda path: nodes(path, shut=(12, 99))),
+    (LIE, "it comes back as another node, and the old one stays", lambda path: nodes(path, double_from=33)),
+    (NOTHING, "no node went away", lambda path: nodes(path, away=None)),
+)
 
 
 # durability
 
 
-@case("no_acknowledged_write_lost", TRUTH, "a store that keeps everything")
-def kept(path):
-    return run(path).final_reads(LOAD).build(), {"load": LOAD}
+cases(
+    "no_acknowledged_write_lost",
+    {"load": LOAD},
+    (TRUTH, "a store that keeps everything", lambda path: run(path).final_reads(LOAD)),
+    (
+        LIE,
+        "one write of the fault is acknowledged and dropped",
+        lambda path: run(path).final_reads(LOAD, {f"{LOAD}/500": None}),
+    ),
+    (
+        LIE,
+        "the write that was acknowledged last before a fault without any answer",
+        lambda path: run(path, outcome=lambda t: "unknown" if 10 <= t < 30 else "ok").final_reads(
+            LOAD, {f"{LOAD}/299": None}
+        ),
+    ),
+    (
+        LIE,
+        "a refused write is there",
+        lambda path: run(path, outcome=failing(12, 13)).final_reads(LOAD, {f"{LOAD}/410": f"{LOAD}-410"}),
+    ),
+)
 
 
-@case("no_acknowledged_write_lost", LIE, "one write of the fault is acknowledged and dropped")
-def dropped(path):
-    return run(path).final_reads(LOAD, {f"{LOAD}/500": None}).build(), {"load": LOAD}
-
-
-@case("no_acknowledged_write_lost", LIE, "the write that was acknowledged last before a fault without any answer")
-def dropped_before(path):
-    silent = lambda t: "unknown" if 10 <= t < 30 else "ok"  # noqa: E731 - a total partition
-    return run(path, outcome=silent).final_reads(LOAD, {f"{LOAD}/299": None}).build(), {"load": LOAD}
-
-
-@case("no_acknowledged_write_lost", LIE, "a refused write is there")
-def phantom(path):
-    refused = run(path, outcome=failing(12, 13)).final_reads(LOAD, {f"{LOAD}/410": f"{LOAD}-410"})
-    return refused.build(), {"load": LOAD}
-
-
-@case("no_write_lost_but_rolled_back", TRUTH, "a reset takes what came after the snapshot, and nothing else")
 def reset(path):
     game = ordinary(Game(path))
-    return game.recording(), {"load": RESET_LOAD, "snapshot": "before"}
+    return game.recording()
 
 
-@case("no_write_lost_but_rolled_back", LIE, "a write after the restore is gone")
-def lost_after(path):
-    game = ordinary(Game(path)).write("b", "w0", 11, 11.1).write("b", "w1", 23, 23.1).holds("b", "w0", "w0", "w0")
-    return game.recording(), {"load": RESET_LOAD}
+cases(
+    "no_write_lost_but_rolled_back",
+    {"load": RESET_LOAD},
+    (TRUTH, "a reset takes what came after the snapshot, and nothing else", reset, {"snapshot": "before"}),
+    (
+        LIE,
+        "a write after the restore is gone",
+        lambda path: (
+            ordinary(Game(path))
+            .write("b", "w0", 11, 11.1)
+            .write("b", "w1", 23, 23.1)
+            .holds("b", "w0", "w0", "w0")
+            .recording()
+        ),
+    ),
+    (
+        LIE,
+        "a rolled-back write comes back",
+        lambda path: ordinary(Game(path)).write("b", "w0", 17, 17.1).holds("b", None, None, "w0").recording(),
+    ),
+)
 
-
-@case("no_write_lost_but_rolled_back", LIE, "a rolled-back write comes back")
-def back_again(path):
-    game = ordinary(Game(path)).write("b", "w0", 17, 17.1).holds("b", None, None, "w0")
-    return game.recording(), {"load": RESET_LOAD}
-
-
-@case("cas_does_not_cross_reset", TRUTH, "an index from before the reset is refused")
-def cas_refused(path):
-    return cas_recording(Game(path), (23, step("miss", "w2", 30, "w1"))), {"load": RESET_LOAD}
-
-
-@case("cas_does_not_cross_reset", LIE, "an index from before the reset succeeds on what was rolled back")
-def cas_crosses(path):
-    return cas_recording(Game(path), (23, step("cas", "w2", 30, "w1"))), {"load": RESET_LOAD}
+cases(
+    "cas_does_not_cross_reset",
+    {"load": RESET_LOAD},
+    (
+        TRUTH,
+        "an index from before the reset is refused",
+        lambda path: cas_recording(Game(path), (23, step("miss", "w2", 30, "w1"))),
+    ),
+    (
+        LIE,
+        "an index from before the reset succeeds on what was rolled back",
+        lambda path: cas_recording(Game(path), (23, step("cas", "w2", 30, "w1"))),
+    ),
+)
 
 
 def registers(path, *steps):
@@ -683,23 +586,31 @@ def registers(path, *steps):
             end=start + 0.1,
             detail=each.detail(),
         )
-    return builder.build(), {"load": "registers"}
+    return builder
 
 
-@case("linearizable", TRUTH, "every read sees the write before it")
-def one_order(path):
-    return registers(
-        path,
-        (Step("write", "r.0"), 11),
-        (Step("read", "r.0", 5), 12),
-        (Step("write", "r.1"), 13),
-        (Step("read", "r.1", 6), 14),
-    )
-
-
-@case("linearizable", LIE, "a stale read after the write was acknowledged")
-def stale(path):
-    return registers(path, (Step("write", "r.0"), 11), (Step("write", "r.1"), 13), (Step("read", "r.0", 5), 14))
+cases(
+    "linearizable",
+    {"load": "registers"},
+    (
+        TRUTH,
+        "every read sees the write before it",
+        lambda path: registers(
+            path,
+            (Step("write", "r.0"), 11),
+            (Step("read", "r.0", 5), 12),
+            (Step("write", "r.1"), 13),
+            (Step("read", "r.1", 6), 14),
+        ),
+    ),
+    (
+        LIE,
+        "a stale read after the write was acknowledged",
+        lambda path: registers(
+            path, (Step("write", "r.0"), 11), (Step("write", "r.1"), 13), (Step("read", "r.0", 5), 14)
+        ),
+    ),
+)
 
 
 def locked(path, *acts):
@@ -708,17 +619,23 @@ def locked(path, *acts):
     for op, session, start in (*first, *acts, ("refused", "B", 40)):
         action = Action(op, f"leases/{session}", session, **({"ttl_s": 10.0} if op == "session" else {}))
         builder.write("leases", "hashidrill/leases/0", "", start=start, end=start + 0.1, detail=action.detail())
-    return builder.build(), {"load": "leases"}
+    return builder
 
 
-@case("no_two_lock_holders", TRUTH, "the second one has the lock after the lease of the first ran out")
-def handed_over(path):
-    return locked(path, ("renew", "B", 13), ("claim", "B", 16))
-
-
-@case("no_two_lock_holders", LIE, "the second one has the lock within the lease of the first")
-def held_twice(path):
-    return locked(path, ("renew", "B", 11), ("claim", "B", 12))
+cases(
+    "no_two_lock_holders",
+    {"load": "leases"},
+    (
+        TRUTH,
+        "the second one has the lock after the lease of the first ran out",
+        lambda path: locked(path, ("renew", "B", 13), ("claim", "B", 16)),
+    ),
+    (
+        LIE,
+        "the second one has the lock within the lease of the first",
+        lambda path: locked(path, ("renew", "B", 11), ("claim", "B", 12)),
+    ),
+)
 
 
 def shed(path, renewals, claims):
@@ -728,101 +645,84 @@ def shed(path, renewals, claims):
             action = Action(op, f"leases/{n}", f"s{n}")
             start, outcome = 11 + n * 0.4, "ok" if ok else "fail"
             builder.write("leases", f"k{n}", "", start=start, end=start + 0.1, outcome=outcome, detail=action.detail())
-    return builder.build(), {"load": "leases"}
+    return builder
 
 
-@case("renewals_before_claims", TRUTH, "claims are shed, renewals are not")
-def claims_shed(path):
-    return shed(path, 40, 10)
-
-
-@case("renewals_before_claims", LIE, "both are shed alike")
-def both_shed(path):
-    return shed(path, 10, 10)
+cases(
+    "renewals_before_claims",
+    {"load": "leases"},
+    (TRUTH, "claims are shed, renewals are not", lambda path: shed(path, 40, 10)),
+    (LIE, "both are shed alike", lambda path: shed(path, 10, 10)),
+)
 
 
 # recovery, availability, health
 
 
-@case("writes_recover", TRUTH, "slow during the fault, quick after it")
-def recovered(path):
-    return run(path, latency=slow(10, 29)).healthy().build(), {"load": LOAD, "within": "5s"}
+cases(
+    "writes_recover",
+    {"load": LOAD, "within": "5s"},
+    (TRUTH, "slow during the fault, quick after it", lambda path: run(path, latency=slow(10, 29)).healthy()),
+    (LIE, "slow for 8 s after the fault", lambda path: run(path, latency=slow(10, 38)).healthy()),
+    (LIE, "quick errors after the fault", lambda path: run(path, outcome=failing(30, 50)).healthy()),
+)
+
+cases(
+    "reads_recover",
+    {"load": LOAD, "within": "5s"},
+    (TRUTH, "slow during the fault, quick after it", lambda path: run(path, latency=slow(10, 29)).healthy()),
+    (LIE, "a relapse 15 s after the fault", lambda path: run(path, latency=slow(45, 50)).healthy()),
+)
+
+cases(
+    "available_during",
+    {"load": LOAD},
+    (TRUTH, "every operation is acknowledged", run),
+    (
+        LIE,
+        "2 % of the fault's operations fail",
+        lambda path: run(path, outcome=lambda t: "fail" if 15 <= t < 15.4 else "ok"),
+    ),
+)
+
+cases(
+    "latency_stays",
+    {"load": LOAD},
+    (TRUTH, "quick all the time", run),
+    (LIE, "slow for 4 s of the fault", lambda path: run(path, latency=slow(15, 19))),
+)
 
 
-@case("writes_recover", LIE, "slow for 8 s after the fault")
-def recovers_late(path):
-    return run(path, latency=slow(10, 38)).healthy().build(), {"load": LOAD, "within": "5s"}
+cases(
+    "green_but_sick",
+    {"load": LOAD},
+    (TRUTH, "slow writes, every check green", lambda path: run(path, "disk.latency", latency=slow(10, 30)).healthy()),
+    (
+        LIE,
+        "slow writes, and autopilot says so",
+        lambda path: run(path, "disk.latency", latency=slow(10, 30)).healthy(
+            autopilot=lambda t: 0.0 if 10 <= t < 30 else 1.0
+        ),
+    ),
+    (LIE, "writes were never slow", lambda path: run(path, "disk.latency").healthy()),
+)
 
-
-@case("writes_recover", LIE, "quick errors after the fault")
-def recovers_into_errors(path):
-    return run(path, outcome=failing(30, 50)).healthy().build(), {"load": LOAD, "within": "5s"}
-
-
-@case("reads_recover", TRUTH, "slow during the fault, quick after it")
-def reads_recovered(path):
-    return run(path, latency=slow(10, 29)).healthy().build(), {"load": LOAD, "within": "5s"}
-
-
-@case("reads_recover", LIE, "a relapse 15 s after the fault")
-def reads_relapse(path):
-    return run(path, latency=slow(45, 50)).healthy().build(), {"load": LOAD, "within": "5s"}
-
-
-@case("available_during", TRUTH, "every operation is acknowledged")
-def available(path):
-    return run(path).build(), {"load": LOAD}
-
-
-@case("available_during", LIE, "2 % of the fault's operations fail")
-def hardly_available(path):
-    return run(path, outcome=lambda t: "fail" if 15 <= t < 15.4 else "ok").build(), {"load": LOAD}
-
-
-@case("latency_stays", TRUTH, "quick all the time")
-def quick(path):
-    return run(path).build(), {"load": LOAD}
-
-
-@case("latency_stays", LIE, "slow for 4 s of the fault")
-def slow_for_a_while(path):
-    return run(path, latency=slow(15, 19)).build(), {"load": LOAD}
-
-
-@case("green_but_sick", TRUTH, "slow writes, every check green")
-def sick(path):
-    return run(path, "disk.latency", latency=slow(10, 30)).healthy().build(), {"load": LOAD}
-
-
-@case("green_but_sick", LIE, "slow writes, and autopilot says so")
-def sick_and_red(path):
-    told = run(path, "disk.latency", latency=slow(10, 30)).healthy(autopilot=lambda t: 0.0 if 10 <= t < 30 else 1.0)
-    return told.build(), {"load": LOAD}
-
-
-@case("green_but_sick", LIE, "writes were never slow")
-def never_sick(path):
-    return run(path, "disk.latency").healthy().build(), {"load": LOAD}
-
-
-@case("checks_keep_interval", TRUTH, "every check within 10 ms")
-def on_time(path):
-    return run(path).build(), {"load": LOAD}
-
-
-@case("checks_keep_interval", LIE, "90 of 100 checks never fired")
-def never_fired(path):
-    return run(path, keys=10).series(f"{LOAD}.registered", 100.0, every=1.0).build(), {"load": LOAD}
-
-
-@case("checks_keep_interval", TRUTH, "all of 100 checks fired")
-def all_fired(path):
-    return run(path, keys=100).series(f"{LOAD}.registered", 100.0, every=1.0).build(), {"load": LOAD}
-
-
-@case("checks_keep_interval", LIE, "checks slip by 400 ms during the fault")
-def slipping(path):
-    return run(path, latency=lambda t: 0.4 if 10 <= t < 30 else 0.004).build(), {"load": LOAD}
+cases(
+    "checks_keep_interval",
+    {"load": LOAD},
+    (TRUTH, "every check within 10 ms", run),
+    (
+        LIE,
+        "90 of 100 checks never fired",
+        lambda path: run(path, keys=10).series(f"{LOAD}.registered", 100.0, every=1.0),
+    ),
+    (TRUTH, "all of 100 checks fired", lambda path: run(path, keys=100).series(f"{LOAD}.registered", 100.0, every=1.0)),
+    (
+        LIE,
+        "checks slip by 400 ms during the fault",
+        lambda path: run(path, latency=lambda t: 0.4 if 10 <= t < 30 else 0.004),
+    ),
+)
 
 
 # leadership
@@ -841,53 +741,46 @@ def moved(lost, found, to="consul-2"):
     return lambda t: "consul-1" if t < lost else "" if t < found else to
 
 
-@case("leader_elected", TRUTH, "another leader after 2 s")
-def elected(path):
-    return led(path, moved(11, 13)).build(), {"within": "4s"}
-
-
-@case("leader_elected", LIE, "another leader after 8 s")
-def elected_late(path):
-    return led(path, moved(11, 19)).build(), {"within": "4s"}
-
-
-@case("leader_elected", TRUTH, "the same leader in a new term after 3 s, never seen gone")
-def elected_again(path):
-    return led(path, "consul-1", again(13, 10)).build(), {"within": "4s"}
-
-
-@case("leader_elected", LIE, "the same leader in a new term after 8 s, never seen gone")
-def elected_again_late(path):
-    return led(path, "consul-1", again(18, 10)).build(), {"within": "4s"}
-
-
-@case("leader_elected", NOTHING, "one leader all the time, whose term was never heard")
-def unheard(path):
-    return led(path, "consul-1", lambda _: None).build(), {"within": "4s"}
+cases(
+    "leader_elected",
+    {"within": "4s"},
+    (TRUTH, "another leader after 2 s", lambda path: led(path, moved(11, 13))),
+    (LIE, "another leader after 8 s", lambda path: led(path, moved(11, 19))),
+    (
+        TRUTH,
+        "the same leader in a new term after 3 s, never seen gone",
+        lambda path: led(path, "consul-1", again(13, 10)),
+    ),
+    (
+        LIE,
+        "the same leader in a new term after 8 s, never seen gone",
+        lambda path: led(path, "consul-1", again(18, 10)),
+    ),
+    (
+        NOTHING,
+        "one leader all the time, whose term was never heard",
+        lambda path: led(path, "consul-1", lambda _: None),
+    ),
+)
 
 
 def active(path, server):
     return run(path).leader(server, signal="vault.active")
 
 
-@case("vault_serves_within", TRUTH, "a standby takes over after 2 s")
-def took_over(path):
-    return active(path, moved(11, 13)).build(), {"within": "4s"}
+cases(
+    "vault_serves_within",
+    {"within": "4s"},
+    (TRUTH, "a standby takes over after 2 s", lambda path: active(path, moved(11, 13))),
+    (LIE, "a standby takes over after 8 s", lambda path: active(path, moved(11, 19))),
+)
 
-
-@case("vault_serves_within", LIE, "a standby takes over after 8 s")
-def took_over_late(path):
-    return active(path, moved(11, 19)).build(), {"within": "4s"}
-
-
-@case("vault_has_one_active", TRUTH, "another server after 1 s")
-def handed_on(path):
-    return active(path, moved(15, 16)).build(), {"grace": "2s"}
-
-
-@case("vault_has_one_active", LIE, "5 s with two active servers, or none")
-def two_active(path):
-    return active(path, moved(15, 20)).build(), {"grace": "2s"}
+cases(
+    "vault_has_one_active",
+    {"grace": "2s"},
+    (TRUTH, "another server after 1 s", lambda path: active(path, moved(15, 16))),
+    (LIE, "5 s with two active servers, or none", lambda path: active(path, moved(15, 20))),
+)
 
 
 def slow_vault(path, server="vault-1", sealed=0.0, since=10):
@@ -895,169 +788,125 @@ def slow_vault(path, server="vault-1", sealed=0.0, since=10):
     return told.series("vault.sealed", 0.0, host="vault-1").series("vault.sealed", sealed, host="vault-2")
 
 
-@case("vault_green_but_sick", TRUTH, "slow writes, unsealed and active")
-def vault_sick(path):
-    return slow_vault(path).build(), {"load": LOAD}
+cases(
+    "vault_green_but_sick",
+    {"load": LOAD},
+    (TRUTH, "slow writes, unsealed and active", slow_vault),
+    (
+        LIE,
+        "slow writes, and a server that is sealed",
+        lambda path: slow_vault(path, sealed=lambda t: float(10 <= t < 30)),
+    ),
+    (LIE, "slow writes, and nobody is active", lambda path: slow_vault(path, moved(10, 30))),
+    (LIE, "writes were never slow", lambda path: slow_vault(path, since=31)),
+    (NOTHING, "nobody asked the servers", lambda path: run(path, "disk.latency", latency=slow(10, 30))),
+)
 
+cases(
+    "no_secret_lost",
+    {"load": SECRETS},
+    (TRUTH, "a Vault that keeps everything", secrets),
+    (LIE, "one secret of the fault is acknowledged and dropped", lambda path: secrets(path, gone=[at(12)])),
+    (
+        LIE,
+        "a secret is read from memory, and its storage lost it",
+        lambda path: secrets(path, gone=[at(12)], unlisted=1),
+    ),
+    (NOTHING, "nobody had the storage list what it holds", lambda path: secrets(path, unlisted=None)),
+    (
+        TRUTH,
+        "a restore takes what came after the snapshot, and nothing else",
+        lambda path: secrets(path, reset=True, gone=range(at(13), at(20))),
+        {"snapshot": "before", "rolled_back_at_least": 10},
+    ),
+    (
+        LIE,
+        "a restore takes a secret from before the snapshot",
+        lambda path: secrets(path, reset=True, gone=[at(8), *range(at(13), at(20))]),
+        {"snapshot": "before"},
+    ),
+    (
+        LIE,
+        "a secret from after the restore of the Consul beneath is gone",
+        lambda path: secrets(path, reset=True, on="consul", gone=[*range(at(13), at(20)), at(23)]),
+        {"snapshot": "before"},
+    ),
+    (
+        NOTHING,
+        "a restore that takes nothing back shows nothing",
+        lambda path: secrets(path, reset=True),
+        {"snapshot": "before", "rolled_back_at_least": 10},
+    ),
+)
 
-@case("vault_green_but_sick", LIE, "slow writes, and a server that is sealed")
-def vault_sick_and_sealed(path):
-    return slow_vault(path, sealed=lambda t: float(10 <= t < 30)).build(), {"load": LOAD}
+cases(
+    "no_lease_lost",
+    {"load": LEASES},
+    (TRUTH, "a Vault that keeps every lease, and revokes what it is told to", leases),
+    (LIE, "one lease is granted and forgotten", lambda path: leases(path, gone=[at(12)])),
+    (
+        LIE,
+        "a token is known from memory, and its storage lost it",
+        lambda path: leases(path, gone=[at(12)], unlisted=1),
+    ),
+    (NOTHING, "nobody had the storage list the tokens", lambda path: leases(path, unlisted=None)),
+    (LIE, "a lease expires before its time", lambda path: leases(path, gone=[at(45)], ttl_s=20)),
+    (LIE, "a token that was revoked is valid again", lambda path: leases(path, valid=[at(12) + 1])),
+    (
+        NOTHING,
+        "all leases ran out before they were looked up",
+        lambda path: leases(path, gone=range(0, at(50), 2), ttl_s=0.5),
+    ),
+    (
+        NOTHING,
+        "those of the fault were never looked up",
+        lambda path: leases(path, unread=[f"{LEASES}/{n}" for n in range(at(10), at(30))]),
+    ),
+    (
+        TRUTH,
+        "a restore takes leases from after the snapshot, and revocations too",
+        lambda path: leases(path, reset=True, gone=range(at(13), at(18), 2), valid=[at(12) + 4]),
+        {"snapshot": "before", "rolled_back_at_least": 10},
+    ),
+    (
+        LIE,
+        "a restore takes a lease from before the snapshot",
+        lambda path: leases(path, reset=True, gone=[at(8), *range(at(13), at(18))]),
+        {"snapshot": "before"},
+    ),
+)
 
+cases(
+    "leadership_leaves",
+    {"fault": "process.kill", "within": "10s"},
+    (TRUTH, "the faulted leader is deposed", lambda path: led(path, moved(14, 15))),
+    (LIE, "the faulted leader leads on", lambda path: led(path, "consul-1")),
+)
 
-@case("vault_green_but_sick", LIE, "slow writes, and nobody is active")
-def vault_sick_and_headless(path):
-    return slow_vault(path, moved(10, 30)).build(), {"load": LOAD}
-
-
-@case("vault_green_but_sick", LIE, "writes were never slow")
-def vault_never_sick(path):
-    return slow_vault(path, since=31).build(), {"load": LOAD}
-
-
-@case("vault_green_but_sick", NOTHING, "nobody asked the servers")
-def vault_unasked(path):
-    return run(path, "disk.latency", latency=slow(10, 30)).build(), {"load": LOAD}
-
-
-@case("no_secret_lost", TRUTH, "a Vault that keeps everything")
-def secrets_kept(path):
-    return secrets(path).build(), {"load": SECRETS}
-
-
-@case("no_secret_lost", LIE, "one secret of the fault is acknowledged and dropped")
-def secret_dropped(path):
-    return secrets(path, gone=[at(12)]).build(), {"load": SECRETS}
-
-
-@case("no_secret_lost", LIE, "a secret is read from memory, and its storage lost it")
-def secret_in_memory(path):
-    return secrets(path, gone=[at(12)], unlisted=1).build(), {"load": SECRETS}
-
-
-@case("no_secret_lost", NOTHING, "nobody had the storage list what it holds")
-def never_listed(path):
-    return secrets(path, unlisted=None).build(), {"load": SECRETS}
-
-
-@case("no_secret_lost", TRUTH, "a restore takes what came after the snapshot, and nothing else")
-def secrets_rolled_back(path):
-    run = secrets(path, reset=True, gone=range(at(13), at(20)))
-    return run.build(), {"load": SECRETS, "snapshot": "before", "rolled_back_at_least": 10}
-
-
-@case("no_secret_lost", LIE, "a restore takes a secret from before the snapshot")
-def secret_before_snapshot(path):
-    run = secrets(path, reset=True, gone=[at(8), *range(at(13), at(20))])
-    return run.build(), {"load": SECRETS, "snapshot": "before"}
-
-
-@case("no_secret_lost", LIE, "a secret from after the restore of the Consul beneath is gone")
-def secret_after_restore(path):
-    run = secrets(path, reset=True, on="consul", gone=[*range(at(13), at(20)), at(23)])
-    return run.build(), {"load": SECRETS, "snapshot": "before"}
-
-
-@case("no_secret_lost", NOTHING, "a restore that takes nothing back shows nothing")
-def nothing_rolled_back(path):
-    run = secrets(path, reset=True)
-    return run.build(), {"load": SECRETS, "snapshot": "before", "rolled_back_at_least": 10}
-
-
-@case("no_lease_lost", TRUTH, "a Vault that keeps every lease, and revokes what it is told to")
-def leases_kept(path):
-    return leases(path).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", LIE, "one lease is granted and forgotten")
-def lease_forgotten(path):
-    return leases(path, gone=[at(12)]).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", LIE, "a token is known from memory, and its storage lost it")
-def lease_in_memory(path):
-    return leases(path, gone=[at(12)], unlisted=1).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", NOTHING, "nobody had the storage list the tokens")
-def leases_never_listed(path):
-    return leases(path, unlisted=None).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", LIE, "a lease expires before its time")
-def lease_expired_early(path):
-    return leases(path, gone=[at(45)], ttl_s=20).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", LIE, "a token that was revoked is valid again")
-def revoked_and_valid(path):
-    return leases(path, valid=[at(12) + 1]).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", NOTHING, "all leases ran out before they were looked up")
-def leases_ran_out(path):
-    return leases(path, gone=range(0, at(50), 2), ttl_s=0.5).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", NOTHING, "those of the fault were never looked up")
-def leases_unread(path):
-    return leases(path, unread=[f"{LEASES}/{n}" for n in range(at(10), at(30))]).build(), {"load": LEASES}
-
-
-@case("no_lease_lost", TRUTH, "a restore takes leases from after the snapshot, and revocations too")
-def leases_rolled_back(path):
-    run = leases(path, reset=True, gone=range(at(13), at(18), 2), valid=[at(12) + 4])
-    return run.build(), {"load": LEASES, "snapshot": "before", "rolled_back_at_least": 10}
-
-
-@case("no_lease_lost", LIE, "a restore takes a lease from before the snapshot")
-def lease_before_snapshot(path):
-    run = leases(path, reset=True, gone=[at(8), *range(at(13), at(18))])
-    return run.build(), {"load": LEASES, "snapshot": "before"}
-
-
-@case("leadership_leaves", TRUTH, "the faulted leader is deposed")
-def left(path):
-    return led(path, moved(14, 15)).build(), {"fault": "process.kill", "within": "10s"}
-
-
-@case("leadership_leaves", LIE, "the faulted leader leads on")
-def led_on(path):
-    return led(path, "consul-1").build(), {"fault": "process.kill", "within": "10s"}
-
-
-@case("leadership_stays", TRUTH, "one leader all the time")
-def stayed(path):
-    return led(path, "consul-1").build(), {}
-
-
-@case("leadership_stays", LIE, "another leader for a while")
-def went(path):
-    return led(path, lambda t: "consul-2" if 20 <= t < 23 else "consul-1").build(), {}
-
-
-@case("leadership_stays", LIE, "the same leader in a new term, never seen gone")
-def went_and_came(path):
-    return led(path, "consul-1", again(20)).build(), {}
-
-
-@case("leadership_stays", NOTHING, "one leader all the time, whose term was never heard")
-def stayed_unheard(path):
-    return led(path, "consul-1", lambda _: None).build(), {}
+cases(
+    "leadership_stays",
+    {},
+    (TRUTH, "one leader all the time", lambda path: led(path, "consul-1")),
+    (LIE, "another leader for a while", lambda path: led(path, lambda t: "consul-2" if 20 <= t < 23 else "consul-1")),
+    (LIE, "the same leader in a new term, never seen gone", lambda path: led(path, "consul-1", again(20))),
+    (
+        NOTHING,
+        "one leader all the time, whose term was never heard",
+        lambda path: led(path, "consul-1", lambda _: None),
+    ),
+)
 
 
 def _rotating(t):
     return "consul-1" if t < 12 else f"consul-{int(t // 4) % 3 + 1}"
 
 
-@case("survives_leader_changes", TRUTH, "five changes, no stall")
-def survived(path):
-    return led(path, _rotating).build(), {"load": LOAD}
-
-
-@case("survives_leader_changes", LIE, "nothing is acknowledged for 7 s between them")
-def stalled(path):
-    return led(path, _rotating, outcome=failing(20, 27)).build(), {"load": LOAD}
+cases(
+    "survives_leader_changes",
+    {"load": LOAD},
+    (TRUTH, "five changes, no stall", lambda path: led(path, _rotating)),
+    (LIE, "nothing is acknowledged for 7 s between them", lambda path: led(path, _rotating, outcome=failing(20, 27))),
+)
 
 
 # measures, overload
@@ -1066,52 +915,46 @@ def stalled(path):
 def measured(path, latency):
     builder = RecordingBuilder(path).fault("noop", at=10, until=40)
     builder.fault("consul.config", "client-1", at=14, until=24, name="measure")
-    return builder.load(LOAD, latency=latency).build(), {"load": LOAD, "fault": "measure"}
+    return builder.load(LOAD, latency=latency)
 
 
-@case("helps", TRUTH, "sick before, well at its end")
-def helped(path):
+cases(
+    "helps",
+    {"load": LOAD, "fault": "measure"},
+    (TRUTH, "sick before, well at its end", lambda path: measured(path, lambda t: 2.0 if t < 16 else 0.02)),
+    (LIE, "sick before and at its end", lambda path: measured(path, lambda _: 2.0)),
+)
+
+
+def cured(path):
     return measured(path, lambda t: 2.0 if t < 16 else 0.02)
 
 
-@case("helps", LIE, "sick before and at its end")
-def helped_not(path):
-    return measured(path, lambda _: 2.0)
-
-
-@case("does_not_help", TRUTH, "sick before and at its end")
-def in_vain(path):
-    return measured(path, lambda _: 2.0)
-
-
-@case("does_not_help", LIE, "sick before, well at its end")
-def not_in_vain(path):
-    return measured(path, lambda t: 2.0 if t < 16 else 0.02)
-
-
-@case("does_not_help", LIE, "sick before and at its end, and eight times faster")
 def not_enough(path):
     return measured(path, lambda t: 5.35 if t < 16 else 0.634)
 
 
-@case("stays_sick", TRUTH, "sick before and at its end, and eight times faster")
-def still_sick(path):
-    return not_enough(path)
+cases(
+    "does_not_help",
+    {"load": LOAD, "fault": "measure"},
+    (TRUTH, "sick before and at its end", lambda path: measured(path, lambda _: 2.0)),
+    (LIE, "sick before, well at its end", cured),
+    (LIE, "sick before and at its end, and eight times faster", not_enough),
+)
 
+cases(
+    "stays_sick",
+    {"load": LOAD, "fault": "measure"},
+    (TRUTH, "sick before and at its end, and eight times faster", not_enough),
+    (LIE, "sick before, well at its end", cured),
+)
 
-@case("stays_sick", LIE, "sick before, well at its end")
-def not_sick_any_more(path):
-    return not_in_vain(path)
-
-
-@case("makes_sick", TRUTH, "well before, sick at its end")
-def sickened(path):
-    return measured(path, lambda t: 0.02 if t < 16 else 2.0)
-
-
-@case("makes_sick", LIE, "well before and at its end")
-def left_well(path):
-    return measured(path, lambda _: 0.02)
+cases(
+    "makes_sick",
+    {"load": LOAD, "fault": "measure"},
+    (TRUTH, "well before, sick at its end", lambda path: measured(path, lambda t: 0.02 if t < 16 else 2.0)),
+    (LIE, "well before and at its end", lambda path: measured(path, lambda _: 0.02)),
+)
 
 
 def spiked(path, status, outcome, latency):
@@ -1123,14 +966,12 @@ def spiked(path, status, outcome, latency):
     return built.status(status, "too much", in_spike)
 
 
-@case("load_is_shed", TRUTH, "what is too much is answered 429 at once")
-def refused(path):
-    return spiked(path, 429, "fail", 0.005).build(), {"load": LOAD}
-
-
-@case("load_is_shed", LIE, "what is too much times out")
-def hanging(path):
-    return spiked(path, 0, "unknown", 10.0).build(), {"load": LOAD}
+cases(
+    "load_is_shed",
+    {"load": LOAD},
+    (TRUTH, "what is too much is answered 429 at once", lambda path: spiked(path, 429, "fail", 0.005)),
+    (LIE, "what is too much times out", lambda path: spiked(path, 0, "unknown", 10.0)),
+)
 
 
 def overloaded(path, back_at):
@@ -1138,17 +979,15 @@ def overloaded(path, back_at):
     for name in ("process.rss", "process.cpu"):
         for host in built.hosts:
             built.series(name, 1.0, host=host)
-    return built.build(), {"load": LOAD, "within": "5s"}
+    return built
 
 
-@case("recovers_without_restart", TRUTH, "goodput is back 1 s after the overload")
-def by_itself(path):
-    return overloaded(path, 23)
-
-
-@case("recovers_without_restart", LIE, "goodput is back 12 s after the overload")
-def metastable(path):
-    return overloaded(path, 34)
+cases(
+    "recovers_without_restart",
+    {"load": LOAD, "within": "5s"},
+    (TRUTH, "goodput is back 1 s after the overload", lambda path: overloaded(path, 23)),
+    (LIE, "goodput is back 12 s after the overload", lambda path: overloaded(path, 34)),
+)
 
 
 # let back in
@@ -1160,48 +999,37 @@ def let_in(path, *levels, sick=(0, 0), every=2.0):
     built.sample(f"{LOAD}.level", 1.0, at=4)
     for n, level in enumerate((0.0, *levels)):
         built.sample(f"{LOAD}.level", level, at=12 + n * every)
-    return built.build(), {"load": LOAD, "within": "25s", "step": "25%"}
+    return built
 
 
-@case("returns_in_steps", TRUTH, "a quarter at a time")
-def in_quarters(path):
-    return let_in(path, 0.25, 0.5, 0.75, 1.0)
-
-
-@case("returns_in_steps", TRUTH, "with a step back while it was sick")
-def with_a_step_back(path):
-    return let_in(path, 0.25, 0.5, 0.25, 0.5, 0.75, 1.0, sick=(16, 18))
-
-
-@case("returns_in_steps", LIE, "all at once")
-def all_at_once(path):
-    return let_in(path, 0.25, 1.0)
-
-
-@case("returns_in_steps", LIE, "further in while it was sick")
-def in_while_sick(path):
-    return let_in(path, 0.25, 0.5, 0.75, 1.0, sick=(16, 18))
-
-
-@case("returns_in_steps", LIE, "it never came all the way")
-def half_way(path):
-    return let_in(path, 0.25, 0.5, 0.75)
-
-
-@case("returns_in_steps", LIE, "it came all the way and went back")
-def in_and_out_again(path):
-    return let_in(path, 0.25, 0.5, 0.75, 1.0, 0.75)
-
-
-@case("returns_in_steps", LIE, "too late")
-def late_return(path):
-    return let_in(path, 0.25, 0.5, 0.75, 1.0, every=7.5)
-
-
-@case("returns_in_steps", NOTHING, "it was never shut out")
-def never_shut_out(path):
-    built = RecordingBuilder(path).fault("process.kill", at=10, until=15).load(LOAD).sample(f"{LOAD}.level", 1.0, at=4)
-    return built.build(), {"load": LOAD, "within": "25s"}
+cases(
+    "returns_in_steps",
+    {"load": LOAD, "within": "25s"},
+    (TRUTH, "a quarter at a time", lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0), {"step": "25%"}),
+    (
+        TRUTH,
+        "with a step back while it was sick",
+        lambda path: let_in(path, 0.25, 0.5, 0.25, 0.5, 0.75, 1.0, sick=(16, 18)),
+        {"step": "25%"},
+    ),
+    (LIE, "all at once", lambda path: let_in(path, 0.25, 1.0), {"step": "25%"}),
+    (
+        LIE,
+        "further in while it was sick",
+        lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0, sick=(16, 18)),
+        {"step": "25%"},
+    ),
+    (LIE, "it never came all the way", lambda path: let_in(path, 0.25, 0.5, 0.75), {"step": "25%"}),
+    (LIE, "it came all the way and went back", lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0, 0.75), {"step": "25%"}),
+    (LIE, "too late", lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0, every=7.5), {"step": "25%"}),
+    (
+        NOTHING,
+        "it was never shut out",
+        lambda path: (
+            RecordingBuilder(path).fault("process.kill", at=10, until=15).load(LOAD).sample(f"{LOAD}.level", 1.0, at=4)
+        ),
+    ),
+)
 
 
 # a pool of workers
@@ -1213,97 +1041,94 @@ def burst(path, *, p50=3.0, cores=0.1, before=0.01, samples=True):
     built.load(LOAD, latency=lambda t: p50 if 10 <= t < 30 else before)
     if samples:
         built.series("process.cpu", cores, host="consul-1").series("process.cpu", 1.9, host="consul-2")
-    return built.build(), {"load": LOAD, "host": "consul-1", "fault": "burst"}
+    return built
 
 
-@case("starved_while_idle", TRUTH, "requests wait for 3 s, and the host is idle")
-def starved(path):
-    return burst(path)
-
-
-@case("starved_while_idle", LIE, "nothing waits")
-def not_starved(path):
-    return burst(path, p50=0.02)
-
-
-@case("starved_while_idle", LIE, "the host is busy: it is the CPU that is short")
-def busy(path):
-    return burst(path, cores=0.95)
-
-
-@case("starved_while_idle", NOTHING, "it was as slow before")
-def slow_before(path):
-    return burst(path, before=3.0)
-
-
-@case("starved_while_idle", NOTHING, "nobody looked at its CPU")
-def not_looked_at(path):
-    return burst(path, samples=False)
+cases(
+    "starved_while_idle",
+    {"load": LOAD, "host": "consul-1", "fault": "burst"},
+    (TRUTH, "requests wait for 3 s, and the host is idle", burst),
+    (LIE, "nothing waits", lambda path: burst(path, p50=0.02)),
+    (LIE, "the host is busy: it is the CPU that is short", lambda path: burst(path, cores=0.95)),
+    (NOTHING, "it was as slow before", lambda path: burst(path, before=3.0)),
+    (NOTHING, "nobody looked at its CPU", lambda path: burst(path, samples=False)),
+)
 
 
 # streaming, state
 
 
-@case("streaming_no_worse_than_long_poll", TRUTH, "streaming bears every level, long polls do not")
-def streaming_better(path):
-    built = stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2)
-    return built.build(), {"load": LOAD, "steps_of": "views"}
+cases(
+    "streaming_no_worse_than_long_poll",
+    {"load": LOAD, "steps_of": "views"},
+    (
+        TRUTH,
+        "streaming bears every level, long polls do not",
+        lambda path: stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2),
+    ),
+    (
+        LIE,
+        "streaming breaks at a level that long polls bear",
+        lambda path: stepped(path, lambda level: 0.1 * level**2, lambda level: 0.01 * level),
+    ),
+    (
+        NOTHING,
+        "nobody counted how many views were open",
+        lambda path: stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2, opened=None),
+    ),
+)
 
 
-@case("streaming_no_worse_than_long_poll", LIE, "streaming breaks at a level that long polls bear")
-def streaming_worse(path):
-    built = stepped(path, lambda level: 0.1 * level**2, lambda level: 0.01 * level)
-    return built.build(), {"load": LOAD, "steps_of": "views"}
+cases(
+    "watchers_converge",
+    {"load": "watch", "within": "5s"},
+    (TRUTH, "every watcher is told within 2 s", lambda path: watched(path, sees=lambda n: 30 + n / 10)),
+    (LIE, "one of 20 watchers is never told", lambda path: watched(path, sees=lambda n: None if n == 7 else 31.0)),
+)
 
-
-@case("streaming_no_worse_than_long_poll", NOTHING, "nobody counted how many views were open")
-def streaming_unseen(path):
-    built = stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2, opened=None)
-    return built.build(), {"load": LOAD, "steps_of": "views"}
-
-
-@case("watchers_converge", TRUTH, "every watcher is told within 2 s")
-def told(path):
-    return watched(path, sees=lambda n: 30 + n / 10).build(), {"load": "watch", "within": "5s"}
-
-
-@case("watchers_converge", LIE, "one of 20 watchers is never told")
-def deaf(path):
-    return watched(path, sees=lambda n: None if n == 7 else 31.0).build(), {"load": "watch", "within": "5s"}
-
-
-@case("write_amplification_below", TRUTH, "bloated for the fault only, judged after it")
-def compact(path):
-    return bloated(path, 50).build(), {"times": 2.0}
-
-
-@case("write_amplification_below", LIE, "50 times the bytes for each commit")
-def amplified(path):
-    return bloated(path, 50).build(), {"times": 2.0, "since": "start"}
+cases(
+    "write_amplification_below",
+    {"times": 2.0},
+    (TRUTH, "bloated for the fault only, judged after it", lambda path: bloated(path, 50)),
+    (LIE, "50 times the bytes for each commit", lambda path: bloated(path, 50), {"since": "start"}),
+)
 
 
 def commits(path, value):
     builder = RecordingBuilder(path).fault("consul.raft.bloat", at=10, until=28).load(LOAD)
-    return builder.series("raft.commit_time", value, host="consul-1", every=1).build(), {"below": "50ms"}
+    return builder.series("raft.commit_time", value, host="consul-1", every=1)
 
 
-@case("raft_commit_below", TRUTH, "quick again after the fault")
-def quick_commits(path):
-    return commits(path, lambda t: 0.5 if 10 <= t < 30 else 0.005)
-
-
-@case("raft_commit_below", NOTHING, "one sample of fifteen is good, the other looks failed")
 def hardly_any_commit(path):
     one = run(path)
     for n in range(15):
         good = n == 14
         one.sample("raft.commit_time", 0.005 if good else None, at=20 + 2 * n, host="consul-1", ok=good)
-    return one.build(), {"below": "100ms", "within": "0s"}
+    return one
 
 
-@case("raft_commit_below", LIE, "slow 20 s after the fault as well")
-def slow_commits(path):
-    return commits(path, lambda t: 0.5 if t >= 10 else 0.005)
+cases(
+    "raft_commit_below",
+    {},
+    (
+        TRUTH,
+        "quick again after the fault",
+        lambda path: commits(path, lambda t: 0.5 if 10 <= t < 30 else 0.005),
+        {"below": "50ms"},
+    ),
+    (
+        NOTHING,
+        "one sample of fifteen is good, the other looks failed",
+        hardly_any_commit,
+        {"below": "100ms", "within": "0s"},
+    ),
+    (
+        LIE,
+        "slow 20 s after the fault as well",
+        lambda path: commits(path, lambda t: 0.5 if t >= 10 else 0.005),
+        {"below": "50ms"},
+    ),
+)
 
 
 # clients
@@ -1312,27 +1137,24 @@ def slow_commits(path):
 def two_clients(path, worse):
     builder = RecordingBuilder(path).fault("tap.fail", at=10, until=30)
     builder.load("good").load("bad", outcome=failing(10, 30) if worse else "ok")
-    return builder.build(), {"of": "available_during", "good": "good", "bad": "bad"}
+    return builder
 
 
-@case("contrast", TRUTH, "the good client is available, the bad one is not")
-def contrasting(path):
-    return two_clients(path, worse=True)
+cases(
+    "contrast",
+    {"of": "available_during", "good": "good", "bad": "bad"},
+    (TRUTH, "the good client is available, the bad one is not", lambda path: two_clients(path, worse=True)),
+    (LIE, "both are available", lambda path: two_clients(path, worse=False)),
+)
 
 
-@case("contrast", LIE, "both are available")
-def no_contrast(path):
-    return two_clients(path, worse=False)
-
-
-def _verdict(name, client_of):
-    def of_a_client(path):
-        did, params = client_of(name, Client(path))
-        return did.builder.build(), {"client": "app", **params}
-
-    return of_a_client
+def _of_a_client(name, client_of, path):
+    did, params = client_of(name, Client(path))
+    return did.builder.build(), {"client": "app", **params}
 
 
 for _name in VERDICTS:
-    case(_name, TRUTH, "the good client of test_retry_hypotheses")(_verdict(_name, good))
-    case(_name, LIE, "the bad client of test_retry_hypotheses")(_verdict(_name, bad))
+    CASES[_name] = [
+        (TRUTH, "the good client of test_retry_hypotheses", partial(_of_a_client, _name, good)),
+        (LIE, "the bad client of test_retry_hypotheses", partial(_of_a_client, _name, bad)),
+    ]

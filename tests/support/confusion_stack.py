@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from confusion import LIE, NOTHING, TRUTH
-from confusion_cases import SERVICES_AGREE, case, registered
+from confusion_cases import SERVICES_AGREE, cases, registered
 from hashidrill.testing.recordings import RecordingBuilder
 
 FAULT = "disk.latency"
@@ -15,54 +15,6 @@ def fallen(path, *, until=30, **loads):
     for name, spans in loads.items():
         run.load(name, rate=10, latency=lambda t, spans=spans: 3.0 if any(a <= t < b for a, b in spans) else 0.01)
     return run
-
-
-@case("cascade_within", TRUTH, "one falls and is back in time, the other stands")
-def fell_and_rose(path):
-    run = fallen(path, secrets=[(12, 34)], batch=[])
-    return run.build(), {"load": ["secrets"], "spared": ["batch"], "within": "10s"}
-
-
-@case("cascade_within", LIE, "one is back too late")
-def rose_late(path):
-    return fallen(path, secrets=[(12, 34)], leases=[(12, 44)]).build(), {"load": ["secrets", "leases"], "within": "10s"}
-
-
-@case("cascade_within", LIE, "one never comes back")
-def never_rose(path):
-    return fallen(path, secrets=[(12, 99)]).build(), {"load": ["secrets"], "within": "10s"}
-
-
-@case("cascade_within", LIE, "one is back, and falls again late")
-def fell_again(path):
-    return fallen(path, secrets=[(12, 31), (43, 46)]).build(), {"load": ["secrets"], "within": "10s"}
-
-
-@case("cascade_within", LIE, "what was to be spared falls as well")
-def not_spared(path):
-    run = fallen(path, secrets=[(12, 34)], batch=[(20, 24)])
-    return run.build(), {"load": ["secrets"], "spared": ["batch"], "within": "10s"}
-
-
-@case("cascade_within", NOTHING, "a breach is claimed, and nothing was in breach")
-def nothing_fell(path):
-    return fallen(path, secrets=[]).build(), {"load": ["secrets"], "within": "10s"}
-
-
-@case("cascade_within", NOTHING, "it was in breach before the fault")
-def sick_before(path):
-    return fallen(path, secrets=[(5, 34)]).build(), {"load": ["secrets"], "within": "10s"}
-
-
-@case("cascade_within", NOTHING, "the load was silent for most of the fault")
-def not_covered(path):
-    run = fallen(path).load("secrets", rate=10, start=4, end=16, latency=lambda t: 3.0 if t > 12 else 0.01)
-    return run.load("secrets", rate=10, start=30, end=50).build(), {"load": ["secrets"], "within": "10s"}
-
-
-@case("cascade_within", NOTHING, "the loads stop before the time is over")
-def stopped_early(path):
-    return fallen(path, until=45, secrets=[(12, 46)]).build(), {"load": ["secrets"], "within": "10s"}
 
 
 def waiting(path, *waits, until=50.0):
@@ -78,37 +30,97 @@ def waiting(path, *waits, until=50.0):
             end=50 if lost else due + took,
             outcome="unknown" if lost else "ok",
         )
-    return run.build(), {"load": ["secrets"], "waits": ["services"], "within": "10s"}
+    return run
 
 
-@case("cascade_within", TRUTH, "registrations are wrong for long, and right again in time")
-def wrong_and_right(path):
-    return waiting(path, (12, 4), (28, 5))
-
-
-@case("cascade_within", TRUTH, "one more went wrong just before the loads stopped")
-def wrong_at_the_last_moment(path):
-    return waiting(path, (12, 4), (49.5, None))
-
-
-@case("cascade_within", LIE, "a registration is right too late")
-def right_late(path):
-    return waiting(path, (28, 15))
-
-
-@case("cascade_within", LIE, "a registration is never right again")
-def never_right(path):
-    return waiting(path, (28, None))
-
-
-@case("cascade_within", NOTHING, "a breach of the registrations is claimed, and none was wrong for long")
-def never_wrong(path):
-    return waiting(path, (12, 1))
-
-
-@case("cascade_within", NOTHING, "nobody looked at the registrations after a while")
-def nobody_looked(path):
-    return waiting(path, (12, 4), until=30)
+cases(
+    "cascade_within",
+    {"within": "10s"},
+    (
+        TRUTH,
+        "one falls and is back in time, the other stands",
+        lambda path: fallen(path, secrets=[(12, 34)], batch=[]),
+        {"load": ["secrets"], "spared": ["batch"]},
+    ),
+    (
+        LIE,
+        "one is back too late",
+        lambda path: fallen(path, secrets=[(12, 34)], leases=[(12, 44)]),
+        {"load": ["secrets", "leases"]},
+    ),
+    (LIE, "one never comes back", lambda path: fallen(path, secrets=[(12, 99)]), {"load": ["secrets"]}),
+    (
+        LIE,
+        "one is back, and falls again late",
+        lambda path: fallen(path, secrets=[(12, 31), (43, 46)]),
+        {"load": ["secrets"]},
+    ),
+    (
+        LIE,
+        "what was to be spared falls as well",
+        lambda path: fallen(path, secrets=[(12, 34)], batch=[(20, 24)]),
+        {"load": ["secrets"], "spared": ["batch"]},
+    ),
+    (
+        NOTHING,
+        "a breach is claimed, and nothing was in breach",
+        lambda path: fallen(path, secrets=[]),
+        {"load": ["secrets"]},
+    ),
+    (NOTHING, "it was in breach before the fault", lambda path: fallen(path, secrets=[(5, 34)]), {"load": ["secrets"]}),
+    (
+        NOTHING,
+        "the load was silent for most of the fault",
+        lambda path: (
+            fallen(path)
+            .load("secrets", rate=10, start=4, end=16, latency=lambda t: 3.0 if t > 12 else 0.01)
+            .load("secrets", rate=10, start=30, end=50)
+        ),
+        {"load": ["secrets"]},
+    ),
+    (
+        NOTHING,
+        "the loads stop before the time is over",
+        lambda path: fallen(path, until=45, secrets=[(12, 46)]),
+        {"load": ["secrets"]},
+    ),
+    (
+        TRUTH,
+        "registrations are wrong for long, and right again in time",
+        lambda path: waiting(path, (12, 4), (28, 5)),
+        {"load": ["secrets"], "waits": ["services"]},
+    ),
+    (
+        TRUTH,
+        "one more went wrong just before the loads stopped",
+        lambda path: waiting(path, (12, 4), (49.5, None)),
+        {"load": ["secrets"], "waits": ["services"]},
+    ),
+    (
+        LIE,
+        "a registration is right too late",
+        lambda path: waiting(path, (28, 15)),
+        {"load": ["secrets"], "waits": ["services"]},
+    ),
+    (
+        LIE,
+        "a registration is never right again",
+        lambda path: waiting(path, (28, None)),
+        {"load": ["secrets"], "waits": ["services"]},
+    ),
+    (
+        NOTHING,
+        "a breach of the registrations is claimed, and none was wrong for long",
+        lambda path: waiting(path, (12, 1)),
+        {"load": ["secrets"], "waits": ["services"]},
+    ),
+    (
+        NOTHING,
+        "nobody looked at the registrations after a while",
+        lambda path: waiting(path, (12, 4), until=30),
+        {"load": ["secrets"], "waits": ["services"]},
+    ),
+)
 
 
 def looks(path, outcome="ok", *, until=30, servers=3, start=4.0, fault_at=10):
@@ -128,47 +140,30 @@ def blind(since, until, *servers):
 GAP = {"load": "metrics", "gap_below": "3s"}
 
 
-@case("telemetry_survives", TRUTH, "all servers are read all the time")
-def read_all(path):
-    return looks(path).build(), GAP
-
-
-@case("telemetry_survives", TRUTH, "the fault ends two of three, and the third is read all the time")
-def read_the_one_that_is_left(path):
-    return looks(path, blind(10, 30, 1, 2)).build(), {**GAP, "targets_at_least": 1}
-
-
-@case("telemetry_survives", LIE, "nothing is read while Consul does not say where the servers are")
-def blind_all_along(path):
-    return looks(path, blind(10, 30)).build(), GAP
-
-
-@case("telemetry_survives", LIE, "nothing is read for a few seconds in the middle")
-def blind_for_a_while(path):
-    return looks(path, blind(17, 21)).build(), GAP
-
-
-@case("telemetry_survives", LIE, "the sick server alone is not read")
-def blind_for_the_sick_one(path):
-    return looks(path, blind(10, 30, 2)).build(), GAP
-
-
-@case("telemetry_survives", NOTHING, "nothing was read before the fault either")
-def always_blind(path):
-    return looks(path, "fail").build(), GAP
-
-
-@case("telemetry_survives", NOTHING, "it did not look while the fault was in force")
 def did_not_look(path):
     run = RecordingBuilder(path).fault("process.kill", at=10, until=30)
     for at in (6, 7, 8, 12, 28):
         run.write("metrics", f"metrics/{at}", "10.73.0.1", start=at, end=at + 0.02)
-    return run.build(), GAP
+    return run
 
 
-@case("telemetry_survives", NOTHING, "the fault was too short for such a gap")
-def too_short(path):
-    return looks(path, until=12).build(), GAP
+cases(
+    "telemetry_survives",
+    {**GAP},
+    (TRUTH, "all servers are read all the time", looks),
+    (
+        TRUTH,
+        "the fault ends two of three, and the third is read all the time",
+        lambda path: looks(path, blind(10, 30, 1, 2)),
+        {"targets_at_least": 1},
+    ),
+    (LIE, "nothing is read while Consul does not say where the servers are", lambda path: looks(path, blind(10, 30))),
+    (LIE, "nothing is read for a few seconds in the middle", lambda path: looks(path, blind(17, 21))),
+    (LIE, "the sick server alone is not read", lambda path: looks(path, blind(10, 30, 2))),
+    (NOTHING, "nothing was read before the fault either", lambda path: looks(path, "fail")),
+    (NOTHING, "it did not look while the fault was in force", did_not_look),
+    (NOTHING, "the fault was too short for such a gap", lambda path: looks(path, until=12)),
+)
 
 
 # a restart in order
@@ -191,34 +186,21 @@ def restarted(path, opens=32.0, *, closes=10.0, shuts_again=None, next_until=40)
 GATE = {"fault": "consul", "require": ["raft.leader >= 1"], "within": "5s"}
 
 
-@case("gate_opens", TRUTH, "open in time, and before the next agents start")
-def opened(path):
-    return restarted(path).build(), {**GATE, "before": "vault"}
-
-
-@case("gate_opens", LIE, "open too late")
-def opened_late(path):
-    return restarted(path, opens=37).build(), GATE
-
-
-@case("gate_opens", LIE, "never open again")
-def never_opened(path):
-    return restarted(path, opens=99).build(), GATE
-
-
-@case("gate_opens", LIE, "open in time, and shut again later")
-def shut_again(path):
-    return restarted(path, shuts_again=40).build(), GATE
-
-
-@case("gate_opens", LIE, "open in time, but after the next agents were started")
-def opened_after_the_next(path):
-    return restarted(path, opens=33, next_until=31).build(), {**GATE, "before": "vault"}
-
-
-@case("gate_opens", NOTHING, "it was never shut: nothing was down")
-def never_shut(path):
-    return restarted(path, opens=0).build(), GATE
+cases(
+    "gate_opens",
+    {**GATE},
+    (TRUTH, "open in time, and before the next agents start", restarted, {"before": "vault"}),
+    (LIE, "open too late", lambda path: restarted(path, opens=37)),
+    (LIE, "never open again", lambda path: restarted(path, opens=99)),
+    (LIE, "open in time, and shut again later", lambda path: restarted(path, shuts_again=40)),
+    (
+        LIE,
+        "open in time, but after the next agents were started",
+        lambda path: restarted(path, opens=33, next_until=31),
+        {"before": "vault"},
+    ),
+    (NOTHING, "it was never shut: nothing was down", lambda path: restarted(path, opens=0)),
+)
 
 
 # registrations
@@ -258,73 +240,77 @@ HEAL = {"load": SERVICE, "within": "10s"}
 STAY = {"load": SERVICE, "for_at_least": "25s"}
 
 
-@case("registrations_heal", TRUTH, "what the restore took away is there again in time")
-def healed(path):
-    return reset(path, missing=[("s-4", 5), ("s-5", 6)], ghosts=[("s-0", 4)]), {**HEAL, "wrong_at_least": 3}
+cases(
+    "registrations_heal",
+    {**HEAL},
+    (
+        TRUTH,
+        "what the restore took away is there again in time",
+        lambda path: reset(path, missing=[("s-4", 5), ("s-5", 6)], ghosts=[("s-0", 4)]),
+        {"wrong_at_least": 3},
+    ),
+    (LIE, "one is missing for too long", lambda path: reset(path, missing=[("s-4", 15), ("s-5", 6)])),
+    (LIE, "a ghost stays", lambda path: reset(path, missing=[("s-4", 5)], ghosts=[("s-0", None)])),
+    (
+        LIE,
+        "the watch saw all of it right, and the consistent read at the end lacks one",
+        lambda path: reset(path, missing=[("s-4", 5)], finals={"s-5": "deregister"}),
+    ),
+    (
+        NOTHING,
+        "looks at the catalog failed for longer than one may be wrong",
+        lambda path: reset(path, missing=[("s-4", 5)], blind=(30, 40)),
+    ),
+    (
+        NOTHING,
+        "the restore made fewer wrong than it was to",
+        lambda path: reset(path, missing=[("s-4", 5)]),
+        {"wrong_at_least": 3},
+    ),
+)
 
-
-@case("registrations_heal", LIE, "one is missing for too long")
-def healed_late(path):
-    return reset(path, missing=[("s-4", 15), ("s-5", 6)]), HEAL
-
-
-@case("registrations_heal", LIE, "a ghost stays")
-def ghost_stays(path):
-    return reset(path, missing=[("s-4", 5)], ghosts=[("s-0", None)]), HEAL
-
-
-@case("registrations_heal", LIE, "the watch saw all of it right, and the consistent read at the end lacks one")
-def not_at_the_end(path):
-    return reset(path, missing=[("s-4", 5)], finals={"s-5": "deregister"}), HEAL
-
-
-@case("registrations_heal", NOTHING, "looks at the catalog failed for longer than one may be wrong")
-def healed_unseen(path):
-    return reset(path, missing=[("s-4", 5)], blind=(30, 40)), HEAL
-
-
-@case("registrations_heal", NOTHING, "the restore made fewer wrong than it was to")
-def too_few_wrong(path):
-    return reset(path, missing=[("s-4", 5)]), {**HEAL, "wrong_at_least": 3}
-
-
-@case("registrations_stay_wrong", TRUTH, "nothing heals by itself")
-def stays_wrong(path):
-    return reset(path, missing=[("s-4", None), ("s-5", None)], ghosts=[("s-0", None)]), STAY
-
-
-@case("registrations_stay_wrong", LIE, "one of them is right again")
-def one_healed(path):
-    return reset(path, missing=[("s-4", None), ("s-5", 8)]), STAY
-
-
-@case("registrations_stay_wrong", LIE, "the consistent read at the end shows one of them rightly")
-def right_at_the_end(path):
-    return reset(path, missing=[("s-4", None), ("s-5", None)], finals={"s-5": "register"}), STAY
-
-
-@case("registrations_stay_wrong", NOTHING, "nobody watched for long enough")
-def watched_too_short(path):
-    return reset(path, missing=[("s-4", None)]), {**STAY, "for_at_least": "60s"}
-
-
-@case("registrations_stay_wrong", NOTHING, "nothing was made wrong")
-def nothing_wrong(path):
-    return reset(path), STAY
+cases(
+    "registrations_stay_wrong",
+    {**STAY},
+    (
+        TRUTH,
+        "nothing heals by itself",
+        lambda path: reset(path, missing=[("s-4", None), ("s-5", None)], ghosts=[("s-0", None)]),
+    ),
+    (LIE, "one of them is right again", lambda path: reset(path, missing=[("s-4", None), ("s-5", 8)])),
+    (
+        LIE,
+        "the consistent read at the end shows one of them rightly",
+        lambda path: reset(path, missing=[("s-4", None), ("s-5", None)], finals={"s-5": "register"}),
+    ),
+    (
+        NOTHING,
+        "nobody watched for long enough",
+        lambda path: reset(path, missing=[("s-4", None)]),
+        {"for_at_least": "60s"},
+    ),
+    (NOTHING, "nothing was made wrong", reset),
+)
 
 
 # what Nomad registers
 
 
-@case("services_agree", TRUTH, "one went wrong just before the loads stopped")
 def disagrees_at_the_last_moment(path):
     run = registered(path, wrong=[("missing", 1)])
     load = SERVICES_AGREE["load"]
-    return run.write(load, "late", "stale", start=49.5, end=50, outcome="unknown").build(), SERVICES_AGREE
+    return run.write(load, "late", "stale", start=49.5, end=50, outcome="unknown")
 
 
-@case("services_agree", LIE, "one was wrong for some seconds when the loads stopped")
 def disagrees_at_the_end(path):
     run = registered(path, wrong=[("missing", 1)])
     load = SERVICES_AGREE["load"]
-    return run.write(load, "late", "stale", start=44, end=50, outcome="unknown").build(), SERVICES_AGREE
+    return run.write(load, "late", "stale", start=44, end=50, outcome="unknown")
+
+
+cases(
+    "services_agree",
+    {**SERVICES_AGREE},
+    (TRUTH, "one went wrong just before the loads stopped", disagrees_at_the_last_moment),
+    (LIE, "one was wrong for some seconds when the loads stopped", disagrees_at_the_end),
+)

@@ -124,13 +124,6 @@ def test_ctrl_c_while_it_acts_reverts_everything(tmp_path):
     assert "attended.ends" not in game.events
 
 
-def test_a_run_without_one_goes_as_ever(tmp_path):
-    game = Game(tmp_path, [SLOW])
-    assert game.run() == "complete"
-    assert game.times_s("fault.reverted").popitem()[1] == 10
-    assert not [event for event in game.events if event.startswith("attended")]
-
-
 @pytest.mark.lie
 def test_what_is_done_by_hand_is_theirs_while_they_are_there(tmp_path):
     """Else a server that a runbook starts again would be unsealed before the runbook comes to it."""

@@ -454,9 +454,3 @@ def test_a_steady_state_that_never_holds_is_given_up_with_what_was_measured(tmp_
     when_s, steady = steady_s(game)
     assert steady["held"] is False
     assert when_s == pytest.approx(20, abs=0.3)
-
-
-def test_a_load_that_does_nothing_is_not_steady(tmp_path):
-    game = Game(tmp_path, [SLOW], steady_state=STEADY)
-    assert game.run() == "steady-state"
-    assert "measured nan" in game.error

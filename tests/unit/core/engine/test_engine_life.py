@@ -7,7 +7,7 @@ import errno
 import anyio
 import pytest
 
-from engine_game import ALWAYS, SLOW, Datacenter, Game, S, Writer, slow_observers
+from engine_game import SLOW, Datacenter, Game, S, Writer, slow_observers
 from hashidrill.core import errors
 from hashidrill.core.engine.requirements import required_by
 from hashidrill.core.engine.run import EXIT_CODES
@@ -159,13 +159,6 @@ def test_a_datacenter_that_never_gets_ready_has_no_fault_and_its_logs_are_kept(t
     assert world.life == ["started", "logs"]
 
 
-def test_a_datacenter_that_never_gets_steady_has_no_fault(tmp_path):
-    never = {**ALWAYS, "require": ["raft.leader > 1"]}
-    outcome, journal, _, _ = live(Game(tmp_path, [SLOW], steady_state=never))
-    assert outcome == "steady-state"
-    assert not any(entry.event.startswith("fault.") for entry in journal)
-
-
 def test_a_guardrail_that_trips_still_has_a_recovery(tmp_path):
     game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=["raft.leader >= 1 for 2s"])
     outcome, journal, writer, _ = live(game)
@@ -218,16 +211,6 @@ def test_logs_that_cannot_be_had_are_a_note_and_no_more(tmp_path):
     assert outcome == "complete"
     [note] = [entry for entry in journal if entry.event == "note"]
     assert "No space left on device" in note.data["text"]
-
-
-def test_an_unproven_fault_is_never_complete(tmp_path, monkeypatch):
-    async def never(self, undo, *, present):
-        return Evidence(ok=not present, asked="slow", measured="as ever")
-
-    monkeypatch.setattr(DiskLatency, "verify", never)
-    outcome, journal, _, _ = live(Game(tmp_path, [SLOW]))
-    assert outcome == "fault"
-    assert [e.event for e in journal if e.event.startswith("fault.")][-1] == "fault.gone"
 
 
 # who looks on

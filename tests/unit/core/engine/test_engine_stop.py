@@ -37,10 +37,6 @@ def test_it_is_told_at_once_and_not_only_at_the_end(tmp_path):
     assert told < events.index("fault.reverted")
 
 
-def test_a_run_that_nobody_stops_ends_as_ever(tmp_path):
-    assert Game(tmp_path, [SLOW]).run(stop=stops_after(10_000)) == "complete"
-
-
 def test_one_that_is_stopped_before_its_method_applies_nothing(tmp_path):
     game = Game(tmp_path, [LONG])
     assert game.run(stop=stops_after(0.5)) == "interrupted"

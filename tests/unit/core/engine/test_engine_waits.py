@@ -6,8 +6,7 @@ import anyio
 import pytest
 
 from engine_game import PROOF_S, Game, S, slow_observers
-from hashidrill.core.engine.levels import NO_LEVELS
-from hashidrill.core.errors import ExperimentError, FaultError
+from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.disk import DiskLatency
 from hashidrill.core.faults.process import ProcessPause
 
@@ -141,12 +140,3 @@ def test_the_loads_are_told_and_what_is_shown_is_later(tmp_path):
     [ends_ns] = [each.ends_ns for each in shown.faults if each.host == "consul-2"]
     ends_s = [game.since_method_s(each) for each in (shown.phase_ends_ns, ends_ns)]
     assert ends_s == pytest.approx([11 + stood, 6 + stood])
-
-
-def test_nobody_is_told_where_there_are_no_loads_to_tell():
-    async def tell():
-        await NO_LEVELS.hold(1)
-        await NO_LEVELS.go(2)
-
-    anyio.run(tell)
-    assert ExperimentError.exit_code == 2

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-import places
 from hashidrill.core.engine.load_generator import load_specifications
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.loader import load_experiment
@@ -75,8 +74,3 @@ def test_a_load_is_told_the_agents_and_the_tokens_of_both(tmp_path):
     assert web.endpoints == ["http://nomad:servers"]
     assert web.others == {"consul": ["http://consul:servers"]}
     assert set(web.access) == {"NOMAD_TOKEN", "CONSUL_TOKEN"}
-
-
-def test_a_load_on_one_product_is_told_of_no_others():
-    [first, *_] = asyncio.run(load_specifications(load_experiment(places.GOOD), Reached()))
-    assert first.others == {}

@@ -11,12 +11,9 @@ from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import load_experiment, load_text, resolve
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import BaseFault, across_troubles
-from hashidrill.core.faults.disk_trials import acts_on
+from hashidrill.core.faults.base import BaseFault
 from hashidrill.core.faults.noop import Noop
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import Requires
-from hashidrill.core.protocols.claims import PROCESS, takes
 from hashidrill.core.units import Duration, Percent, Rate, Size
 from hashidrill.products.consul.loads.base import ConsulLoad
 
@@ -47,11 +44,6 @@ class SlowParams(Strict):
     share: Percent = Percent("100%")
 
 
-class CutParams(Strict):
-    from_: str = Field(default="all", alias="from")
-    port: int = Field(default=8300, ge=1, le=65535)
-
-
 class WriteParams(Strict):
     rate: Rate
     value: Size = Size("512B")
@@ -72,44 +64,15 @@ def load_of(name, params):
     return type(name.replace(".", "_"), (ConsulLoad,), {"kind": name, "Params": params})
 
 
-def fault_of(name, params=Strict, base=BaseFault):
-    return type(name.replace(".", "_"), (base,), {"kind": name, "Params": params})
-
-
-class Cut(BaseFault):
-    kind, Params = "network.cut", CutParams
-
-    def troubles(self, place):
-        return across_troubles(place, self.params.from_)
-
-
-class SlowDisk(BaseFault):
-    kind, Params = "disk.latency", SlowParams
-
-    def uses(self, place):
-        return acts_on(self.kind, ("fsync", "write", "read") if self.params.op == "all" else (self.params.op,))
-
-
-class OfTheProcess(BaseFault):
-    Params = Strict
-
-    def uses(self, place):
-        return (takes(PROCESS),)
-
-
-class FullDisk(BaseFault):
-    kind, Params = "disk.full", Strict
-
-    def requires(self):
-        return Requires(sized_disk=True)
+def fault_of(name, params):
+    return type(name.replace(".", "_"), (BaseFault,), {"kind": name, "Params": params})
 
 
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch):
     """Kinds of our own, so that this says how the loader treats any kind."""
     monkeypatch.setattr(registry, "_modules", lambda _group: {})  # of the built-in ones, none
-    faults = [fault_of("fake.slow", SlowParams), Cut, SlowDisk, Noop, fault_of("process.kill", base=OfTheProcess)]
-    faults += [fault_of("process.pause", base=OfTheProcess), FullDisk]
+    faults = [fault_of("fake.slow", SlowParams), Noop]
     loads = {"fake.write": WriteParams, "consul.write": WriteParams}
     kinds = {
         "hashidrill.faults": {fault.kind: fault for fault in faults},
@@ -229,76 +192,9 @@ def test_a_mistake_says_where_it_is_and_what_would_be_right(old, new, said):
     assert message.count("x.yaml:") == 1, "one mistake, one message"
 
 
-@pytest.mark.parametrize(
-    ("fault", "peers"),
-    [
-        ("network.cut", "all"),
-        ("network.cut", "clients"),
-        ("network.cut", "servers"),
-        ("network.cut", '"host:consul-2"'),
-    ],
-)
-def test_the_other_side_of_a_network_fault_is_a_word_or_a_selector(fault, peers):
-    load_text(changed(method(f'{{fault: {fault}, on: "host:consul-1", with: {{from: {peers}}}, for: 1s}}')))
-    message = refused(method(f'{{fault: {fault}, on: "host:consul-1", with: {{from: "host:x"}}, for: 1s}}'))
-    assert "x.yaml:14:60: method[0].with.from: there is no host 'x'" in message
-
-
 def step(fault, on, at="0s", lasts="10s", **params):
     with_ = f", with: {{{', '.join(f'{key}: {value}' for key, value in params.items())}}}" if params else ""
     return f'{{fault: {fault}, on: "{on}"{with_}, at: {at}, for: {lasts}}}'
-
-
-SLOW = {"delay": "1s"}
-
-
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        (step("disk.latency", "consul:leader", **SLOW), step("disk.latency", "host:consul-2", at="9s", **SLOW)),
-        (step("disk.latency", "consul:leader", **SLOW), step("disk.latency", "consul:followers", at="5s", **SLOW)),
-        (step("disk.latency", "host:consul-2", at="5s", **SLOW), step("disk.latency", "consul:all", **SLOW)),
-        (step("disk.latency", "consul:all", op="read", **SLOW), step("disk.latency", "consul:all", op="all", **SLOW)),
-        (step("process.pause", "host:consul-1"), step("process.kill", "host:consul-1", at="5s")),
-        (step("network.cut", "host:consul-1"), step("network.cut", "consul:servers")),
-    ],
-)
-def test_two_faults_that_cannot_work_on_one_host_at_one_time_are_refused(one, two):
-    message = refused(method(one, two))
-    assert "x.yaml:15:5: method[1]: " in message
-    assert "may be on the same host" in message
-
-
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        (step("disk.latency", "consul:leader", **SLOW), step("disk.latency", "consul:leader", at="10s", **SLOW)),
-        (step("disk.latency", "consul:leader", at="10s", **SLOW), step("disk.latency", "consul:leader", **SLOW)),
-        (step("disk.latency", "consul:servers", **SLOW), step("disk.latency", "consul:clients", **SLOW)),
-        (step("disk.latency", "host:consul-1", **SLOW), step("disk.latency", "host:consul-2", **SLOW)),
-        (step("disk.latency", "consul:all", op="read", **SLOW), step("disk.latency", "consul:all", op="write", **SLOW)),
-        (step("disk.latency", "host:consul-1", **SLOW), step("process.pause", "host:consul-1")),
-        (step("process.pause", "host:consul-1"), step("process.kill", "host:consul-2")),
-        (step("noop", "consul:leader"), step("noop", "consul:leader")),
-    ],
-)
-def test_faults_that_keep_out_of_each_others_way_are_allowed(one, two):
-    assert len(load_text(changed(method(one, two))).method) == 2
-
-
-def test_a_disk_can_only_be_full_when_it_has_a_size():
-    full = method(step("disk.full", "consul:leader"))
-    assert "method[0].fault: disk.full needs a disk of limited size" in refused(full)
-    load_text(changed(full, ("datacenter:\n", "datacenter:\n  disk: {size: 256MiB}\n")))
-
-
-@pytest.mark.parametrize(
-    ("servers", "clients", "on", "said"),
-    [(1, 1, "consul:followers", "a single server has no followers"), (3, 0, "consul:clients", "has no client agents")],
-)
-def test_a_selector_that_can_never_match_is_refused(servers, clients, on, said):
-    sizes = ("{servers: 3, clients: 1}", f"{{servers: {servers}, clients: {clients}}}")
-    assert said in refused(sizes, ("consul:leader", on))
 
 
 def test_aliases_stand_for_what_they_name():

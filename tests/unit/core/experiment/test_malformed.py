@@ -1,6 +1,5 @@
 """Files that nobody can run: each gets one screen that says where it is wrong, and how it would be right."""
 
-import json
 import os
 import random
 import re
@@ -9,9 +8,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 import places
 from folded import unfolded
@@ -262,124 +258,3 @@ def test_reading_leaves_the_warning_filters_as_they_were():
     with pytest.raises(ExperimentError):
         load_text("a: [1")
     assert list(warnings.filters) == before
-
-
-# what no list of examples holds: a good document, broken anywhere in any way
-
-DATA = YAML(typ="safe", pure=True).load(GOOD)
-
-
-def paths(data, prefix=()):
-    yield prefix
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, value in items:
-        yield from paths(value, (*prefix, key))
-
-
-words = st.sampled_from(
-    [
-        "",
-        "0s",
-        "-1s",
-        "10s",
-        "50/s",
-        "5",
-        "all",
-        "consul:leader",
-        "host:",
-        "kv-writes",
-        "noop",
-        "disk.latency",
-        "%",
-        "<<",
-        "*a",
-        "&a",
-        "!x",
-        "kv-writes.errors < 1%",
-        "known_issue",
-        "hypothesis",
-        "\u2028",
-        "true",
-        "x" * 300,
-    ]
-)
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | words
-junk = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | words, inner, max_size=4)
-)
-
-
-changes = st.tuples(
-    st.integers(0, 10_000), st.sampled_from(["delete", "replace", "insert", "wrap"]), junk, st.text(max_size=9) | words
-)
-
-
-def mutated(data, path, how, value, key):
-    """A copy of `data` in which the value at `path` was deleted, replaced, given a sibling, or put into a list."""
-    if not path:
-        return value if how == "replace" else data
-    head, *rest = path
-    copy = dict(data) if isinstance(data, dict) else list(data)
-    if rest:
-        copy[head] = mutated(data[head], tuple(rest), how, value, key)
-    elif how == "delete":
-        del copy[head]
-    elif how == "insert":
-        copy.update({key: value}) if isinstance(copy, dict) else copy.insert(head, value)
-    else:
-        copy[head] = value if how == "replace" else [copy[head], value]
-    return copy
-
-
-def assert_loads_or_is_refused(load):
-    """Within a short time, and never with any other exception."""
-    message = ""
-    began = time.monotonic()
-    try:
-        load()
-    except ExperimentError as error:
-        message = str(error)
-    assert time.monotonic() - began < QUICK_S
-    if message:
-        assert_one_screen(message)
-        assert PLACE.search(message.split("\n")[0])
-
-
-slow = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@slow
-@given(st.lists(changes, min_size=1, max_size=3))
-def test_a_good_document_broken_anywhere_is_refused_or_still_good(several):
-    data = DATA
-    for where, how, value, key in several:
-        places = list(paths(data))
-        data = mutated(data, places[where % len(places)], how, value, key)
-    assert_loads_or_is_refused(lambda: load_text(json.dumps(data, ensure_ascii=False), "x.yaml"))
-
-
-@slow
-@given(st.integers(0, len(GOOD)), st.integers(0, 60), st.text(max_size=12) | words)
-@example(0, 0, "\ufeff")
-@example(0, 0, "%YAML 1.1\n---\n")
-@example(0, 0, "%TAG ! x\n---\n")
-@example(0, 0, "\t")
-def test_a_good_text_with_a_part_replaced_is_refused_or_still_good(start, length, new):
-    assert_loads_or_is_refused(lambda: load_text(GOOD[:start] + new + GOOD[start + length :], "x.yaml"))
-
-
-yaml_signs = st.text(st.sampled_from("ab1:-?,[]{}#&*!|>'\"%@` \n\t~<=\\./\r\u0085\u2029é"), max_size=60)
-
-
-@slow
-@given(yaml_signs)
-def test_any_heap_of_yaml_signs_is_refused(text):
-    assert_loads_or_is_refused(lambda: load_text(text, "x.yaml"))
-
-
-@settings(slow, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=200), st.integers(0, len(GOOD)), st.integers(0, len(GOOD)))
-def test_any_bytes_are_refused_or_good(tmp_path, raw, start, end):
-    path = tmp_path / "x.yaml"
-    path.write_bytes(GOOD.encode()[:start] + raw + GOOD.encode()[end:])
-    assert_loads_or_is_refused(lambda: load_experiment(path))

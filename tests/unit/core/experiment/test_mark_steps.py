@@ -61,6 +61,7 @@ def test_an_expectation_can_only_name_a_mark_that_is_there(written):
     text = refused(written([GROWS], fault="load-shrinks"))
     assert "there is no step of the method with the fault 'load-shrinks': did you mean load-grows" in text
     assert refused(written([PAUSE], fault="load-grows"))
+    load_experiment(written([GROWS, {**PAUSE, "name": "a-pause"}], fault="a-pause"))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ def test_an_expectation_can_only_name_a_mark_that_is_there(written):
         ({**GROWS, "fore": "1s"}, "method[0]", "unknown key 'fore': did you mean for"),
         ({**GROWS, "fault": "noop"}, "method[0]", "a step is either a fault or a mark"),
         ({"at": "2s", "for": "2s", "on": "consul:leader"}, "method[0]", "fault is missing"),
+        ({**PAUSE, "name": "noop"}, "method[0].name", "'noop' is a kind of fault"),
         ({**PAUSE, "fro": "1s"}, "method[0]", "unknown key 'fro': did you mean for"),
         ("load-grows", "method[0]", "expected a mapping (`key: value`), got 'load-grows'"),
     ],

@@ -68,17 +68,6 @@ def test_the_experiment_itself_stays_as_it_was(path):
     assert (given.data, given.variant) == (before, "")
 
 
-def test_null_takes_a_key_away_and_a_list_replaces(path):
-    one = varied(
-        resolve(path),
-        {"load": {"kv-reads": None}, "expect": [{"no_acknowledged_write_lost": {"load": "kv-writes"}}]},
-        name="new",
-    )
-    assert list(one.experiment.load) == ["kv-writes"]
-    assert [each.hypothesis for each in one.experiment.expect] == ["no_acknowledged_write_lost"]
-    assert list(one.hypotheses["hypotheses"]) == ["no_acknowledged_write_lost"]
-
-
 def test_a_document_serves_as_well_as_an_experiment(path):
     overlay = {"datacenter": {"consul": {"servers": 5}}}
     by_document = varied(read_experiment(path), overlay, name="five")

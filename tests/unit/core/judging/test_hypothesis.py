@@ -117,9 +117,6 @@ class TestCheck:
             "keys": ["a"],
         }
 
-    def test_require_lets_pass_what_holds(self):
-        require(True, "never seen")
-
     def test_a_plain_assert_with_a_message_shows_the_message(self, folder):
         folder("mine.py", '@hypothesis\ndef plain(recording):\n    assert 1 > 2, "one is not more than two"\n')
         with pytest.raises(Broken, match=r"^one is not more than two$"):

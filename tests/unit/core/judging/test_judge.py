@@ -156,18 +156,6 @@ class TestInvalidRuns:
 
 
 class TestExpectations:
-    @pytest.mark.parametrize(
-        ("latency", "finding", "verdict"), [(0.5, Finding.KNOWN, Verdict.PASS), (0.01, Finding.FIXED, Verdict.FAIL)]
-    )
-    def test_a_known_issue_is_a_strict_expected_failure(self, builder, latency, finding, verdict):
-        good(builder, latency=latency).expect(
-            "writes_recover", load=LOAD, within="10s", known_issue="hashicorp/consul#22064"
-        )
-        judged = judge(builder.build())
-        assert judged.judgements[0].finding is finding
-        assert judged.judgements[0].known_issue == "hashicorp/consul#22064"
-        assert judged.verdict is verdict
-
     def test_a_known_issue_does_not_excuse_what_cannot_be_judged(self, builder):
         good(builder).expect("writes_recover", load="kv-reads", within="10s", known_issue="hashicorp/consul#22064")
         assert judge(builder.build()).judgements[0].finding is Finding.INVALID

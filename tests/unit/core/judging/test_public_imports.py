@@ -31,13 +31,6 @@ def test_what_recording_hands_out_is_the_readers(name):
     assert getattr(hashidrill.core.recording, name) is getattr(reader, name)
 
 
-def test_what_is_not_public_is_not_there():
-    with pytest.raises(AttributeError, match=r"module 'hashidrill\.core\.recording' has no attribute 'Recordings'"):
-        _ = hashidrill.core.recording.Recordings
-    with pytest.raises(ImportError, match="Recordings"):
-        exec("from hashidrill.core.recording import Recordings", {})
-
-
 def test_what_a_hypothesis_may_ask_for_is_in_its_module():
     assert all(hasattr(hypothesis, name) for name in hypothesis.__all__)
     assert {"get", "all_hypotheses", "Broken", "Held", "hypothesis", "require"} <= set(hypothesis.__all__)
