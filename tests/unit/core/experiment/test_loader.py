@@ -145,6 +145,7 @@ def test_a_mistake_is_shown_with_its_line_and_a_caret_under_it():
 def test_all_mistakes_of_a_file_are_in_one_message_in_the_order_of_the_file():
     message = refused(
         ("name: slow-disk", "name: Slow"),
+        ("servers: 3", "severs: 3"),
         ("rate: 50/s", "rate: 50"),
         ("delay: 500ms", "delay: 500"),
         ("within: 10s", "within: 10"),
