@@ -15,8 +15,8 @@ from bench_runs import table
 from hashidrill.core.loads.lines import packed, unpacked
 from hashidrill.core.protocols.abc import Operation
 from hashidrill.core.recording.writer import RecordingWriter
+from hashidrill.staging.generators.conductor import Merge
 from hashidrill.staging.generators.link import Frames, Link
-from hashidrill.staging.generators.merging import Merge
 
 pytestmark = pytest.mark.bench
 

@@ -21,7 +21,7 @@ from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.recording.journal import read_journal
-from hashidrill.staging.attach.consent import digest_of
+from hashidrill.staging.attach.plan import digest_of
 from hashidrill.staging.interlocks.anchor import Anchor
 from hashidrill.staging.interlocks.arming import new_key, parse, public_of, sign
 from hashidrill.staging.interlocks.settings import ANCHOR_KEY, settings_of

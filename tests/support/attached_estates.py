@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from hashidrill.staging.attach.estate import Estate, discover
+from hashidrill.staging.attach.discovery import Estate, discover
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.target import AttachTarget, read_target
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.testing.fakes import FakeDatacenter
 
 TOKEN = "6f1c2f0e-5a5e-4a1c-9d53-2f8a4b7c0e11"

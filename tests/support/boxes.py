@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from hashidrill.staging.carriers.bundle import STARTER, handed, program
+from hashidrill.staging.carriers.shell import STARTER, handed, program
 
 PATIENCE_S = 40.0
 """How long a test waits for what must come: longer than any busy machine needs."""

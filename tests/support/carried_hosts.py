@@ -10,7 +10,7 @@ import re
 import anyio
 
 from hashidrill.core.errors import FaultError, UnreachedError
-from hashidrill.staging.carriers.bundle import program
+from hashidrill.staging.carriers.shell import program
 from hashidrill.staging.carriers.ssh import SshShell
 
 WHERE = "consul-1 (ssh ops@10.73.0.11:22)"

@@ -20,11 +20,11 @@ from hashidrill.core.protocols.abc import Target
 from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.staging.attach.datacenter import AttachedHost
-from hashidrill.staging.attach.estate import Estate
+from hashidrill.staging.attach.discovery import Estate
+from hashidrill.staging.attach.http import UnansweredError
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import UnansweredError
-from hashidrill.staging.carriers.opened import carried
+from hashidrill.staging.carriers.open_carriers import carried
 
 VICTIM = "consul-2"
 HELD_S = 3.0

@@ -19,8 +19,8 @@ import httpx
 
 from carried_hosts import FakeShell, argument
 from hashidrill.core.errors import FaultError
-from hashidrill.staging.attach.wire import Wire
-from hashidrill.staging.carriers.reaching import by_nomad
+from hashidrill.staging.attach.http import Wire
+from hashidrill.staging.carriers.nomad_hosts import by_nomad
 
 CAPABILITIES = (
     "list-jobs",

@@ -28,7 +28,7 @@ from hashidrill.kubernetes.reached import located, look
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
-from hashidrill.staging.attach.pods_found import troubles
+from hashidrill.staging.attach.discovery import troubles
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.launch_attached import Attached
 

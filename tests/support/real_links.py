@@ -27,8 +27,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target
 from hashidrill.core.units import Size
 from hashidrill.core.util.wait import wait_until
-from hashidrill.lab.local.datacenter import LocalDatacenter
-from hashidrill.lab.local.network import LOAD_ADDRESS
+from hashidrill.lab.local.datacenter import LOAD_ADDRESS, LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 

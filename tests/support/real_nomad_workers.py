@@ -24,9 +24,10 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.loads.kv import KvWrite
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import Wire
-from hashidrill.staging.generators.nomad_spawner import left, purge
+from hashidrill.staging.carriers.nomad_jobs import Jobs
+from hashidrill.staging.generators.nomad_spawner import PREFIX
 
 WORKERS = 3
 RATE = "60/s"
@@ -100,7 +101,7 @@ async def refused(world):
         async with world.generator("refused") as loads:
             await world.start(loads)
     except DatacenterError as error:
-        return {"error": str(error), "jobs": await left(world.wire)}
+        return {"error": str(error), "jobs": await Jobs(world.wire).left(PREFIX, ".*")}
     return {"error": ""}
 
 
@@ -128,7 +129,7 @@ async def together(world):
         "written": len(written),
         "sum": next(one.text for one in world.samples if one.signal == "workers.kv.offered"),
         "token_in_job": TOKEN in job,
-        "jobs": await left(world.wire),
+        "jobs": await Jobs(world.wire).left(PREFIX, ".*"),
     }
 
 
@@ -140,7 +141,7 @@ async def killed_worker(world):
             await world.asked("POST", f"/v1/allocation/{first['ID']}/stop")
             await world.has(10**6)
     except DatacenterError as error:
-        return {"error": str(error), "jobs": await left(world.wire)}
+        return {"error": str(error), "jobs": await Jobs(world.wire).left(PREFIX, ".*")}
     return {"error": ""}
 
 
@@ -161,8 +162,8 @@ async def killed_runner(world):
 
     await wait_until("the workers to end by themselves", ended, within_s=40)
     took_s = time.monotonic() - began
-    found = await left(world.wire)
-    return {"took_s": took_s, "jobs": found, "purged": [await purge(world.wire, job) for job in found]}
+    found = await Jobs(world.wire).left(PREFIX, ".*")
+    return {"took_s": took_s, "jobs": found, "purged": await Jobs(world.wire).remove(PREFIX, ".*")}
 
 
 def by_address(folder, consul, nomad, lasts="2s"):
@@ -210,7 +211,7 @@ async def attached(world):
     return {
         "verdict": said["verdict"],
         "operations": len(recording.operations("kv")),
-        "jobs": await left(world.wire),
+        "jobs": await Jobs(world.wire).left(PREFIX, ".*"),
         "offered": recording.series("workers.kv.offered").text,
         "signals": sorted(name for name in recording.signals if name.startswith("workers.")),
     }
@@ -232,7 +233,7 @@ async def lost_in_a_run(world):
         return "fault.proven" in events or runner.poll() is not None or None, str(events)
 
     await wait_until("a fault to be proven", proven, within_s=60)
-    [job] = await left(world.wire)
+    [job] = await Jobs(world.wire).left(PREFIX, ".*")
     [first, *_] = await world.asked("GET", f"/v1/job/{job}/allocations")
     await world.asked("POST", f"/v1/allocation/{first['ID']}/stop")
     out, error = await anyio.to_thread.run_sync(runner.communicate)
@@ -245,7 +246,7 @@ async def lost_in_a_run(world):
         "verdict": said["verdict"],
         "invalid": said["invalid"],
         "gone": events.count("fault.gone"),
-        "jobs": await left(world.wire),
+        "jobs": await Jobs(world.wire).left(PREFIX, ".*"),
     }
 
 

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import AttachError, HashidrillError
 from hashidrill.core.protocols.capabilities import ChaosMachine, ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus
-from hashidrill.staging.attach.beside import PLACE
-from hashidrill.staging.carriers import opened
-from hashidrill.staging.carriers.opened import Offer, Offers
+from hashidrill.staging.attach.target import PLACE
+from hashidrill.staging.carriers import open_carriers
+from hashidrill.staging.carriers.open_carriers import Offer, Offers
 
 if TYPE_CHECKING:
     from hashidrill.kubernetes.kubernetes.client import Cluster, Connect
-    from hashidrill.staging.attach.estate import Estate, FoundHost
-    from hashidrill.staging.attach.moved import LookAtPods
+    from hashidrill.staging.attach.discovery import Estate, FoundHost, LookAtPods
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.attach.wire import Wire
 
 Parts = dict[str, dict[type[Any], Any]]
 _OF_PODS: frozenset[type[Any]] = frozenset({ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus})
@@ -54,7 +53,7 @@ async def look(target: AttachTarget, estate: Estate, connect: Connect | None = N
 
     Raises AttachError. `connect` is for tests.
     """
-    carried = await opened.look(target, estate)
+    carried = await open_carriers.look(target, estate)
     if not target.kubernetes:
         return carried
     found = await _looked(target, estate, connect)
@@ -87,7 +86,7 @@ async def held(
     `deadline_s`: how long what they put there may stay when nobody asks any more. `undoing`: it is only taken away, and
     the hosts that are `awaited` are waited for while they restart.
     """
-    async with opened.carried(
+    async with open_carriers.carried(
         target, estate, wires, deadline_s=deadline_s, tell=tell, who=who, undoing=undoing, run=run, awaited=awaited
     ) as carried:
         if not target.kubernetes:

@@ -29,7 +29,7 @@ from hashidrill.core.tap import observer
 from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.tap.plans import UNSEEN
 from hashidrill.core.util.wait import wait_until
-from hashidrill.lab.local.taps import LocalTap
+from hashidrill.lab.local.hosts import LocalTap
 from hashidrill.testing.faults import check_fault
 
 CLASSES = sorted(FAULTS.keys() - UNSEEN)

@@ -13,7 +13,7 @@ from hashidrill.lab.sandbox.sandbox import sandbox
 pytestmark = pytest.mark.needs("datacenter")
 INSIDE = """
 import json, os, subprocess, sys, time
-from hashidrill.lab.local.inside.armed import Armed
+from hashidrill.lab.local.inside.hostd import Armed
 from hashidrill.lab.local.inside.hostd import HostDaemon
 from hashidrill.core.util import syscalls as sc
 

@@ -16,7 +16,7 @@ import pytest
 
 from boxes import FSYNCS, PATIENCE_S, Box, RealAgent, reference, stat, undone, wait_for
 from hashidrill.core.protocols.packets import Block, script
-from hashidrill.staging.carriers.bundle import HOLDER, program
+from hashidrill.staging.carriers.shell import NOTES, program
 
 pytestmark = [pytest.mark.lie, pytest.mark.long, pytest.mark.needs("datacenter", "nft")]
 TABLE = "hashidrill_f"
@@ -125,7 +125,7 @@ def test_a_job_that_nobody_asks_for_applies_nothing_and_ends(box, folder, lease_
 
 
 def holder(lease_s):
-    text = program({"lease_s": lease_s}, HOLDER)
+    text = program({"lease_s": lease_s}, NOTES, "keep")
     return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
 
 

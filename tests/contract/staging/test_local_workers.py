@@ -16,10 +16,10 @@ from hashidrill.core.protocols.abc import Sample
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.kv import KvWrite
-from hashidrill.staging.generators.dialing import dialed_by
 from hashidrill.staging.generators.link import Kind, json_frame
-from hashidrill.staging.generators.local_spawner import LocalSpawner
+from hashidrill.staging.generators.remote import dialed_by
 from hashidrill.staging.generators.secrecy import Identity
+from hashidrill.staging.generators.spawners import LocalSpawner
 
 pytestmark = pytest.mark.long
 

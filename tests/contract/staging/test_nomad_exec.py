@@ -16,8 +16,8 @@ from aiohttp import web
 
 from hashidrill.core.errors import FaultError
 from hashidrill.staging.attach.login import Login, Tls
-from hashidrill.staging.carriers.bundle import EYES, STARTER, handed, program
-from hashidrill.staging.carriers.nomad_stream import Dialler, ExecSession
+from hashidrill.staging.carriers.nomad import Dialler, ExecSession
+from hashidrill.staging.carriers.shell import OBSERVERS, STARTER, handed, program
 
 TOKEN = "8f3e7c2a-nomad-token"
 
@@ -100,7 +100,7 @@ def test_observers_answer_and_end_with_their_input():
     async def main():
         served = Served()
         async with served.session(sys.executable, "-c", STARTER) as session:
-            await session.send(handed(program({"data": "", "listens": False}, EYES)))
+            await session.send(handed(program({"data": "", "listens": False}, OBSERVERS)))
             assert json.loads(await session.receive())["event"] == "ready"
             await session.send(b'{"id": 1, "op": "state", "reference": "1@1"}\n')
             assert json.loads(await session.receive()) == {"id": 1, "state": ""}

@@ -15,7 +15,7 @@ from hashidrill.core.protocols.abc import Target
 from hashidrill.products.nomad.rights import policy
 from hashidrill.staging.attach.login import Login, Secret, Tls
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.carriers.opened import carried, look
+from hashidrill.staging.carriers.open_carriers import carried, look
 from hashidrill.staging.carriers.settings import CAPABILITIES, Carriers, carrier_rights
 from hashidrill.testing.faults import check_fault
 from nomad_boxes import Nomad

@@ -43,12 +43,12 @@ from hashidrill.core.protocols.capabilities import PacketFilter, Processes
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.lab.runs import heal
 from hashidrill.staging.attach.datacenter import AttachedHost
-from hashidrill.staging.attach.estate import Estate, FoundHost
+from hashidrill.staging.attach.discovery import Estate, FoundHost
+from hashidrill.staging.attach.http import UnansweredError
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import UnansweredError
 from hashidrill.staging.carriers import ssh
-from hashidrill.staging.carriers.opened import CARRIED, carried, look
+from hashidrill.staging.carriers.open_carriers import CARRIED, carried, look
 from hashidrill.testing.faults import check_fault
 from places import SUPPORT
 from ssh_servers import SshServers
@@ -273,9 +273,8 @@ RUNNER = """
 import sys, anyio
 sys.path[:0] = [{tests!r}]
 from test_ssh_carrier import partitioned, HOSTS, Hosts, Answering
-from hashidrill.staging.carriers.opened import carried
-from hashidrill.staging.attach.estate import Estate
-from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.carriers.open_carriers import carried
+from hashidrill.staging.attach.discovery import Estate
 import json
 told = json.load(sys.stdin)
 async def main():

@@ -23,8 +23,8 @@ from hashidrill.products.vault.leftovers import left_by
 from hashidrill.products.vault.loads.kv import KvRead, KvWrite
 from hashidrill.products.vault.policy import MOUNT
 from hashidrill.staging.attach import leftovers
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import Wire
 from ports import free_ports
 
 pytestmark = [pytest.mark.vault, pytest.mark.needs(f"vault {VAULT_VERSION}")]

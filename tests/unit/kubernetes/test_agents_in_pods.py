@@ -19,9 +19,8 @@ from hashidrill.faces.cli.validate import _error_of
 from hashidrill.kubernetes.kubernetes.client import cluster_of
 from hashidrill.kubernetes.reached import located, look
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover, troubles
 from hashidrill.staging.attach.interlocks import names_of
-from hashidrill.staging.attach.pods_found import troubles
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.staging.runs.launch_attached import Attached
 from hashidrill.testing.fakes import FakeDatacenter

@@ -15,7 +15,7 @@ from hashidrill.core.experiment.library import experiment_name, list_experiments
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.faces.cli.validate import _error_of
 from hashidrill.kubernetes.reached import located, look
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.attachable import lacking
 from hashidrill.staging.runs.launch_attached import Attached

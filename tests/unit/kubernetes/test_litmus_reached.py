@@ -13,7 +13,7 @@ from hashidrill.core.protocols.capabilities import LitmusPod
 from hashidrill.faces.cli.app import app
 from hashidrill.kubernetes.litmus.vocabulary import one
 from hashidrill.kubernetes.reached import held, look
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.attachable import possible_kinds
 from hashidrill.staging.runs.heal_attached import heal_attached

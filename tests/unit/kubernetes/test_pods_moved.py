@@ -11,9 +11,9 @@ from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.kubernetes.kubernetes.agents import located, watched
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import Wire
 from virtual_time import run
 
 NEW, OTHER = "10.73.0.92", "10.73.0.93"

@@ -18,7 +18,7 @@ from hashidrill.kubernetes.chaos_mesh.hosts import of_pod
 from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS
 from hashidrill.kubernetes.kubernetes.rbac import policy
 from hashidrill.kubernetes.reached import held, look
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.interlocks import names_of
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.staging.runs.attachable import lacking, possible_kinds

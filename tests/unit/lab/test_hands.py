@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hashidrill.lab.local import hands
+from hashidrill.lab.local import host_tools
 from hashidrill.lab.local.inside import journalctl, systemctl
 
 PID = 4_000_000
@@ -145,7 +145,7 @@ def test_journalctl_shows_the_last_lines_of_a_log(capsys, tmp_path):
 
 def test_the_stand_ins_are_programs_in_a_folder_of_the_host(tmp_path):
     host = SimpleNamespace(logs=tmp_path / "logs")
-    folder = hands.furnish(host, tmp_path / "consul-1.host")
+    folder = host_tools.furnish(host, tmp_path / "consul-1.host")
     assert sorted(path.name for path in folder.iterdir()) == ["journalctl", "sudo", "systemctl"]
     assert all(os.access(path, os.X_OK) for path in folder.iterdir())
     assert (folder / "systemctl").read_text().startswith(f"#!{sys.executable} -IS\n")
@@ -158,7 +158,7 @@ def test_variables_say_where_each_agent_of_the_host_keeps_what_it_has():
         logs=Path("/l"),
         config_file=lambda agent: Path(f"/c/{agent}.json"),
     )
-    assert hands.environment(host) == {
+    assert host_tools.environment(host) == {
         "CONSUL_DATA": "/d/consul",
         "CONSUL_CONFIG": "/c/consul.json",
         "CONSUL_LOG": "/l/consul.log",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.core.util import processes
-from hashidrill.lab.local import unprivileged
-from hashidrill.lab.local.unprivileged import AgentUser, agent_user
+from hashidrill.gamedays.runbooks.users import users
+from hashidrill.lab.local import hosts
+from hashidrill.lab.local.hosts import AgentUser, agent_user
 
 ROOT = Path("/tmp/hashidrill-1")
 EVERYBODY = "         0          0 4294967295\n"
@@ -23,8 +23,8 @@ def machine(monkeypatch, tmp_path):
     ids, status = tmp_path / "uid_map", tmp_path / "status"
     ids.write_text(EVERYBODY)
     status.write_text(f"Name:\tpython\nCapEff:\t{ALL_CAPABILITIES}\n")
-    monkeypatch.setattr(processes, "ALL_USERS", ids)
-    monkeypatch.setattr(unprivileged, "_STATUS", status)
+    monkeypatch.setattr(users, "ALL_USERS", ids)
+    monkeypatch.setattr(hosts, "_STATUS", status)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     for name in ("SUDO_UID", "SUDO_GID"):
         monkeypatch.delenv(name, raising=False)

@@ -15,11 +15,11 @@ from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import CAPABILITIES, AgentApi
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
-from hashidrill.staging.attach.estate import Estate, FoundHost
+from hashidrill.staging.attach.discovery import Estate, FoundHost
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login, Secret
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.runs.attachable import possible_kinds
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault

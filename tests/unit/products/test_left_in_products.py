@@ -12,9 +12,9 @@ import pytest
 from hashidrill.core.errors import FaultError
 from hashidrill.core.loads.base import BaseLoad
 from hashidrill.core.protocols import registry
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.product import attachables
-from hashidrill.staging.attach.wire import Wire
 from virtual_time import run
 
 

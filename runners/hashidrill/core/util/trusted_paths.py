@@ -3,7 +3,7 @@
 A path is walked folder by folder, each opened from the one above it, so that nothing is swapped between a look and its
 use. A link is followed only where root, or this process's own user, alone may write: there it is the administrator's.
 
-It runs on hosts too (hashidrill.staging.carriers.bundle), under the oldest Python that they may have.
+It runs on hosts too (hashidrill.staging.carriers.shell), under the oldest Python that they may have.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.faces.cli.common import print_json, print_line
 from hashidrill.kubernetes.reached import located, look
 from hashidrill.staging.attach.datacenter import attach, described
-from hashidrill.staging.attach.estate import unanswered
-from hashidrill.staging.attach.pods_found import troubles
+from hashidrill.staging.attach.discovery import troubles, unanswered
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.attachable import NO_CARRIERS, absent, lacking, possible_kinds, unseen_signals, unselected
 
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hashidrill.staging.attach.estate import Estate
+    from hashidrill.staging.attach.discovery import Estate
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.carriers.opened import Offers
+    from hashidrill.staging.carriers.open_carriers import Offers
 
 _MOST_SHOWN = 3
 

@@ -19,10 +19,10 @@ from hashidrill.core.util.folders import located as lookup
 from hashidrill.faces.cli.common import AttachFile, duration_s, examples, print_text
 from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
 from hashidrill.kubernetes.reached import located
-from hashidrill.staging.attach.consent import digest_of, lines_of
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import who
+from hashidrill.staging.attach.plan import digest_of, lines_of
 from hashidrill.staging.attach.target import AttachTarget, read_target
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.interlocks import arming, operate
 from hashidrill.staging.interlocks.arming import Armed
 from hashidrill.staging.interlocks.kv import Kv

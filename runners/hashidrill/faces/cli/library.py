@@ -268,7 +268,7 @@ def schema(
         return
     # the other lists and schemas need none of them
     if kind == "attach":
-        from hashidrill.staging.carriers import schema as of_attach  # noqa: PLC0415 - as above
+        from hashidrill.staging.attach import target as of_attach  # noqa: PLC0415 - as above
 
         print_text(of_attach.schema_text())
         return

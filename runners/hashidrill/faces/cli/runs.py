@@ -40,7 +40,7 @@ from hashidrill.faces.cli.serving import NOBODY, Onlookers, Port, Serve, war_roo
 from hashidrill.gamedays.runbooks.verdict import is_rehearsal, rehearsal_verdict
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, prepare, run_experiment
-from hashidrill.lab.runs.variants import play_variants
+from hashidrill.lab.runs.rounds import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.live import display as live
 from hashidrill.reports.live.display import comparison_summary

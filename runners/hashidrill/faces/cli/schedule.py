@@ -288,9 +288,10 @@ def _write(path: Path, text: str) -> None:
 
 
 async def _submit(text: str) -> str:
-    from hashidrill.staging.attach.logins import login_of_environment  # noqa: PLC0415 - as above
-    from hashidrill.staging.attach.product import attachable  # noqa: PLC0415 - writing a file needs no HTTP
-    from hashidrill.staging.attach.wire import UnansweredError, Wire  # noqa: PLC0415 - as above
+    from hashidrill.staging.attach.http import UnansweredError, Wire  # noqa: PLC0415 - as above
+
+    # writing a file needs no HTTP
+    from hashidrill.staging.attach.product import attachable, login_of_environment  # noqa: PLC0415 - as above
 
     product = attachable("nomad")
     if product is None:

@@ -33,7 +33,7 @@ def toxiproxy(
     """
     if action != _PLAN:
         raise UsageError(f"there is nothing to do by {action!r}: write `hashidrill toxiproxy plan --attach FILE`")
-    from hashidrill.staging.attach.populate import populate  # noqa: PLC0415 - httpx, which help does not need
+    from hashidrill.staging.attach.discovery import populate  # noqa: PLC0415 - httpx, which help does not need
 
     estate = attached(attach).estate
     proxies = populate(estate, listen=listen, first_port=first_port)

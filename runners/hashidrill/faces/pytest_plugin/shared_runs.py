@@ -199,7 +199,7 @@ class Runs:
 
     def _play_now(self, resolved: ResolvedExperiment) -> Path:
         from hashidrill.lab.runs.launch import prepare, run_experiment  # noqa: PLC0415 - as above
-        from hashidrill.lab.runs.variants import play_variants  # noqa: PLC0415 - judging a recording needs no runner
+        from hashidrill.lab.runs.rounds import play_variants  # noqa: PLC0415 - judging a recording needs no runner
 
         events = Bus(lambda event: self._progress(resolved.name, event))
         return play_variants(resolved, runs_dir=self._runs_dir, events=events, run=run_experiment, prepare=prepare)

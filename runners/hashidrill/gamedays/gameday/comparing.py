@@ -14,7 +14,7 @@ from hashidrill.gamedays.gameday.answers import Measured
 from hashidrill.gamedays.gameday.journal import Result
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
 from hashidrill.lab.runs.launch import new_folder, prepare
-from hashidrill.lab.runs.variants import play_variants
+from hashidrill.lab.runs.rounds import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from hashidrill.core.util.wait import pause
 from hashidrill.gamedays.runbooks.following import Follower, Ran
 from hashidrill.gamedays.runbooks.model import Runbook
 from hashidrill.gamedays.runbooks.reading import parse_runbook
-from hashidrill.lab.local import hands
+from hashidrill.lab.local import host_tools
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.runs.engine_process import exit_of
 from hashidrill.lab.runs.in_sandbox import run_given
@@ -98,16 +98,16 @@ class SandboxHands:
             "HOME": str(self._folder(name)),
             "LANG": "C.UTF-8",
             "TERM": "dumb",
-            "PATH": ":".join([str(self._folder(name) / hands.FOLDER), *folders, os.environ.get("PATH") or _PATH]),
+            "PATH": ":".join([str(self._folder(name) / host_tools.FOLDER), *folders, os.environ.get("PATH") or _PATH]),
             "CONSUL_SNAPSHOTS": str(self.datacenter.artifacts),
             **self.datacenter.environment(name),
-            **hands.environment(host),
+            **host_tools.environment(host),
         }
 
     def _folder(self, name: str) -> Path:
         if name not in self._folders:
             host = self.datacenter.hosts[name]
-            self._folders[name] = hands.furnish(host, self.root / "s" / f"{name}.host").parent
+            self._folders[name] = host_tools.furnish(host, self.root / "s" / f"{name}.host").parent
         return self._folders[name]
 
 

@@ -16,7 +16,7 @@ from hashidrill.core.errors import UsageError
 from hashidrill.gamedays.schedules.job import WEBHOOK, Job
 
 if TYPE_CHECKING:
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 _WITHIN_S = 10.0
 

@@ -28,8 +28,7 @@ from hashidrill.gamedays.training.course import WATCH, WATCH_S
 from hashidrill.gamedays.training.game_host import GameHost, Slots
 from hashidrill.gamedays.training.seal import Sealer
 from hashidrill.gamedays.training.sealed_recording import SealedJournal, SealedWriter
-from hashidrill.lab.local import network
-from hashidrill.lab.local.datacenter import LocalDatacenter
+from hashidrill.lab.local.datacenter import CONTROL_ADDRESS, LOAD_ADDRESS, LocalDatacenter
 from hashidrill.lab.runs.engine_process import exit_of
 from hashidrill.lab.runs.in_sandbox import run_given
 from hashidrill.lab.sandbox.sandbox import read_given
@@ -54,7 +53,11 @@ class GameDatacenter(LocalDatacenter):
         """Nothing that a fault leaves on a host has a name that tells."""
         await super().wait_ready()
         slots, program = Slots(), self.binaries.get("toxiproxy-server")
-        everybody = [network.CONTROL_ADDRESS, network.LOAD_ADDRESS, *(each.address for each in self.hosts.values())]
+        everybody = [
+            CONTROL_ADDRESS,
+            LOAD_ADDRESS,
+            *(each.address for each in self.hosts.values()),
+        ]
         for host in self.hosts.values():
             assert isinstance(host, GameHost)
             host.slots = slots

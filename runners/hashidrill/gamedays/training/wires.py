@@ -31,7 +31,7 @@ from hashidrill.core.protocols.abc import AgentProcess, Toxic
 from hashidrill.core.protocols.packets import Chain, Statement, Word
 from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.redaction import without_secrets
-from hashidrill.lab.local import network
+from hashidrill.lab.local.datacenter import BRIDGE
 from hashidrill.lab.local.hosts import LocalHost
 
 TABLE = "wire"
@@ -186,7 +186,7 @@ def _lay(hosts: Sequence[tuple[str, str]]) -> dict[str, str]:
 
     laid = {}
     with IPRoute() as outside:
-        bridge = outside.link_lookup(ifname=network.BRIDGE)[0]
+        bridge = outside.link_lookup(ifname=BRIDGE)[0]
         for number, (name, address) in enumerate(hosts):
             sc.unshare(sc.CLONE_NEWNET)
             fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.errors import AttachError
 from hashidrill.kubernetes.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
 from hashidrill.kubernetes.kubernetes.pods import seen
-from hashidrill.staging.attach.pods import PLACE, shown
-from hashidrill.staging.attach.pods_found import place_of
+from hashidrill.staging.attach.discovery import place_of
 from hashidrill.staging.attach.product import attachables
+from hashidrill.staging.attach.target import PODS_PLACE, shown
 
 if TYPE_CHECKING:
+    from hashidrill.staging.attach.discovery import LookAtPods
     from hashidrill.staging.attach.login import Login
-    from hashidrill.staging.attach.moved import LookAtPods
     from hashidrill.staging.attach.target import AttachTarget
 
 Pods = list[dict[str, Any]]
@@ -41,7 +41,7 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
             except ClusterError as error:
                 why = str(error)
             if why:
-                raise AttachError(f"{target.path}: {PLACE}.{name}: {why}")
+                raise AttachError(f"{target.path}: {PODS_PLACE}.{name}: {why}")
             found[name] = {role: {_name(pod): _of(pod) for pod in each} for role, each in pods.items()}
             if not logins[name].address:
                 logins[name] = _at_pod(logins[name], pods["server"])

@@ -23,7 +23,7 @@ from hashidrill.core.errors import AttachError, FaultError
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.wait import pause
 from hashidrill.kubernetes.kubernetes.plurals import plural_of
-from hashidrill.staging.attach.beside import PLACE
+from hashidrill.staging.attach.target import PLACE
 
 T = TypeVar("T")
 ANSWERS_WITHIN_S = 10.0

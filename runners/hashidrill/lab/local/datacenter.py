@@ -1,9 +1,7 @@
 """The local datacenter: real agents on hosts that are network namespaces of one sandbox.
 
-What runs on the hosts is the business of its services (hashidrill.core.protocols.service.Service): this module knows
-no product.
-
-Everything here runs inside the sandbox (see hashidrill.lab.runs.launch for how one is entered), and ends with it.
+The services (hashidrill.core.protocols.service.Service) decide what runs on the hosts: this module knows no product.
+Everything here runs inside the sandbox (hashidrill.lab.runs.launch enters it), and ends with it.
 """
 
 from __future__ import annotations
@@ -25,26 +23,75 @@ from hashidrill.core.errors import DatacenterError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX
 from hashidrill.core.probes.hosts import DiskProbe, MachineProbe, ProcessProbe
-from hashidrill.core.protocols.abc import Host, Probe, Target
+from hashidrill.core.protocols.abc import Probe, Target
 from hashidrill.core.protocols.agent_reports import reports
-from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.protocols.service import AgentPlace, Service, Site, Workspace
 from hashidrill.core.util.cores import quotas
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.processes import boot_command
 from hashidrill.core.util.redaction import Redactor, without_secrets
 from hashidrill.core.util.wait import all_at_once, wait_until
-from hashidrill.lab.local import network
-from hashidrill.lab.local.hosts import LocalHost
-from hashidrill.lab.local.taps import LocalTap
-from hashidrill.lab.local.unprivileged import AgentUser, agent_user
+from hashidrill.lab.host_selection import HostSelection
+from hashidrill.lab.local.hosts import AgentUser, LocalHost, LocalTap, agent_user
+
+BRIDGE = "hashidrill0"
+PREFIX = 24
+CONTROL_ADDRESS = "10.73.0.1"
+"""Where probes and observers come from. No fault ever names it: what watches must not depend on what is broken."""
+LOAD_ADDRESS = "10.73.0.2"
+"""Where loads come from. Faults on `clients` and `all` do name it."""
+_BLOCKS = {"server": range(11, 31), "spare": range(11, 31), "client": range(31, 61)}
+"""The last numbers of the addresses of each role; servers and spare servers share theirs."""
+_OTHERS = range(61, 251)
+"""For every other role, and for those that find no room in the block of theirs."""
+
+
+def addresses(roles: Mapping[str, str]) -> dict[str, str]:
+    """The address of each host, from its role: hosts of one role follow each other. Raises DatacenterError."""
+    left = {block: iter(block) for block in (*_BLOCKS.values(), _OTHERS)}
+    given = {}
+    for host, role in roles.items():
+        numbers = itertools.chain(left[_BLOCKS.get(role, _OTHERS)], left[_OTHERS])
+        number = next(numbers, None)
+        if number is None:
+            raise DatacenterError(f"{len(roles)} hosts are too many for the sandbox's network; ask for fewer")
+        given[host] = f"10.73.0.{number}"
+    return given
+
+
+def preload() -> None:
+    """Import what `build` needs. For a thread, beside other work."""
+    import pyroute2  # noqa: F401, PLC0415 - see build
+
+
+def build(hosts: Mapping[str, int]) -> None:
+    """The bridge, and for each host (name -> pid of its hostd) an `eth0` in its namespace.
+
+    Raises DatacenterError when the kernel refuses; nothing needs undoing, as it all ends with the sandbox.
+    """
+    from pyroute2 import IPRoute  # noqa: PLC0415 - it takes 0.4 s, which `preload` spends while the hosts start
+
+    try:
+        with IPRoute() as route:
+            route.link("add", ifname=BRIDGE, kind="bridge")
+            bridge = route.link_lookup(ifname=BRIDGE)[0]
+            for address in (CONTROL_ADDRESS, LOAD_ADDRESS):
+                route.addr("add", index=bridge, address=address, prefixlen=PREFIX)
+            route.link("set", index=bridge, state="up")
+            for number, pid in enumerate(hosts.values()):
+                near = f"veth{number}"
+                route.link("add", ifname=near, kind="veth", peer={"ifname": "eth0", "net_ns_pid": pid})
+                route.link("set", index=route.link_lookup(ifname=near)[0], master=bridge, state="up")
+    except Exception as error:
+        raise DatacenterError(f"the sandbox's network could not be built: {error}") from error
+
 
 _STARTED_WITHIN_S = 20.0
 _LOG_TAIL_LINES = 5
 
 
 @dataclass
-class LocalDatacenter:
+class LocalDatacenter(HostSelection):
     """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later.
 
     `binaries` holds those of the services and the tools that faults need. `spare_servers` hosts have no agent yet.
@@ -80,10 +127,10 @@ class LocalDatacenter:
         """Network, disks, hosts, and the agents that wait for no other service. Raises DatacenterError."""
         await anyio.to_thread.run_sync(self.check_machine)
         async with anyio.create_task_group() as beside:
-            beside.start_soon(anyio.to_thread.run_sync, network.preload)
+            beside.start_soon(anyio.to_thread.run_sync, preload)
             pids = await self._start_hosts()
         placed = self._placed()
-        self._addresses = network.addresses({host: next(iter(roles.values())) for host, roles in placed.items()})
+        self._addresses = addresses({host: next(iter(roles.values())) for host, roles in placed.items()})
         await anyio.to_thread.run_sync(self._build_network, pids)
         for name, roles in placed.items():
             host = self.host_kind(
@@ -96,7 +143,7 @@ class LocalDatacenter:
                 agent_user=self.agent_user,
             )
             self.hosts[name] = host
-        await all_at_once(partial(host.configure_network, network.PREFIX) for host in self.hosts.values())
+        await all_at_once(partial(host.configure_network, PREFIX) for host in self.hosts.values())
         self._remember()
         here = {service.name for service in self.services}
         for service in self.services:
@@ -107,11 +154,9 @@ class LocalDatacenter:
                 await self._start_agents(service)
 
     def _build_network(self, pids: Mapping[str, int]) -> None:
-        """Connects the hosts (name -> pid of its hostd), which send nothing yet. Raises DatacenterError."""
-        network.build(pids)
+        build(pids)
 
     async def _start_agents(self, service: Service) -> None:
-        """Those of one role together, and those of another after them."""
         for _, places in itertools.groupby(service.places(), key=attrgetter("role")):
             await all_at_once([partial(self._place, service, place) for place in places])
 
@@ -214,7 +259,6 @@ class LocalDatacenter:
         self._placed_agents.append((service.name, place))
 
     def _write_files(self, folder: Path, files: Mapping[str, str]) -> None:
-        """For the user of agents alone. Raises OSError."""
         for name, text in files.items():
             write_whole(folder / name, text)
             if self.agent_user is not None:
@@ -230,15 +274,6 @@ class LocalDatacenter:
 
     # what engine and faults ask for
 
-    def host(self, name: str) -> Host:
-        try:
-            return self.hosts[name]
-        except KeyError:
-            raise SelectorError(f"there is no host {name!r}; there are: {', '.join(self.hosts)}") from None
-
-    def all_hosts(self) -> Sequence[Host]:
-        return list(self.hosts.values())
-
     def tap(self, client: str) -> LocalTap:
         return LocalTap(client, self._tap_socket(client))
 
@@ -246,10 +281,7 @@ class LocalDatacenter:
         return self.root / f"s/tap-{client}"
 
     def load_addresses(self) -> Sequence[str]:
-        return [network.LOAD_ADDRESS]
-
-    def turn(self, what: str) -> anyio.Lock:
-        return self._turns.setdefault(what, anyio.Lock())
+        return [LOAD_ADDRESS]
 
     def tool(self, name: str) -> Path:
         try:
@@ -257,59 +289,22 @@ class LocalDatacenter:
         except KeyError:
             raise FaultError(f"the datacenter was started without {name}") from None
 
-    async def select(self, selector: str) -> Sequence[Target]:
-        """The hosts a selector means now, with their agents' processes. Raises SelectorError when that is none.
-
-        `client:NAME` means that client's tap; `host:NAME` the host's own agent.
-        """
-        if selector.startswith(CLIENT_PREFIX):
-            return [Target(selector.removeprefix(CLIENT_PREFIX), network.LOAD_ADDRESS, "client")]
-        chosen, _, agent = selector.partition("/")
-        kind, _, name = chosen.partition(":")
-        hosts = [self.host(name)] if kind == "host" else await self._service(kind).select(name, self)
-        able = [host for host in hosts if not agent or agent in host.roles]
-        if not able:
-            raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
-        own = agent or ("" if kind == "host" else kind)
-        return [await self._target(host, own or next(iter(host.roles))) for host in able]
-
-    @staticmethod
-    async def _target(host: Host, agent: str) -> Target:
-        process = await host.use(Processes).agent_process(agent)
-        return Target(host.name, host.address, agent, process.reference if process else "")
-
-    def _service(self, name: str) -> Service:
-        """Raises SelectorError."""
-        try:
-            return next(service for service in self.services if service.name == name)
-        except StopIteration:
-            raise SelectorError(f"this datacenter has no {name}") from None
+    def client_target(self, selector: str) -> Target:
+        return Target(selector.removeprefix(CLIENT_PREFIX), LOAD_ADDRESS, "client")
 
     async def endpoints(self, via: str | None) -> Sequence[str]:
         """The URLs of the agents that a load goes through; None goes through none. Raises SelectorError."""
         if via is None:
             return []
-        chosen, _, agent = via.partition("/")
-        kind, _, name = chosen.partition(":")
-        hosts = [self.host(name)] if kind == "host" else await self._service(kind).serving(name, self)
-        own = "" if kind == "host" else kind
-        return [self._url(self.hosts[host.name], agent or own or next(iter(host.roles))) for host in hosts]
-
-    @staticmethod
-    def _url(host: LocalHost, agent: str) -> str:
-        """Raises SelectorError for a host without that agent."""
-        if agent not in host.plans:
-            raise SelectorError(f"{host.name}: there is no {agent}")
-        return host.plans[agent].url
+        agents = await self.agents(via)
+        for host, agent in agents:
+            if agent not in host.plans:
+                raise SelectorError(f"{host.name}: there is no {agent}")
+        return [host.plans[agent].url for host, agent in agents]
 
     def access(self, via: str | None) -> Mapping[str, str]:
         """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
-        if via is None:
-            return {}
-        chosen, _, agent = via.partition("/")
-        kind, _, name = chosen.partition(":")
-        own = next(iter(self.host(name).roles)) if kind == "host" else kind
-        return self._service(agent or own).access()
+        return {} if via is None else self.service(self.service_of(via)).access()
 
     def environment(self, host: str) -> dict[str, str]:
         """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens.
@@ -381,11 +376,7 @@ class LocalDatacenter:
 
     def describe(self) -> Mapping[str, Any]:
         """`hosts`, and what the services say, for run.json."""
-        hosts = [
-            {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
-            for host in self.hosts.values()
-        ]
-        told: dict[str, Any] = {"hosts": hosts, "reported": self.reported}
+        told: dict[str, Any] = {"hosts": self.described_hosts(), "reported": self.reported}
         for service in self.services:
             told |= service.describe(self.configs.get(service.name, {}))
         return told

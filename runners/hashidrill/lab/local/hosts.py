@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import signal as signals
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,23 +24,88 @@ import httpx
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.faults import toxiproxy
 from hashidrill.core.protocols import packets
-from hashidrill.core.protocols.abc import AgentProcess, ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
+from hashidrill.core.protocols.abc import AgentProcess, ApiAnswer, Barrier, Timing, Toxic
 from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable, Proxies
 from hashidrill.core.protocols.packets import Chain, PacketRule, Statement
 from hashidrill.core.protocols.service import AgentPlan
+from hashidrill.core.tap import observer
 from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.files import private
-from hashidrill.core.util.wait import wait_until
-from hashidrill.lab.local.unprivileged import AgentUser
+from hashidrill.core.util.processes import is_machine_root
+from hashidrill.core.util.wait import all_at_once, wait_until
+from hashidrill.lab.canaries import ANSWERS_WITHIN_S, CanaryOfHost
 from hashidrill.lab.sandbox import cgroups, nf_tables
-from hashidrill.lab.sandbox.asking import ANSWER_WITHIN_S, ask
+from hashidrill.lab.sandbox.asking import ask
 
 T = TypeVar("T")
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
 
 
-class LocalHost(Capable):
+_STATUS = Path("/proc/self/status")
+_CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE = 0, 1, 5, 6, 7, 19
+_NEEDED = sum(1 << bit for bit in (_CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE))
+"""To hand files over, to become the user, and to go on signalling and watching its processes (capabilities(7))."""
+_PASSABLE, _GROUP_ONLY = 0o711, 0o750
+_OWNER_PASSES, _OTHERS_PASS = 0o100, 0o001
+
+
+@dataclass(frozen=True)
+class AgentUser:
+    """Numbers of a user and its group."""
+
+    uid: int
+    gid: int
+
+    def owns(self, path: Path) -> None:
+        """Hand a file or folder over. Raises OSError."""
+        os.chown(path, self.uid, self.gid)
+
+    def reaches(self, root: Path, host: Path) -> None:
+        """Lets the user into the folder `host` below `root`: it can pass the folders between, and list none of them.
+
+        Others on the machine cannot enter `host`. Raises OSError.
+        """
+        for folder in (root, *reversed([parent for parent in host.parents if root in parent.parents])):
+            folder.chmod(_PASSABLE)
+        os.chown(host, -1, self.gid)
+        host.chmod(_GROUP_ONLY)
+
+
+def agent_user(root: Path) -> AgentUser | None:
+    """The user for agents whose files are below `root`; None where they run as the user of the sandbox."""
+    if not is_machine_root() or _NEEDED & ~_capabilities():
+        return None
+    user = _user()
+    return user if user is not None and all(_passable(parent, user) for parent in root.parents) else None
+
+
+def _passable(folder: Path, user: AgentUser) -> bool:
+    status = folder.stat()
+    owned = status.st_uid == user.uid
+    return bool(status.st_mode & (_OWNER_PASSES if owned else _OTHERS_PASS))
+
+
+def _user() -> AgentUser | None:
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if uid.isdecimal() and gid.isdecimal() and int(uid):
+        return AgentUser(int(uid), int(gid))
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        return None
+    return AgentUser(nobody.pw_uid, nobody.pw_gid)
+
+
+def _capabilities() -> int:
+    try:
+        [line] = [line for line in _STATUS.read_text().splitlines() if line.startswith("CapEff:")]
+        return int(line.split()[1], 16)
+    except (OSError, ValueError):
+        return 0
+
+
+class LocalHost(CanaryOfHost, Capable):
     """A host in the sandbox. `root` is the sandbox's run directory."""
 
     def __init__(
@@ -135,7 +202,6 @@ class LocalHost(Capable):
         await self._in_namespace(partial(nf_tables.suspend, table, redirecting, blocking))
 
     async def _in_namespace(self, work: Callable[[], T]) -> T:
-        """Talks to the kernel about the packet rules of this host. Raises FaultError."""
         try:
             return await anyio.to_thread.run_sync(sc.in_network, self.namespace, work)
         except OSError as error:
@@ -330,22 +396,28 @@ class LocalHost(Capable):
         return int(dict(line.split(": ") for line in counters.splitlines())["wchar"])
 
     async def canary_fsync(self) -> Timing:
-        return await self._timing({"op": "fsync"})
+        return await self._timing("fsync")
 
     async def canary_write(self, size_bytes: int) -> Timing:
-        return await self._timing({"op": "write", "size": size_bytes})
+        return await self._timing("write", size=size_bytes)
 
     async def canary_read(self, size_bytes: int) -> Timing:
-        return await self._timing({"op": "read", "size": size_bytes})
+        return await self._timing("read", size=size_bytes)
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         request = {"op": "disk", "operation": operation, "size": size_bytes, "count": trials, "within": within_s}
-        answer = await ask(self._canary, request, within_s=within_s + ANSWER_WITHIN_S)
+        answer = await ask(self._canary, request, within_s=within_s + ANSWERS_WITHIN_S)
         return [Timing(seconds, number) for seconds, number in answer["timings"]]
 
-    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
-        request = {"op": "burn", "threads": threads, "windows": windows, "window": window_s}
-        return [float(cores) for cores in (await ask(self._canary, request))["cores"]]
+    async def ask_canary(
+        self,
+        of: str,  # noqa: ARG002 - one canary serves for all
+        op: str,
+        *,
+        within_s: float = ANSWERS_WITHIN_S,
+        **request: Any,
+    ) -> dict[str, Any]:
+        return await ask(self._canary, {"op": op, **request}, within_s=within_s)
 
     async def cpu_seconds(self, agent: str) -> float:
         process = await self.agent_process(agent)
@@ -353,33 +425,6 @@ class LocalHost(Capable):
 
     async def free_bytes(self) -> int:
         return int((await ask(self._canary, {"op": "space"}))["free"])
-
-    async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
-        request = {"op": "connect", "address": address, "port": port, "timeout": timeout_s}
-        return await self._timing(request)
-
-    async def canary_listen(self, port: int) -> None:
-        await ask(self._canary, {"op": "listen", "port": port})
-
-    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
-        asked = {
-            "op": "exchange",
-            "address": address,
-            "port": port,
-            "upload": request.upload_bytes,
-            "download": request.download_bytes,
-            "timeout": request.timeout_s,
-            "connections": request.connections,
-            "until_closed": request.until_closed,
-            "at_once": request.at_once,
-        }
-        rounds = -(-request.connections // request.at_once)
-        within_s = ANSWER_WITHIN_S + rounds * request.timeout_s
-        return [Exchange(**one) for one in (await ask(self._canary, asked, within_s=within_s))["exchanges"]]
-
-    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
-        request = {"op": "echo", "address": address, "count": datagrams, "timeout": timeout_s}
-        return float((await ask(self._canary, request))["lost"])
 
     async def agent_answers(self, agent: str, timeout_s: float) -> bool:
         """Whether the agent's HTTP API answers anything at all within `timeout_s`."""
@@ -391,6 +436,37 @@ class LocalHost(Capable):
             return False
         return True
 
-    async def _timing(self, request: Mapping[str, Any]) -> Timing:
-        answer = await ask(self._canary, request)
+    async def _timing(self, op: str, **request: int) -> Timing:
+        answer = await ask(self._canary, {"op": op, **request})
         return Timing(answer["seconds"], answer["errno"])
+
+
+_AT_ONCE = 100
+
+
+class LocalTap:
+    """`socket` is where the client listens (hashidrill.core.loads.clients); it is there as long as the client is."""
+
+    def __init__(self, client: str, socket: Path) -> None:
+        self.client = client
+        self._socket = socket
+
+    async def fail(self, fault_id: str, fault: str, share: float, seed: int) -> None:
+        await ask(self._socket, {"op": "fail", "id": fault_id, "fault": fault, "share": share, "seed": seed})
+
+    async def let_pass(self, fault_id: str) -> None:
+        if self._socket.exists():
+            await ask(self._socket, {"op": "pass", "id": fault_id})
+
+    async def look(self, fault: str, tries: int) -> Sequence[str]:
+        url = (await ask(self._socket, {"op": "observe"}))["url"]
+        seen: list[str] = []
+
+        room = anyio.Semaphore(_AT_ONCE)
+
+        async def one() -> None:
+            async with room:
+                seen.append(await observer.exchange(url, fault))
+
+        await all_at_once(partial(one) for _ in range(tries))
+        return seen

@@ -91,7 +91,6 @@ def measured(product: Product, version: str, arch: str, work: Path, say: Callabl
 
 
 def _release(product: Product) -> Release:
-    """Raises WayError for a product without releases, or a base URL over plain HTTP."""
     if product.release is None:
         raise WayError(f"its vendor publishes no binaries of {product.name}")
     _require_https(product.release.base, f"{product.release.variable} is")
@@ -99,7 +98,6 @@ def _release(product: Product) -> Release:
 
 
 def _archive(product: Product, version: str) -> str:
-    """Path of the archive for this machine, below the base URL."""
     return _release(product).archive.format(name=product.name, version=version, arch=architecture())
 
 
@@ -173,7 +171,6 @@ def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
 
 
 def _require_there(client: httpx.Client, url: str) -> None:
-    """Asks for it, and hangs up before its body comes. Raises WayError."""
     try:
         with client.stream("GET", url) as answer:
             _require_ok(answer, url)
@@ -182,7 +179,6 @@ def _require_there(client: httpx.Client, url: str) -> None:
 
 
 def _fetch(client: httpx.Client, url: str, into: Path, say: Callable[[str], None]) -> str:
-    """Writes what `url` holds to `into`, and returns its SHA-256."""
     began = said = time.monotonic()
     digest, received = hashlib.sha256(), 0
     say(f"downloading {url}")

@@ -236,7 +236,6 @@ def _locked(product: Product, version: str, say: Progress) -> Iterator[Path]:
 
 
 def _get(product: Product, version: str, folder: Path, attempts: list[Attempt], say: Progress) -> Binary:
-    """The ways that make a new file. Call with the lock held."""
     for left in folder.glob(f"{_WORK}*"):
         # of a process that was killed: nobody else has a work folder while this one holds the lock
         shutil.rmtree(left, ignore_errors=True)

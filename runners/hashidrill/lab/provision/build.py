@@ -122,7 +122,6 @@ def build_command(go: Go, product: Product, version: str, into: Path) -> list[st
 
 
 def _take(go: Go, product: Product, version: str, into: Path, environment: dict[str, str]) -> None:
-    """Files of the module as one; its go.sum says what the module must be. Raises WayError."""
     folder = into.parent / "module"
     command = [str(go.path), "mod", "download", "-json", product.package]
     said = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -136,7 +135,6 @@ def _take(go: Go, product: Product, version: str, into: Path, environment: dict[
 
 
 def _document(path: Path) -> str:
-    """One YAML document, without the line that begins it."""
     return path.read_text().strip().removeprefix("---").strip()
 
 
@@ -165,7 +163,6 @@ def _toolchain(product: Product, say: Callable[[str], None]) -> Go:
 
 
 def _unusable(go: Go | None) -> str:
-    """Why it cannot be used; "" for one that can."""
     if go is None:
         return "there is no Go on PATH, nor in /usr/local/go"
     return "" if go.usable else f"{go.path} is {go.text}: Go {packages.OLDEST_GO_TEXT} or newer is needed"

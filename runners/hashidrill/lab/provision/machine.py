@@ -394,7 +394,6 @@ def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
 
 
 def _way_to(product: Product, version: str, go: binaries_build.Go | None) -> tuple[str | None, str]:
-    """How a binary that is not here can be had; else why it cannot."""
     reason = binaries_archive.why_not(product, version)
     if reason is None and product.release is not None:
         return f"will be downloaded from {product.release.base}", ""

@@ -109,7 +109,6 @@ def _netlink() -> Any:
 
 
 def _packets(rules: Sequence[PacketRule]) -> None:
-    """Puts them in force and reads them back."""
     nf_tables.replace("trial", chains_of(rules), statements_of(rules))
     if not any(rule.table == "trial" and rule.addresses == {*_ADDRESSES} for rule in nf_tables.rules()):
         raise OSError(errno.ENOENT, "the kernel does not list the rules that it took")

@@ -261,7 +261,6 @@ def reported_version(product: Product, path: Path) -> str:
 
 
 def _written_version(product: Product, path: Path) -> str:
-    """In the first line of what is no program. Raises WayError."""
     try:
         with path.open(errors="replace") as file:
             first = file.readline(200).strip()

@@ -179,7 +179,6 @@ def _said(run: Path, ours: OurRun | None) -> tuple[Sequence[Entry], Sequence[Ent
 
 
 def _out_of_reach(began: Entry, attached: str) -> str:
-    """Why a run cannot be healed through the hosts of that datacenter; empty if it can."""
     where = (began.data.get("attached") or {}).get("name", "")
     if where == attached:
         return ""
@@ -242,7 +241,6 @@ def _processes(namespace: str, before_s: float) -> Iterator[tuple[int, str]]:
 
 
 def _started_s(pid: int) -> float:
-    """The machine's uptime when that process started (proc_pid_stat(5)). Raises OSError."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 

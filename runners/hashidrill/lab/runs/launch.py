@@ -391,7 +391,6 @@ def _tail(log: Path) -> str:
 def _info(
     experiment: Experiment, recording: Path, resolved: ResolvedExperiment, found: Mapping[str, binaries.Binary]
 ) -> dict[str, Any]:
-    """run.json, as far as it is known before the run."""
     variant = ["--variant", resolved.variant] if resolved.variant else []
     return {
         "id": recording.name,

@@ -72,7 +72,6 @@ def _enter_namespaces() -> None:
 
 
 def _as_pid_one(parent_alive: int, spec: dict[str, Any]) -> None:
-    """Never returns."""
     try:
         sc.die_with_parent(0)  # the parent is outside of this PID namespace, where its number is 0, dead or alive
         if select.select([parent_alive], [], [], 0)[0]:

@@ -237,7 +237,6 @@ _OF_IPV4 = {"saddr", "daddr", "to", "first to"}
 
 
 def _kernel() -> socket.socket:
-    """Of the network namespace of this thread."""
     kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_NETFILTER)
     kernel.settimeout(_WITHIN_S)
     kernel.bind((0, 0))

@@ -166,7 +166,6 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
 
 
 def _require_free(port: int) -> None:
-    """Before anything is started. Raises UsageError."""
     if not port:
         return
     try:

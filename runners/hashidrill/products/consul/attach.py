@@ -17,14 +17,14 @@ from hashidrill.core.errors import AttachError
 from hashidrill.products.consul import instances, keys
 from hashidrill.products.consul.model import Consul
 from hashidrill.staging.attach import product
+from hashidrill.staging.attach.http import WeakTokenError, parsed, read, read_json
 from hashidrill.staging.attach.login import Secret
-from hashidrill.staging.attach.reading import WeakTokenError, parsed, read, read_json
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import ApiAnswer, Host
     from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.login import Login
-    from hashidrill.staging.attach.wire import Wire
 
 _ALIVE, _LEFT = 1, 3
 _RPC_PORT = 8300

@@ -12,7 +12,7 @@ from hashidrill.core.util.wait import pause
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import ApiAnswer
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 SERVICE = "consul"
 NUMBERED, ALL, NODE = "numbered instances", "instances of", "node"

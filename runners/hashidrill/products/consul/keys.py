@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hashidrill.core.protocols.abc import ApiAnswer
     from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 SERVICE = "consul"
 BELOW, KEY = "keys below", "key"

@@ -18,14 +18,14 @@ from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad import leftovers
 from hashidrill.products.nomad.model import Nomad
 from hashidrill.staging.attach import product
+from hashidrill.staging.attach.http import WeakTokenError, read_json
 from hashidrill.staging.attach.login import Secret
-from hashidrill.staging.attach.reading import WeakTokenError, read_json
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host
     from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.login import Login
-    from hashidrill.staging.attach.wire import Wire
 
 _NODE = 'node { policy = "read" }'
 _AGENT = 'agent { policy = "read" }'

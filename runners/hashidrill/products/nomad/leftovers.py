@@ -10,7 +10,7 @@ from hashidrill.core.util.wait import pause
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 JOBS_OF = "jobs of"
 """The word of `Left.what`: the job of that name, those that are called `NAME-...`, and what was dispatched of them."""

@@ -22,14 +22,14 @@ from hashidrill.products.vault.api import Said, Seal
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.staging.attach import product
+from hashidrill.staging.attach.http import WeakTokenError, read_json
 from hashidrill.staging.attach.login import Secret
-from hashidrill.staging.attach.reading import WeakTokenError, read_json
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host
     from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.login import Login
-    from hashidrill.staging.attach.wire import Wire
 
 _TELLS_WITHIN_S, _SNAPSHOT_WITHIN_S = 2.0, 60.0
 _HA = 'path "sys/ha-status" { capabilities = ["read"] }'

@@ -12,7 +12,7 @@ from hashidrill.core.util.wait import all_at_once, pause
 from hashidrill.products.vault.policy import MOUNT
 
 if TYPE_CHECKING:
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 SECRETS_BELOW = "secrets below"
 """The word of `Left.what`: all in that place of the loads' KV engine."""

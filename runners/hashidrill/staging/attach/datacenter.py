@@ -19,20 +19,19 @@ import httpx
 
 from hashidrill.core.errors import AttachError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
-from hashidrill.core.experiment.selectors import CLIENT_PREFIX
-from hashidrill.core.protocols.abc import ApiAnswer, ClientTap, Host, Probe, Target
-from hashidrill.core.protocols.capabilities import AgentApi, Capable, EstateLinks, Processes
+from hashidrill.core.protocols.abc import ApiAnswer, ClientTap, Probe
+from hashidrill.core.protocols.capabilities import AgentApi, Capable, EstateLinks
 from hashidrill.core.protocols.service import Service
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.wait import wait_until
-from hashidrill.staging.attach.estate import Estate, FoundHost, discover, unanswered
+from hashidrill.lab.host_selection import HostSelection
+from hashidrill.staging.attach.discovery import Estate, FoundHost, LookAtPods, discover, followed, pods_of, unanswered
+from hashidrill.staging.attach.http import AgentTransport, Place, Wire
 from hashidrill.staging.attach.links import TOXIPROXY, HostLinks, hello_of_http
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.moved import LookAtPods, followed, pods_of
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import AgentTransport, Place, Wire
 
 _NO_LOGS = """\
 The logs of an attached datacenter are not collected: it was reached by the addresses of its APIs alone.
@@ -109,7 +108,7 @@ class AttachedHost(Capable):
             raise FaultError(f"{self.name}: {error}") from None
 
 
-class AttachedDatacenter:
+class AttachedDatacenter(HostSelection):
     """`estate` is what was found; `spec` is that of the experiment over it. An async context manager.
 
     `wires` are asked for discovery and by faults; probes have connections of their own.
@@ -131,6 +130,7 @@ class AttachedDatacenter:
         """`pods`: where agents are pods, the addresses that these have now."""
         self._pods = pods
         self._former: dict[str, AttachedHost] = {}
+        self.called = target.name
         self.target, self.estate, self._wires, self._artifacts = target, estate, wires, artifacts
         self._turns: dict[str, anyio.Lock] = {}
         self._left_out = [] if spec.attached is None else spec.attached.left_out
@@ -173,24 +173,12 @@ class AttachedDatacenter:
 
     # what faults ask for
 
-    def host(self, name: str) -> Host:
-        try:
-            return self.hosts[name]
-        except KeyError:
-            raise SelectorError(f"there is no host {name!r}; there are: {', '.join(self.hosts)}") from None
-
-    def all_hosts(self) -> Sequence[Host]:
-        return list(self.hosts.values())
-
     def tap(self, client: str) -> ClientTap:
         raise FaultError(f"{client}: an attached datacenter has no taps")
 
     def load_addresses(self) -> Sequence[str]:
         """None: the kernel chooses the address that leads there."""
         return []
-
-    def turn(self, what: str) -> anyio.Lock:
-        return self._turns.setdefault(what, anyio.Lock())
 
     def tool(self, name: str) -> Path:
         raise FaultError(f"{name} cannot be used on an attached datacenter")
@@ -202,32 +190,6 @@ class AttachedDatacenter:
     def keep_artifacts(self, folder: Path) -> None:
         """Where artifacts are from now on: a revert finds there what its run left."""
         self._artifacts = folder
-
-    async def select(self, selector: str) -> Sequence[Target]:
-        """The hosts that a selector means now. Raises SelectorError when that is none."""
-        if selector.startswith(CLIENT_PREFIX):
-            raise SelectorError(f"{selector}: an attached datacenter has no taps")
-        chosen, _, agent = selector.partition("/")
-        kind, _, name = chosen.partition(":")
-        hosts = [self.host(name)] if kind == "host" else await self._service(kind).select(name, self)
-        able = [host for host in hosts if not agent or agent in host.roles]
-        if not able:
-            raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
-        own = agent or ("" if kind == "host" else kind)
-        return [await self._target(host, own or next(iter(host.roles))) for host in able]
-
-    @staticmethod
-    async def _target(host: Host, agent: str) -> Target:
-        """With the agent's process, where somebody sees that. Raises FaultError where nobody can look."""
-        process = await host.use(Processes).agent_process(agent) if host.can(Processes) else None
-        return Target(host.name, host.address, agent, process.reference if process is not None else "")
-
-    def _service(self, name: str) -> Service:
-        """Raises SelectorError."""
-        try:
-            return next(service for service in self.services if service.name == name)
-        except StopIteration:
-            raise SelectorError(f"{self.target.name} has no {name}") from None
 
     # what the engine asks for
 
@@ -257,30 +219,21 @@ class AttachedDatacenter:
         """
         if via is None:
             return []
-        chosen, _, agent = via.partition("/")
-        kind, _, name = chosen.partition(":")
-        hosts = [self.host(name)] if kind == "host" else await self._service(kind).serving(name, self)
-        own = agent or ("" if kind == "host" else kind)
-        meant = [(self.hosts[host.name], own or next(iter(host.roles))) for host in hosts]
-        urls = {f"{host.name}/{service}": self._url(host, service) for host, service in meant}
+        meant = await self.agents(via)
+        for host, service in meant:
+            if service not in host.urls:
+                raise SelectorError(f"{host.name}: there is no {service}")
+        kind = via.partition("/")[0].partition(":")[0]
         if kind != "host" and kind in self.target.kubernetes.get("entrances", ()):
             return [self.target.logins[kind].address]
-        answering = [url for agent, url in urls.items() if agent not in self.silent]
+        answering = [host.urls[service] for host, service in meant if f"{host.name}/{service}" not in self.silent]
         return answering or [self.target.logins[service].address for _, service in meant[:1]]
-
-    @staticmethod
-    def _url(host: AttachedHost, agent: str) -> str:
-        if agent not in host.urls:
-            raise SelectorError(f"{host.name}: there is no {agent}")
-        return host.urls[agent]
 
     def access(self, via: str | None) -> Mapping[str, str]:
         """The token, under the name of its product's variable. Raises SelectorError."""
         if via is None:
             return {}
-        chosen, _, agent = via.partition("/")
-        kind, _, name = chosen.partition(":")
-        service = agent or (next(iter(self.host(name).roles)) if kind == "host" else kind)
+        service = self.service_of(via)
         if service not in self.target.logins:
             raise SelectorError(f"{self.target.name} has no {service}")
         token = self.target.logins[service].token
@@ -314,13 +267,12 @@ class AttachedDatacenter:
 
     def describe(self) -> Mapping[str, Any]:
         """For run.json: the hosts, and what was attached. No token is in it."""
-        hosts = [
-            {"name": host.name, "address": host.address, "role": host.role, "agents": dict(host.roles)}
-            for host in self.hosts.values()
-        ]
         silent = [f"does not answer: {agent}: {why}" for agent, why in self.silent.items()]
         said = described(self.target, self.estate)
-        return {"hosts": hosts, "attached": {**said, "notes": [*said["notes"], *self._not_followed(), *silent]}}
+        return {
+            "hosts": self.described_hosts(),
+            "attached": {**said, "notes": [*said["notes"], *self._not_followed(), *silent]},
+        }
 
     def _not_followed(self) -> list[str]:
         """What whoever reads the verdict must know: the experiment may have been written for another version."""

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -27,22 +27,22 @@ from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import all_at_once, beside
-from hashidrill.staging.attach.consent import digest_of, sets_back
+from hashidrill.staging.attach.plan import digest_of, sets_back
 from hashidrill.staging.interlocks import anchor, lock
 from hashidrill.staging.interlocks.audit import Audit
 from hashidrill.staging.interlocks.blast_radius import Window
-from hashidrill.staging.interlocks.guard import AUDIT_NAME, CONSUL, Guard, Subject
+from hashidrill.staging.interlocks.guard import AUDIT_NAME, CONSUL, Guard, Held, Subject
 from hashidrill.staging.interlocks.kv import Kv
 from hashidrill.staging.interlocks.production import Named
 from hashidrill.staging.interlocks.settings import interlock_rights, settings_of
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
-    from hashidrill.staging.attach.estate import Estate
+    from hashidrill.staging.attach.discovery import Estate
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.leftovers import Told
     from hashidrill.staging.attach.plan import Action, Plan
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.attach.wire import Wire
 
 BREAKS_QUORUM = "breaks-quorum"
 """What `AttachTarget.said` holds where the command says so."""
@@ -53,50 +53,24 @@ _REVERTS_S = 60.0
 """What the last reverts of a run may take."""
 
 
-class Held(Protocol):
-    """Interlocks that said yes, for as long as a run goes on."""
-
-    async def stopped(self) -> str:
-        """Returns why the run must stop, if ever."""
-
-    async def mine(self) -> bool:
-        """Whether no other run can hold the lock now. Raises FaultError where that cannot be seen."""
-
-    def admits(self, acting: Any) -> AbstractAsyncContextManager[None]:
-        """Around each fault (engine.run_state.Acting). Raises InterlockError: nothing is applied then."""
-
-    def note(self, verb: str, what: str = "", where: str = "", note: str = "") -> None:
-        """An audit line. It waits for nothing and raises nothing."""
-
-
-class Interlocks(Protocol):
-    """Whoever has to say yes."""
-
-    async def check(self, plan: Plan) -> None:
-        """Reads, and raises InterlockError where this run must not be."""
-
-    def hold(
-        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
-    ) -> AbstractAsyncContextManager[Held]:
-        """Around the whole run, before anything is written. Raises InterlockError where it must not be.
-
-        `tell` says something to whoever watches the run. The audit lines go into `recording` too.
-        """
-
-
-class Guarded:
+class Interlocks:
     """The interlocks of an attached datacenter."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
     async def check(self, plan: Plan) -> None:
+        """Reads, and raises InterlockError where this run must not be."""
         await self._guard.check(subject_of(plan))
 
-    @asynccontextmanager
-    async def hold(self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None) -> AsyncIterator[Held]:
-        async with self._guard.held(subject_of(plan), tell, recording) as held:
-            yield held
+    def hold(
+        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
+    ) -> AbstractAsyncContextManager[Held]:
+        """Around the whole run, before anything is written. Raises InterlockError where it must not be.
+
+        `tell` says something to the people who watch the run. The audit lines go into `recording` too.
+        """
+        return self._guard.held(subject_of(plan), tell, recording)
 
 
 def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:
@@ -104,7 +78,7 @@ def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wi
     services = registry.services()
     guarded = [name for name in wires if name in services and services[name].acls]
     lacking = {name: services[name](services[name].Spec()).lacking for name in guarded}
-    return Guarded(
+    return Interlocks(
         Guard(
             settings_of(target.interlocks, target.path),
             dict(wires),

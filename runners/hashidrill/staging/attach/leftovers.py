@@ -22,7 +22,7 @@ from hashidrill.staging.attach.product import attachables
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 _WITHIN_S, _AGAIN_S = 30.0, 0.5
 _OTHERS = "another run may use it by now: this one lost its lock"

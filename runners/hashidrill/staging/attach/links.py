@@ -28,7 +28,7 @@ from hashidrill.core.protocols.observed import Exchange, ExchangeRequest, Toxic
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import ApiAnswer
     from hashidrill.core.protocols.rights import Left
-    from hashidrill.staging.attach.wire import Wire
+    from hashidrill.staging.attach.http import Wire
 
 TOXIPROXY = "toxiproxy"
 OURS = "hashidrill-"

@@ -1,6 +1,6 @@
-"""Where a product of an attached datacenter is, and what one needs to be let in: TLS files, and a token.
+"""How a product of an attached datacenter is reached: its address, TLS files and token.
 
-A token is held in a Secret, which shows itself to nobody who does not ask for it by name.
+They come from the Attach file, and from the variables of the product's command line.
 """
 
 from __future__ import annotations

@@ -17,11 +17,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.attached import KIND, inline, said_in
@@ -30,22 +32,147 @@ from hashidrill.core.experiment.library import KIND as EXPERIMENT
 from hashidrill.core.experiment.library import read_document, read_experiment
 from hashidrill.core.experiment.model import API_VERSION, Name
 from hashidrill.core.experiment.pydantic_messages import explain
+from hashidrill.core.experiment.schema import DIALECT, Untitled
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
-from hashidrill.staging.attach.beside import PLACE as PLACE_BESIDE
-from hashidrill.staging.attach.beside import Beside, kubernetes_of
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.logins import address_of, login_from, whole_url
-from hashidrill.staging.attach.pods import (
-    KUBERNETES,
-    PLACE,
-    KubernetesDatacenter,
-    model_of_kubernetes,
-    part_of_pods,
-    selectors_of,
-)
-from hashidrill.staging.attach.product import Part, attachables
-from hashidrill.staging.interlocks.settings import settings_of
+from hashidrill.staging.attach.product import Attachable, Part, address_of, attachables, login_from, whole_url
+from hashidrill.staging.carriers.settings import Carriers
+from hashidrill.staging.interlocks.settings import InterlockSettings, settings_of
+
+_USUAL = "~/.kube/config"
+IN_CLUSTER = "in-cluster"
+"""The context that means the service account of our own pod, and no kubeconfig."""
+PLACE = "services.kubernetes"
+
+
+class ToxiproxyPart(Strict):
+    """The toxiproxy of an estate, in whose links faults may put toxics."""
+
+    address: str = Field(description="URL of its API, like http://toxiproxy.staging.example:8474")
+
+
+class KubernetesPart(Strict):
+    """The Kubernetes whose Chaos Mesh or Litmus injects faults: into the pods of agents, by chaosd into machines."""
+
+    kubeconfig: str | None = Field(
+        default=None, description="Its file; default: KUBECONFIG, ~/.kube/config, or the service account of our own pod"
+    )
+    context: str | None = Field(default=None, description="Context of that file; default: its current one")
+    namespace: str | None = Field(
+        default=None, description="Where the agents' pods are and faults are created; default: that of the context"
+    )
+    chaosd: dict[str, str] = Field(
+        default={}, description="URL of the chaosd on a machine, by host, like http://10.1.2.3:31767"
+    )
+    netem: bool = Field(
+        default=False, description="Whether the kernels of the nodes have netem (`modprobe sch_netem` succeeds)"
+    )
+    litmus_account: str = Field(
+        default="litmus-admin", description="ServiceAccount in that namespace as which experiments of Litmus run"
+    )
+    drain: bool = Field(default=False, description="Whether nodes may be drained: every pod on them leaves them")
+
+
+class Beside(Strict):
+    """What else stands in the estate, beside its products."""
+
+    toxiproxy: ToxiproxyPart | None = Field(default=None, description="The toxiproxy that is in its links")
+    kubernetes: KubernetesPart | None = Field(default=None, description="The Kubernetes with the Chaos Mesh or Litmus")
+
+
+def kubernetes_of(
+    part: KubernetesPart | None, path: Path, environ: Mapping[str, str], *, place: str = PLACE
+) -> dict[str, Any]:
+    """Plain data for whoever connects: `kubeconfig` is a whole path ("" for our own pod's account).
+
+    `place` is where the file says it, for messages.
+
+    `context`, `namespace` and `server` are those that will be used, as far as the file can be read: interlocks look for
+    `production` in them. Empty without that part. A relative path is relative to the Attach file at `path`.
+    """
+    if part is None:
+        return {}
+    if part.context == IN_CLUSTER:
+        part, file = part.model_copy(update={"context": None}), ""
+    elif part.kubeconfig is not None:
+        file = str(path.parent / Path(part.kubeconfig).expanduser())
+    else:
+        usual = os.path.expanduser(_USUAL)  # noqa: PTH111 - HOME may be unset
+        named = environ.get("KUBECONFIG", "").partition(os.pathsep)[0].strip()
+        file = named or (usual if os.path.exists(usual) else "")  # noqa: PTH110 - as above
+    own = part.model_dump(include=set(KubernetesPart.model_fields))
+    said = {**own, "kubeconfig": file, "server": "", "place": place}
+    return said | _meant(file, part) if file else said
+
+
+def _meant(file: str, part: KubernetesPart) -> dict[str, str | None]:
+    """The context that will be used, its namespace and its server; {} for a file that whoever connects will refuse."""
+    try:
+        written = YAML(typ="safe", pure=True).load(Path(file).read_text())
+        name = part.context or written["current-context"]
+        context = next(one["context"] for one in written["contexts"] if one["name"] == name)
+        cluster = next(one["cluster"] for one in written["clusters"] if one["name"] == context["cluster"])
+    except (OSError, ValueError, LookupError, TypeError, StopIteration, YAMLError):
+        return {}
+    namespace = part.namespace or context.get("namespace") or "default"
+    return {"context": str(name), "namespace": str(namespace), "server": str(cluster.get("server", ""))}
+
+
+KUBERNETES = "kubernetes"
+"""Its name under `datacenter:`, where products have theirs."""
+PODS_PLACE = f"datacenter.{KUBERNETES}"
+_ROLES = ("server", "client")
+_SAYS = "Labels that the pods of its {} have, and no others"
+
+
+class KubernetesDatacenter(KubernetesPart):
+    """A datacenter whose agents are pods: each product is found by the labels of its pods."""
+
+    context: str = Field(
+        description="Context of the kubeconfig; `in-cluster` for the service account of our own pod, without a file"
+    )
+    namespace: str = Field(description="Where the agents' pods are and faults are created")
+
+
+class Selectors(Part):
+    """What pods the agents of a product are."""
+
+    servers: dict[str, str] | None = Field(default=None, min_length=1, description=_SAYS.format("servers"))
+    clients: dict[str, str] | None = Field(default=None, min_length=1, description=_SAYS.format("clients"))
+
+
+@cache
+def part_of_pods(name: str) -> type[Part]:
+    """The part of a product whose agents are pods: how it is logged in to, as anywhere else, and its selectors."""
+    own = {key: (field.annotation, field) for key, field in Selectors.model_fields.items() if key.endswith("s")}
+    fields: Any = {key: own[key] for key in ("servers", "clients")}
+    found: type[Part] = create_model(f"{name.title()}Pods", __base__=attachables([name])[name].Part, **fields)
+    return found
+
+
+@cache
+def model_of_kubernetes() -> type[KubernetesDatacenter]:
+    """With a part for each product that can be attached."""
+    fields: Any = {
+        name: (dict[str, Any] | None, Field(default=None, description=f"{name.title()}, by the labels of its pods"))
+        for name in attachables()
+    }
+    found: type[KubernetesDatacenter] = create_model(
+        "KubernetesDatacenter", __base__=KubernetesDatacenter, __doc__=KubernetesDatacenter.__doc__, **fields
+    )
+    return found
+
+
+def selectors_of(product: Attachable, part: Part) -> dict[str, dict[str, str]]:
+    """By role, the labels of its pods: what the file says, else those of the official chart. No role for none."""
+    said = {role: getattr(part, f"{role}s", None) for role in _ROLES}
+    return {role: dict(labels) for role in _ROLES if (labels := said[role] or product.pods.get(role))}
+
+
+def shown(labels: Mapping[str, str]) -> str:
+    """As `kubectl get pods -l` takes them."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 class _Metadata(Strict):
@@ -149,8 +276,6 @@ def read_target(path: Path, environ: Mapping[str, str] | None = None) -> AttachT
 
 @dataclass(frozen=True)
 class _Pods:
-    """What the file says under `datacenter.kubernetes`."""
-
     said: KubernetesDatacenter | None = None
     parts: Mapping[str, Part] = field(default_factory=dict)
     selectors: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
@@ -161,7 +286,7 @@ class _Pods:
             return {}
         selectors = {name: {role: dict(one) for role, one in of.items()} for name, of in self.selectors.items()}
         entrances = [name for name, part in self.parts.items() if part.address is not None]
-        connection = kubernetes_of(self.said, path, environ, place=PLACE)
+        connection = kubernetes_of(self.said, path, environ, place=PODS_PLACE)
         return {**connection, "pods": selectors, "entrances": entrances}
 
 
@@ -227,14 +352,13 @@ def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
     if (toxiproxy := model.services.toxiproxy) is not None:
         _check_url(document, ("services", "toxiproxy", "address"), partial(_toxiproxy_at, toxiproxy.address))
     if (kubernetes := model.services.kubernetes) is not None:
-        _check_urls(document, (*PLACE_BESIDE.split("."), "chaosd"), "chaosd", 31767, kubernetes.chaosd)
+        _check_urls(document, (*PODS_PLACE.split("."), "chaosd"), "chaosd", 31767, kubernetes.chaosd)
     pods = _of_pods(document, model, parts) if KUBERNETES in model.datacenter else _Pods()
     document.raise_problems()
     return path, model, parts, pods
 
 
 def _of_pods(document: Document, model: AttachFile, others: Mapping[str, Part]) -> _Pods:
-    """Raises ExperimentError."""
     at = ("datacenter", KUBERNETES)
     written = model.datacenter[KUBERNETES] or {}
     said: KubernetesDatacenter = _validated(document, model_of_kubernetes(), written, at)
@@ -253,7 +377,7 @@ def _of_pods(document: Document, model: AttachFile, others: Mapping[str, Part]) 
     if not parts:
         document.problem(at, f"names no product, like `consul: {{}}`; there are: {', '.join(attachables())}")
     if model.services.kubernetes is not None:
-        text = f"{PLACE} says which Kubernetes it is: write these keys there"
+        text = f"{PODS_PLACE} says which Kubernetes it is: write these keys there"
         document.problem(("services", "kubernetes"), text)
     return _Pods(said, parts, selectors)
 
@@ -275,7 +399,6 @@ def _document(path: Path) -> tuple[Path, Document]:
 
 
 def _checked(document: Document) -> AttachFile:
-    """Raises ExperimentError."""
     data = document.data
     if not isinstance(data, dict) or data.get("kind") != KIND:
         place = ("kind",) if isinstance(data, dict) else ()
@@ -287,7 +410,6 @@ def _checked(document: Document) -> AttachFile:
 
 
 def _validated(document: Document, model: Any, data: Any, loc: tuple[str, ...]) -> Any:
-    """Raises ExperimentError with every problem."""
     try:
         return model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as invalid:
@@ -300,7 +422,6 @@ def _validated(document: Document, model: Any, data: Any, loc: tuple[str, ...]) 
 
 
 def _part(document: Document, model: type[Part], loc: tuple[str, ...], written: Mapping[str, Any]) -> Part:
-    """Raises ExperimentError."""
     _refuse_tokens(document, loc, written)
     part: Part = _validated(document, model, written, loc)
     product = attachables()[loc[-1]]
@@ -311,7 +432,6 @@ def _part(document: Document, model: type[Part], loc: tuple[str, ...], written: 
 
 
 def _toxiproxy_at(url: str) -> str:
-    """Raises AttachError."""
     return whole_url("toxiproxy", 8474, url, "the address of toxiproxy")
 
 
@@ -334,3 +454,52 @@ def _refuse_tokens(document: Document, loc: tuple[str, ...], written: Mapping[st
             text = "a token does not belong into this file; name the file that holds it in token_file"
             document.problem((*loc, key), text, key=True)
     document.raise_problems()
+
+
+Schema = dict[str, Any]
+
+
+def attach_schema() -> Schema:
+    """The schema, draft 2020-12. It says no more than the reader does: a product's part may be empty."""
+    schema = AttachFile.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions: Schema = schema.pop("$defs", {})
+    products = {}
+    for name, product in attachables().items():
+        part = product.Part.model_json_schema(by_alias=True, schema_generator=Untitled)
+        definitions |= part.pop("$defs", {})
+        definitions[f"{name}-part"] = part
+        products[name] = {"anyOf": [{"$ref": f"#/$defs/{name}-part"}, {"type": "null"}]}
+    pods = _schema_of_pods(definitions)
+    interlocks = InterlockSettings.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions |= interlocks.pop("$defs", {})
+    definitions["interlocks"] = interlocks
+    carriers = Carriers.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions |= carriers.pop("$defs", {})
+    definitions["carriers"] = carriers
+    written = schema["properties"]
+    written["carriers"] = {"$ref": "#/$defs/carriers", "description": written["carriers"]["description"]}
+    for key in ("additionalProperties", "propertyNames"):
+        written["datacenter"].pop(key, None)
+    written["datacenter"] |= {"properties": {**products, KUBERNETES: pods}, "additionalProperties": False}
+    written["interlocks"] = {"$ref": "#/$defs/interlocks", "description": written["interlocks"]["description"]}
+    head = {"$schema": DIALECT, "title": "hashidrill attach", "description": schema.pop("description", "")}
+    return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
+
+
+def _schema_of_pods(definitions: Schema) -> Schema:
+    """Of the part for products whose agents are pods; each has one of its own, or says nothing."""
+    schema = model_of_kubernetes().model_json_schema(by_alias=True, schema_generator=Untitled)
+    for name in attachables():
+        part = part_of_pods(name).model_json_schema(by_alias=True, schema_generator=Untitled)
+        definitions |= part.pop("$defs", {})
+        definitions[f"{name}-pods"] = part
+        kept = {"description": schema["properties"][name]["description"]}
+        schema["properties"][name] = kept | {"anyOf": [{"$ref": f"#/$defs/{name}-pods"}, {"type": "null"}]}
+    schema["anyOf"] = [{"required": [name]} for name in attachables()]
+    definitions[KUBERNETES] = schema
+    return {"$ref": f"#/$defs/{KUBERNETES}"}
+
+
+def schema_text() -> str:
+    """The schema as the text of experiments/schema-attach.json."""
+    return json.dumps(attach_schema(), indent=2) + "\n"

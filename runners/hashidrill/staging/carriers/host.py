@@ -1,11 +1,11 @@
-"""What a carrier adds to a host: the capabilities that faults ask for, by agents and observers that run there."""
+"""The capabilities that a carrier adds to a host, by agents and observers that run there."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import signal as signals
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,24 +16,88 @@ from anyio.abc import TaskGroup
 from hashidrill.core.errors import FaultError, OthersFaultError
 from hashidrill.core.protocols import packets
 from hashidrill.core.protocols.capabilities import AgentProcess
-from hashidrill.core.protocols.observed import Barrier, Exchange, ExchangeRequest, Timing
-from hashidrill.core.protocols.packets import PacketRule
+from hashidrill.core.protocols.observed import Barrier, Timing
+from hashidrill.core.protocols.packets import Block, PacketRule, Redirect
 from hashidrill.core.util.wait import all_at_once, wait_until
-from hashidrill.staging.carriers import leased
-from hashidrill.staging.carriers.bundle import EYES, program
-from hashidrill.staging.carriers.limits import cannot, cut_off, spare_the_carrier, wrong_place
-from hashidrill.staging.carriers.nft_listing import barriers
-from hashidrill.staging.carriers.shell import ANSWERS_WITHIN_S, Lines, Shell
+from hashidrill.lab.canaries import ANSWERS_WITHIN_S, CPU, NETWORK, CanaryOfHost
+from hashidrill.staging.carriers import lease
+from hashidrill.staging.carriers.shell import OBSERVERS, Lines, Shell, program
+
+
+def cut_off(shell: Shell, rules: Sequence[PacketRule]) -> str:
+    """Why a host with these rules would not hear of us any more; "" where it would."""
+    for rule in rules:
+        if isinstance(rule, Redirect):
+            continue
+        whole = not isinstance(rule, Block) or rule.share == 1
+        for port in (rule.port,) if isinstance(rule, Block) else rule.ports:
+            if why := shell.cuts(rule.addresses, port, whole=whole):
+                return why
+    return ""
+
+
+def spare_the_carrier(shell: Shell, host: str, agent: str) -> None:
+    """Raises FaultError for a fault on that agent that would not hear of its end."""
+    if agent == shell.carrier:
+        raise FaultError(
+            f"{host}: {agent} carries faults to this host, and would not carry the end of this one: carry it over SSH"
+            " (carriers.ssh)"
+        )
+
+
+def wrong_place(shell: Shell) -> str:
+    """What leads to another host than the one that is meant, for messages."""
+    return f"what the catalog and {shell.carrier} say of it" if shell.carrier else "carriers.ssh.addresses"
+
+
+def cannot(rule: Mapping[str, Any]) -> str:
+    """Why strace cannot do this to a disk; "" where it can."""
+    others = {*rule["operations"]} - {"fsync"}
+    if others:
+        return f"strace can slow or fail fsync alone, and not {' and '.join(sorted(others))}: sockets are written too"
+    if "bytes_per_s" in rule:
+        return "strace cannot limit a disk's bandwidth"
+    if rule.get("jitter_s") or rule.get("share", 1.0) < 1:
+        return "strace does the same to each call: it has no jitter and no percent"
+    return ""
+
+
+def barriers(items: Iterable[Mapping[str, Any]]) -> list[Barrier]:
+    """The rules that name addresses and drop or refuse their packets, all or some of them."""
+    found: list[Barrier] = []
+    for item in items:
+        rule = item.get("rule", {})
+        parts = rule.get("expr", [])
+        if not any("drop" in part or "reject" in part for part in parts):
+            continue
+        addresses = _matched(parts, "ip", {"saddr", "daddr"})
+        ports = _matched(parts, "tcp", {"dport"})
+        named: list[int | None] = [int(port) for port in ports]
+        found += [Barrier(rule["table"], rule["chain"], frozenset(addresses), port) for port in named or [None]]
+    return [barrier for barrier in found if barrier.addresses]
+
+
+def _matched(parts: Iterable[Mapping[str, Any]], protocol: str, fields: set[str]) -> list[str]:
+    """What a field of the packet is compared with: one value, or a set of them."""
+    for part in parts:
+        match = part.get("match", {})
+        left = match.get("left", {})
+        payload = left.get("payload", {}) if isinstance(left, dict) else {}
+        if payload.get("protocol") == protocol and payload.get("field") in fields:
+            right = match["right"]
+            values = right["set"] if isinstance(right, dict) and "set" in right else [right]
+            return [str(value) for value in values if isinstance(value, (str, int))]
+    return []
+
 
 Answers = Callable[[str, float], Awaitable[bool]]
 _STOPS, _CONTINUES = signals.SIGSTOP, signals.SIGCONT
 _ENDS = {signals.SIGKILL, signals.SIGTERM, signals.SIGINT}
 _SYNC = "fsync,fdatasync"
 _STARTS_WITHIN_S = 20.0
-_OF_CPU, _OF_NETWORK = "cpu", "network"
 
 
-class CarriedHost:
+class CarriedHost(CanaryOfHost):
     """One host. `commands` says how each agent's command line begins; `answers` asks an agent's API from outside."""
 
     def __init__(
@@ -43,7 +107,7 @@ class CarriedHost:
         commands: Mapping[str, Sequence[str]],
         answers: Answers,
         *,
-        terms: leased.Terms,
+        terms: lease.Terms,
         tasks: TaskGroup,
         tell: Callable[[str], None],
         data: Mapping[str, str] | None = None,
@@ -57,10 +121,10 @@ class CarriedHost:
         self.name, self._shell, self._commands, self._answers = name, shell, commands, answers
         self._terms, self._tasks, self._tell, self._data = terms, tasks, tell, data or {}
         self._listen, self._address = listen or {}, address
-        self._eyes: dict[str, tuple[Lines, str]] = {}
+        self._observers: dict[str, tuple[Lines, str]] = {}
         self._one = anyio.Lock()
-        self._faults: dict[str, leased.LeasedFault] = {}
-        self._patience = leased.Patience(terms.waits_s, tell)
+        self._faults: dict[str, lease.LeasedFault] = {}
+        self._patience = lease.Patience(terms.waits_s, tell)
         self.cores = 1
         """How many the host has, as `facts` said."""
         self.peers: Sequence[CarriedHost] = ()
@@ -72,25 +136,25 @@ class CarriedHost:
 
     # programs on the host
 
-    async def eyes(self, of: str = "") -> tuple[Lines, str]:
+    async def observers(self, of: str = "") -> tuple[Lines, str]:
         """Observers that look, those of CPU or network, or those of the disk in that folder; and their process.
 
         Each is a process of its own: what slows one down leaves the others alone. Raises FaultError.
         """
         async with self._one:
-            if of not in self._eyes or self._eyes[of][0].over:
-                told = {"data": of if of.startswith("/") else "", "listens": of == _OF_NETWORK}
-                lines = await leased.opened(self._shell, program(told, EYES), self._tasks)
+            if of not in self._observers or self._observers[of][0].over:
+                told = {"data": of if of.startswith("/") else "", "listens": of == NETWORK}
+                lines = await lease.open_lines(self._shell, program(told, OBSERVERS), self._tasks)
                 said = await lines.event("ready", "refused", within_s=_STARTS_WITHIN_S)
                 if said is None or said["event"] != "ready":
                     await lines.close()
                     raise FaultError(f"{self._shell.where}: {said['why'] if said else lines.over or 'no answer'}")
-                self._eyes[of] = lines, said["reference"]
-            return self._eyes[of]
+                self._observers[of] = lines, said["reference"]
+            return self._observers[of]
 
     async def facts(self) -> dict[str, Any]:
         """What can be had here: `root`, `python`, and what it `lacks` and why. Raises FaultError."""
-        lines = await leased.opened(self._shell, program({"data": "", "listens": False}, EYES), self._tasks)
+        lines = await lease.open_lines(self._shell, program({"data": "", "listens": False}, OBSERVERS), self._tasks)
         try:
             facts = await lines.ask("facts")
             if self._address is not None and (why := (await lines.ask("own", address=self._address))["why"]):
@@ -125,33 +189,33 @@ class CarriedHost:
         """Whatever is still in force is reverted by its agent, because its standard input ends."""
         for fault in self._faults.values():
             await fault.leave()
-        for lines, _ in self._eyes.values():
+        for lines, _ in self._observers.values():
             await lines.close()
 
     async def _look(self, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any) -> dict[str, Any]:
-        return await (await self.eyes())[0].ask(op, within_s=within_s, **request)
+        return await (await self.observers())[0].ask(op, within_s=within_s, **request)
 
-    async def _apply(self, kind: str, fault_id: str, args: Mapping[str, Any]) -> leased.LeasedFault:
-        fault = await leased.apply(
+    async def _apply(self, kind: str, fault_id: str, args: Mapping[str, Any]) -> lease.LeasedFault:
+        fault = await lease.apply(
             self._shell, kind, fault_id, args, terms=self._terms, tasks=self._tasks, tell=self._tell
         )
         self._faults[fault_id] = fault
         return fault
 
     async def _revert(self, fault_id: str, kind: str) -> None:
-        """By the agent that has it, or by its note. Raises FaultError; OthersFaultError as `leased.undo_left` does."""
+        """By the agent that has it, or by its note. Raises FaultError; OthersFaultError as `lease.undo_left` does."""
         fault = self._faults.pop(fault_id, None)
         if fault is not None:
             with contextlib.suppress(FaultError):  # its agent or the connection is gone: the note says what is left
                 return await fault.revert()
-        await leased.undo_left(
+        await lease.undo_left(
             self._shell,
             fault_id,
             kind,
             terms=self._terms,
             tasks=self._tasks,
             patience=self._patience,
-            observe=self.eyes,
+            observe=self.observers,
         )
         return None
 
@@ -220,7 +284,6 @@ class CarriedHost:
         return int((await self._look("written", pid=(await self._running(agent)).pid))["bytes"])
 
     async def _running(self, agent: str) -> AgentProcess:
-        """Raises FaultError without one."""
         process = await self.agent_process(agent)
         if process is None:
             raise FaultError(f"{self.name}: no process `{' '.join(self._commands[agent])}` was found there")
@@ -306,16 +369,10 @@ class CarriedHost:
     async def limit_cpu(self, name: str, cores: float) -> None:
         """The agents and the canary together, by stopping and continuing them."""
         agents = [process.reference for process in [await self._running(agent) for agent in self._commands]]
-        await self._apply("cpu", name, {"references": [*agents, (await self.eyes(_OF_CPU))[1]], "cores": cores})
+        await self._apply("cpu", name, {"references": [*agents, (await self.observers(CPU))[1]], "cores": cores})
 
     async def unlimit_cpu(self, name: str) -> None:
         await self._revert(name, "cpu")
-
-    async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
-        eyes, _ = await self.eyes(_OF_CPU)
-        within_s = ANSWERS_WITHIN_S + 10 * windows * window_s
-        said = await eyes.ask("burn", threads=threads, windows=windows, window=window_s, within_s=within_s)
-        return [float(cores) for cores in said["cores"]]
 
     # DiskControl
 
@@ -327,7 +384,7 @@ class CarriedHost:
             if "errno" in rule
             else f"delay_enter={round(rule['delay_s'] * 1e6)}"
         )
-        _, canary = await self.eyes(await self._folder())
+        _, canary = await self.observers(await self._folder())
         agents = [process.reference for process in [await self._running(agent) for agent in self._commands]]
         args = {"references": [*agents, canary], "calls": _SYNC, "inject": what}
         cost = (await self._apply("disk", rule_id, args)).figures
@@ -354,9 +411,9 @@ class CarriedHost:
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
         """The canary's own calls. Raises FaultError while it is traced and an agent is not, or the other way round."""
-        eyes, canary = await self.eyes(await self._folder())
+        observers, canary = await self.observers(await self._folder())
         request = {"operation": operation, "size": size_bytes, "count": trials, "within": within_s}
-        answer = await eyes.ask("disk", within_s=within_s + ANSWERS_WITHIN_S, **request)
+        answer = await observers.ask("disk", within_s=within_s + ANSWERS_WITHIN_S, **request)
         own = (await self._look("traced", pid=int(canary.partition("@")[0])))["tracers"]
         for agent in self._commands:
             process = await self._running(agent)
@@ -381,37 +438,12 @@ class CarriedHost:
         return await self._timing("read", size_bytes)
 
     async def free_bytes(self) -> int:
-        return int((await (await self.eyes(await self._folder()))[0].ask("space"))["free"])
+        return int((await (await self.observers(await self._folder()))[0].ask("space"))["free"])
 
-    # NetworkCanary
-
-    async def _network(self, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any) -> dict[str, Any]:
-        """Asks the canary of the network here, once those of all hosts answer."""
-        await all_at_once(partial(one.eyes, _OF_NETWORK) for one in self.peers)
-        return await (await self.eyes(_OF_NETWORK))[0].ask(op, within_s=within_s, **request)
-
-    async def connect(self, address: str, port: int, timeout_s: float) -> Timing:
-        said = await self._network("connect", address=address, port=port, timeout=timeout_s)
-        return Timing(said["seconds"], said["errno"])
-
-    async def canary_listen(self, port: int) -> None:
-        await self._network("listen", port=port)
-
-    async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]:
-        rounds = -(-request.connections // request.at_once)
-        said = await self._network(
-            "exchange",
-            address=address,
-            port=port,
-            upload=request.upload_bytes,
-            download=request.download_bytes,
-            timeout=request.timeout_s,
-            connections=request.connections,
-            until_closed=request.until_closed,
-            at_once=request.at_once,
-            within_s=ANSWERS_WITHIN_S + rounds * request.timeout_s,
-        )
-        return [Exchange(**one) for one in said["exchanges"]]
-
-    async def echo_loss(self, address: str, datagrams: int, timeout_s: float) -> float:
-        return float((await self._network("echo", address=address, count=datagrams, timeout=timeout_s))["lost"])
+    async def ask_canary(
+        self, of: str, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any
+    ) -> dict[str, Any]:
+        """The canary of the network is asked once those of all hosts answer."""
+        if of == NETWORK:
+            await all_at_once(partial(one.observers, NETWORK) for one in self.peers)
+        return await (await self.observers(of))[0].ask(op, within_s=within_s, **request)

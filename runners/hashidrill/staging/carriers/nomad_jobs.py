@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 import anyio
 
-from hashidrill.core.errors import FaultError
+from hashidrill.core.errors import FaultError, HashidrillError
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.util import foreign
-from hashidrill.staging.attach.wire import UnansweredError, Wire
+from hashidrill.staging.attach.http import UnansweredError, Wire
 
 PREFIX = "hashidrill-carrier-"
 META_RUN, META_HOST = "hashidrill_run", "hashidrill_host"
@@ -52,7 +52,7 @@ class Node:
 
 
 def job_name(run: str, number: str) -> str:
-    """`number`: eight hexadecimal digits. A run's id may be the beginning of another's: `found` tells them apart."""
+    """`number`: eight hexadecimal digits. A run's id may be the beginning of another's."""
     return f"{PREFIX}{_safe(run)}.{number}"
 
 
@@ -93,45 +93,37 @@ def job_of(name: str, node: Node, program: str, *, python: str, run: str, host: 
 
 
 class Jobs:
-    """What a carrier asks of Nomad. Every method raises FaultError with what is wrong and what to do."""
+    """Requests about jobs. Each raises `error` with what is wrong and what to do, UnansweredError without an answer."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, error: type[HashidrillError] = FaultError) -> None:
+        self._wire, self._error = wire, error
 
     async def submit(self, job: Mapping[str, Any]) -> None:
-        """Never in the place of a job that is there."""
-        await self.ask(
-            "POST",
-            "/v1/jobs",
-            needs="submit-job",
-            body={
-                "Job": job,
-                "EnforceIndex": True,
-                "JobModifyIndex": 0,
-            },
-        )
+        """Never replaces a job that is there: JobModifyIndex is 0."""
+        body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
+        await self.ask("POST", "/v1/jobs", needs="submit-job", body=body)
 
     async def fits(self, node: Node) -> None:
         """Raises FaultError where Nomad would place no job of ours there now: it would not make up for that later."""
         if why := unfit(await self.ask("GET", f"/v1/node/{node.id}", needs="node:read")):
-            raise FaultError(why)
+            raise self._error(why)
 
     async def placed(self, name: str, node: Node, *, within_s: float) -> str:
         """The id of its one allocation, while that runs."""
         status, asks_s = "", anyio.current_time() + _AGAIN_EVERY_S
         with anyio.move_on_after(within_s):
             while True:
-                found = await self.ask("GET", f"/v1/job/{quote(name)}/allocations", needs="read-job")
+                found = await self.allocations(name)
                 if len(found) > 1:
-                    raise FaultError(f"Nomad placed {len(found)} allocations of the job {name}, which is for one")
+                    raise self._error(f"Nomad placed {len(found)} allocations of the job {name}, which is for one")
                 for one in found:
                     status = f"its allocation {one['ID'][:8]} is {one['ClientStatus']}"
                     if one["NodeID"] != node.id:
-                        raise FaultError(f"Nomad placed the job {name} on {one['NodeName']}, and not on {node.name}")
+                        raise self._error(f"Nomad placed the job {name} on {one['NodeName']}, and not on {node.name}")
                     if one["ClientStatus"] == "failed":
-                        raise FaultError(f"the job {name} failed on {node.name}: {told(one)}{_hint(told(one))}")
+                        raise self._error(f"the job {name} failed on {node.name}: {told(one)}{_hint(told(one))}")
                     if one["ClientStatus"] in ENDED:
-                        raise FaultError(f"the job {name} is over on {node.name} before it was used: {status}")
+                        raise self._error(f"the job {name} is over on {node.name} before it was used: {status}")
                     if one["ClientStatus"] != "pending":
                         return str(one["ID"])
                 if not found and anyio.current_time() >= asks_s:
@@ -139,18 +131,22 @@ class Jobs:
                     await self.ask("POST", f"/v1/job/{quote(name)}/evaluate", needs="submit-job", body={"JobID": name})
                 await anyio.sleep(_LOOK_EVERY_S)
         why = status or await self._unplaced(name, node)
-        raise FaultError(f"the job {name} does not run on {node.name} within {within_s:g}s: {why}")
+        raise self._error(f"the job {name} does not run on {node.name} within {within_s:g}s: {why}")
 
     async def _unplaced(self, name: str, node: Node) -> str:
         """Why Nomad placed it nowhere, in its words, and what it says of the node."""
-        said = await self.ask("GET", f"/v1/job/{quote(name)}/evaluations", needs="read-job")
+        said = await self.evaluations(name)
         why = [f"the evaluation is {one.get('Status', '')}" for one in said[-1:]]
-        for one in said:
-            for failed in (one.get("FailedTGAllocs") or {}).values():
-                counted = {**(failed.get("ConstraintFiltered") or {}), **(failed.get("DimensionExhausted") or {})}
-                why = [f"Nomad could not place it: {', '.join(counted) or 'no client fits'}"]
+        if (counted := refusals(said)) is not None:
+            why = [f"Nomad could not place it: {', '.join(counted) or 'no client fits'}"]
         client = await self.ask("GET", f"/v1/node/{node.id}", needs="node:read")
         return "; ".join([*why, *filter(None, [unfit(client)])])
+
+    async def evaluations(self, name: str) -> Any:
+        return await self.ask("GET", f"/v1/job/{quote(name)}/evaluations", needs="read-job")
+
+    async def allocations(self, name: str) -> Any:
+        return await self.ask("GET", f"/v1/job/{quote(name)}/allocations", needs="read-job")
 
     async def status(self, allocation: str) -> tuple[str, str]:
         """(client status, the last events of its task)."""
@@ -162,25 +158,36 @@ class Jobs:
         path = f"/v1/client/allocation/{allocation}/signal"
         await self.ask("POST", path, needs="alloc-lifecycle", body={"Signal": name, "Task": TASK})
 
-    async def log(self, allocation: str, offset: int) -> bytes:
+    async def log(self, allocation: str, offset: int, task: str = TASK) -> bytes:
         """What it printed from there on; empty where that is nothing yet."""
-        params = {"task": TASK, "type": "stdout", "plain": "true", "origin": "start", "offset": str(offset)}
+        params = {"task": task, "type": "stdout", "plain": "true", "origin": "start", "offset": str(offset)}
         answer = await self._asked("GET", f"/v1/client/fs/logs/{allocation}", needs="read-logs", params=params)
         return answer.body if answer.status == 200 else b""
 
     async def purge(self, name: str) -> None:
         """Stops the job where it runs, by SIGTERM, and removes it. Its allocations stay until Nomad collects them."""
-        await self.ask("DELETE", f"/v1/job/{quote(name)}", needs="submit-job", params={"purge": "true"})
+        path = f"/v1/job/{quote(name)}"
+        answer = await self._asked("DELETE", path, needs="submit-job", params={"purge": "true"})
+        if answer.status not in {200, 404}:
+            raise self._error(f"Nomad: DELETE {path}: {_said(answer)}")
 
-    async def left(self, run: str) -> list[str]:
-        """The jobs of one run that Nomad still has, running or dead."""
-        begin = job_name(run, "")
+    async def left(self, begin: str, rest: str = "") -> list[str]:
+        """The jobs, running or dead, whose names begin so and go on as the expression `rest` says."""
         said = await self.ask("GET", "/v1/jobs", needs="list-jobs", params={"prefix": begin})
         try:
             names = [str(one["ID"]) for one in said]
         except (TypeError, KeyError):
-            raise FaultError("what Nomad answered to /v1/jobs is no list of jobs") from None
-        return [name for name in names if re.fullmatch(r"[0-9a-f]{8}", name.removeprefix(begin))]
+            raise self._error("what Nomad answered to /v1/jobs is no list of jobs") from None
+        return [name for name in names if re.fullmatch(rest, name.removeprefix(begin))]
+
+    async def remove(self, begin: str, rest: str = "") -> list[str]:
+        """Removes what `left` finds, and returns the names; without those that Nomad still has."""
+        removed = []
+        with contextlib.suppress(FaultError, self._error):
+            for name in await self.left(begin, rest):
+                await self.purge(name)
+                removed.append(name)
+        return removed
 
     async def ask(
         self, method: str, path: str, *, needs: str, body: Any = None, params: Mapping[str, str] | None = None
@@ -188,11 +195,11 @@ class Jobs:
         """What it answered, read."""
         answer = await self._asked(method, path, needs=needs, body=body, params=params)
         if answer.status != 200:
-            raise FaultError(f"Nomad: {method} {path}: {_said(answer)}")
+            raise self._error(f"Nomad: {method} {path}: {_said(answer)}")
         try:
             return foreign.parse(answer.body)
         except ValueError:
-            raise FaultError(f"Nomad answered {method} {path} with what is no JSON: {_said(answer)}") from None
+            raise self._error(f"Nomad answered {method} {path} with what is no JSON: {_said(answer)}") from None
 
     async def _asked(
         self, method: str, path: str, *, needs: str, body: Any = None, params: Mapping[str, str] | None = None
@@ -201,20 +208,24 @@ class Jobs:
         try:
             answer = await self._wire.request(method, path, body=content, params=params, timeout_s=_TIMEOUT_S)
         except UnansweredError as error:
-            raise FaultError(f"Nomad does not answer: {error}") from None
+            raise UnansweredError(f"Nomad does not answer: {error}") from None
         if answer.status == 403:
-            raise FaultError(f"the token of Nomad lacks {needs}: {method} {path}: {_said(answer)}")
+            raise self._error(f"the token of Nomad lacks {needs}: {method} {path}: {_said(answer)}")
         return answer
 
 
 async def remove_jobs(wire: Wire, run: str) -> list[str]:
-    """Those that a killed run left: what runs reverts and ends. Their names; without those that Nomad still has."""
-    jobs, removed = Jobs(wire), []
-    with contextlib.suppress(FaultError):
-        for name in await jobs.left(run):
-            await jobs.purge(name)
-            removed.append(name)
-    return removed
+    """Removes the jobs that a killed run left: a fault that is still in force is reverted. Returns their names."""
+    return await Jobs(wire).remove(job_name(run, ""), r"[0-9a-f]{8}")
+
+
+def refusals(evaluations: Any) -> dict[str, int] | None:
+    """Why the last one that failed placed no allocation, by reason how many clients; None where none failed."""
+    found = None
+    for one in evaluations:
+        for failed in (one.get("FailedTGAllocs") or {}).values():
+            found = {**(failed.get("ConstraintFiltered") or {}), **(failed.get("DimensionExhausted") or {})}
+    return found
 
 
 def restarting(node: Mapping[str, Any]) -> bool:

@@ -16,24 +16,13 @@ from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
 
 
-class SshSettings(Strict):
-    """How hosts are reached over SSH."""
-
-    user: str | None = Field(default=None, description="User to log in as; default: yours. Not root: needs sudo -n")
-    port: int = Field(default=22, ge=1, le=65535, description="Port of sshd, where `addresses` says no other")
-    key_file: str | None = Field(default=None, description="Private key without a passphrase; default: the SSH agent's")
-    agent: bool = Field(default=True, description="Whether keys of the SSH agent (SSH_AUTH_SOCK) are tried")
-    known_hosts: str = Field(default="~/.ssh/known_hosts", description="File with the hosts' keys; always checked")
-    jump: str | None = Field(default=None, description="Jump host, like ops@bastion.example:22")
+class _CarrierSettings(Strict):
     python: str = Field(default="python3", description="Python 3.8 or later on the hosts")
     lease: Duration = Field(default=Duration("15s"), description="Silence of the runner after which a host reverts")
     notes: str = Field(
         default="/run/hashidrill",
         pattern="^/",
         description="Folder there for notes, root's alone; empty after a restart",
-    )
-    addresses: dict[str, str] = Field(
-        default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, where it is not the host's own"
     )
     check_address: bool = Field(
         default=True, description="Whether a host must have its address itself; false behind NAT: then check it by hand"
@@ -45,7 +34,23 @@ class SshSettings(Strict):
     @field_validator("lease")
     @classmethod
     def _sane(cls, value: Duration) -> Duration:
-        return _lease(value)
+        if not 3 <= value <= 300:
+            raise ValueError("lease must be from 3s to 5m: a runner renews it three times in that time")
+        return value
+
+
+class SshSettings(_CarrierSettings):
+    """How hosts are reached over SSH."""
+
+    user: str | None = Field(default=None, description="User to log in as; default: yours. Not root: needs sudo -n")
+    port: int = Field(default=22, ge=1, le=65535, description="Port of sshd, where `addresses` says no other")
+    key_file: str | None = Field(default=None, description="Private key without a passphrase; default: the SSH agent's")
+    agent: bool = Field(default=True, description="Whether keys of the SSH agent (SSH_AUTH_SOCK) are tried")
+    known_hosts: str = Field(default="~/.ssh/known_hosts", description="File with the hosts' keys; always checked")
+    jump: str | None = Field(default=None, description="Jump host, like ops@bastion.example:22")
+    addresses: dict[str, str] = Field(
+        default={}, description="ADDRESS or ADDRESS:PORT for SSH, by host, where it is not the host's own"
+    )
 
     def place_of(self, host: str, address: str) -> tuple[str, int]:
         """(address, port) of the sshd of that host."""
@@ -59,30 +64,13 @@ class SshSettings(Strict):
         return Path(attach_file).parent / Path(os.path.expanduser(path))  # noqa: PTH111 - HOME may be unset
 
 
-class NomadSettings(Strict):
+class NomadSettings(_CarrierSettings):
     """How hosts are reached by jobs of Nomad with the driver raw_exec."""
 
     python: str = Field(default="python3", description="Python 3.8 or later on the clients")
-    lease: Duration = Field(default=Duration("15s"), description="Silence of the runner after which a host reverts")
     placed_within: Duration = Field(
         default=Duration("30s"), description="How long Nomad may take to run a job; then the fault is not applied"
     )
-    notes: str = Field(
-        default="/run/hashidrill",
-        pattern="^/",
-        description="Folder there for notes, root's alone; empty after a restart",
-    )
-    check_address: bool = Field(
-        default=True, description="Whether a host must have its address itself; false behind NAT: then check it by hand"
-    )
-    data: dict[str, str] = Field(
-        default={}, description="Folder of a product's data on its hosts; default: where its process writes"
-    )
-
-    @field_validator("lease")
-    @classmethod
-    def _sane(cls, value: Duration) -> Duration:
-        return _lease(value)
 
     @field_validator("placed_within")
     @classmethod
@@ -90,13 +78,6 @@ class NomadSettings(Strict):
         if not 1 <= value <= 300:
             raise ValueError("placed_within must be from 1s to 5m")
         return value
-
-
-def _lease(value: Duration) -> Duration:
-    """Raises ValueError."""
-    if not 3 <= value <= 300:
-        raise ValueError("lease must be from 3s to 5m: a runner renews it three times in that time")
-    return value
 
 
 class Carriers(Strict):

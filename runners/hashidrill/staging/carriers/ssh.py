@@ -15,8 +15,8 @@ import anyio
 import asyncssh
 
 from hashidrill.core.errors import AttachError, FaultError, UnreachedError
-from hashidrill.staging.carriers.bundle import STARTER, handed, program
 from hashidrill.staging.carriers.settings import SshSettings
+from hashidrill.staging.carriers.shell import STARTER, handed, program
 
 _CONNECTS_WITHIN_S, _ALIVE_EVERY_S, _ALIVE_MISSES = 10.0, 5.0, 3
 _SAID_BYTES = 400
@@ -172,7 +172,6 @@ async def _connected(
 async def _one(
     stack: AsyncExitStack, where: str, to: tuple[str, int], options: dict[str, Any]
 ) -> asyncssh.SSHClientConnection:
-    """Raises AttachError."""
     try:
         connection = await asyncssh.connect(*to, **options)
     except (OSError, asyncssh.ConnectionLost) as error:
@@ -191,7 +190,6 @@ def _parted(place: str) -> tuple[str, int]:
 
 
 def _options(settings: SshSettings, attach_file: str, user: str) -> dict[str, Any]:
-    """Raises AttachError for files that cannot be used."""
     known = settings.file(settings.known_hosts, attach_file)
     if not known.is_file():
         raise AttachError(

@@ -1,12 +1,11 @@
-"""Several workers as one load generator: `python -m hashidrill.staging.generators.conductor`, in the place of
-in_generator.
+"""Several workers as one load generator: `python -m hashidrill.staging.generators.conductor`, in place of in_generator.
 
 It speaks with the engine as hashidrill.core.loads.in_generator does; the specification also has a `fleet`: how many
 workers, who starts them, and their lease. All of them start at one agreed instant of the run's clock, and their
 operations come out in the order in which they ended.
 
-Whatever is wrong with one worker ends the run: {"error": ...} and exit code 1. A run with fewer workers than asked for
-is never a smaller one.
+Whatever is wrong with one worker ends the run: {"error": ...} and exit code 1. The run never goes on with fewer
+workers.
 """
 
 from __future__ import annotations
@@ -18,23 +17,102 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import uvloop
 
 from hashidrill.core.errors import DatacenterError, HashidrillError
 from hashidrill.core.util.processes import ahead
-from hashidrill.staging.generators.carrying import packed
-from hashidrill.staging.generators.dialing import dialed_by
 from hashidrill.staging.generators.division import Division, Stopped
-from hashidrill.staging.generators.gauges import Gauges
-from hashidrill.staging.generators.local_spawner import LocalSpawner
-from hashidrill.staging.generators.merging import Merge
 from hashidrill.staging.generators.nomad_spawner import NomadSpawner
-from hashidrill.staging.generators.remote import LOST_AFTER_S, Dial, Introduction, LostError, Remote
-from hashidrill.staging.generators.secrecy import Identity
-from hashidrill.staging.generators.spawner import Spawner, SpawnError
+from hashidrill.staging.generators.remote import LOST_AFTER_S, Dial, Introduction, LostError, Remote, dialed_by
+from hashidrill.staging.generators.secrecy import Identity, packed
+from hashidrill.staging.generators.spawners import LocalSpawner, Spawner, SpawnError
+
+Line = Sequence[Any]
+"""An operation as hashidrill.core.loads.lines packs it."""
+_END = 3
+_ended = itemgetter(_END)
+MOST_WAITING = 500_000
+"""Operations that may wait for the slowest worker, over all workers."""
+
+
+class Merge:
+    """What waits of each worker, and up to when each has reported. Times are of the run's clock."""
+
+    def __init__(self, workers: Sequence[str]) -> None:
+        self._waiting: dict[str, list[Line]] = {worker: [] for worker in workers}
+        self._upto_ns = dict.fromkeys(workers, 0)
+        self.waiting = 0
+
+    def add(self, worker: str, operations: Sequence[Line]) -> None:
+        self._waiting[worker].extend(operations)
+        self.waiting += len(operations)
+
+    def upto(self, worker: str, t_ns: int) -> None:
+        """That worker has reported every operation that ended by then."""
+        self._upto_ns[worker] = max(self._upto_ns[worker], t_ns)
+
+    def ahead(self, worker: str, most: int = MOST_WAITING) -> bool:
+        """Whether to read no more of that worker for now: too much waits, and for another one."""
+        slowest_ns = min(self._upto_ns.values())
+        return self.waiting >= most and self._upto_ns[worker] > slowest_ns
+
+    def taken(self) -> list[Line]:
+        """All that can go on now, in order."""
+        return self._taken(min(self._upto_ns.values()))
+
+    def rest(self) -> list[Line]:
+        """All that is left, in order: the loads have stopped, and nothing more comes."""
+        return self._taken(None)
+
+    def _taken(self, before_ns: int | None) -> list[Line]:
+        found: list[Line] = []
+        for worker, lines in self._waiting.items():
+            if before_ns is None:
+                found += lines
+                self._waiting[worker] = []
+            elif lines:
+                found += [line for line in lines if line[_END] <= before_ns]
+                self._waiting[worker] = [line for line in lines if line[_END] > before_ns]
+        found.sort(key=_ended)
+        self.waiting -= len(found)
+        return found
+
+
+OWN = "generator"
+"""A generator's samples of itself: `generator.cpu`, `generator.lag`."""
+
+Sampled = list[Any]
+"""Time, signal, value and text, as the engine takes them."""
+
+
+class Gauges:
+    """What workers sample of themselves becomes the worst of them, once each has said it: one that is silent shows.
+
+    `first`: the worker that speaks for each load; what others sample of it is the same.
+    """
+
+    def __init__(self, workers: Sequence[str], first: Mapping[str, str]) -> None:
+        self._workers = list(workers)
+        self._first = first
+        self._said: dict[str, dict[str, tuple[int, float]]] = {}
+
+    def take(self, worker: str, t_ns: int, signal: str, value: float | None, text: str) -> Iterator[Sampled]:
+        """The samples to pass on."""
+        owner = signal.rpartition(".")[0]
+        if owner == OWN and value is not None:
+            said = self._said.setdefault(signal, {})
+            before = said.get(worker, (t_ns, value))
+            said[worker] = (t_ns, max(value, before[1]))
+            if len(said) == len(self._workers):
+                del self._said[signal]
+                yield [max(at for at, _ in said.values()), signal, max(number for _, number in said.values()), text]
+        elif self._first.get(owner, worker) == worker:
+            yield [t_ns, signal, value, text]
+
 
 LEAD_S = 0.5
 """From the moment at which all are prepared to the one at which they start."""
@@ -86,7 +164,6 @@ class Conductor:
         """When all began, on the run's clock."""
 
     def _now_ns(self) -> int:
-        """Of the run's clock."""
         return self._clock_ns() - self._origin_ns
 
     async def conduct(self, commands: asyncio.StreamReader) -> None:
@@ -131,7 +208,6 @@ class Conductor:
             remote.say(line)
 
     async def _all(self, mark: str) -> None:
-        """Until every worker has said so."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self._marks[mark]) == len(self.remotes))
 
@@ -191,7 +267,6 @@ class Conductor:
             stream.cancel()
 
     async def _hear(self, worker: str, line: dict[str, Any]) -> None:
-        """What the generator of one worker says."""
         if "operations" in line:
             self._received[worker].update(operation[0] for operation in line["operations"])
             self._merge.add(worker, line["operations"])
@@ -219,7 +294,6 @@ class Conductor:
                     self._changed.notify_all()
 
     async def _emit(self) -> None:
-        """What is in order goes on."""
         while True:
             await asyncio.sleep(EMIT_EVERY_S)
             await self._give(self._merge.taken())
@@ -242,7 +316,6 @@ class Conductor:
             await self._say({"operations": operations[at : at + LINE_OPERATIONS]})
 
     async def _sample(self) -> None:
-        """Each worker's clock, and how sure it is."""
         while True:
             await asyncio.sleep(SAMPLE_EVERY_S)
             for name, remote in self.remotes.items():

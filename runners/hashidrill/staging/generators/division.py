@@ -34,8 +34,6 @@ class Stopped:
 
 @dataclass
 class _Shared:
-    """A load that is divided."""
-
     course: Course
     rate_per_s: float
     highest: float = 1.0

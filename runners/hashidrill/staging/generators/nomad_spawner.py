@@ -13,21 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hashidrill.core.protocols.abc import ApiAnswer
-from hashidrill.core.util import foreign
+from hashidrill.staging.attach.http import UnansweredError, Wire
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import UnansweredError, Wire
+from hashidrill.staging.carriers.nomad_jobs import ENDED, META_RUN, Jobs, refusals, told
 from hashidrill.staging.generators.remote import Introduction
-from hashidrill.staging.generators.spawner import SpawnError, introduction
+from hashidrill.staging.generators.spawners import SpawnError, introduction
 
 PREFIX = "hashidrill-generators-"
 META_PYTHON = "hashidrill_python"
-META_RUN = "hashidrill_run"
 TASK = "worker"
 PORT = "stream"
 WITHIN_S = 60.0
@@ -36,8 +33,6 @@ _LOOK_EVERY_S = 0.3
 _CPU_MHZ, _MEMORY_MB = 500, 300
 _LOG_MB = 10
 _KILL_AFTER_NS = 20_000_000_000
-_TIMEOUT_S = 10.0
-_FAILED = frozenset({"failed", "lost", "complete", "unknown"})
 
 
 def job_id(run_id: str) -> str:
@@ -85,10 +80,8 @@ class NomadSpawner:
     """The job of one run. `wire` reaches Nomad's API as the attached datacenter's login does."""
 
     def __init__(self, wire: Wire, run_id: str, *, lease_s: float, within_s: float = WITHIN_S) -> None:
-        self._wire = wire
-        self._run_id = run_id
-        self._lease_s = lease_s
-        self._within_s = within_s
+        self._wire, self._jobs, self._name = wire, Jobs(wire, SpawnError), job_id(run_id)
+        self._run_id, self._lease_s, self._within_s = run_id, lease_s, within_s
         self._submitted = False
         self._allocations: dict[str, str] = {}
         """Of each worker, by its name."""
@@ -103,20 +96,15 @@ class NomadSpawner:
         try:
             datacenters = await check_room(self._wire, workers)
             job = job_of(self._run_id, workers, runner, lease_s=self._lease_s, datacenters=datacenters)
-            # EnforceIndex 0: never in the place of a job that is there already
-            body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
-            await self._submit(body)
+            self._submitted = True  # also where no answer comes
+            try:
+                await self._jobs.submit(job)
+            except SpawnError:
+                self._submitted = False  # it was refused: a job of that name is not ours
+                raise
             return await self._introduced(workers)
         except UnansweredError as error:
-            raise SpawnError(f"Nomad does not answer: {error}") from None
-
-    async def _submit(self, body: Mapping[str, Any]) -> None:
-        self._submitted = True  # also where no answer comes
-        try:
-            await self._ask("POST", "/v1/jobs", body=body, needs="submit-job")
-        except SpawnError:
-            self._submitted = False  # it was refused: a job of that name is not ours
-            raise
+            raise SpawnError(str(error)) from None
 
     async def _introduced(self, workers: int) -> list[Introduction]:
         until_s = time.monotonic() + self._within_s
@@ -124,65 +112,47 @@ class NomadSpawner:
         last = "no allocation was placed"
         while len(found) < workers:
             if time.monotonic() > until_s:
+                why = refusals(await self._jobs.evaluations(self._name)) or {}
+                counted = ", ".join(f"{what} ({n} clients)" for what, n in why.items())
                 raise SpawnError(
-                    f"{len(found)} of {workers} workers run within {self._within_s:g}s: {last}{await self._unplaced()}"
+                    f"{len(found)} of {workers} workers run within {self._within_s:g}s: {last}"
+                    + (f"; Nomad could not place all: {counted}" if counted else "")
                 )
             await asyncio.sleep(_LOOK_EVERY_S)
-            for allocation in await self._ask("GET", f"/v1/job/{job_id(self._run_id)}/allocations", needs="read-job"):
+            for allocation in await self._jobs.allocations(self._name):
                 if allocation["ID"] in self._allocations.values():
                     continue
-                if allocation["ClientStatus"] in _FAILED:
-                    raise SpawnError(f"a worker on {allocation['NodeName']} did not start: {_told(allocation)}")
+                if allocation["ClientStatus"] in ENDED:
+                    raise SpawnError(f"a worker on {allocation['NodeName']} did not start: {told(allocation)}")
                 last = f"{allocation['NodeName']} is {allocation['ClientStatus']}"
-                if line := await self._first_line(allocation):
-                    name = f"w{len(found) + 1}"
-                    self._allocations[name] = allocation["ID"]
-                    found[name] = introduction(name, line, allocation["NodeName"])
+                if allocation["ClientStatus"] == "running":
+                    line, whole, _ = (await self._jobs.log(allocation["ID"], 0, TASK)).partition(b"\n")
+                    if whole:
+                        name = f"w{len(found) + 1}"
+                        self._allocations[name] = allocation["ID"]
+                        found[name] = introduction(name, line, allocation["NodeName"])
         return list(found.values())
-
-    async def _first_line(self, allocation: Mapping[str, Any]) -> bytes:
-        """What the worker printed, once that is a whole line."""
-        if allocation["ClientStatus"] != "running":
-            return b""
-        params = {"task": TASK, "type": "stdout", "plain": "true", "origin": "start"}
-        answer = await self._wire.request("GET", f"/v1/client/fs/logs/{allocation['ID']}", params=params)
-        if answer.status in {401, 403}:
-            raise SpawnError(f"the token of Nomad lacks read-logs, by which a worker is found: {_said(answer)}")
-        line, end, _ = answer.body.partition(b"\n")
-        return line if answer.status == 200 and end else b""
-
-    async def _unplaced(self) -> str:
-        """Why Nomad could not place some, in its words."""
-        evaluations = await self._ask("GET", f"/v1/job/{job_id(self._run_id)}/evaluations", needs="read-job")
-        for evaluation in evaluations:
-            for failed in (evaluation.get("FailedTGAllocs") or {}).values():
-                why = {**(failed.get("ConstraintFiltered") or {}), **(failed.get("DimensionExhausted") or {})}
-                return f"; Nomad could not place all: {', '.join(f'{what} ({n} clients)' for what, n in why.items())}"
-        return ""
-
-    async def _ask(self, method: str, path: str, *, needs: str, body: Any = None) -> Any:
-        return await _asked(self._wire, method, path, needs=needs, body=body)
 
     async def why_gone(self, worker: Introduction) -> str:
         """What Nomad knows of its allocation."""
         with contextlib.suppress(UnansweredError, SpawnError, KeyError):
-            path = f"/v1/allocation/{self._allocations[worker.name]}"
-            allocation = await self._ask("GET", path, needs="read-job")
-            return f"its allocation is {allocation['ClientStatus']}: {_told(allocation)}"
+            status, said = await self._jobs.status(self._allocations[worker.name])
+            return f"its allocation is {status}: {said}"
         return ""
 
     async def take_away(self) -> None:
         """Stops the job and removes it. Where that fails, the lease ends each worker, and heal removes the job."""
         if self._submitted:
-            with contextlib.suppress(UnansweredError):
-                await purge(self._wire, job_id(self._run_id))
+            with contextlib.suppress(UnansweredError, SpawnError):
+                await self._jobs.purge(self._name)
             self._submitted = False
         await self._wire.aclose()
 
 
 async def check_room(wire: Wire, workers: int) -> list[str]:
     """The datacenters of the clients that can run a worker. Raises SpawnError where there are too few."""
-    nodes = await _asked(wire, "GET", "/v1/nodes", needs="node:read")
+    jobs = Jobs(wire, SpawnError)
+    nodes = await jobs.ask("GET", "/v1/nodes", needs="node:read")
     lacks: dict[str, str] = {}
     able: dict[str, str] = {}
     for stub in nodes:
@@ -192,7 +162,7 @@ async def check_room(wire: Wire, workers: int) -> list[str]:
         if not (stub.get("Drivers") or {}).get("raw_exec", {}).get("Healthy"):
             lacks[stub["Name"]] = "has no healthy driver raw_exec"
             continue
-        node = await _asked(wire, "GET", f"/v1/node/{stub['ID']}", needs="node:read")
+        node = await jobs.ask("GET", f"/v1/node/{stub['ID']}", needs="node:read")
         if not (node.get("Meta") or {}).get(META_PYTHON):
             lacks[stub["Name"]] = f"has no {META_PYTHON} in its meta"
             continue
@@ -207,53 +177,6 @@ async def check_room(wire: Wire, workers: int) -> list[str]:
     return sorted(set(able.values()))
 
 
-async def _asked(wire: Wire, method: str, path: str, *, needs: str, body: Any = None) -> Any:
-    content = None if body is None else json.dumps(body).encode()
-    answer = await wire.request(method, path, body=content, timeout_s=_TIMEOUT_S)
-    if answer.status == 403:
-        raise SpawnError(f"the token of Nomad lacks {needs}: {method} {path}: {_said(answer)}")
-    if answer.status != 200:
-        raise SpawnError(f"{method} {path}: {_said(answer)}")
-    try:
-        return foreign.parse(answer.body)
-    except ValueError:
-        raise SpawnError(f"{method} {path}: Nomad answered what is no JSON: {_said(answer)}") from None
-
-
-async def purge(wire: Wire, job: str) -> bool:
-    """Whether Nomad took it. Raises UnansweredError."""
-    answer = await wire.request("DELETE", f"/v1/job/{job}", params={"purge": "true"}, timeout_s=_TIMEOUT_S)
-    return answer.status in {200, 404}
-
-
-async def left(wire: Wire, run_id: str = "") -> list[str]:
-    """The jobs of workers that Nomad still has, of one run or of all; for heal. Raises UnansweredError."""
-    answer = await wire.request("GET", "/v1/jobs", params={"prefix": job_id(run_id)}, timeout_s=_TIMEOUT_S)
-    if answer.status != 200:
-        return []
-    try:
-        found = [str(one["ID"]) for one in foreign.parse(answer.body)]
-    except (ValueError, TypeError, KeyError):
-        raise UnansweredError(f"{wire.login.address}: what it answered to /v1/jobs is no list of jobs") from None
-    # a prefix: another run's name may begin with this one's
-    return [job for job in found if not run_id or job == job_id(run_id)]
-
-
 async def remove_left(wire: Wire, run_id: str) -> list[str]:
     """The jobs of workers that a killed run left, and that are removed now: their workers have ended by themselves."""
-    removed = []
-    with contextlib.suppress(UnansweredError):
-        removed = [job for job in await left(wire, run_id) if await purge(wire, job)]
-    return removed
-
-
-def _said(answer: ApiAnswer) -> str:
-    return f"HTTP {answer.status} {answer.body[:300].decode(errors='replace').strip()}".rstrip()
-
-
-def _told(allocation: Mapping[str, Any]) -> str:
-    """The last events of its task, in Nomad's words."""
-    states = allocation.get("TaskStates") or {}
-    events = [event for state in states.values() for event in state.get("Events") or ()]
-    said = [event.get("DisplayMessage") or event.get("Type", "") for event in events[-3:]]
-    return "; ".join(said) or allocation.get("ClientDescription") or "Nomad says no more"
+    return await Jobs(wire).remove(job_id(run_id))

@@ -26,14 +26,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import uvloop
 
 from hashidrill.core.errors import HashidrillError
-from hashidrill.staging.generators.carrying import unpacked
 from hashidrill.staging.generators.link import Frame, Frames, Kind, Link, StreamError, json_frame
-from hashidrill.staging.generators.secrecy import Identity
+from hashidrill.staging.generators.secrecy import Identity, unpacked
 
 PROTOCOL = 1
 LEASE_S = 15.0
@@ -46,16 +45,7 @@ _LINE_BYTES = 1 << 25
 _STDERR_BYTES = 4096
 
 
-class Child(Protocol):
-    """A load generator's process, as a worker sees it."""
-
-    def say(self, line: bytes) -> None: ...
-
-    async def end(self) -> int:
-        """Tells it to end, and waits until it has. Returns its exit code. Idempotent."""
-
-
-StartChild = Callable[[Callable[[bytes], None], Callable[[int, str], None]], Awaitable[Child]]
+StartChild = Callable[[Callable[[bytes], None], Callable[[int, str], None]], Awaitable["GeneratorProcess"]]
 """Starts one. Takes who hears each line that it says, and who hears that it ended: its exit code and last words."""
 
 
@@ -79,7 +69,7 @@ class Worker:
         self._folder = folder
         self._link = link or Link()
         self._writer: asyncio.StreamWriter | None = None
-        self._child: Child | None = None
+        self._child: GeneratorProcess | None = None
         self._heard_ns = now_ns()
         self._ending: asyncio.Task[None] | None = None
         self._over: int | None = None
@@ -245,6 +235,7 @@ class GeneratorProcess:
             self._process.stdin.write(line)
 
     async def end(self) -> int:
+        """Tells it to end, and waits until it has. Returns its exit code. Idempotent."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         with contextlib.suppress(TimeoutError):

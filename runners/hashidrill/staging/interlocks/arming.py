@@ -1,7 +1,7 @@
 """Arming: who said that which experiments may run here, and until when.
 
 An arming is JSON. It consents to contents and not to names: `digest` is of all that the experiment does, and an
-experiment that was changed since is armed again (hashidrill.staging.attach.consent).
+experiment that was changed since is armed again (hashidrill.staging.attach.plan).
 
     {"armed_by": "ana", "datacenter": "staging-1",
      "experiments": [{"name": "slow-leader-disk", "digest": "sha256:1f0c...", "breaks_quorum": false}],

@@ -54,7 +54,7 @@ class Subject:
     attach_file: str
     experiment: str
     digest: str
-    """Of its content (hashidrill.staging.attach.consent): what is armed."""
+    """Of its content (hashidrill.staging.attach.plan): what is armed."""
     run: str
     who: str
     names: Sequence[Named] = ()

@@ -20,7 +20,7 @@ from hashidrill.core.protocols.claims import is_across
 from hashidrill.staging.attach.datacenter import AttachedHost
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import check_file
-from hashidrill.staging.carriers.opened import Offer
+from hashidrill.staging.carriers.open_carriers import Offer
 from hashidrill.staging.carriers.settings import carriers_of
 from hashidrill.staging.generators.settings import workers_of
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.capabilities import Capable
     from hashidrill.core.protocols.service import Service
-    from hashidrill.staging.attach.estate import Estate
+    from hashidrill.staging.attach.discovery import Estate
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.carriers.opened import Offers
+    from hashidrill.staging.carriers.open_carriers import Offers
 
 NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's own work"}
 """Signals of ours alone, by their first word, and what they are about."""

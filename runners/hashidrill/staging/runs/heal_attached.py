@@ -13,7 +13,7 @@ radius. It gets no address from that recording, and nothing that its loads left 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +32,7 @@ from hashidrill.core.util.files import HEAL_NAME
 from hashidrill.kubernetes.reached import held, objects_left, remove_objects
 from hashidrill.lab.runs.heal import Healed, began_in, entries_of, heal_run, in_doubt, whose
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
+from hashidrill.staging.attach.discovery import FoundHost
 from hashidrill.staging.attach.interlocks import Interlocks, alone, open_interlocks, witnessed
 from hashidrill.staging.attach.leftovers import Told, leavings, shared_leavings, sweep
 from hashidrill.staging.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
@@ -40,17 +41,16 @@ from hashidrill.staging.carriers.host import CarriedHost
 from hashidrill.staging.carriers.nomad_jobs import remove_jobs
 from hashidrill.staging.generators.nomad_spawner import remove_left
 from hashidrill.staging.interlocks.guard import AUDIT_NAME
-from hashidrill.staging.runs.heal_lost import with_lost
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.abc import Hosts
     from hashidrill.core.protocols.rights import Left
     from hashidrill.kubernetes.kubernetes.client import Connect
-    from hashidrill.staging.attach.estate import Estate
+    from hashidrill.staging.attach.discovery import Estate
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.plan import Plan
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.attach.wire import Wire
 
 _APPLIES_NOTHING_S = 1.0
 """How long a host would keep a fault of ours: heal only takes faults away."""
@@ -115,56 +115,53 @@ async def heal_attached(
             else:
                 plan, guard = plan_of(one.experiment, target, estate), open_guard(target, estate, wires)
                 healed.append(await _heal_other(one, hosts, plan, guard, tell))
-        if TOXIPROXY in wires:
-            healed += await _without_recording(target, estate, wires, tell)
-        healed += await _objects_without_recording(target, wires, tell, connect)
+        healed += await _without_recording(target, estate, wires, tell, connect)
     return healed
 
 
 async def _without_recording(
-    target: AttachTarget, estate: Estate, wires: Mapping[str, Wire], tell: Callable[[str], None]
+    target: AttachTarget,
+    estate: Estate,
+    wires: Mapping[str, Wire],
+    tell: Callable[[str], None],
+    connect: Connect | None,
 ) -> list[Healed]:
-    """Removes toxics of runs whose recordings are elsewhere, or gone: a toxic has no lease, and stays for ever.
+    """Removes toxics and Kubernetes objects of runs whose recordings are elsewhere, or gone: they have no lease.
 
-    Only from proxies that lead to hosts of this datacenter: its lock says that no run goes on that needs them.
+    Toxics only from proxies that lead to hosts of this datacenter, objects by their labels. The datacenter's lock says
+    that no run goes on that needs them.
     """
     proxies = {proxy for host in estate.hosts.values() for proxy in host.links}
-    done = Healed(Path(TOXIPROXY), died=False)
 
-    async def remove(note: Told) -> None:
+    async def remove_toxics(done: Healed, note: Told) -> None:
         for proxy, name in await remove_toxics_of_runs(wires[TOXIPROXY], proxies):
             note("clean-up", TOXIPROXY, proxy, note=f"removed {name}")
             done.cleaned.append(f"the toxic {name} from {proxy}")
 
-    try:
-        if await toxics_of_runs(wires[TOXIPROXY], proxies):
-            async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
-                await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, note), tell=tell)
-    except HashidrillError as error:
-        done.left.append(f"toxics of runs that have no recording here: {error}")
-    return [done] if done.cleaned or done.left else []
-
-
-async def _objects_without_recording(
-    target: AttachTarget, wires: Mapping[str, Wire], tell: Callable[[str], None], connect: Connect | None
-) -> list[Healed]:
-    """Deletes objects of runs whose recordings are elsewhere, or gone, found by their labels alone."""
-    done = Healed(Path("kubernetes"), died=False)
-
-    async def remove(note: Told) -> None:
+    async def remove_all_objects(done: Healed, note: Told) -> None:
         def removed(name: str) -> None:
             note("clean-up", "kubernetes", name)
             done.cleaned.append(name)
 
         done.left.extend(await remove_objects(target, removed, connect, tell))
 
-    try:
-        if await objects_left(target, tell, connect):
-            async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
-                await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, note), tell=tell)
-    except HashidrillError as error:
-        done.left.append(f"objects of runs that have no recording here: {error}")
-    return [done] if done.cleaned or done.left else []
+    wanted: list[tuple[str, str, Callable[[], Awaitable[object]], Callable[[Healed, Told], Awaitable[None]]]] = [
+        ("kubernetes", "objects", lambda: objects_left(target, tell, connect), remove_all_objects)
+    ]
+    if TOXIPROXY in wires:
+        wanted.insert(0, (TOXIPROXY, "toxics", lambda: toxics_of_runs(wires[TOXIPROXY], proxies), remove_toxics))
+    healed = []
+    for where, what, found, remove in wanted:
+        done = Healed(Path(where), died=False)
+        try:
+            if await found():
+                async with witnessed(target, wires, _NO_RUN, _NO_RUN, tell=tell, recording=None) as note:
+                    await alone(target, wires, _NO_RUN, _NO_RUN, do=partial(remove, done, note), tell=tell)
+        except HashidrillError as error:
+            done.left.append(f"{what} of runs that have no recording here: {error}")
+        if done.cleaned or done.left:
+            healed.append(done)
+    return healed
 
 
 @dataclass(frozen=True)
@@ -367,3 +364,41 @@ def _finished(done: Healed) -> str:
         if names
     ]
     return "; ".join(said) or "there was nothing to do"
+
+
+def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun], tell: Callable[[str], None]) -> Estate:
+    """With each host that a fault of these runs may still be in force on, where its run had found it.
+
+    The addresses get the operator's tokens: they are those of resolved.json as this machine wrote it.
+    """
+    hosts = dict(estate.hosts)
+    for run, known in runs.items():
+        for found in _hosts_of(run, known, target):
+            if found.name not in hosts and all(found.address != host.address for host in hosts.values()):
+                hosts[found.name] = found
+                tell(
+                    f"{found.name} is not a member of {target.name} any more: a fault may have taken it out; what was"
+                    f" done to it is reverted, and looked for at {found.address}, where {run.name} had found it"
+                )
+    return replace(estate, hosts=hosts)
+
+
+def _hosts_of(run: Path, known: OurRun, target: AttachTarget) -> Iterator[FoundHost]:
+    """Those with an open fault, as the experiment over that datacenter has them."""
+    if (began_in(known.entries).get("attached") or {}).get("name") != target.name:
+        return
+    faulted = {str(undo.get("host", "")) for undo in open_faults(known.entries)}
+    for name, one in _recorded(run).items():
+        if name in faulted:
+            roles = {service: str(role) for service, role in one["agents"].items() if service in target.logins}
+            urls = {service: target.logins[service].url_of(name, str(one["address"])) for service in roles}
+            yield FoundHost(name, str(one["address"]), roles, urls)
+
+
+def _recorded(run: Path) -> Mapping[str, Any]:
+    """By name, address and agents; empty for a run that did not come so far as to resolve its experiment."""
+    try:
+        hosts = foreign.parse((run / RESOLVED_NAME).read_text())["experiment"]["datacenter"]["attached"]["hosts"]
+        return {str(name): {"address": one["address"], "agents": dict(one["agents"])} for name, one in hosts.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -28,12 +28,12 @@ from hashidrill.kubernetes.reached import watched
 from hashidrill.lab.runs.engine_process import cancelled_when_told, exit_of, to_runner
 from hashidrill.lab.sandbox.sandbox import read_given
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
-from hashidrill.staging.attach.estate import Estate
+from hashidrill.staging.attach.discovery import Estate
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import Interlocks, open_interlocks, who
 from hashidrill.staging.attach.leftovers import leaving_nothing
 from hashidrill.staging.attach.plan import plan_of
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.generators.nomad_spawner import job_id
 from hashidrill.staging.generators.settings import fleet_of
 

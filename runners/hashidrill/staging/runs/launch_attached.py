@@ -30,23 +30,23 @@ from hashidrill.kubernetes.reached import located, look
 from hashidrill.lab.runs.launch import RUNS_DIR, Engine, record
 from hashidrill.lab.sandbox.sandbox import Sandbox, handed_over
 from hashidrill.staging.attach.datacenter import attach, described
+from hashidrill.staging.attach.discovery import troubles
 from hashidrill.staging.attach.interlocks import open_interlocks
 from hashidrill.staging.attach.plan import Plan, plan_of
-from hashidrill.staging.attach.pods_found import troubles
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.generators.nomad_spawner import check_room
 from hashidrill.staging.generators.settings import engine_rights, fleet_of
-from hashidrill.staging.generators.spawner import SpawnError
+from hashidrill.staging.generators.spawners import SpawnError
 from hashidrill.staging.runs.attachable import check_attach_file, check_possible
 from hashidrill.staging.runs.heal_attached import Confirm, heal_attached, unswept
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
     from hashidrill.lab.runs.heal import Healed
-    from hashidrill.staging.attach.estate import Estate
+    from hashidrill.staging.attach.discovery import Estate
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.attach.wire import Wire
-    from hashidrill.staging.carriers.opened import Offers
+    from hashidrill.staging.carriers.open_carriers import Offers
 
 _REVERTS_WITHIN_S = 600.0
 """How long an engine whose runner fails may take to revert; then it is left alone, and goes on."""

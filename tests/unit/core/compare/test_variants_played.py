@@ -15,7 +15,7 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.faces.cli import runs
 from hashidrill.faces.cli.app import app
-from hashidrill.lab.runs.variants import play_variants
+from hashidrill.lab.runs.rounds import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.testing.recordings import RecordingBuilder
 

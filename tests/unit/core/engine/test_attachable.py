@@ -10,7 +10,7 @@ from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.hypothesis import get
 from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
-from hashidrill.staging.attach.estate import unanswered
+from hashidrill.staging.attach.discovery import unanswered
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs import attachable
 from hashidrill.staging.runs.attachable import check_possible, lacking, unseen_signals, unselected

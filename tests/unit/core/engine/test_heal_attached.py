@@ -14,11 +14,10 @@ from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.core.recording.ours import forget_open, key_of, note_of, our_run
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.runs import heal_attached as heal_module
-from hashidrill.staging.runs.heal_attached import heal_attached, held, unswept
-from hashidrill.staging.runs.heal_lost import with_lost
+from hashidrill.staging.runs.heal_attached import heal_attached, held, unswept, with_lost
 from our_runs import began
 from virtual_time import run
 

@@ -24,7 +24,7 @@ from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.lab.runs import heal
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
-from hashidrill.staging.attach.estate import discover
+from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.login import Login, Secret
 from hashidrill.staging.attach.plan import plan_of
 from hashidrill.staging.runs import in_attached

@@ -17,7 +17,7 @@ from hashidrill.core.faults.significance import (
     smallest_share,
     trials_for,
 )
-from hashidrill.staging.carriers.nft_listing import barriers
+from hashidrill.staging.carriers.host import barriers
 
 SHARES = [1.0, 0.75, 0.5, 0.3, 0.23, 0.1, 0.05]
 

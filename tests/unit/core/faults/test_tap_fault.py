@@ -11,7 +11,7 @@ from hashidrill.core.faults.tap import TapFail
 from hashidrill.core.protocols.abc import Target
 from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.tap.plans import UNSEEN
-from hashidrill.lab.local.taps import LocalTap
+from hashidrill.lab.local.hosts import LocalTap
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 

@@ -19,8 +19,8 @@ from hashidrill.faces.cli import schedule
 from hashidrill.gamedays.schedules import nomad
 from hashidrill.gamedays.schedules.cron import cron
 from hashidrill.gamedays.schedules.job import Job
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import Wire
 
 NIGHTLY = ("--cron", "17 2 * * *")
 STAGING = """\

@@ -7,7 +7,7 @@ import pytest
 
 from hashidrill.gamedays.training.inside import rotation
 from hashidrill.gamedays.training.inside.rotation import RefusedError
-from hashidrill.lab.local.network import LOAD_ADDRESS
+from hashidrill.lab.local.datacenter import LOAD_ADDRESS
 
 HOSTS = {
     "consul-1": {"address": "10.73.0.11", "agents": {"consul": "server"}},

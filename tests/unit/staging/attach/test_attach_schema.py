@@ -13,8 +13,7 @@ from attached_estates import FILE
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.schema import DIALECT
 from hashidrill.staging.attach.product import attachables
-from hashidrill.staging.attach.target import check_file
-from hashidrill.staging.carriers.schema import attach_schema, schema_text
+from hashidrill.staging.attach.target import attach_schema, check_file, schema_text
 from hashidrill.staging.carriers.settings import NomadSettings, SshSettings
 from hashidrill.staging.interlocks.settings import InterlockSettings
 from places import ROOT

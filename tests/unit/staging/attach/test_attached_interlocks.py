@@ -13,11 +13,10 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.protocols.rights import Right
 from hashidrill.staging.attach import interlocks
-from hashidrill.staging.attach.consent import digest_of
-from hashidrill.staging.attach.estate import Estate, FoundHost, with_links
+from hashidrill.staging.attach.discovery import Estate, FoundHost, with_links
 from hashidrill.staging.attach.interlocks import names_of, open_interlocks, servers_down, subject_of, window_of
 from hashidrill.staging.attach.links import Link
-from hashidrill.staging.attach.plan import Action, Plan
+from hashidrill.staging.attach.plan import Action, Plan, digest_of
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.interlocks.production import DenyList, Named
 from hashidrill.staging.interlocks.settings import settings_of

@@ -6,7 +6,7 @@ import pytest
 
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.staging.attach.consent import content_of, digest_of, lines_of
+from hashidrill.staging.attach.plan import content_of, digest_of, lines_of
 from hashidrill.staging.interlocks.settings import settings_of
 
 PATH = find_experiment("raft/slow-leader-disk")

@@ -11,9 +11,9 @@ import pytest
 
 from attached_estates import TOKEN, FakeEstate, attach_file, certificate_error, consul_target, of_nomad, of_vault
 from hashidrill.core.errors import AttachError
-from hashidrill.staging.attach.estate import Estate, discover
+from hashidrill.staging.attach.discovery import Estate, discover
+from hashidrill.staging.attach.http import AgentTransport, Place, Wire
 from hashidrill.staging.attach.target import read_target
-from hashidrill.staging.attach.wire import AgentTransport, Place, Wire
 from hashidrill.testing.fakes import FakeDatacenter
 from virtual_time import run
 

@@ -14,13 +14,12 @@ from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.protocols.capabilities import EstateLinks
 from hashidrill.core.protocols.rights import Left
 from hashidrill.staging.attach.datacenter import AttachedHost
-from hashidrill.staging.attach.estate import Estate, discover
+from hashidrill.staging.attach.discovery import Estate, discover, populate
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.leftovers import sweep
 from hashidrill.staging.attach.links import OURS, TOXICS, Link, hello_of_http, link_of
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.populate import populate
 from hashidrill.staging.attach.target import AttachTarget, read_target
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.runs.attachable import lacking, possible_kinds
 from hashidrill.staging.runs.heal_attached import heal_attached
 from virtual_time import run

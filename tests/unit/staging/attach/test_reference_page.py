@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hashidrill.staging.attach.beside import KubernetesPart
 from hashidrill.staging.attach.product import attachables
+from hashidrill.staging.attach.target import KubernetesPart
 from hashidrill.staging.carriers.settings import Carriers, NomadSettings, SshSettings, carrier_rights
 from hashidrill.staging.interlocks.settings import InterlockSettings
 from places import ROOT

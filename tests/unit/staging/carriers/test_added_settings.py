@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from hashidrill.staging.carriers.inside import host_faults, restart, settings
+from hashidrill.staging.carriers.inside import host_faults, restart
 from hashidrill.staging.carriers.inside.host_faults import KINDS
 from hashidrill.staging.carriers.inside.system import RefusedError, System
 
@@ -71,7 +71,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(restart, "remembered", lambda system, reference: {"argv": system.words})
     monkeypatch.setattr(restart, "running", lambda system, _: [system.reference(pid) for pid in sorted(system.states)])
     monkeypatch.setattr(restart, "start", lambda _: one.begins(max([7, *one.read]) + 1))
-    monkeypatch.setattr(settings, "checked", lambda system, pid, words, owner: None)
+    monkeypatch.setattr(restart, "check_settings", lambda system, pid, words, owner: None)
     return one
 
 
@@ -80,7 +80,7 @@ def of(host, by="restart", memo=None):
     return KINDS["settings"](args, {} if memo is None else memo, host)
 
 
-OURS, THEIRS = ["agent.json", settings.NAME], ["agent.json"]
+OURS, THEIRS = ["agent.json", restart.NAME], ["agent.json"]
 
 
 @pytest.mark.parametrize(("by", "pids"), [("restart", ([8], [9])), ("reload", ([7], [7]))])
@@ -90,8 +90,8 @@ def test_an_agent_reads_them_and_reads_again_without_them_and_its_own_files_stay
     assert fault.proof(present=False)[0]
     fault.apply()
     assert host.now == (pids[0], OURS)
-    assert json.loads((host.folder / settings.NAME).read_text()) == STREAMING
-    assert (host.folder / settings.NAME).stat().st_mode & 0o777 == 0o600
+    assert json.loads((host.folder / restart.NAME).read_text()) == STREAMING
+    assert (host.folder / restart.NAME).stat().st_mode & 0o777 == 0o600
     assert fault.proof(present=True)[0]
     assert not fault.proof(present=False)[0]
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_a_fresh_process_takes_them_away_by_its_note_alone_from_any_moment(host,
     fault.keep = keep
     with monkeypatch.context() as patched:
         if moment == "written":
-            patched.setattr(settings, "checked", dies)
+            patched.setattr(restart, "check_settings", dies)
         try:
             fault.apply()
         except DiedError:
@@ -157,7 +157,7 @@ def test_what_the_agents_own_program_rejects_is_never_read_and_nothing_is_left(h
         assert (pid, words) == (7, ["validate"])
         raise RefusedError("settings", "the agent's own program rejects it: unknown key")
 
-    monkeypatch.setattr(settings, "checked", rejects)
+    monkeypatch.setattr(restart, "check_settings", rejects)
     fault = of(host)
     fault.check()
     with pytest.raises(RefusedError, match="unknown key"):
@@ -172,14 +172,14 @@ def test_other_settings_in_their_place_are_read_too(host):
     fault = of(host)
     fault.apply()
     fault.change({"log_level": "DEBUG"})
-    assert json.loads((host.folder / settings.NAME).read_text()) == {"log_level": "DEBUG"}
+    assert json.loads((host.folder / restart.NAME).read_text()) == {"log_level": "DEBUG"}
     assert host.now == ([9], OURS)
     fault.undo()
     assert host.now == ([10], THEIRS)
 
 
 def test_a_file_of_ours_without_a_note_is_refused(host):
-    (host.folder / settings.NAME).write_text(json.dumps(STREAMING))
+    (host.folder / restart.NAME).write_text(json.dumps(STREAMING))
     with pytest.raises(RefusedError, match="is there already, and no note says whose it is") as refused:
         of(host).check()
     assert refused.value.name == "left-over"
@@ -204,7 +204,7 @@ def test_the_last_folder_that_an_agent_reads_is_where_they_go(host, words, found
     """Later files win; a relative one is below the folder that the agent runs in."""
     host.words = ["consul", "agent", *words]
     here = os.path.realpath(host.folder.parent)
-    assert str(settings.file_of(host, 7)) == f"{found.format(here=here)}/{settings.NAME}"
+    assert str(restart.settings_file(host, 7)) == f"{found.format(here=here)}/{restart.NAME}"
 
 
 def test_settings_are_a_kind_of_the_agents(host):

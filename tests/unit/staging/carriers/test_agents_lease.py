@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hashidrill.staging.carriers.bundle import AGENT, EYES, OLDEST_PYTHON, handed, program
 from hashidrill.staging.carriers.inside.agent import Agent, Lease, main
 from hashidrill.staging.carriers.inside.notes import Note
 from hashidrill.staging.carriers.inside.system import RefusedError, System
+from hashidrill.staging.carriers.shell import AGENT, OBSERVERS, OLDEST_PYTHON, handed, program
 
 pytestmark = pytest.mark.lie
 
@@ -69,7 +69,7 @@ def test_it_is_never_in_force_longer_than_either_says(lease_s, deadline_s, gaps)
             return
 
 
-@pytest.mark.parametrize("name", sorted({*AGENT, *EYES}))
+@pytest.mark.parametrize("name", sorted({*AGENT, *OBSERVERS}))
 def test_what_is_sent_to_hosts_is_of_the_oldest_python_and_needs_nothing_else_there(name):
     source = Path(importlib.util.find_spec(name).origin).read_text()
     tree = ast.parse(source, feature_version=OLDEST_PYTHON)
@@ -78,13 +78,13 @@ def test_what_is_sent_to_hosts_is_of_the_oldest_python_and_needs_nothing_else_th
         imported += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for each in imported:
             if each in {"hashidrill.staging.carriers.inside", "hashidrill.core.util"}:  # their modules by name
-                assert {f"{each}.{alias.name}" for alias in node.names} <= {*EYES, *AGENT}
+                assert {f"{each}.{alias.name}" for alias in node.names} <= {*OBSERVERS, *AGENT}
             elif each.startswith("hashidrill"):
-                assert each in {*EYES, *AGENT}, f"{name} imports {each}, which is not sent along"
+                assert each in {*OBSERVERS, *AGENT}, f"{name} imports {each}, which is not sent along"
 
 
 def test_modules_are_sent_in_the_order_in_which_they_need_each_other():
-    for bundle in (AGENT, EYES):
+    for bundle in (AGENT, OBSERVERS):
         for number, name in enumerate(bundle):
             tree = ast.parse(Path(importlib.util.find_spec(name).origin).read_text())
             for node in tree.body:

@@ -11,9 +11,8 @@ import pytest
 from carried_hosts import WHERE, FakeShell, argument
 from hashidrill.core.errors import FaultError, OthersFaultError
 from hashidrill.core.protocols.packets import Block
-from hashidrill.staging.carriers.host import CarriedHost
-from hashidrill.staging.carriers.leased import Terms
-from hashidrill.staging.carriers.limits import cannot
+from hashidrill.staging.carriers.host import CarriedHost, cannot
+from hashidrill.staging.carriers.lease import Terms
 from hashidrill.staging.carriers.ssh import explained
 from virtual_time import run
 

@@ -25,7 +25,7 @@ from hashidrill.core.protocols.capabilities import (
 )
 from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
 from hashidrill.staging.attach.target import AttachTarget, read_target
-from hashidrill.staging.carriers.opened import CARRIED, carried, look
+from hashidrill.staging.carriers.open_carriers import CARRIED, carried, look
 from hashidrill.staging.carriers.settings import SshSettings, carriers_of
 from hashidrill.staging.runs.attachable import lacking, possible_kinds
 from virtual_time import run

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from hashidrill.staging.carriers.bundle import HANDOVER, program
-from hashidrill.staging.carriers.inside import agent, handover
+from hashidrill.staging.carriers.inside import agent, notes
 from hashidrill.staging.carriers.inside.system import RefusedError, System
+from hashidrill.staging.carriers.shell import NOTES, program
 
 ARGS = {"table": "t", "script": "add table inet t\nadd rule inet t input drop\n"}
 
@@ -28,7 +28,7 @@ def secrets(tmp_path, monkeypatch):
 def handed():
     """By the program that exec starts."""
     done = subprocess.run(
-        [sys.executable, "-c", program({"args": ARGS}, HANDOVER)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program({"args": ARGS}, NOTES, "hand_over")], capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 
@@ -38,10 +38,10 @@ def test_arguments_are_for_root_alone_and_gone_once_they_are_taken(secrets):
     [file] = [path for path in secrets.rglob("*") if path.is_file()]
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
-    assert handover.taken() == ARGS
+    assert notes.take_arguments() == ARGS
     assert [*secrets.iterdir()] == []
     with pytest.raises(RefusedError, match="no arguments were handed over; nothing was applied"):
-        handover.taken()
+        notes.take_arguments()
 
 
 def of_others(secrets):
@@ -61,7 +61,7 @@ def test_arguments_go_into_no_folder_of_others_and_are_taken_from_none(secrets, 
     assert list(secrets.parent.rglob("*.json")) == []
     (secrets / "hashidrill" / "arguments.json").write_text(json.dumps(ARGS))
     with pytest.raises(RefusedError):
-        handover.taken()
+        notes.take_arguments()
 
 
 def test_without_a_folder_for_secrets_it_is_said(monkeypatch):

@@ -9,8 +9,8 @@ import pytest
 
 from hashidrill.staging.carriers.inside import agent, host_faults
 from hashidrill.staging.carriers.inside.host_faults import KINDS
+from hashidrill.staging.carriers.inside.slowdown import as_injected
 from hashidrill.staging.carriers.inside.system import RefusedError, System
-from hashidrill.staging.carriers.inside.tracing import as_injected
 
 TABLE = {"table": "t", "script": "add table inet t\nadd rule inet t input drop\n"}
 

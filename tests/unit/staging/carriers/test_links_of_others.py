@@ -17,9 +17,9 @@ import pytest
 from hashidrill.core.util import trusted_paths
 from hashidrill.lab.local.inside import canary
 from hashidrill.lab.local.inside.canary import Canary
-from hashidrill.staging.carriers.inside import restart, settings
-from hashidrill.staging.carriers.inside.eyes import Eyes
+from hashidrill.staging.carriers.inside import restart
 from hashidrill.staging.carriers.inside.notes import Note
+from hashidrill.staging.carriers.inside.observers import Observers
 from hashidrill.staging.carriers.inside.system import RefusedError, System
 
 ROOTS = "root's own"
@@ -59,7 +59,7 @@ def everywhere(monkeypatch, folder, victim):
 
 
 @pytest.mark.lie
-@pytest.mark.parametrize("made", [Canary, lambda data: Eyes(data, System())], ids=["canary", "eyes"])
+@pytest.mark.parametrize("made", [Canary, lambda data: Observers(data, System())], ids=["canary", "observers"])
 @pytest.mark.parametrize("op", [{"op": "write", "size": 4096}, {"op": "fsync"}, {"op": "read", "size": 10}])
 def test_an_observer_writes_into_no_file_that_a_link_leads_to(monkeypatch, theirs, victim, made, op):
     everywhere(monkeypatch, theirs, victim)
@@ -74,7 +74,7 @@ def test_a_folder_that_is_a_link_of_others_is_not_tried(theirs, tmp_path, op):
     (tmp_path / "roots").mkdir()
     (theirs / "data").symlink_to(tmp_path / "roots")
     with pytest.raises(OSError, match="data in it is a link that others than root may have put there"):
-        Eyes(str(theirs / "data"), System()).answer(dict(op))
+        Observers(str(theirs / "data"), System()).answer(dict(op))
     assert [*(tmp_path / "roots").iterdir()] == []
 
 
@@ -89,39 +89,39 @@ def test_the_canary_of_a_host_of_ours_leaves_no_new_file(tmp_path):
 @pytest.mark.parametrize("link", [".zzz-hashidrill.json.new", "zzz-hashidrill.json"])
 def test_settings_are_written_through_no_link(theirs, victim, link):
     (theirs / link).symlink_to(victim)
-    settings.write(theirs / settings.NAME, {"a": 1}, ME)
+    restart.write_settings(theirs / restart.NAME, {"a": 1}, ME)
     assert victim.read_text() == ROOTS
-    assert (theirs / settings.NAME).read_text() == '{"a": 1}'
-    assert not (theirs / settings.NAME).is_symlink()
-    assert [one.name for one in theirs.iterdir()] == [settings.NAME]
+    assert (theirs / restart.NAME).read_text() == '{"a": 1}'
+    assert not (theirs / restart.NAME).is_symlink()
+    assert [one.name for one in theirs.iterdir()] == [restart.NAME]
 
 
 def conf(theirs, tmp_path):
     (tmp_path / "etc").mkdir()
     (theirs / "conf").symlink_to(tmp_path / "etc")
-    return theirs / "conf" / settings.NAME
+    return theirs / "conf" / restart.NAME
 
 
 def test_settings_go_into_no_folder_that_a_link_of_others_leads_to(theirs, tmp_path):
     path = conf(theirs, tmp_path)
     with pytest.raises(RefusedError, match="conf in it is a link that others than root may have put there"):
-        settings.write(path, {"a": 1}, ME)
+        restart.write_settings(path, {"a": 1}, ME)
     assert [*(tmp_path / "etc").iterdir()] == []
 
 
 def test_settings_are_removed_and_read_through_no_link_of_others(theirs, tmp_path):
     path = conf(theirs, tmp_path)
-    (tmp_path / "etc" / settings.NAME).write_text('{"secret": 1}')
-    for act in (settings.remove, settings.held):
+    (tmp_path / "etc" / restart.NAME).write_text('{"secret": 1}')
+    for act in (restart.remove_settings, restart.added_settings):
         with pytest.raises(RefusedError, match="conf in it is a link"):
             act(path)
-    assert (tmp_path / "etc" / settings.NAME).exists()
+    assert (tmp_path / "etc" / restart.NAME).exists()
 
 
 def test_a_fifo_in_the_place_of_settings_holds_nothing_up(theirs):
-    os.mkfifo(theirs / settings.NAME)
+    os.mkfifo(theirs / restart.NAME)
     with pytest.raises(RefusedError, match="not a regular file"):
-        settings.held(theirs / settings.NAME)
+        restart.added_settings(theirs / restart.NAME)
 
 
 def test_a_note_is_written_below_no_link_of_others(theirs, tmp_path):

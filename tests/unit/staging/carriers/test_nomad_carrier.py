@@ -18,12 +18,12 @@ from hashidrill.core.faults.process import NoParams, ProcessPause
 from hashidrill.core.protocols.capabilities import AgentSettings, PacketFilter, ProcessControl, Processes
 from hashidrill.core.protocols.packets import Block
 from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
-from hashidrill.staging.attach.estate import Estate, FoundHost
+from hashidrill.staging.attach.discovery import Estate, FoundHost
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.carriers.nomad_jobs import Jobs
-from hashidrill.staging.carriers.opened import carried, look
+from hashidrill.staging.carriers.open_carriers import carried, look
 from hashidrill.staging.carriers.settings import Carriers, carrier_rights
 from secret_hunt import Hunt
 from virtual_time import run
@@ -511,7 +511,7 @@ def test_what_a_killed_run_left_is_found_by_its_id_and_not_that_of_another(sched
             jobs = Jobs(wire)
             ours = f"hashidrill-carrier-{RUN}.0a1b2c3d"
             scheduler.jobs |= {name: {} for name in (ours, ours.replace(".", "-2."), "hashidrill-carrier-x")}
-            return await jobs.left(RUN)
+            return await jobs.left(f"hashidrill-carrier-{RUN}.", r"[0-9a-f]{8}")
 
     assert run(main()) == [f"hashidrill-carrier-{RUN}.0a1b2c3d"]
 

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from hashidrill.staging.carriers.inside import eyes
+from hashidrill.staging.carriers.inside import observers
 from hashidrill.staging.carriers.inside.system import System
 
 OWN = {"10.73.0.11", "fd00::11"}
@@ -56,13 +56,13 @@ def own(monkeypatch, tmp_path):
         return [(0, 0, 0, "", (one, 0)) for one in NAMES.get(name, [name])]
 
     monkeypatch.setattr(Socket, "anything", False)
-    monkeypatch.setattr(eyes.socket, "socket", Socket)
-    monkeypatch.setattr(eyes.socket, "getaddrinfo", named)
-    monkeypatch.setattr(eyes, "_SYSCTL", tmp_path)
+    monkeypatch.setattr(observers.socket, "socket", Socket)
+    monkeypatch.setattr(observers.socket, "getaddrinfo", named)
+    monkeypatch.setattr(observers, "_SYSCTL", tmp_path)
     for protocol in ("ipv4", "ipv6"):
         (tmp_path / protocol).mkdir()
         (tmp_path / protocol / "ip_nonlocal_bind").write_text("0\n")
-    return lambda address: eyes.Eyes("", System()).do_own(address)["why"]
+    return lambda address: observers.Observers("", System()).do_own(address)["why"]
 
 
 WORDS = {

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hashidrill.staging.generators.clocks import SLEW_NS, ClockError, Discipline, Exchange, Exchanges, Offset
+from hashidrill.staging.generators.remote import SLEW_NS, ClockError, Discipline, Exchange, Exchanges, Offset
 
 MS = 1_000_000
 

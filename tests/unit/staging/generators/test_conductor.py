@@ -6,10 +6,9 @@ import pytest
 
 from generator_fleet import NS, Fleet, Lies
 from hashidrill.core.experiment.load_levels import Course, Pace
-from hashidrill.staging.generators.clocks import ClockError
 from hashidrill.staging.generators.division import DivisionError
 from hashidrill.staging.generators.link import StreamError
-from hashidrill.staging.generators.remote import LostError
+from hashidrill.staging.generators.remote import ClockError, LostError
 from virtual_time import run
 
 TRUE = (Lies(), Lies(), Lies())

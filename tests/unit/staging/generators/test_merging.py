@@ -2,8 +2,7 @@
 
 import random
 
-from hashidrill.staging.generators.gauges import Gauges
-from hashidrill.staging.generators.merging import Merge
+from hashidrill.staging.generators.conductor import Gauges, Merge
 
 
 def line(end_ns, what="kv"):

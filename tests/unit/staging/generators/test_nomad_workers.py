@@ -6,11 +6,11 @@ import anyio
 import httpx
 import pytest
 
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.staging.generators import nomad_spawner
-from hashidrill.staging.generators.nomad_spawner import NomadSpawner, left, purge
-from hashidrill.staging.generators.spawner import SpawnError
+from hashidrill.staging.generators.nomad_spawner import NomadSpawner, remove_left
+from hashidrill.staging.generators.spawners import SpawnError
 from hashidrill.staging.generators.worker import PROTOCOL
 
 TOKEN = "8f3e7c2a-nomad-token"
@@ -245,8 +245,7 @@ def test_what_a_killed_runner_left_is_found_by_its_run_and_removed():
 
     async def main():
         async with wire_to(nomad) as wire:
-            found = await left(wire, "run-1")
-            return found, [await purge(wire, job) for job in found]
+            return await remove_left(wire, "run-1")
 
-    assert anyio.run(main) == (["hashidrill-generators-run-1"], [True])
+    assert anyio.run(main) == ["hashidrill-generators-run-1"]
     assert list(nomad.jobs) == ["hashidrill-generators-run-12"], "that of another run"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.staging.generators import carrying
+from hashidrill.staging.generators import secrecy
 from hashidrill.staging.generators.secrecy import Identity
 from hashidrill.staging.generators.worker import place
 
@@ -29,11 +29,11 @@ class TestFiles:
         }
         tls |= {"ca_path": str(tmp_path / "here" / "cas"), "server_name": "consul", "verify": True}
         entrances = {"https://consul:8501": {"tls": tls, "headers": {"X-Consul-Token": "t"}, "params": {}}}
-        files = carrying.packed(entrances)
+        files = secrecy.packed(entrances)
         assert len(files) == 4
         there = tmp_path / "there"
         there.mkdir()
-        moved = carrying.unpacked(entrances, files, there)["https://consul:8501"]
+        moved = secrecy.unpacked(entrances, files, there)["https://consul:8501"]
         assert moved["headers"] == {"X-Consul-Token": "t"}
         assert (moved["tls"]["server_name"], moved["tls"]["verify"]) == ("consul", True)
         for key in ("ca_file", "cert_file", "key_file"):
@@ -46,7 +46,7 @@ class TestFiles:
     def test_a_file_that_cannot_be_read_is_named(self, tmp_path):
         entrances = {"https://x": {"tls": {"ca_file": str(tmp_path / "gone.pem")}, "headers": {}, "params": {}}}
         with pytest.raises(DatacenterError, match=r"gone\.pem: cannot be read, and workers need it"):
-            carrying.packed(entrances)
+            secrecy.packed(entrances)
 
 
 def shaken(client, server):

@@ -22,7 +22,7 @@ from hashidrill.lab.sandbox import nf_tables
 
 TABLE = "rotation"
 LOADS_COME_FROM = "10.73.0.2"
-"""As hashidrill.lab.local.network.LOAD_ADDRESS."""
+"""As hashidrill.lab.local.datacenter.LOAD_ADDRESS."""
 _NEW, _OLD = Chain("new", "nat", "output", -100), Chain("old", "filter", "output", 10)
 _USAGE = "rotation | rotation out HOST | rotation in HOST"
 

@@ -110,8 +110,6 @@ def run(asked: Systemctl, *, socket: str, logs: str, out: TextIO | None = None, 
 
 @dataclass(frozen=True)
 class _Host:
-    """One host's init and logs, and where answers go."""
-
     socket: str
     logs: str
     out: TextIO

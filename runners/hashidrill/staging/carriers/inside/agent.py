@@ -8,7 +8,7 @@ What it is told (`program(spec)`, as JSON):
 A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
 and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal: whatever started it
 too late, or twice, puts nothing in force. With `handed`, its `args` are handed over meanwhile
-(hashidrill.staging.carriers.inside.handover). Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}`
+(`notes.hand_over`). Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}`
 (packets alone).
 
 It reverts when it is told to, when the last renewal is older than the lease, when the deadline has come, at SIGTERM,
@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.staging.carriers.inside import handover
+from hashidrill.staging.carriers.inside import notes
 from hashidrill.staging.carriers.inside.host_faults import KINDS, HostFault
 from hashidrill.staging.carriers.inside.notes import Note, another, others_of, whose
 from hashidrill.staging.carriers.inside.system import RefusedError, System, now_s
@@ -137,14 +137,14 @@ class Agent:
             if self.spec.get("waits"):
                 self._wait(woken, stops, renewals)
             if self.spec.get("handed"):
-                self.fault.args = self.spec["args"] = handover.taken()
+                self.fault.args = self.spec["args"] = notes.take_arguments()
             self._take_over()
             self.fault.check()
             self._keep()
         except RefusedError as error:
             if self.spec.get("handed"):
                 with contextlib.suppress(RefusedError):
-                    handover.place().forget()
+                    notes.arguments_note().forget()
             say("refused", name=error.name, why=str(error))
             return 2
         guardian = Guardian(self)
@@ -185,7 +185,7 @@ class Agent:
         left = self.note.read()
         if left is None:
             return
-        if self.system.state(left["agent"]) not in {"", "Z", "X"}:
+        if not self.system.gone(left["agent"]):
             raise RefusedError("in-force", f"{self.spec['id']} is in force already, by process {left['agent']}")
         if _undo_left(left, self.note, self.system):
             raise RefusedError(
@@ -194,7 +194,6 @@ class Agent:
             )
 
     def _hold(self, lease: Lease, guardian: Guardian, woken: int, stops: list[str], renewals: list[int]) -> str:
-        """Returns why it must end."""
         lines = self.spec["renewals"] == "lines"
         rest = b""
         while True:

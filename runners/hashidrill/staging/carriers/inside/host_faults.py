@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.staging.carriers.inside import restart, settings, throttling, tracing
+from hashidrill.staging.carriers.inside import restart, slowdown
 from hashidrill.staging.carriers.inside.system import RefusedError, System, parted
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class _OnProcess(HostFault):
 
     def check(self) -> None:
         super().check()
-        if self.system.state(self.reference) in {"", "Z", "X"}:
+        if self.system.gone(self.reference):
             raise RefusedError("process-gone", f"{self.args['agent']} (process {self.reference}) is gone")
 
     def _signal(self, number: int) -> None:
@@ -190,7 +191,7 @@ class Kill(_OnProcess):
         if "restart" not in self.memo:
             return not present, "it was not killed"
         found = [one for one in restart.running(self.system, self.memo["restart"]) if one]
-        old = self.system.state(self.reference) not in {"", "Z", "X"}
+        old = not self.system.gone(self.reference)
         return (not found and not old if present else bool(found)), f"runs as {', '.join(found) or 'nothing'}"
 
     def undo(self) -> None:
@@ -206,30 +207,30 @@ class Disk(HostFault):
     fsync says whether strace does what it was told.
     """
 
-    _meter: tracing.Meter | None = None
+    _meter: slowdown.Meter | None = None
 
     def check(self) -> None:
         super().check()
-        tracing.check(self.system, self.args["references"])
+        slowdown.check(self.system, self.args["references"])
 
     def apply(self) -> None:
-        self._meter = meter = tracing.Meter(self.system)
+        self._meter = meter = slowdown.Meter(self.system)
         self.memo["cost"] = meter.cost(self.system)
         slowed = [*self.args["references"], meter.reference]
-        self.memo["strace"] = tracing.Strace(self.system, slowed, self.args["calls"], self.args["inject"]).reference
+        self.memo["strace"] = slowdown.Strace(self.system, slowed, self.args["calls"], self.args["inject"]).reference
         self.keep()
 
     def proof(self, *, present: bool) -> tuple[bool, str]:
         strace = self.memo.get("strace", "")
         tracer = parted(strace)[0]
-        runs = bool(strace) and self.system.state(strace) not in {"", "Z", "X"}
+        runs = bool(strace) and not self.system.gone(strace)
         by = {one: self.system.tracers(parted(one)[0]) for one in self.args["references"]}
         said = f"strace {strace or 'never started'} {'runs' if runs else 'is gone'}; " + ", ".join(
             f"{one} traced by {sorted(tracers)}" for one, tracers in by.items()
         )
         took_s, error = self._meter.asked("fsync") if self._meter is not None else (0.0, "")
         said += f"; an fsync of the meter took {took_s * 1000:.1f} ms{error and ' and failed with ' + error}"
-        injected = tracing.as_injected(self.args["inject"], took_s, error)
+        injected = slowdown.as_injected(self.args["inject"], took_s, error)
         self.memo.setdefault("cost", {})["fsync_ms"] = round(took_s * 1000, 2)
         if present:
             return runs and injected and all(tracers == {tracer} for tracers in by.values()), said
@@ -248,24 +249,24 @@ class Disk(HostFault):
 class Cpu(HostFault):
     """All of `references` together get `cores` of CPU. A burner of ours is among them, and what it gets is measured."""
 
-    _burner: throttling.Burner | None = None
+    _burner: slowdown.Burner | None = None
 
     def check(self) -> None:
         super().check()
         for one in self.args["references"]:
-            if self.system.state(one) in {"", "Z", "X"}:
+            if self.system.gone(one):
                 raise RefusedError("process-gone", f"process {one} is gone")
 
     def apply(self) -> None:
-        self._burner = throttling.Burner(self.system)
+        self._burner = slowdown.Burner(self.system)
         self.memo["all"] = [*self.args["references"], self._burner.reference]
         self.keep()
-        self.memo["throttler"] = throttling.throttler(self.system, self.memo["all"], self.args["cores"])
+        self.memo["throttler"] = slowdown.throttler(self.system, self.memo["all"], self.args["cores"])
         self.keep()
 
     def proof(self, *, present: bool) -> tuple[bool, str]:
-        throttler, most = self.memo.get("throttler", ""), throttling.at_most(self.args["cores"])
-        runs = bool(throttler) and self.system.state(throttler) not in {"", "Z", "X"}
+        throttler, most = self.memo.get("throttler", ""), slowdown.at_most(self.args["cores"])
+        runs = bool(throttler) and not self.system.gone(throttler)
         stopped = [one for one in self.args["references"] if self.system.state(one) == "T"]
         if not present:
             return not runs and not stopped, f"throttler {throttler or 'none'}, stopped: {stopped or 'none'}"
@@ -274,7 +275,7 @@ class Cpu(HostFault):
 
     def undo(self) -> None:
         ended(self.system, self.memo.get("throttler", ""))
-        throttling.continued(self.system, self.memo.get("all", []))
+        slowdown.continued(self.system, self.memo.get("all", []))
 
 
 class Settings(_OnProcess):
@@ -289,15 +290,15 @@ class Settings(_OnProcess):
         super().check()
         pid = parted(self.reference)[0]
         restart.remembered(self.system, self.reference)  # what cannot be started again is not ended
-        path = settings.file_of(self.system, pid)
-        if settings.held(path):
+        path = restart.settings_file(self.system, pid)
+        if restart.added_settings(path):
             raise RefusedError("left-over", f"{path} is there already, and no note says whose it is; remove it")
 
     def apply(self) -> None:
         pid = parted(self.reference)[0]
         self.memo["restart"] = restart.remembered(self.system, self.reference)
-        self.memo["path"] = str(settings.file_of(self.system, pid))
-        self.memo["owner"] = settings.owner_of(self.system, pid)
+        self.memo["path"] = str(restart.settings_file(self.system, pid))
+        self.memo["owner"] = restart.owner_of(self.system, pid)
         self.keep()
         self._put(self.args["settings"], self.reference)
 
@@ -307,17 +308,17 @@ class Settings(_OnProcess):
 
     def _put(self, said: dict[str, Any], reference: str) -> None:
         owner = (int(self.memo["owner"][0]), int(self.memo["owner"][1]))
-        settings.write(self._path, said, owner)
-        settings.checked(self.system, parted(reference)[0], self.args["check"], owner)
+        restart.write_settings(self._path, said, owner)
+        restart.check_settings(self.system, parted(reference)[0], self.args["check"], owner)
         self.memo["read"] = True
         self.keep()
         self._read_again(reference)
 
     def _read_again(self, reference: str) -> None:
         if self.args["by"] == "reload":
-            settings.read_again(self.system, self.memo["restart"], reference)
+            restart.read_again(self.system, self.memo["restart"], reference)
         else:
-            settings.restarted(self.system, self.memo["restart"], reference)
+            restart.restarted(self.system, self.memo["restart"], reference)
 
     @property
     def _path(self) -> Path:
@@ -341,25 +342,26 @@ class Settings(_OnProcess):
         if "path" not in self.memo:
             return
         there = self._path.exists()
-        settings.remove(self._path)
+        restart.remove_settings(self._path)
         found = self._running()
         if not found:
             restart.come_back(self.system, self.memo["restart"])
         elif self.args["by"] == "reload" or found == [self.reference]:
             if self.memo.get("read"):
-                settings.read_again(self.system, self.memo["restart"], found[0])
+                restart.read_again(self.system, self.memo["restart"], found[0])
         elif there or "ended" not in self.memo:
             self.memo["ended"] = found[0]
-            settings.restarted(self.system, self.memo["restart"], found[0])
+            restart.restarted(self.system, self.memo["restart"], found[0])
 
 
 def ended(system: System, reference: str) -> None:
     """Ends a process of ours, and takes note of its end."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for left in range(40, 0, -1):
-            with contextlib.suppress(ChildProcessError):
-                tracing.reap(parted(reference)[0])
-            if not reference or system.state(reference) in {"", "Z", "X"}:
+            if reference:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(parted(reference)[0], os.WNOHANG)
+            if system.gone(reference):
                 return
             if left == 40:
                 system.signal(reference, number)

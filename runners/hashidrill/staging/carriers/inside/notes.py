@@ -1,4 +1,8 @@
-"""What agents leave on a host while their faults are in force: whose they are, and how each is taken away."""
+"""What agents leave on a host while their faults are in force: whose they are, and how each is taken away.
+
+In a task of Nomad, two more programs: `hand_over` leaves the arguments of a fault for its agent, and `keep` keeps the
+task running while it is renewed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import contextlib
 import json
 import os
 import re
+import signal
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +83,7 @@ def whose(note: Note, left: dict[str, Any], system: System) -> str:
     """
     spec = left["spec"]
     who = f", started by {spec['who']}" if spec.get("who") else ""
-    lives = system.state(left["agent"]) not in {"", "Z", "X"}
+    lives = not system.gone(left["agent"])
     agent = f"which process {left['agent']} has in force" if lives else f"which process {left['agent']}, now gone, left"
     return f"{note.path} is of the run {spec['run']}{who}: a fault ({spec['kind']}) {agent}; it is left alone"
 
@@ -92,3 +98,55 @@ def others_of(folder: Path, ours: str, system: System) -> list[dict[str, str]]:
             if left is not None and another(ours, left):
                 found.append({"kind": str(left["spec"]["kind"]), "why": whose(note, left, system)})
     return found
+
+
+_FOLDER = "NOMAD_SECRETS_DIR"
+
+
+def arguments_note() -> Note:
+    """Raises RefusedError."""
+    if not os.environ.get(_FOLDER):
+        raise RefusedError("no-secrets", f"this task has no folder for secrets: {_FOLDER} is not set")
+    return Note(Path(os.environ[_FOLDER]) / "hashidrill", "arguments")
+
+
+def take_arguments() -> dict[str, Any]:
+    """The arguments, which are there no longer. Raises RefusedError."""
+    found = arguments_note().read()
+    if found is None:
+        raise RefusedError(
+            "no-arguments", "nothing says what to do: no arguments were handed over; nothing was applied"
+        )
+    arguments_note().forget()
+    return found
+
+
+def hand_over(told: dict[str, Any]) -> None:
+    """Leaves `args` for the agent, in the task's folder for secrets, for root alone, until the agent takes them.
+
+    A job's specification is no place for them: everyone who may read jobs sees it, it stays in Nomad's state, and
+    settings with tokens and gossip keys are among the arguments.
+    """
+    try:
+        arguments_note().write(told["args"])
+        said = {"event": "handed"}
+    except RefusedError as error:
+        said = {"event": "refused", "name": error.name, "why": str(error)}
+    os.write(1, json.dumps(said).encode() + b"\n")
+
+
+_RENEWS, _STOPS = signal.SIGUSR1, (signal.SIGTERM, signal.SIGINT)
+
+
+def keep(told: dict[str, Any]) -> None:
+    """Keeps its task running until `lease_s` seconds pass without SIGUSR1, or SIGTERM or SIGINT comes. Exits with 0.
+
+    What observes on a host, and what reverts from notes, is started in its allocation: a runner that was killed leaves
+    no task behind.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [_RENEWS, *_STOPS])
+    os.write(1, json.dumps({"event": "ready", "python": sys.version.split()[0]}).encode() + b"\n")
+    while True:
+        came = signal.sigtimedwait([_RENEWS, *_STOPS], told["lease_s"])
+        if came is None or came.si_signo in _STOPS:
+            sys.exit(0)

@@ -66,6 +66,10 @@ class System:
         found = self.stat(pid)
         return found[0] if found is not None and found[1] == start else ""
 
+    def gone(self, reference: str) -> bool:
+        """Whether that very process has ended; a zombie has."""
+        return self.state(reference) in {"", "Z", "X"}
+
     def reference(self, pid: int) -> str:
         """`PID@START`; "" when it is gone."""
         found = self.stat(pid)

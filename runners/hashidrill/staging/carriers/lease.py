@@ -14,8 +14,7 @@ from anyio.abc import TaskGroup
 
 from hashidrill.core.errors import FaultError, OthersFaultError
 from hashidrill.core.util.wait import pause
-from hashidrill.staging.carriers.bundle import program
-from hashidrill.staging.carriers.shell import Lines, Session, Shell
+from hashidrill.staging.carriers.shell import Lines, Session, Shell, program
 
 _RENEWALS = 3
 """How many fit into a lease."""
@@ -169,7 +168,7 @@ async def apply(
         "who": terms.who,
         "run": terms.run,
     }
-    lines = await listened(shell.where, await shell.hold(spec), tasks)
+    lines = await listen_to(shell.where, await shell.hold(spec), tasks)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)
     since = 0 if said is None else next(n for n, one in enumerate(lines.events, start=1) if one is said)
     if said is None or said["event"] != "applied":
@@ -237,7 +236,7 @@ async def _undone(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -
     spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
     try:
         await shell.again()
-        lines = await opened(shell, program(spec), tasks)
+        lines = await open_lines(shell, program(spec), tasks)
     except FaultError as error:
         return None, str(error)
     said = await lines.event("reverted", "stuck", "refused", within_s=_REVERTS_WITHIN_S)
@@ -245,12 +244,12 @@ async def _undone(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -
     return said, lines.over
 
 
-async def opened(shell: Shell, text: str, tasks: TaskGroup) -> Lines:
+async def open_lines(shell: Shell, text: str, tasks: TaskGroup) -> Lines:
     """A program that runs there, listened to. Raises FaultError."""
-    return await listened(shell.where, await shell.start(text), tasks)
+    return await listen_to(shell.where, await shell.start(text), tasks)
 
 
-async def listened(where: str, session: Session, tasks: TaskGroup) -> Lines:
+async def listen_to(where: str, session: Session, tasks: TaskGroup) -> Lines:
     lines = Lines(session, where)
     tasks.start_soon(lines.listen)
     await anyio.lowlevel.checkpoint()

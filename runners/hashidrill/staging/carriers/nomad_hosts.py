@@ -11,11 +11,11 @@ from anyio.abc import TaskGroup
 
 from hashidrill.core.errors import AttachError, HashidrillError
 from hashidrill.core.protocols import registry
-from hashidrill.staging.attach.estate import Estate, FoundHost
+from hashidrill.staging.attach.discovery import Estate, FoundHost
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import Wire
-from hashidrill.staging.carriers.leased import Patience
+from hashidrill.staging.carriers.lease import Patience
 from hashidrill.staging.carriers.nomad_jobs import Jobs, Node, restarting, unfit
 from hashidrill.staging.carriers.settings import Carriers, NomadSettings, carrier_rights
 from hashidrill.staging.carriers.shell import Shell
@@ -23,7 +23,7 @@ from hashidrill.staging.carriers.shell import Shell
 Connect = Callable[[str, str], AbstractAsyncContextManager[Shell]]
 """(host, address): a shell there. Raises AttachError."""
 Dial = Callable[[str, Sequence[str]], Awaitable[Any]]
-"""(allocation, command): a program there, as a Stream (hashidrill.staging.carriers.nomad_stream)."""
+"""(allocation, command): a program there, as a Stream (hashidrill.staging.carriers.nomad)."""
 AWAITED_S = 90.0
 """How long heal waits for a host: a client of Nomad is back some seconds after its agent, a machine takes longer."""
 
@@ -56,10 +56,9 @@ async def by_nomad(
     if "nomad" not in target.logins:
         raise AttachError(f"{target.path}: carriers.nomad: Nomad is not attached; name it under `datacenter`")
     from hashidrill.staging.carriers import nomad  # noqa: PLC0415 - aiohttp takes long to import
-    from hashidrill.staging.carriers.nomad_stream import Dialler  # noqa: PLC0415
 
     login = target.logins["nomad"]
-    async with wired(login) as wire, (dialled or Dialler)(login) as dial:
+    async with wired(login) as wire, (dialled or nomad.Dialler)(login) as dial:
         jobs = Jobs(wire)
         try:
             lacks = await _lacks(wire, login.params.get("namespace", "default"))

@@ -6,21 +6,27 @@ products gives it (Consul's, where Consul knows it).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
 
 from hashidrill.core.errors import AttachError, FaultError, HashidrillError
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import all_at_once
+from hashidrill.staging.attach.http import UnansweredError
 from hashidrill.staging.attach.links import TOXIPROXY, Link, links_of
 from hashidrill.staging.attach.product import Found, attachables
-from hashidrill.staging.attach.wire import UnansweredError
+from hashidrill.staging.attach.target import PODS_PLACE, shown
 
 if TYPE_CHECKING:
+    from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.target import AttachTarget
-    from hashidrill.staging.attach.wire import Wire
 
 _TELLS_WITHIN_S = 5.0
 
@@ -191,3 +197,138 @@ def _check_named(target: AttachTarget, names: Mapping[str, Mapping[str, str]]) -
             raise AttachError(
                 f"{target.path}: datacenter.{service}.agents: there is no {unknown[0]!r}; {service} knows {known}"
             )
+
+
+def place_of(target: AttachTarget) -> str:
+    """Like `namespace consul of context staging`."""
+    context, namespace = target.kubernetes.get("context"), target.kubernetes.get("namespace")
+    return f"namespace {namespace} of {f'context {context}' if context else 'our own cluster'}"
+
+
+def troubles(target: AttachTarget, estate: Estate) -> list[str]:
+    """Why no run may begin with the pods as they were found: some are not ready, or two clusters are mixed."""
+    found: Mapping[str, Mapping[str, Mapping[str, Any]]] = target.kubernetes.get("found", {})
+    told = []
+    for product, roles in found.items():
+        told += [
+            f"{PODS_PLACE}.{product}: {text}" for text in (*_unready(target, roles), *_mixed(target, estate, product))
+        ]
+    return told
+
+
+def _unready(target: AttachTarget, roles: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    pods = {name: pod for of_role in roles.values() for name, pod in of_role.items()}
+    if bad := [f"{name} ({pod['phase']})" for name, pod in sorted(pods.items()) if not pod["ready"]]:
+        are = "is" if len(bad) == 1 else "are"
+        yield (
+            f"{len(bad)} of its {len(pods)} pods {are} not ready: {', '.join(bad)}; a drill begins with what is well:"
+            f" wait, or find out why in {place_of(target)}"
+        )
+
+
+def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
+    """Its servers as it knows them itself, and as pods. Clients may be elsewhere: machines may join servers in pods."""
+    pods = target.kubernetes["found"][product].get("server", {})
+    labels = shown(target.kubernetes["pods"][product]["server"])
+    servers, where = estate.having(product, "server"), place_of(target)
+    url = target.logins[product].address
+    if others := [f"{host.name} ({host.address})" for host in servers if not _pod_of(host, pods)]:
+        yield (
+            f"at {url} it has the servers {', '.join(others)}, which are no pods with {labels} in {where}: two clusters"
+            " are mixed; let `address`, `context` and `namespace` mean the same one"
+        )
+    known = {_pod_of(host, pods) for host in servers}
+    if strangers := sorted({*pods} - known):
+        yield (
+            f"at {url} it does not know {', '.join(strangers)}, which have {labels} in {where}: two clusters are mixed;"
+            " write labels under `servers` that only one of them has, like that of its release"
+        )
+
+
+def _pod_of(host: FoundHost, pods: Mapping[str, Any]) -> str:
+    """By the address; by the first part of it where that is a name: `vault-0.vault-internal`. "" for none."""
+    at = [name for name, pod in pods.items() if pod["address"] == host.address]
+    try:
+        ipaddress.ip_address(host.address)
+    except ValueError:
+        at = at or [name for name in pods if name == host.address.partition(".")[0]]
+    return at[0] if at else ""
+
+
+LookAtPods = Callable[[], Awaitable[Mapping[str, str]]]
+"""The address of each pod by its name, of those that have one. Raises AttachError."""
+_EVERY_S = 1.0
+_MISSED_AFTER_S = 30.0
+"""A StatefulSet makes a pod of the same name within seconds; a DaemonSet gives it another name."""
+
+
+def pods_of(target: AttachTarget, estate: Estate) -> dict[str, str]:
+    """By host, the pod that had its address when the datacenter was looked at."""
+    named = {
+        str(pod["address"]): name
+        for roles in target.kubernetes.get("found", {}).values()
+        for pods in roles.values()
+        for name, pod in pods.items()
+        if pod["address"]
+    }
+    return {host.name: named[host.address] for host in estate.hosts.values() if host.address in named}
+
+
+async def followed(
+    look: LookAtPods,
+    pods: Mapping[str, str],
+    addresses: Mapping[str, str],
+    move: Callable[[str, str], None],
+    tell: Callable[[str], None],
+    *,
+    every_s: float = _EVERY_S,
+) -> None:
+    """Looks until cancelled. `pods`: by host; `addresses`: by host, read again each time; `move`: (host, address)."""
+    missed: dict[str, float] = {}
+    told: set[str] = set()
+    while True:
+        try:
+            there = await look()
+        except AttachError as error:
+            for text in _once(told, f"pods that come back with another address are not followed: {error}"):
+                tell(text)
+        else:
+            for host, pod in pods.items():
+                if pod not in there:
+                    if anyio.current_time() - missed.setdefault(host, anyio.current_time()) > _MISSED_AFTER_S:
+                        for text in _once(told, f"{host}: there is no pod {pod} any more: its old address is asked"):
+                            tell(text)
+                    continue
+                missed.pop(host, None)
+                if there[pod] != (before := addresses[host]):
+                    move(host, there[pod])
+                    tell(
+                        f"{host}: pod {pod} came back at {there[pod]} (before: {before}), and is asked there from now"
+                        " on; loads that were given its own address are not moved"
+                    )
+        await anyio.sleep(every_s)
+
+
+def _once(told: set[str], text: str) -> Iterator[str]:
+    if text not in told:
+        told.add(text)
+        yield text
+
+
+def populate(estate: Estate, *, listen: str, first_port: int) -> list[dict[str, Any]]:
+    """For each agent a proxy to its API, and to the other ports that agents connect to, in the order of the hosts."""
+    return [
+        {"name": name, "listen": f"{listen}:{first_port + number}", "upstream": upstream, "enabled": True}
+        for number, (name, upstream) in enumerate(_links(estate))
+    ]
+
+
+def _links(estate: Estate) -> Iterator[tuple[str, str]]:
+    for host in estate.hosts.values():
+        for service, product in attachables(host.roles).items():
+            api = urlsplit(host.urls[service])
+            ports = [(api.hostname or host.address, api.port or 80)]
+            ports += [(host.address, port) for port in product.ports(host.roles[service])]
+            for address, port in ports:
+                name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{host.name}-{service}-{port}")
+                yield name, f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

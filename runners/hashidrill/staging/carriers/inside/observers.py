@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.util import trusted_paths
 from hashidrill.lab.local.inside.canary import SWITCH_S, Canary, listen
-from hashidrill.staging.carriers.inside import restart, settings, tracing
+from hashidrill.staging.carriers.inside import restart, slowdown
 from hashidrill.staging.carriers.inside.system import RefusedError, System
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ANY_PORT = 9
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Eyes(Canary):
+class Observers(Canary):
     """`data` is the folder that the disk is tried in; "" for a process that tries none."""
 
     def __init__(self, data: str, system: System) -> None:
@@ -76,7 +76,7 @@ class Eyes(Canary):
             raise RefusedError("nft", f"nft: {errors}")
 
     def _strace(self) -> None:
-        tracing.check(self._system, [])
+        slowdown.check(self._system, [])
 
     def do_own(self, address: str) -> dict[str, Any]:
         """`why` the host with that address, or of that name, is not this one; "" where it is."""
@@ -159,7 +159,7 @@ class Eyes(Canary):
     def do_settings(self, pid: int) -> dict[str, Any]:
         """What a file of ours beside those of its configuration says; `why` there can be none, or ""."""
         try:
-            return {"why": "", "settings": settings.held(settings.file_of(self._system, pid))}
+            return {"why": "", "settings": restart.added_settings(restart.settings_file(self._system, pid))}
         except RefusedError as error:
             return {"why": str(error), "settings": {}}
 
@@ -240,7 +240,7 @@ def _parent(pid: int) -> int:
 def main(told: dict[str, Any]) -> None:
     """Serves until standard input ends."""
     sys.setswitchinterval(SWITCH_S)
-    eyes, lock = Eyes(told["data"], System()), threading.Lock()
+    observers, lock = Observers(told["data"], System()), threading.Lock()
 
     def say(answer: dict[str, Any]) -> None:
         with lock, contextlib.suppress(OSError):
@@ -249,7 +249,7 @@ def main(told: dict[str, Any]) -> None:
     def answer(request: dict[str, Any]) -> None:
         number = request.pop("id")
         try:
-            said = eyes.answer(request)
+            said = observers.answer(request)
         except OSError as error:
             said = {"error": f"{error.filename or ''} {error.strerror or error}".strip(), "errno": error.errno}
         except Exception as error:  # noqa: BLE001 - whoever asked gets it, and the others are served

@@ -25,14 +25,13 @@ from hashidrill.core.protocols.capabilities import (
     Processes,
 )
 from hashidrill.core.util.wait import all_at_once
-from hashidrill.staging.attach.estate import Estate, FoundHost
+from hashidrill.staging.attach.discovery import Estate, FoundHost
+from hashidrill.staging.attach.http import UnansweredError, Wire
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.attach.wire import UnansweredError, Wire
-from hashidrill.staging.carriers.host import CarriedHost
-from hashidrill.staging.carriers.leased import Patience, Terms
-from hashidrill.staging.carriers.limits import cannot
-from hashidrill.staging.carriers.reaching import AWAITED_S, Connect, Reaching, by_nomad
+from hashidrill.staging.carriers.host import CarriedHost, cannot
+from hashidrill.staging.carriers.lease import Patience, Terms
+from hashidrill.staging.carriers.nomad_hosts import AWAITED_S, Connect, Reaching, by_nomad
 from hashidrill.staging.carriers.settings import NomadSettings, SshSettings, carriers_of
 from hashidrill.staging.carriers.shell import Shell
 
@@ -156,7 +155,9 @@ async def _by_ssh(
             async with connect(host.name, host.address) as shell, anyio.create_task_group() as tasks:
                 made = _host(host, shell, tasks=tasks, settings=settings, wires={}, terms=Terms(), tell=lambda _: None)
                 try:
-                    offers[host.name] = await _offered(made, host.roles, without=_without(undoing=undoing))
+                    offers[host.name] = await _offered(
+                        made, host.roles, without=_UNDONE_WITHOUT if undoing else frozenset()
+                    )
                 finally:
                     await made.close()
         except* HashidrillError as errors:
@@ -167,10 +168,6 @@ async def _by_ssh(
 
     await all_at_once(partial(one, host) for host in estate.hosts.values())
     return offers
-
-
-def _without(*, undoing: bool) -> frozenset[str]:
-    return _UNDONE_WITHOUT if undoing else frozenset()
 
 
 def _followed(roles: Mapping[str, str]) -> dict[type[Any], str]:
@@ -184,7 +181,6 @@ def _followed(roles: Mapping[str, str]) -> dict[type[Any], str]:
 
 
 async def _offered(host: CarriedHost, roles: Mapping[str, str], *, without: frozenset[str] = frozenset()) -> Offer:
-    """`without`: what it may lack."""
     facts = await host.facts()
     lacks: dict[type[Any], str] = {}
     for what, why in facts["lacks"].items():
@@ -243,7 +239,6 @@ def _host(
 
 
 def _listens(url: str) -> tuple[str, int]:
-    """(address, port) of an agent's API."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or 0
 
