@@ -179,12 +179,7 @@ def struck(estate, end, moment, run):
     target = estate.reached()
     run.mkdir(parents=True)
     order = [moment.first, *(kind for kind in FAULTS if kind != moment.first)]
-    told = {
-        "target": target.handed_over(),
-        "estate": estate.estate.to_data(),
-        "pids": estate.pids,
-        "faults": order,
-    }
+    told = {"target": target.handed_over(), "estate": estate.estate.to_data(), "pids": estate.pids, "faults": order}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])}
     with (run / "log").open("wb") as log:
         runner = subprocess.Popen(

@@ -135,9 +135,7 @@ def offered(server, load, run_id, *, name="secrets"):
 
     async def main():
         context = LoadContext(
-            [server.url],
-            run_id=run_id,
-            access={"VAULT_TOKEN": server.login(rights.SECRETS).headers["X-Vault-Token"]},
+            [server.url], run_id=run_id, access={"VAULT_TOKEN": server.login(rights.SECRETS).headers["X-Vault-Token"]}
         )
         one = load(name, load.Params.model_validate(wanted), context)
         await one.prepare()

@@ -332,9 +332,7 @@ def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
 def nomad_drivers() -> Capability:
     """The same on every machine: what tasks can be run with does not depend on who runs hashidrill."""
     return Capability(
-        "Nomad's task drivers",
-        True,
-        f"raw_exec alone: {NEED_ROOT}; nothing holds tasks to their CPU and memory",
+        "Nomad's task drivers", True, f"raw_exec alone: {NEED_ROOT}; nothing holds tasks to their CPU and memory"
     )
 
 

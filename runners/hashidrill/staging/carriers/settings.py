@@ -87,15 +87,7 @@ class Carriers(Strict):
     nomad: NomadSettings | None = Field(default=None, description="By jobs of Nomad, on its clients")
 
 
-CAPABILITIES = (
-    "list-jobs",
-    "read-job",
-    "submit-job",
-    "alloc-lifecycle",
-    "read-logs",
-    "alloc-exec",
-    "alloc-node-exec",
-)
+CAPABILITIES = ("list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-logs", "alloc-exec", "alloc-node-exec")
 
 
 def carrier_rights(carriers: Carriers, namespace: str = "default") -> tuple[Right, ...]:

@@ -36,11 +36,7 @@ def test_what_the_file_leaves_out_comes_from_the_variables_of_the_command_line(r
     ).logins["consul"]
     assert login.address == "https://consul.example:8501"
     assert login.tls == Tls(server_name="server.dc1.consul", verify=False)
-    assert login.headers == {
-        "X-Consul-Namespace": "drill",
-        "X-Consul-Partition": "p1",
-        "X-Consul-Token": OTHER,
-    }
+    assert login.headers == {"X-Consul-Namespace": "drill", "X-Consul-Partition": "p1", "X-Consul-Token": OTHER}
     assert (login.token_from, login.said) == ("the variable CONSUL_HTTP_TOKEN", "namespace drill, partition p1")
 
 

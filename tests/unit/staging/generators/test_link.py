@@ -93,8 +93,7 @@ def test_a_receiver_says_what_it_has_once_it_is_worth_it_or_when_asked():
 
 @pytest.mark.lie
 @given(
-    drops=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=30),
-    extra=st.integers(0, 5),
+    drops=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=30), extra=st.integers(0, 5)
 )
 def test_however_connections_drop_every_message_arrives_once_and_in_order(drops, extra):
     """Each connection carries some new messages, loses all after a point, and maybe the acknowledgement as well."""

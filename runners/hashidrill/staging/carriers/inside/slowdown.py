@@ -117,9 +117,7 @@ class Helper:
 
     def __init__(self, system: System, code: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable or system.tool("python3"), "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable or system.tool("python3"), "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.reference = system.reference(self._process.pid)
 
