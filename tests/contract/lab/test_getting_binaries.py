@@ -14,7 +14,9 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -118,14 +120,10 @@ def server(monkeypatch, pinned):
         yield server
 
 
-def zipped(**files: bytes) -> bytes:
-    return zipped_paths(files)
-
-
-def zipped_paths(files: dict[str, bytes]) -> bytes:
+def zipped(files: Mapping[str, bytes] = MappingProxyType({}), **more: bytes) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
+        for name, content in {**files, **more}.items():
             archive.writestr(name, content)
     return buffer.getvalue()
 
@@ -165,11 +163,6 @@ def test_toxiproxy_is_published_as_bare_files_with_one_list_of_checksums(server)
     found = binaries.ensure("toxiproxy-cli", "2.12.0")
     assert found.path.read_bytes() == body
     assert reported_version(PRODUCTS["toxiproxy-cli"], found.path) == "2.12.0"
-
-
-def test_a_wrong_checksum_is_never_used(server):
-    server.publish(zipped(consul=CONSUL), sha256="ab" * 32)
-    refused(f"has SHA-256 [0-9a-f]{{64}}, and .* says {'ab' * 32}: it was not used")
 
 
 def test_a_pinned_archive_is_used_without_asking_the_server_what_it_ought_to_be(server, pinned):
@@ -240,42 +233,51 @@ def test_a_maintainer_adds_the_pins_of_a_version_as_they_are_measured(server, pi
     assert len(file.read_text().splitlines()) == 3
 
 
-def test_a_version_that_is_not_published_is_said_to_be_missing(server):
-    refused(rf"{SUMS} does not exist \(404\)")
-
-
-def test_checksums_without_this_file_are_no_licence_to_skip_them(server):
+def another_list(server):
     server.publish(zipped(consul=CONSUL))
     server.files[f"/consul/1.22.2/{SUMS}"] = b"0" * 64 + b"  another.zip\n"
-    refused(f"has no SHA-256 for {ZIP}")
 
 
-def test_a_download_that_ends_early_is_refused(server):
+def cut_short(server):
     server.publish(zipped(consul=os.urandom(200_000)))
     server.cut.add(f"/consul/1.22.2/{ZIP}")
-    refused("the connection ended early")
 
 
-def test_a_truncated_archive_with_a_matching_checksum_is_refused(server):
-    server.publish(zipped(consul=os.urandom(200_000))[:100_000])
-    refused("is not a ZIP archive that can be read")
+NEVER_USED = {
+    "a wrong checksum": (
+        lambda server: server.publish(zipped(consul=CONSUL), sha256="ab" * 32),
+        f"has SHA-256 [0-9a-f]{{64}}, and .* says {'ab' * 32}: it was not used",
+    ),
+    "a version that is not published": (lambda _: None, rf"{SUMS} does not exist \(404\)"),
+    "checksums without this file": (another_list, f"has no SHA-256 for {ZIP}"),
+    "a download that ends early": (cut_short, "the connection ended early"),
+    "a truncated archive with a matching checksum": (
+        lambda server: server.publish(zipped(consul=os.urandom(200_000))[:100_000]),
+        "is not a ZIP archive that can be read",
+    ),
+    "an archive without the binary": (
+        lambda server: server.publish(zipped(README=b"hello")),
+        "holds no file 'consul'",
+    ),
+    "an archive of another version": (
+        lambda server: server.publish(zipped(consul=CONSUL.replace(b"1.22.2", b"1.22.1"))),
+        r"is consul 1\.22\.1, not 1\.22\.2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEVER_USED)
+def test_what_is_not_that_release_is_never_used(server, case):
+    publish, reason = NEVER_USED[case]
+    publish(server)
+    refused(reason)
 
 
 @pytest.mark.parametrize("path", ["../../../../escaped", "/tmp/escaped", "bin/../../escaped"])
 def test_an_archive_whose_paths_lead_out_of_it_is_refused(server, path, tmp_path):
-    server.publish(zipped_paths({"consul": CONSUL, path: b"evil"}))
+    server.publish(zipped({"consul": CONSUL, path: b"evil"}))
     refused("leads out of the archive")
     assert not list(tmp_path.rglob("escaped"))
-
-
-def test_an_archive_without_the_binary_is_refused(server):
-    server.publish(zipped(README=b"hello"))
-    refused("holds no file 'consul'")
-
-
-def test_an_archive_of_another_version_is_refused(server):
-    server.publish(zipped(consul=CONSUL.replace(b"1.22.2", b"1.22.1")))
-    refused(r"is consul 1\.22\.1, not 1\.22\.2")
 
 
 def test_an_archive_that_unpacks_to_more_than_any_release_is_refused(server, monkeypatch):
