@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,16 @@ from hashidrill.core.util.foreign import parse
 from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import build as binaries_build
 from hashidrill.lab.provision.packages import OLDEST_GO_TEXT
-from hashidrill.lab.provision.products import Product, WayError, check_version, product_named, reported_version
+from hashidrill.lab.provision.products import (
+    AUDITED_VERSIONS,
+    DEFAULT_VERSIONS,
+    KUBERNETES_VERSIONS,
+    Product,
+    WayError,
+    check_version,
+    product_named,
+    reported_version,
+)
 
 Progress = Callable[[str], None]
 """Called with one plain line of text at a time."""
@@ -300,3 +310,17 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
             ]
         )
     )
+
+
+def is_here(name: str) -> bool:
+    """Whether the version of it that tests want is on this machine already, without network or building."""
+    version = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))[name]
+    try:
+        return locate(name, version) is not None
+    except BinaryError:
+        return False
+
+
+if __name__ == "__main__":
+    # for scripts: the exit code says whether it is here
+    sys.exit(0 if is_here(sys.argv[1]) else 1)

@@ -73,17 +73,8 @@ class Login:
 
     def handed_over(self) -> dict[str, Any]:
         """Plain data with the token in it: for the standard input of a process of ours, and for no file."""
-        return {
-            "service": self.service,
-            "address": self.address,
-            "tls": asdict(self.tls),
-            "headers": dict(self.headers),
-            "params": dict(self.params),
-            "token": self.token.reveal(),
-            "token_from": self.token_from,
-            "agents": dict(self.agents),
-            "said": self.said,
-        }
+        plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(self).items()}
+        return {**plain, "tls": asdict(self.tls), "token": self.token.reveal()}
 
     @classmethod
     def received(cls, data: Mapping[str, Any]) -> Login:

@@ -233,18 +233,9 @@ class AttachTarget:
 
     def handed_over(self) -> dict[str, Any]:
         """Plain data with the tokens in it: for the standard input of a process of ours, and for no file."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "path": self.path,
-            "interlocks": dict(self.interlocks),
-            "engine": dict(self.engine),
-            "toxiproxy": self.toxiproxy,
-            "carriers": dict(self.carriers),
-            "kubernetes": dict(self.kubernetes),
-            "said": sorted(self.said),
-            "logins": {name: one.handed_over() for name, one in self.logins.items()},
-        }
+        plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(self).items()}
+        logins = {name: one.handed_over() for name, one in self.logins.items()}
+        return {**plain, "said": sorted(self.said), "logins": logins}
 
     @classmethod
     def received(cls, data: Mapping[str, Any]) -> AttachTarget:

@@ -121,10 +121,6 @@ class Discipline:
         self.applied_ns += step_ns
         return step_ns
 
-    def furthest_ns(self, offset: Offset) -> int:
-        """How far the worker's clock may be from the run's, in the worst case."""
-        return abs(offset.ns - self.applied_ns) + offset.uncertainty_ns
-
 
 LOST_AFTER_S = 10.0
 """How long a worker may be silent, or away: its lease is longer, so it goes on when it is found again."""

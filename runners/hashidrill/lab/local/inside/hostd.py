@@ -257,10 +257,6 @@ class HostDaemon:
                 with contextlib.suppress(ProcessLookupError), open(path, "w") as procs:  # noqa: PTH123 - no pathlib
                     procs.write(str(pid))
 
-    def do_pids(self) -> dict[str, Any]:
-        with self._lock:
-            return {"agents": dict(self._pids), "canary": self._canary_pid}
-
     def _running(self, agent: str) -> tuple[str, int] | None:
         """Reaps the agent when it has ended."""
         pid = self._pids.get(agent)
