@@ -5,7 +5,9 @@ YAML under tests/ is data: `pytest tests` must not take a planted experiment for
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import shutil
 import signal
@@ -18,6 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import virtual_time
 from hashidrill.gamedays.history.notify import VARIABLE as NOTIFY
 from hashidrill.gamedays.history.place import VARIABLE as HISTORY
 from hashidrill.lab.provision.packages import NO_INSTALL
@@ -43,6 +46,17 @@ PRODUCTS_OF_TIERS = ("nomad", "vault", "kubernetes")
 _GONE_WITHIN_S = 15.0
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM})
 _HISTORIES = count()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A test that is a coroutine runs in an event loop of its own: in virtual time among the unit tests."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    run = virtual_time.run if HERE / "unit" in pyfuncitem.path.parents else asyncio.run
+    names = inspect.signature(pyfuncitem.obj).parameters
+    run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

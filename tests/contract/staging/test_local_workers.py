@@ -5,7 +5,6 @@ import os
 import signal
 import ssl
 
-import anyio
 import psutil
 import pytest
 
@@ -167,27 +166,24 @@ async def answered(dial, worker):
     return answer
 
 
-def test_nobody_but_its_runner_is_let_in():
-    async def main():
-        ours, other = Identity.made("runner"), Identity.made("somebody else")
-        spawner = LocalSpawner(lease_s=15.0)
-        try:
-            [worker] = await spawner.spawn(ours.certificate, 1)
-            assert await answered(dialed_by(ours), worker) == bytes([Kind.HELLO])
-            assert await answered(dialed_by(other), worker) == b""
-            plain, writer = await asyncio.open_connection(worker.address, worker.port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            assert b"HTTP" not in await plain.read(100)
-            writer.close()
-            impostor = Identity.made("impostor")
-            with pytest.raises(ssl.SSLError):
-                await asyncio.open_connection(
-                    worker.address,
-                    worker.port,
-                    ssl=ours.runner_side(impostor.certificate),
-                    server_hostname="hashidrill",
-                )
-        finally:
-            await spawner.take_away()
-
-    anyio.run(main)
+async def test_nobody_but_its_runner_is_let_in():
+    ours, other = Identity.made("runner"), Identity.made("somebody else")
+    spawner = LocalSpawner(lease_s=15.0)
+    try:
+        [worker] = await spawner.spawn(ours.certificate, 1)
+        assert await answered(dialed_by(ours), worker) == bytes([Kind.HELLO])
+        assert await answered(dialed_by(other), worker) == b""
+        plain, writer = await asyncio.open_connection(worker.address, worker.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert b"HTTP" not in await plain.read(100)
+        writer.close()
+        impostor = Identity.made("impostor")
+        with pytest.raises(ssl.SSLError):
+            await asyncio.open_connection(
+                worker.address,
+                worker.port,
+                ssl=ours.runner_side(impostor.certificate),
+                server_hostname="hashidrill",
+            )
+    finally:
+        await spawner.take_away()

@@ -96,69 +96,54 @@ class Served:
             await runner.cleanup()
 
 
-def test_observers_answer_and_end_with_their_input():
-    async def main():
-        served = Served()
-        async with served.session(sys.executable, "-c", STARTER) as session:
-            await session.send(handed(program({"data": "", "listens": False}, OBSERVERS)))
-            assert json.loads(await session.receive())["event"] == "ready"
-            await session.send(b'{"id": 1, "op": "state", "reference": "1@1"}\n')
-            assert json.loads(await session.receive()) == {"id": 1, "state": ""}
-            closing = asyncio.create_task(session.close())
+async def test_observers_answer_and_end_with_their_input():
+    served = Served()
+    async with served.session(sys.executable, "-c", STARTER) as session:
+        await session.send(handed(program({"data": "", "listens": False}, OBSERVERS)))
+        assert json.loads(await session.receive())["event"] == "ready"
+        await session.send(b'{"id": 1, "op": "state", "reference": "1@1"}\n')
+        assert json.loads(await session.receive()) == {"id": 1, "state": ""}
+        closing = asyncio.create_task(session.close())
+        assert await session.receive() == b""
+        await closing
+        assert await session.ended() == "it ended with exit code 0"
+    [request] = served.asked
+    assert (request.headers["X-Nomad-Token"], request.query["namespace"], request.query["tty"]) == (
+        TOKEN,
+        "drills",
+        "false",
+    )
+    assert TOKEN not in str(request.url)
+
+
+async def test_what_a_program_says_to_its_errors_is_why_it_ended():
+    async with Served().session(sys.executable, "-c", "import sys; sys.exit('no such thing')") as session:
+        assert await session.receive() == b""
+        assert await session.ended() == "it ended with exit code 1: no such thing"
+        await session.close()
+
+
+async def test_an_exec_that_nomad_does_not_allow_is_said_with_what_to_do():
+    async with Served(refuses="Permission denied").session("true") as session:
+        with pytest.raises(FaultError, match="lacks alloc-exec or alloc-node-exec, or the client says"):
+            await session.receive()
+        await session.close()
+
+
+async def test_a_connection_that_is_cut_ends_the_program_for_us():
+    async with Served(cuts=True).session("sleep", "1000") as session:
+        with contextlib.suppress(FaultError):
             assert await session.receive() == b""
-            await closing
-            assert await session.ended() == "it ended with exit code 0"
-        [request] = served.asked
-        assert (request.headers["X-Nomad-Token"], request.query["namespace"], request.query["tty"]) == (
-            TOKEN,
-            "drills",
-            "false",
-        )
-        assert TOKEN not in str(request.url)
-
-    asyncio.run(main())
+        assert await session.ended() == "the connection was lost"
+        with pytest.raises(FaultError, match="client-1: the connection was lost"):
+            await session.send(b"{}\n")
+        await session.close()
 
 
-def test_what_a_program_says_to_its_errors_is_why_it_ended():
-    async def main():
-        async with Served().session(sys.executable, "-c", "import sys; sys.exit('no such thing')") as session:
-            assert await session.receive() == b""
-            assert await session.ended() == "it ended with exit code 1: no such thing"
-            await session.close()
-
-    asyncio.run(main())
-
-
-def test_an_exec_that_nomad_does_not_allow_is_said_with_what_to_do():
-    async def main():
-        async with Served(refuses="Permission denied").session("true") as session:
-            with pytest.raises(FaultError, match="lacks alloc-exec or alloc-node-exec, or the client says"):
-                await session.receive()
-            await session.close()
-
-    asyncio.run(main())
-
-
-def test_a_connection_that_is_cut_ends_the_program_for_us():
-    async def main():
-        async with Served(cuts=True).session("sleep", "1000") as session:
-            with contextlib.suppress(FaultError):
-                assert await session.receive() == b""
-            assert await session.ended() == "the connection was lost"
-            with pytest.raises(FaultError, match="client-1: the connection was lost"):
-                await session.send(b"{}\n")
-            await session.close()
-
-    asyncio.run(main())
-
-
-def test_nobody_there_is_said():
-    async def main():
-        async with Dialler(Login("nomad", "http://127.0.0.1:1")) as dial:
-            with pytest.raises(FaultError, match="Nomad's exec cannot be had: "):
-                await dial("alloc-1", ["true"])
-
-    asyncio.run(main())
+async def test_nobody_there_is_said():
+    async with Dialler(Login("nomad", "http://127.0.0.1:1")) as dial:
+        with pytest.raises(FaultError, match="Nomad's exec cannot be had: "):
+            await dial("alloc-1", ["true"])
 
 
 NAME = "client.global.nomad"

@@ -72,27 +72,23 @@ def token_for(estate, rights):
     return estate.nomad.token(policy(rights, dict.fromkeys(rights, "a test")))
 
 
-def test_a_fault_is_carried_proven_and_reverted_with_the_least_token_which_is_nowhere(estate):
+async def test_a_fault_is_carried_proven_and_reverted_with_the_least_token_which_is_nowhere(estate):
     token = token_for(estate, RIGHTS)
     hunt = Hunt({"the least token": token, "the management token": estate.nomad.management})
-
-    async def main():
-        target = estate.reached(token)
-        async with carried(
-            target, estate.estate, {"consul": Asked(estate.pids)}, deadline_s=120, tell=estate.told.append, run="run-1"
-        ) as parts:
-            hosts = Hosts(estate.estate, parts)
-            fault = faults(hosts)["network.partition"]
-            undo = fault.plan(Target(VICTIM, HOSTS[VICTIM], "consul"), fault_id="looked-at")
-            await fault.apply(undo)
-            for job in await anyio.to_thread.run_sync(estate.nomad.jobs):
-                hunt.look("job", job, await anyio.to_thread.run_sync(estate.nomad.ask, f"/v1/job/{job}"))
-            hunt.processes()
-            hunt.files("task", *(estate.folder / f"nomad-{name}" / "data" / "alloc" for name in HOSTS))
-            await fault.revert(undo)
-            await check_fault(fault, Target(VICTIM, HOSTS[VICTIM], "consul"))
-
-    anyio.run(main)
+    target = estate.reached(token)
+    async with carried(
+        target, estate.estate, {"consul": Asked(estate.pids)}, deadline_s=120, tell=estate.told.append, run="run-1"
+    ) as parts:
+        hosts = Hosts(estate.estate, parts)
+        fault = faults(hosts)["network.partition"]
+        undo = fault.plan(Target(VICTIM, HOSTS[VICTIM], "consul"), fault_id="looked-at")
+        await fault.apply(undo)
+        for job in await anyio.to_thread.run_sync(estate.nomad.jobs):
+            hunt.look("job", job, await anyio.to_thread.run_sync(estate.nomad.ask, f"/v1/job/{job}"))
+        hunt.processes()
+        hunt.files("task", *(estate.folder / f"nomad-{name}" / "data" / "alloc" for name in HOSTS))
+        await fault.revert(undo)
+        await check_fault(fault, Target(VICTIM, HOSTS[VICTIM], "consul"))
     assert (estate.tables(), estate.notes(), estate.nomad.jobs()) == ({}, [], [])
     for name in HOSTS:
         hunt.look("log", name, (estate.folder / f"nomad-{name}" / "log").read_bytes())

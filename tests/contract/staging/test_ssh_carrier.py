@@ -211,15 +211,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_fault_is_proven_in_force_and_gone_by_the_same_observers_as_in_a_datacenter_of_ours(staging, what):
-    async def main():
-        async with staging.hosts() as hosts:
-            process = (await hosts.host("consul-1").parts[next(iter(CARRIED))].agent_process("consul")).reference
-            target = Target("consul-1", HOSTS["consul-1"], "consul", process)
-            fault = FAULTS[what](hosts)
-            await check_fault(fault, target, momentary=what == "restart")
-
-    anyio.run(main)
+async def test_a_fault_is_proven_in_force_and_gone_by_the_same_observers_as_in_a_datacenter_of_ours(staging, what):
+    async with staging.hosts() as hosts:
+        process = (await hosts.host("consul-1").parts[next(iter(CARRIED))].agent_process("consul")).reference
+        target = Target("consul-1", HOSTS["consul-1"], "consul", process)
+        fault = FAULTS[what](hosts)
+        await check_fault(fault, target, momentary=what == "restart")
     assert (staging.tables(), staging.notes()) == ({}, [])
     [pid] = staging.agents(f"http://{HOSTS['consul-1']}:8500")
     assert stat(pid)[0] in {"S", "R", "D"}
@@ -247,17 +244,14 @@ def test_a_connection_that_is_cut_ends_the_fault_and_is_said(staging):
     assert any("ended: " in line for line in staging.told)
 
 
-def test_a_revert_connects_again_after_the_connection_was_cut(staging):
-    async def main():
-        async with staging.hosts() as hosts:
-            fault, undo = partitioned(hosts)
-            await fault.apply(undo)
-            staging.servers.cut()
-            await fault.revert(undo)
-            assert staging.tables() == {}
-            assert await hosts.host("consul-1").parts[PacketFilter].packet_tables() == []
-
-    anyio.run(main)
+async def test_a_revert_connects_again_after_the_connection_was_cut(staging):
+    async with staging.hosts() as hosts:
+        fault, undo = partitioned(hosts)
+        await fault.apply(undo)
+        staging.servers.cut()
+        await fault.revert(undo)
+        assert staging.tables() == {}
+        assert await hosts.host("consul-1").parts[PacketFilter].packet_tables() == []
     assert staging.notes() == []
 
 
@@ -318,16 +312,13 @@ def test_a_runner_that_is_killed_or_silent_leaves_nothing(staging, end):
         runner.stdout.close()
 
 
-def test_what_is_left_of_a_run_is_reverted_by_a_later_process_from_its_undo_alone(staging):
-    async def main():
-        async with staging.hosts() as hosts:
-            fault, undo = partitioned(hosts)
-            await fault.apply(undo)
-            async with staging.hosts() as later:
-                await NetworkPartition(PartitionParams(), later).revert(undo)
-                assert staging.tables() == {}
-
-    anyio.run(main)
+async def test_what_is_left_of_a_run_is_reverted_by_a_later_process_from_its_undo_alone(staging):
+    async with staging.hosts() as hosts:
+        fault, undo = partitioned(hosts)
+        await fault.apply(undo)
+        async with staging.hosts() as later:
+            await NetworkPartition(PartitionParams(), later).revert(undo)
+            assert staging.tables() == {}
     assert staging.notes() == []
 
 
@@ -383,18 +374,14 @@ def test_a_fault_of_the_same_name_by_another_run_is_not_called_ours_and_goes_on(
     assert (stat(pid)[0] in {"S", "R", "D"}, staging.notes()) == (True, [])
 
 
-def test_an_agent_that_claims_and_does_nothing_is_not_believed(staging, monkeypatch):
+async def test_an_agent_that_claims_and_does_nothing_is_not_believed(staging, monkeypatch):
     monkeypatch.setattr(ssh, "SshShell", Liar)
-
-    async def main():
-        async with staging.hosts() as hosts:
-            fault, undo = partitioned(hosts)
-            await fault.apply(undo)
-            evidence = await fault.verify(undo, present=True)
-            assert not evidence.ok
-            assert "4 of 4 connections succeeded" in evidence.measured
-
-    anyio.run(main)
+    async with staging.hosts() as hosts:
+        fault, undo = partitioned(hosts)
+        await fault.apply(undo)
+        evidence = await fault.verify(undo, present=True)
+        assert not evidence.ok
+        assert "4 of 4 connections succeeded" in evidence.measured
 
 
 def reasons(staging, **changed):

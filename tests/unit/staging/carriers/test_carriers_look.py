@@ -145,22 +145,16 @@ class KilledShell(FakeShell):
         return session
 
 
-def test_a_kill_can_be_taken_back_while_no_agent_is_there(target, estate):
+async def test_a_kill_can_be_taken_back_while_no_agent_is_there(target, estate):
     """That none is there is the fault itself."""
-
-    async def main():
-        shell = KilledShell()
-        async with carried(target, estate, {}, deadline_s=1, tell=print, connect=shell.connected) as parts:
-            assert ProcessControl not in parts["consul-1"], "a run may not begin there"
-        async with carried(
-            target, estate, {}, deadline_s=1, tell=print, connect=shell.connected, undoing=True
-        ) as parts:
-            assert {*parts["consul-1"]} == CARRIED
-            await parts["consul-1"][ProcessControl].start_agent("consul")
-            assert (await parts["consul-1"][Processes].agent_process("consul")).pid == 42
-        assert not shell.notes
-
-    run(main())
+    shell = KilledShell()
+    async with carried(target, estate, {}, deadline_s=1, tell=print, connect=shell.connected) as parts:
+        assert ProcessControl not in parts["consul-1"], "a run may not begin there"
+    async with carried(target, estate, {}, deadline_s=1, tell=print, connect=shell.connected, undoing=True) as parts:
+        assert {*parts["consul-1"]} == CARRIED
+        await parts["consul-1"][ProcessControl].start_agent("consul")
+        assert (await parts["consul-1"][Processes].agent_process("consul")).pid == 42
+    assert not shell.notes
 
 
 async def back(shell, *, after_s):

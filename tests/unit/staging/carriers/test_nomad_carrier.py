@@ -87,32 +87,26 @@ def signals(scheduler):
     return fault.signals
 
 
-def test_a_fault_is_in_force_for_as_long_as_signals_renew_it_and_its_job_is_removed(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
-            packets = parts["client-1"][PacketFilter]
-            await packets.set_packet_rules("t", RULES)
-            assert in_force(scheduler) == ["t"]
-            assert in_force(scheduler, OTHER) == []
-            await anyio.sleep(60)
-            assert in_force(scheduler) == ["t"]
-            await packets.clear_packet_rules("t")
-            assert in_force(scheduler) == []
-            assert [job["Meta"]["hashidrill_host"] for job in scheduler.jobs.values()] == ["client-1", "client-2"]
-        assert scheduler.jobs == {}
-
-    run(main())
+async def test_a_fault_is_in_force_for_as_long_as_signals_renew_it_and_its_job_is_removed(scheduler):
+    async with hosts(scheduler) as parts:
+        packets = parts["client-1"][PacketFilter]
+        await packets.set_packet_rules("t", RULES)
+        assert in_force(scheduler) == ["t"]
+        assert in_force(scheduler, OTHER) == []
+        await anyio.sleep(60)
+        assert in_force(scheduler) == ["t"]
+        await packets.clear_packet_rules("t")
+        assert in_force(scheduler) == []
+        assert [job["Meta"]["hashidrill_host"] for job in scheduler.jobs.values()] == ["client-1", "client-2"]
+    assert scheduler.jobs == {}
     times = [at for at, name in signals(scheduler) if name == "SIGUSR1"]
     assert max(b - a for a, b in pairwise(times)) <= 5.1, "three renewals fit into a lease"
     assert [name for _, name in signals(scheduler)][-1] == "SIGTERM"
 
 
-def test_a_job_is_for_one_client_never_restarted_and_has_no_secret(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
-            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-
-    run(main())
+async def test_a_job_is_for_one_client_never_restarted_and_has_no_secret(scheduler):
+    async with hosts(scheduler) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
     for job in scheduler.submitted:
         [group] = job["TaskGroups"]
         assert (job["Type"], group["Count"], job["Datacenters"]) == ("sysbatch", 1, ["dc1"])
@@ -134,20 +128,16 @@ SETTINGS = {"acl": {"tokens": {"agent": SECRETS["a token"]}}, "encrypt": SECRETS
 
 
 @pytest.mark.lie
-def test_the_settings_of_an_agent_are_in_no_job(scheduler):
+async def test_the_settings_of_an_agent_are_in_no_job(scheduler):
     """A job can be read by everybody with read-job, and stays in the state of Nomad's servers."""
     hunt = Hunt({"the token of Nomad": TOKEN, **SECRETS})
-
-    async def main():
-        async with hosts(scheduler) as parts:
-            settings = parts["client-1"][AgentSettings]
-            await settings.set_agent_settings("consul", SETTINGS, restart=False, check=["validate"])
-            [handed] = scheduler.hosts[CLIENT].in_force.values()
-            assert handed["args"]["settings"] == SETTINGS
-            await settings.set_agent_settings("consul", {**SETTINGS, "ports": {}}, restart=True, check=["validate"])
-            await settings.clear_agent_settings("consul")
-
-    run(main())
+    async with hosts(scheduler) as parts:
+        settings = parts["client-1"][AgentSettings]
+        await settings.set_agent_settings("consul", SETTINGS, restart=False, check=["validate"])
+        [handed] = scheduler.hosts[CLIENT].in_force.values()
+        assert handed["args"]["settings"] == SETTINGS
+        await settings.set_agent_settings("consul", {**SETTINGS, "ports": {}}, restart=True, check=["validate"])
+        await settings.clear_agent_settings("consul")
     assert len(scheduler.faults()) == 2
     for job in scheduler.submitted:
         hunt.look("job", job["ID"], job)
@@ -160,83 +150,66 @@ def test_the_settings_of_an_agent_are_in_no_job(scheduler):
 
 
 @pytest.mark.parametrize(("why", "said"), [("the disk is full", "the disk is full"), ("", "No path to node")])
-def test_a_fault_whose_arguments_cannot_be_handed_over_is_not_applied_and_its_job_is_removed(scheduler, why, said):
-    async def main():
-        async with hosts(scheduler) as parts:
-            scheduler.exec_refuses = why
-            if not why:
-                scheduler.plant.add("client cut off")
-            with pytest.raises(FaultError, match=said):
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            assert in_force(scheduler) == []
-            assert all(one.status != "running" for one in scheduler.faults())
-
-    run(main())
+async def test_a_fault_whose_arguments_are_not_handed_over_is_not_applied_and_its_job_is_removed(scheduler, why, said):
+    async with hosts(scheduler) as parts:
+        scheduler.exec_refuses = why
+        if not why:
+            scheduler.plant.add("client cut off")
+        with pytest.raises(FaultError, match=said):
+            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        assert in_force(scheduler) == []
+        assert all(one.status != "running" for one in scheduler.faults())
     assert scheduler.jobs == {}
 
 
-def test_what_is_carried_says_how_long_it_took(scheduler):
+async def test_what_is_carried_says_how_long_it_took(scheduler):
     told = []
-
-    async def main():
-        async with hosts(scheduler, told) as parts:
-            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-
-    run(main())
+    async with hosts(scheduler, told) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
     assert any("has its fault in force" in line and "after it was submitted" in line for line in told)
 
 
-def test_a_runner_that_nobody_hears_any_more_leaves_nothing_in_force(scheduler):
+async def test_a_runner_that_nobody_hears_any_more_leaves_nothing_in_force(scheduler):
     """Cut off from Nomad: no signal gets there, and the host reverts within its lease."""
-
-    async def main():
-        told = []
-        async with hosts(scheduler, told) as parts:
-            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            scheduler.silent = True
-            await anyio.sleep(20.1)
-            [fault] = scheduler.faults()
-            fault.tick()
-            assert in_force(scheduler) == []
-            await anyio.sleep(60)
-            assert any("t ended: the connection was lost: Nomad does not answer" in line for line in told)
-            scheduler.silent = False
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-
-    run(main())
+    told = []
+    async with hosts(scheduler, told) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        scheduler.silent = True
+        await anyio.sleep(20.1)
+        [fault] = scheduler.faults()
+        fault.tick()
+        assert in_force(scheduler) == []
+        await anyio.sleep(60)
+        assert any("t ended: the connection was lost: Nomad does not answer" in line for line in told)
+        scheduler.silent = False
+        await parts["client-1"][PacketFilter].clear_packet_rules("t")
     assert scheduler.jobs == {}, "what was removed too late is removed at the end"
 
 
-def test_an_answer_that_is_late_for_less_than_a_lease_ends_nothing(scheduler):
-    async def main():
-        async with hosts(scheduler, told := []) as parts:
-            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            scheduler.silent = True
-            await anyio.sleep(6)
-            scheduler.silent = False
-            await anyio.sleep(60)
-            assert in_force(scheduler) == ["t"]
-            assert not any("ended" in line for line in told)
-
-    run(main())
+async def test_an_answer_that_is_late_for_less_than_a_lease_ends_nothing(scheduler):
+    async with hosts(scheduler, told := []) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        scheduler.silent = True
+        await anyio.sleep(6)
+        scheduler.silent = False
+        await anyio.sleep(60)
+        assert in_force(scheduler) == ["t"]
+        assert not any("ended" in line for line in told)
 
 
 @pytest.mark.parametrize("lost", ["SIGUSR1", "SIGTERM"])
-def test_a_signal_that_is_lost_is_sent_again(scheduler, lost):
-    async def main():
-        async with hosts(scheduler) as parts:
-            if lost == "SIGTERM":
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            scheduler.plant.add(f"{lost} lost")
-            if lost == "SIGUSR1":
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-                assert in_force(scheduler) == ["t"]
-            began = anyio.current_time()
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-            assert in_force(scheduler) == []
-            assert anyio.current_time() - began < 15
-
-    run(main())
+async def test_a_signal_that_is_lost_is_sent_again(scheduler, lost):
+    async with hosts(scheduler) as parts:
+        if lost == "SIGTERM":
+            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        scheduler.plant.add(f"{lost} lost")
+        if lost == "SIGUSR1":
+            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+            assert in_force(scheduler) == ["t"]
+        began = anyio.current_time()
+        await parts["client-1"][PacketFilter].clear_packet_rules("t")
+        assert in_force(scheduler) == []
+        assert anyio.current_time() - began < 15
     assert f"{lost} lost" not in scheduler.plant
 
 
@@ -249,151 +222,115 @@ ASTRAY = {
 
 
 @pytest.mark.parametrize("defect", ASTRAY)
-def test_a_job_that_goes_astray_is_one_clear_message_and_leaves_nothing(scheduler, defect):
-    async def main():
-        async with hosts(scheduler) as parts:
-            scheduler.plant.add(defect)
-            began = anyio.current_time()
-            with pytest.raises(FaultError, match=rf"^client-1 \(nomad client client-1\): .*{ASTRAY[defect]}"):
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            assert anyio.current_time() - began < 40
-            assert in_force(scheduler) == in_force(scheduler, OTHER) == []
-            assert len(scheduler.jobs) == 2, "those that observe"
-
-    run(main())
-
-
-def test_a_job_that_nomad_places_after_nobody_wants_it_applies_nothing(scheduler):
-    """Its removal was lost as well: it says that nobody asked for it, and ends."""
-
-    async def main():
-        async with hosts(scheduler) as parts:
-            scheduler.plant.add("never placed")
-            with pytest.raises(FaultError):
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            scheduler.plant.clear()
-            scheduler.place(scheduler.submitted[-1])
-            await anyio.sleep(16)
-            [fault] = scheduler.faults()
-            fault.tick()
-            assert in_force(scheduler) == []
-            assert (fault.status, b"nobody asked for it: lease" in fault.printed) == ("complete", True)
-
-    run(main())
-
-
-def test_a_log_that_is_cut_in_the_middle_is_no_proof(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
-            scheduler.plant.add("log truncated")
-            with pytest.raises(FaultError, match="its allocation is complete"):
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            assert in_force(scheduler) == []
-
-    run(main())
-
-
-def test_a_client_that_is_gone_ends_the_fault_and_is_said(scheduler):
-    async def main():
-        async with hosts(scheduler, told := []) as parts:
+async def test_a_job_that_goes_astray_is_one_clear_message_and_leaves_nothing(scheduler, defect):
+    async with hosts(scheduler) as parts:
+        scheduler.plant.add(defect)
+        began = anyio.current_time()
+        with pytest.raises(FaultError, match=rf"^client-1 \(nomad client client-1\): .*{ASTRAY[defect]}"):
             await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            [fault] = scheduler.faults()
-            fault.vanish()
-            await anyio.sleep(30)
-            assert any("t ended: its allocation is lost" in line for line in told)
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
+        assert anyio.current_time() - began < 40
+        assert in_force(scheduler) == in_force(scheduler, OTHER) == []
+        assert len(scheduler.jobs) == 2, "those that observe"
 
-    run(main())
+
+async def test_a_job_that_nomad_places_after_nobody_wants_it_applies_nothing(scheduler):
+    """Its removal was lost as well: it says that nobody asked for it, and ends."""
+    async with hosts(scheduler) as parts:
+        scheduler.plant.add("never placed")
+        with pytest.raises(FaultError):
+            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        scheduler.plant.clear()
+        scheduler.place(scheduler.submitted[-1])
+        await anyio.sleep(16)
+        [fault] = scheduler.faults()
+        fault.tick()
+        assert in_force(scheduler) == []
+        assert (fault.status, b"nobody asked for it: lease" in fault.printed) == ("complete", True)
+
+
+async def test_a_log_that_is_cut_in_the_middle_is_no_proof(scheduler):
+    async with hosts(scheduler) as parts:
+        scheduler.plant.add("log truncated")
+        with pytest.raises(FaultError, match="its allocation is complete"):
+            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        assert in_force(scheduler) == []
+
+
+async def test_a_client_that_is_gone_ends_the_fault_and_is_said(scheduler):
+    async with hosts(scheduler, told := []) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        [fault] = scheduler.faults()
+        fault.vanish()
+        await anyio.sleep(30)
+        assert any("t ended: its allocation is lost" in line for line in told)
+        await parts["client-1"][PacketFilter].clear_packet_rules("t")
     assert any("undo" in session.told for session in scheduler.hosts[CLIENT].sessions)
 
 
-def test_a_client_that_no_signal_reaches_any_more_has_reverted_and_it_is_said(scheduler):
+async def test_a_client_that_no_signal_reaches_any_more_has_reverted_and_it_is_said(scheduler):
     """Its servers call the allocation running for a while yet."""
-
-    async def main():
-        async with hosts(scheduler, told := []) as parts:
-            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            scheduler.plant.add("client cut off")
-            await anyio.sleep(30)
-            scheduler.faults()[0].tick()
-            assert in_force(scheduler) == []
-            assert any("t ended: the connection was lost: " in line and "No path to node" in line for line in told)
-            scheduler.plant.clear()
-
-    run(main())
+    async with hosts(scheduler, told := []) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        scheduler.plant.add("client cut off")
+        await anyio.sleep(30)
+        scheduler.faults()[0].tick()
+        assert in_force(scheduler) == []
+        assert any("t ended: the connection was lost: " in line and "No path to node" in line for line in told)
+        scheduler.plant.clear()
 
 
-def test_observers_whose_task_has_ended_run_in_another_one(scheduler):
+async def test_observers_whose_task_has_ended_run_in_another_one(scheduler):
     """Else nothing is proven there any more: neither that a fault is in force, nor that it is gone."""
-
-    async def main():
-        async with hosts(scheduler) as parts:
-            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            [holder] = [one for one in scheduler.allocations if not one.holds and one.host is scheduler.hosts[CLIENT]]
-            holder.end("lease")
-            for session in scheduler.hosts[CLIENT].sessions:
-                await session.close()
-            await anyio.sleep(1)
-            assert await parts["client-1"][PacketFilter].packet_tables() == ["t"]
-            others = [one for one in scheduler.allocations if not one.holds and one.host is scheduler.hosts[CLIENT]]
-            assert [one.status for one in others] == ["complete", "running"]
-
-    run(main())
+    async with hosts(scheduler) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        [holder] = [one for one in scheduler.allocations if not one.holds and one.host is scheduler.hosts[CLIENT]]
+        holder.end("lease")
+        for session in scheduler.hosts[CLIENT].sessions:
+            await session.close()
+        await anyio.sleep(1)
+        assert await parts["client-1"][PacketFilter].packet_tables() == ["t"]
+        others = [one for one in scheduler.allocations if not one.holds and one.host is scheduler.hosts[CLIENT]]
+        assert [one.status for one in others] == ["complete", "running"]
     assert scheduler.jobs == {}
 
 
-def test_what_the_host_refuses_is_said(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
-            scheduler.hosts[CLIENT].refuses = "nft is not installed on this host"
-            with pytest.raises(FaultError, match="nft is not installed on this host"):
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-
-    run(main())
-
-
-def test_a_host_is_not_cut_off_from_the_servers_whose_signals_renew_the_fault(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
-            packets = parts["client-1"][PacketFilter]
-            for rule in (Block("output", (SERVER,), port=4647), Block("input", (SERVER, OTHER))):
-                with pytest.raises(FaultError, match="cut off from Nomad's servers"):
-                    await packets.set_packet_rules("t", [rule])
-            assert scheduler.faults() == []
-            for rule in (Block("output", (SERVER,), port=8500), Block("input", (SERVER,), share=0.4)):
-                await packets.set_packet_rules("t", [rule])
-            assert in_force(scheduler) == ["t"]
-
-    run(main())
-
-
-def test_the_nomad_agent_that_carries_is_not_paused_or_killed_by_what_it_carries(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
-            process = await parts["client-1"][Processes].agent_process("nomad")
-            for number in (9, 19):
-                with pytest.raises(FaultError, match="nomad carries faults to this host"):
-                    await parts["client-1"][ProcessControl].signal(process.reference, number)
-            assert scheduler.faults() == []
-            consul = await parts["client-1"][Processes].agent_process("consul")
-            assert await parts["client-1"][ProcessControl].signal(consul.reference, 19)
-
-    run(main())
-
-
-def test_rules_are_changed_by_another_job(scheduler):
-    async def main():
-        async with hosts(scheduler) as parts:
+async def test_what_the_host_refuses_is_said(scheduler):
+    async with hosts(scheduler) as parts:
+        scheduler.hosts[CLIENT].refuses = "nft is not installed on this host"
+        with pytest.raises(FaultError, match="nft is not installed on this host"):
             await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            await parts["client-1"][PacketFilter].suspend_packet_rules("t")
-            assert (
-                "flush chain inet t_20261123_0101_drill input"
-                in scheduler.hosts[CLIENT].in_force["t"]["args"]["script"]
-            )
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-            assert in_force(scheduler) == []
 
-    run(main())
+
+async def test_a_host_is_not_cut_off_from_the_servers_whose_signals_renew_the_fault(scheduler):
+    async with hosts(scheduler) as parts:
+        packets = parts["client-1"][PacketFilter]
+        for rule in (Block("output", (SERVER,), port=4647), Block("input", (SERVER, OTHER))):
+            with pytest.raises(FaultError, match="cut off from Nomad's servers"):
+                await packets.set_packet_rules("t", [rule])
+        assert scheduler.faults() == []
+        for rule in (Block("output", (SERVER,), port=8500), Block("input", (SERVER,), share=0.4)):
+            await packets.set_packet_rules("t", [rule])
+        assert in_force(scheduler) == ["t"]
+
+
+async def test_the_nomad_agent_that_carries_is_not_paused_or_killed_by_what_it_carries(scheduler):
+    async with hosts(scheduler) as parts:
+        process = await parts["client-1"][Processes].agent_process("nomad")
+        for number in (9, 19):
+            with pytest.raises(FaultError, match="nomad carries faults to this host"):
+                await parts["client-1"][ProcessControl].signal(process.reference, number)
+        assert scheduler.faults() == []
+        consul = await parts["client-1"][Processes].agent_process("consul")
+        assert await parts["client-1"][ProcessControl].signal(consul.reference, 19)
+
+
+async def test_rules_are_changed_by_another_job(scheduler):
+    async with hosts(scheduler) as parts:
+        await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        await parts["client-1"][PacketFilter].suspend_packet_rules("t")
+        assert "flush chain inet t_20261123_0101_drill input" in scheduler.hosts[CLIENT].in_force["t"]["args"]["script"]
+        await parts["client-1"][PacketFilter].clear_packet_rules("t")
+        assert in_force(scheduler) == []
     assert len(scheduler.faults()) == 2
 
 
@@ -487,15 +424,11 @@ def test_a_host_that_ssh_reaches_is_carried_to_by_ssh_and_the_others_by_nomad(sc
     run(main())
 
 
-def test_a_host_that_turns_out_to_lack_root_as_a_run_begins_has_nothing_and_it_is_said(scheduler):
+async def test_a_host_that_turns_out_to_lack_root_as_a_run_begins_has_nothing_and_it_is_said(scheduler):
     scheduler.hosts[CLIENT].facts = {"root": False, "lacks": {}, "python": "3.9.2", "cores": 2}
-
-    async def main():
-        async with hosts(scheduler, told := []) as parts:
-            assert {*parts} == {"client-2"}
-            assert any(line.startswith("client-1, carried to by Nomad: no root there") for line in told)
-
-    run(main())
+    async with hosts(scheduler, told := []) as parts:
+        assert {*parts} == {"client-2"}
+        assert any(line.startswith("client-1, carried to by Nomad: no root there") for line in told)
     assert scheduler.jobs == {}
 
 
@@ -516,16 +449,12 @@ def test_what_a_killed_run_left_is_found_by_its_id_and_not_that_of_another(sched
     assert run(main()) == [f"hashidrill-carrier-{RUN}.0a1b2c3d"]
 
 
-def test_undoing_starts_nothing_before_something_is_to_be_undone(scheduler):
+async def test_undoing_starts_nothing_before_something_is_to_be_undone(scheduler):
     scheduler.hosts[CLIENT].notes["t"] = MappingProxyType({"run": RUN})
-
-    async def main():
-        async with hosts(scheduler, undoing=True) as parts:
-            assert scheduler.submitted == []
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-            assert "t" not in scheduler.hosts[CLIENT].notes
-
-    run(main())
+    async with hosts(scheduler, undoing=True) as parts:
+        assert scheduler.submitted == []
+        await parts["client-1"][PacketFilter].clear_packet_rules("t")
+        assert "t" not in scheduler.hosts[CLIENT].notes
     assert len(scheduler.submitted) == 1
     assert scheduler.jobs == {}
 
@@ -552,165 +481,125 @@ def left_by_a_run(scheduler):
 
 
 @pytest.mark.parametrize("state", RESTARTS)
-def test_heal_waits_for_a_client_that_restarts_and_says_what_it_waits_for(scheduler, state):
+async def test_heal_waits_for_a_client_that_restarts_and_says_what_it_waits_for(scheduler, state):
     before = {**scheduler.nodes[CLIENT]}
     scheduler.nodes[CLIENT] |= RESTARTS[state][0]
     left_by_a_run(scheduler)
     told = []
-
-    async def main():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(mended, scheduler, after_s=25, **before))
-            async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-                await parts["client-1"][PacketFilter].clear_packet_rules("t")
-                assert 25 <= anyio.current_time() - STARTS_S < 30
-
-    run(main())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(mended, scheduler, after_s=25, **before))
+        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+            await parts["client-1"][PacketFilter].clear_packet_rules("t")
+            assert 25 <= anyio.current_time() - STARTS_S < 30
     assert (in_force(scheduler), scheduler.jobs) == ([], {})
     assert told[0].startswith(f"waiting for up to 90s: {RESTARTS[state][1]}")
     assert len(told) >= 3, "it says so again: an operator sees that it goes on"
 
 
-def test_heal_waits_for_a_client_that_its_servers_call_ready_and_cannot_reach(scheduler):
+async def test_heal_waits_for_a_client_that_its_servers_call_ready_and_cannot_reach(scheduler):
     """As for some seconds after its agent was killed: Nomad's exec finds no way there."""
     left_by_a_run(scheduler)
     scheduler.plant.add("client cut off")
     told = []
-
-    async def main():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(mended, scheduler, after_s=25))
-            async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-                await parts["client-1"][PacketFilter].clear_packet_rules("t")
-
-    run(main())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(mended, scheduler, after_s=25))
+        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+            await parts["client-1"][PacketFilter].clear_packet_rules("t")
     assert in_force(scheduler) == []
     assert told[0].startswith("waiting for up to 90s: client-1 (nomad client client-1): no program could be started")
     assert "No path to node" in told[0]
 
 
-def test_heal_waits_for_a_client_whose_servers_find_out_late_that_it_is_gone(scheduler):
+async def test_heal_waits_for_a_client_whose_servers_find_out_late_that_it_is_gone(scheduler):
     """They called it ready, took the job of the observers, and placed it nowhere: nor do they when it is back."""
     left_by_a_run(scheduler)
     scheduler.plant.add("down at once")
     told = []
-
-    async def main():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(mended, scheduler, after_s=20, Status="ready"))
-            async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-                await parts["client-1"][PacketFilter].clear_packet_rules("t")
-                assert anyio.current_time() - STARTS_S < 20 + 4, "it is placed soon after the client is back"
-
-    run(main())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(mended, scheduler, after_s=20, Status="ready"))
+        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+            await parts["client-1"][PacketFilter].clear_packet_rules("t")
+            assert anyio.current_time() - STARTS_S < 20 + 4, "it is placed soon after the client is back"
     assert (in_force(scheduler), scheduler.jobs) == ([], {})
     assert len(scheduler.submitted) == 1
 
 
-def test_observers_that_end_before_nomad_says_that_they_run_are_started_again(scheduler):
+async def test_observers_that_end_before_nomad_says_that_they_run_are_started_again(scheduler):
     """A client that comes back starts what was placed at once, and its servers hear of that when its lease is over."""
     left_by_a_run(scheduler)
     scheduler.plant.add("over at once")
     told = []
-
-    async def main():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(mended, scheduler, after_s=9))
-            async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-                await parts["client-1"][PacketFilter].clear_packet_rules("t")
-                assert anyio.current_time() - STARTS_S < 9 + 4
-
-    run(main())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(mended, scheduler, after_s=9))
+        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+            await parts["client-1"][PacketFilter].clear_packet_rules("t")
+            assert anyio.current_time() - STARTS_S < 9 + 4
     assert (in_force(scheduler), scheduler.jobs) == ([], {})
     assert "is over on client-1 before it was used: its allocation alloc-0 is complete" in told[0]
 
 
-def test_no_job_is_written_for_a_client_that_would_not_run_it(scheduler):
+async def test_no_job_is_written_for_a_client_that_would_not_run_it(scheduler):
     """It would wait in vain for half a minute, and not be placed once the client is back."""
-
-    async def main():
-        async with hosts(scheduler) as parts:
-            scheduler.nodes[CLIENT] |= {"Status": "down"}
-            began, jobs = anyio.current_time(), len(scheduler.submitted)
-            with pytest.raises(FaultError, match=r"^client-1 \(nomad client client-1\): the client is down: start its"):
-                await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
-            assert (anyio.current_time() - began, len(scheduler.submitted)) == (0, jobs)
-
-    run(main())
+    async with hosts(scheduler) as parts:
+        scheduler.nodes[CLIENT] |= {"Status": "down"}
+        began, jobs = anyio.current_time(), len(scheduler.submitted)
+        with pytest.raises(FaultError, match=r"^client-1 \(nomad client client-1\): the client is down: start its"):
+            await parts["client-1"][PacketFilter].set_packet_rules("t", RULES)
+        assert (anyio.current_time() - began, len(scheduler.submitted)) == (0, jobs)
 
 
-def test_a_revert_inside_of_a_run_waits_for_a_client_that_restarts(scheduler):
+async def test_a_revert_inside_of_a_run_waits_for_a_client_that_restarts(scheduler):
     """As heal does: else the run ends with an alarm about a fault that its own host has taken away."""
-
-    async def main():
-        async with hosts(scheduler, told := []) as parts:
-            packets = parts["client-1"][PacketFilter]
-            await packets.set_packet_rules("t", RULES)
-            [fault] = scheduler.faults()
-            fault.vanish()
-            for one in scheduler.allocations:
-                if one.host is scheduler.hosts[CLIENT]:
-                    one.status = "lost"
-            for session in scheduler.hosts[CLIENT].sessions:
-                await session.close()
-            scheduler.nodes[CLIENT] |= {"Status": "down"}
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(mended, scheduler, after_s=40, Status="ready"))
-                began = anyio.current_time()
-                await packets.clear_packet_rules("t")
-                assert 40 <= anyio.current_time() - began < 45
-            assert any(line.startswith("waiting for up to 90s: client-1 (nomad client client-1): the") for line in told)
-            assert told[-1].startswith("client-1 (nomad client client-1) answers again, after 4")
-
-    run(main())
+    async with hosts(scheduler, told := []) as parts:
+        packets = parts["client-1"][PacketFilter]
+        await packets.set_packet_rules("t", RULES)
+        [fault] = scheduler.faults()
+        fault.vanish()
+        for one in scheduler.allocations:
+            if one.host is scheduler.hosts[CLIENT]:
+                one.status = "lost"
+        for session in scheduler.hosts[CLIENT].sessions:
+            await session.close()
+        scheduler.nodes[CLIENT] |= {"Status": "down"}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(mended, scheduler, after_s=40, Status="ready"))
+            began = anyio.current_time()
+            await packets.clear_packet_rules("t")
+            assert 40 <= anyio.current_time() - began < 45
+        assert any(line.startswith("waiting for up to 90s: client-1 (nomad client client-1): the") for line in told)
+        assert told[-1].startswith("client-1 (nomad client client-1) answers again, after 4")
 
 
-def test_a_client_that_restarts_between_two_looks_is_still_one_that_heal_can_use(scheduler):
+async def test_a_client_that_restarts_between_two_looks_is_still_one_that_heal_can_use(scheduler):
     """Its servers call it ready until it has missed its heartbeats, or says that it is there again."""
     scheduler.plant.add("restarts")
     left_by_a_run(scheduler)
-
-    async def main():
-        async with hosts(scheduler, [], undoing=True, awaited=["client-1"]) as parts:
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-
-    run(main())
+    async with hosts(scheduler, [], undoing=True, awaited=["client-1"]) as parts:
+        await parts["client-1"][PacketFilter].clear_packet_rules("t")
     assert scheduler.looks == 2
     assert in_force(scheduler) == []
 
 
-def test_heal_gives_a_client_up_that_does_not_come_back_and_says_why(scheduler):
+async def test_heal_gives_a_client_up_that_does_not_come_back_and_says_why(scheduler):
     scheduler.nodes[CLIENT] |= {"Status": "down"}
-
-    async def main():
-        async with hosts(scheduler, [], undoing=True, awaited=["client-1"]) as parts:
-            assert 90 <= anyio.current_time() - STARTS_S < 95
-            assert {*parts} == {"client-2"}
-
-    run(main())
+    async with hosts(scheduler, [], undoing=True, awaited=["client-1"]) as parts:
+        assert 90 <= anyio.current_time() - STARTS_S < 95
+        assert {*parts} == {"client-2"}
 
 
 @pytest.mark.parametrize("awaited", [(), ["client-2"]])
-def test_a_client_on_which_nothing_is_to_be_undone_is_not_waited_for(scheduler, awaited):
+async def test_a_client_on_which_nothing_is_to_be_undone_is_not_waited_for(scheduler, awaited):
     scheduler.nodes[CLIENT] |= {"Status": "down"}
-
-    async def main():
-        async with hosts(scheduler, told := [], undoing=True, awaited=awaited) as parts:
-            assert (anyio.current_time(), told) == (STARTS_S, [])
-            assert {*parts} == {"client-2"}
-
-    run(main())
+    async with hosts(scheduler, told := [], undoing=True, awaited=awaited) as parts:
+        assert (anyio.current_time(), told) == (STARTS_S, [])
+        assert {*parts} == {"client-2"}
 
 
-def test_a_client_that_its_operator_took_out_is_not_waited_for(scheduler):
+async def test_a_client_that_its_operator_took_out_is_not_waited_for(scheduler):
     """It does not come back by itself."""
     scheduler.nodes[CLIENT] |= {"SchedulingEligibility": "ineligible"}
-
-    async def main():
-        async with hosts(scheduler, told := [], undoing=True, awaited=["client-1"]):
-            assert (anyio.current_time(), told) == (STARTS_S, [])
-
-    run(main())
+    async with hosts(scheduler, told := [], undoing=True, awaited=["client-1"]):
+        assert (anyio.current_time(), told) == (STARTS_S, [])
 
 
 def test_a_fault_on_the_agent_that_carries_it_is_refused_before_anything_starts(scheduler):

@@ -155,42 +155,32 @@ def test_fewer_runs_than_that_are_all_kept():
     assert world.value(f"{PREFIX}/run-6/0001") == "{}"
 
 
-def test_each_line_is_in_the_recording_at_once_and_for_its_owner_alone(tmp_path):
+async def test_each_line_is_in_the_recording_at_once_and_for_its_owner_alone(tmp_path):
     world, file = FakeKv(), tmp_path / "audit.jsonl"
-
-    async def main():
-        world.silent = True
-        audit = Audit(
-            Kv(world), PREFIX, "run-7", "x", "ana", now=lambda: NOON, tell=print, redactor=Redactor(), file=file
-        )
-        audit.note("apply", "disk.latency", "consul-1")
-        assert json.loads(file.read_text())["where"] == "consul-1"
-        audit.note("gone", "disk.latency", "consul-1")
-
-    virtual_time.run(main())
+    world.silent = True
+    audit = Audit(Kv(world), PREFIX, "run-7", "x", "ana", now=lambda: NOON, tell=print, redactor=Redactor(), file=file)
+    audit.note("apply", "disk.latency", "consul-1")
+    assert json.loads(file.read_text())["where"] == "consul-1"
+    audit.note("gone", "disk.latency", "consul-1")
     assert [json.loads(line)["verb"] for line in file.read_text().splitlines()] == ["apply", "gone"]
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_recording_that_cannot_be_written_is_told_once_and_holds_up_nothing(tmp_path):
+async def test_a_recording_that_cannot_be_written_is_told_once_and_holds_up_nothing(tmp_path):
     told = []
-
-    async def main():
-        audit = Audit(
-            Kv(FakeKv()),
-            PREFIX,
-            "run-7",
-            "x",
-            "ana",
-            now=lambda: NOON,
-            tell=told.append,
-            redactor=Redactor(),
-            file=tmp_path / "gone" / "audit.jsonl",
-        )
-        audit.note("apply")
-        audit.note("gone")
-
-    virtual_time.run(main())
+    audit = Audit(
+        Kv(FakeKv()),
+        PREFIX,
+        "run-7",
+        "x",
+        "ana",
+        now=lambda: NOON,
+        tell=told.append,
+        redactor=Redactor(),
+        file=tmp_path / "gone" / "audit.jsonl",
+    )
+    audit.note("apply")
+    audit.note("gone")
     assert sum("could not be written" in text for text in told) == 1
 
 

@@ -80,17 +80,13 @@ def test_what_would_be_refused_anyway_is_not_written(changes, said):
     assert said in str(wrong.value)
 
 
-def test_a_pressed_button_is_seen_and_a_released_one_is_not():
+async def test_a_pressed_button_is_seen_and_a_released_one_is_not():
     world = FakeKv()
-
-    async def main():
-        await operate.press(Kv(world), PLAIN, "ben", ONE, "wrong cluster", tell=print)
-        with pytest.raises(InterlockError, match=r"by ben at 2026-11-23T13:00:00\+00:00: wrong cluster"):
-            await stop.check_released(Kv(world), PLAIN.stop.key)
-        await operate.release(Kv(world), PLAIN)
+    await operate.press(Kv(world), PLAIN, "ben", ONE, "wrong cluster", tell=print)
+    with pytest.raises(InterlockError, match=r"by ben at 2026-11-23T13:00:00\+00:00: wrong cluster"):
         await stop.check_released(Kv(world), PLAIN.stop.key)
-
-    run(main())
+    await operate.release(Kv(world), PLAIN)
+    await stop.check_released(Kv(world), PLAIN.stop.key)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
@@ -201,20 +197,17 @@ def test_a_disarming_that_a_restore_undoes_is_done_again(after_s, tmp_path):
     assert "the disarming was undone, as by the restore of a snapshot: done again" in told
 
 
-def test_a_stop_is_pressed_though_consul_has_no_leader_for_a_while():
+async def test_a_stop_is_pressed_though_consul_has_no_leader_for_a_while():
     world = FakeKv()
     world.silent = True
 
     async def press(tell):
         await operate.press(Kv(world), PLAIN, "ben", ONE, tell=tell)
 
-    async def main():
-        async with anyio.create_task_group() as group:
-            group.start_soon(press, print)
-            await anyio.sleep(12)
-            world.silent = False
-
-    run(main())
+    async with anyio.create_task_group() as group:
+        group.start_soon(press, print)
+        await anyio.sleep(12)
+        world.silent = False
     assert PLAIN.stop.key in world.keys
 
 
