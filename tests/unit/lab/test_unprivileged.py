@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hashidrill.gamedays.runbooks.users import users
+from hashidrill.core.util import processes
 from hashidrill.lab.local import hosts
 from hashidrill.lab.local.hosts import AgentUser, agent_user
 
@@ -23,7 +23,7 @@ def machine(monkeypatch, tmp_path):
     ids, status = tmp_path / "uid_map", tmp_path / "status"
     ids.write_text(EVERYBODY)
     status.write_text(f"Name:\tpython\nCapEff:\t{ALL_CAPABILITIES}\n")
-    monkeypatch.setattr(users, "ALL_USERS", ids)
+    monkeypatch.setattr(processes, "ALL_USERS", ids)
     monkeypatch.setattr(hosts, "_STATUS", status)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     for name in ("SUDO_UID", "SUDO_GID"):
