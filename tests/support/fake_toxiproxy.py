@@ -9,9 +9,9 @@ from urllib.parse import unquote
 import httpx
 
 from hashidrill.core.protocols.observed import Toxic
+from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.links import HostLinks, link_of
 from hashidrill.staging.attach.login import Login
-from hashidrill.staging.attach.wire import Wire
 from hashidrill.testing.fakes import pass_through
 
 API = "http://10.73.0.90:8474"

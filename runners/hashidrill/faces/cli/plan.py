@@ -12,7 +12,7 @@ from hashidrill.core.experiment.model import make_fault
 from hashidrill.core.protocols import registry
 from hashidrill.core.units import Duration
 from hashidrill.faces.cli.common import print_json, print_line
-from hashidrill.staging.attach.consent import digest_of
+from hashidrill.staging.attach.plan import digest_of
 from hashidrill.staging.generators.nomad_spawner import PREFIX
 from hashidrill.staging.generators.settings import engine_rights, settings_of
 from hashidrill.staging.interlocks.settings import settings_of as interlocks_of
