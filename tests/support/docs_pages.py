@@ -17,7 +17,7 @@ from typer.exceptions import TyperException
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import ExperimentError, UnknownNameError
-from hashidrill.core.experiment.conditions import PROBE_SIGNALS
+from hashidrill.core.experiment.conditions import probe_signals
 from hashidrill.core.experiment.library import experiment_name, find_experiment, list_experiments
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.protocols import registry
@@ -186,7 +186,7 @@ def unknown_names(each: Page) -> list[str]:
     """Inline code that looks like an experiment, a kind, or a name of ours, and is none."""
     experiments = {experiment_name(path) for path in list_experiments()}
     folders = "|".join({name.partition("/")[0] for name in experiments})
-    kinds = {*registry.faults(), *registry.loads(), *PROBE_SIGNALS}
+    kinds = {*registry.faults(), *registry.loads(), *probe_signals()}
     kinds |= set(re.findall(r'kind: ClassVar\[str\] = "([^"]+)"', each.text))  # what an example defines
     names = known_words() | set(_SNAKE.findall(" ".join(each.fences("python"))))
     wrong = []

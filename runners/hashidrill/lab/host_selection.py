@@ -11,7 +11,7 @@ from hashidrill.core.errors import SelectorError
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX
 from hashidrill.core.protocols.abc import Host, Hosts, Target
 from hashidrill.core.protocols.capabilities import Processes
-from hashidrill.core.protocols.service import Service
+from hashidrill.core.protocols.service import Service, roles_of
 
 
 class HostSelection(Hosts):
@@ -48,7 +48,7 @@ class HostSelection(Hosts):
             return [self.client_target(selector)]
         chosen, _, agent = selector.partition("/")
         kind, _, name = chosen.partition(":")
-        hosts = [self.host(name)] if kind == "host" else await self.service(kind).select(name, self)
+        hosts = [self.host(name)] if kind == "host" else await roles_of(self.service(kind)).select(name, self)
         able = [host for host in hosts if not agent or agent in host.roles]
         if not able:
             raise SelectorError(f"{selector}: there is no {agent} on {', '.join(host.name for host in hosts)}")
@@ -74,7 +74,8 @@ class HostSelection(Hosts):
         if kind == "host":
             host = self.host(name)
             return [(host, agent or next(iter(host.roles)))]
-        return [(self.hosts[host.name], agent or kind) for host in await self.service(kind).serving(name, self)]
+        serving = await roles_of(self.service(kind)).serving(name, self)
+        return [(self.hosts[host.name], agent or kind) for host in serving]
 
     def service_of(self, via: str) -> str:
         """The service that a load goes through. Raises SelectorError for an unknown host."""

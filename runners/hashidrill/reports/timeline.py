@@ -16,7 +16,7 @@ from hashidrill.core.errors import HashidrillError, HypothesisInvalidError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import at_in_method_ns
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.service import Lane, Panel
+from hashidrill.core.protocols.service import Drawn, Lane, Panel, lanes
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
 from hashidrill.reports.text import one_line, printable
 
@@ -46,11 +46,7 @@ _OF_HOSTS = (
 
 def panels() -> list[Panel]:
     """How signals are drawn, in this order: those of the services, then those of any host and of the generator."""
-    return [*(panel for service in registry.services().values() for panel in service.panels), *_OF_HOSTS]
-
-
-def lanes() -> list[Lane]:
-    return [lane for service in registry.services().values() for lane in service.lanes]
+    return [*(panel for product in registry.services_with(Drawn) for panel in product.panels), *_OF_HOSTS]
 
 
 def timeline(recording: Recording) -> dict[str, Any]:
@@ -280,10 +276,10 @@ def _signal_panels(
     recording: Recording, domain: tuple[float, float], bucket_s: float, points: int
 ) -> list[dict[str, Any]]:
     known = panels()
-    services = registry.services().values()
-    elsewhere = {name for service in services for name in service.undrawn} | {lane.signal for lane in lanes()}
-    drawn = {panel.signal for panel in known} | elsewhere
-    others = [Panel(name, name) for name in recording.signals if name not in drawn]
+    drawn = registry.services_with(Drawn)
+    elsewhere = {name for product in drawn for name in product.undrawn} | {lane.signal for lane in lanes()}
+    apart = {panel.signal for panel in known} | elsewhere
+    others = [Panel(name, name) for name in recording.signals if name not in apart]
     shown = []
     for panel in (*known, *others):
         samples = _series(recording, panel.signal)

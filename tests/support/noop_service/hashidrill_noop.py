@@ -114,18 +114,19 @@ class Silence(BaseFault[NoParams]):
 
 
 class NoopService(BaseService):
-    """What hashidrill.core.protocols.service.Service asks for: the base has the rest."""
+    """What hashidrill.core.protocols.service.Service asks for, and six of the optional protocols."""
 
     name, Spec = "noop", Spec
     after = ("consul",)
     address_variable, look = "NOOP_ADDR", "env"
-    roles, many = ("agents",), ("agents",)
+    roles = ("agents",)
     signals: ClassVar = {"noop.answers": None}
-    faults: ClassVar = {"noop.silence": __name__}
-    loads: ClassVar = {"noop.get": __name__}
 
     def places(self):
         return [AgentPlace(f"noop-{n}", "agent", beside=("consul",)) for n in range(1, self.spec.agents + 1)]
+
+    def binaries(self):
+        return []
 
     def agent(self, site):
         first = KNOWS_A_LEADER if "consul" in site.roles else ""
@@ -138,7 +139,7 @@ class NoopService(BaseService):
     async def wait_ready(self, hosts, *, within_s, agents_run):
         async def ready():
             await agents_run()
-            silent = [h.name for h in await self.select("agents", hosts) if not await self._answers(h)]
+            silent = [h.name for h in hosts.all_hosts() if self.name in h.roles and not await self._answers(h)]
             return (None if silent else True), f"no answer from {', '.join(silent)}"
 
         await wait_until("the agents to answer", ready, within_s=within_s, gap_s=0.1)
@@ -151,6 +152,3 @@ class NoopService(BaseService):
 
     def describe(self, configs):
         return {"noop": sorted(configs)}
-
-
-KINDS = (Get, Silence)

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from hashidrill.core import hypothesis
 from hashidrill.core.engine.run import EXIT_CODES
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
 from hashidrill.core.experiment.library import read_document
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.experiment.selectors import FORMS
+from hashidrill.core.experiment.selectors import forms
 from hashidrill.core.judging.verdict import Finding
 from hashidrill.core.protocols import events, registry
 from hashidrill.faces.cli import reference
@@ -282,9 +282,9 @@ def test_the_commands_of_the_readme_are_seen_at_all():
 
 def test_selectors_conditions_and_findings_are_documented_completely():
     faults, verdicts = page("playbooks/reference-faults.md"), page("playbooks/reference-verdicts.md")
-    assert [row[0].strip("`") for row in rows(faults.section("A step of the method"))] == list(FORMS)
+    assert [row[0].strip("`") for row in rows(faults.section("A step of the method"))] == forms()
     conditions = rows(verdicts.section("Conditions: steady state and guardrails"))
-    assert sorted(CODE.findall(" ".join(row[1] for row in conditions))) == sorted([*LOAD_STATISTICS, *PROBE_SIGNALS])
+    assert sorted(CODE.findall(" ".join(row[1] for row in conditions))) == sorted([*LOAD_STATISTICS, *probe_signals()])
     assert {row[0]: row[2] for row in rows(verdicts.section("Findings"))} == {f.value: f.verdict.value for f in Finding}
 
 

@@ -9,7 +9,7 @@ import places
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.experiment.selectors import host_names, parse_selector
 from hashidrill.core.protocols.abc import Target
-from hashidrill.core.protocols.service import AgentPlan, Service
+from hashidrill.core.protocols.service import AgentPlan, Service, roles_of
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.local.hosts import LocalHost
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
@@ -39,9 +39,9 @@ def test_the_example_has_all_that_a_service_has():
 
 def test_its_role_is_resolved_to_its_own_hosts_alone(world):
     service = NoopService(Spec(agents=2))
-    chosen = anyio.run(service.select, "agents", world)
+    chosen = anyio.run(roles_of(service).select, "agents", world)
     assert [host.name for host in chosen] == ["noop-1", "noop-2"]
-    assert service.candidates("agents") == {"noop-1", "noop-2"} == {*host_names([service])}
+    assert roles_of(service).candidates("agents") == {"noop-1", "noop-2"} == {*host_names([service])}
     assert parse_selector("host:noop-2").candidates([service]) == {"noop-2"}
 
 

@@ -23,9 +23,8 @@ PRODUCTS = {"consul": consul, "nomad": nomad, "vault": vault}
 
 
 def kinds_of_products():
-    services = [registry.services()[name] for name in PRODUCTS]
-    faults = [registry.fault(kind) for service in services for kind in service.faults]
-    return faults + [registry.load(kind) for service in services for kind in service.loads]
+    every = (*registry.faults().items(), *registry.loads().items())
+    return [cls for kind, cls in every if kind.partition(".")[0] in PRODUCTS]
 
 
 def undeclared(classes):

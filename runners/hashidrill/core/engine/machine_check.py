@@ -29,6 +29,7 @@ from hashidrill.core.loads.lines import packed
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.loads.turns import Turns, stamp
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import USUAL_BYTES, TakesMemory
 from hashidrill.core.util.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -300,7 +301,10 @@ def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:
     """The memory of all agents and of what runs with them on their hosts."""
     services = services_of(datacenter, spares=spares)
     hosts = {place.host for service in services for place in service.places()}
-    return len(hosts) * HOST_BYTES + sum(len(service.places()) * service.agent_bytes for service in services)
+    taken = [(service, len(service.places())) for service in services]
+    return len(hosts) * HOST_BYTES + sum(
+        agents * (service.agent_bytes if isinstance(service, TakesMemory) else USUAL_BYTES) for service, agents in taken
+    )
 
 
 def datacenter_bytes(datacenter: DatacenterSpec) -> float:

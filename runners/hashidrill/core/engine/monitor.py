@@ -22,10 +22,9 @@ import numpy as np
 from hashidrill.core.experiment.conditions import LOAD_SIGNALS, LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.core.experiment.model import ATTEMPTS, Experiment
 from hashidrill.core.judging.doubts import probed
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Operation, Sample
 from hashidrill.core.protocols.events import Figures
-from hashidrill.core.protocols.service import SILENT_S
+from hashidrill.core.protocols.service import SILENT_S, lanes
 from hashidrill.core.recording.columns import IMPLAUSIBLE
 
 if TYPE_CHECKING:
@@ -259,8 +258,7 @@ class Monitor:
         self._keep_s = keep_s
         self._operations = {name: Ended() for name in loads}
         self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
-        lanes = [lane for service in registry.services().values() for lane in service.lanes]
-        self._names = {lane.signal: lane.title for lane in lanes if lane.names}
+        self._names = {lane.signal: lane.title for lane in lanes() if lane.names}
         self._last: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         """Of each signal, by host: when it was sampled last, and its value."""
         self.leaders: dict[str, str] = {}

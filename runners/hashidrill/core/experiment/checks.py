@@ -13,19 +13,20 @@ from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.conditions import (
     LOAD_SIGNALS,
     LOAD_STATISTICS,
-    PROBE_NAMESPACES,
-    PROBE_SIGNALS,
     Condition,
     load_signals,
+    probe_namespaces,
+    probe_signals,
     unit_trouble,
 )
 from hashidrill.core.experiment.documents import listed
 from hashidrill.core.experiment.model import OF_VARIANTS, SECTIONS, Experiment, Mark, Step, make_fault, services_of
-from hashidrill.core.experiment.selectors import CLIENT_PREFIX, HOST_FORMS, aimed, parse_selector, place_of
+from hashidrill.core.experiment.selectors import CLIENT_PREFIX, aimed, host_forms, parse_selector, place_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import TOOLS
 from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.service import ChecksExperiments
 from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.units import Duration, shown
 
@@ -92,7 +93,7 @@ class _Rules:
         self._check_order()
         self._check_clashes()
         self._check_restarts()
-        for service in self._services:
+        for service in (one for one in self._services if isinstance(one, ChecksExperiments)):
             service.check(experiment, self._note)
         for whole in expected:
             for one in (whole, *whole.sides):
@@ -112,7 +113,7 @@ class _Rules:
 
     def _check_loads(self) -> None:
         for name, load in self._experiment.load.items():
-            if name in PROBE_NAMESPACES:
+            if name in probe_namespaces():
                 self._note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
             kind = registry.load(load.kind)
             via = kind.via(load.parameters)
@@ -129,7 +130,7 @@ class _Rules:
 
     def _check_clients(self) -> None:
         for name, client in self._experiment.clients.items():
-            if name in PROBE_NAMESPACES or name in self._experiment.load:
+            if name in probe_namespaces() or name in self._experiment.load:
                 taken = "a load" if name in self._experiment.load else "a probe's signals"
                 self._note(("clients", name), f"{name} is the name of {taken}; give the client another", key=True)
             if client.on is not None:
@@ -154,10 +155,10 @@ class _Rules:
 
     def _check_condition(self, condition: Condition, loc: Loc) -> None:
         source, what = condition.source, condition.what
-        names = [*self._experiment.traffic, *PROBE_NAMESPACES]
+        names = [*self._experiment.traffic, *probe_namespaces()]
         trouble = ""
-        if source in PROBE_NAMESPACES:
-            signals = [signal for signal in PROBE_SIGNALS if signal.startswith(f"{source}.")]
+        if source in probe_namespaces():
+            signals = probe_signals(source)
             if f"{source}.{what}" not in signals:
                 trouble = f"there is no signal {source}.{what}: {near(f'{source}.{what}', signals)}"
         elif source not in names:
@@ -262,7 +263,7 @@ class _Rules:
             self._note(loc, str(unknown))
             return
         if selector.is_client:
-            self._note(loc, f"{shown(text)} is a client's tap, not a host: {near(text, HOST_FORMS)}")
+            self._note(loc, f"{shown(text)} is a client's tap, not a host: {near(text, host_forms())}")
         if reason := selector.impossible(self._services):
             self._note(loc, reason)
 

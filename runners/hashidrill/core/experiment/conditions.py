@@ -39,8 +39,7 @@ LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "
 LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
 """What every load samples in addition to its operations, with units. A load's class may declare more as `signals`."""
 
-PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
-    **{name: unit for service in registry.services().values() for name, unit in service.signals.items()},
+_OF_HOSTS: dict[str, type[Quantity] | None] = {
     "process.cpu": None,  # cores
     "process.rss": Size,
     "process.write_rate": Bandwidth,
@@ -51,14 +50,29 @@ PROBE_SIGNALS: dict[str, type[Quantity] | None] = {
     "generator.cpu": None,
     "generator.lag": Duration,
 }
-"""The signals of the probes that a condition can compare, and their unit (None: a plain number)."""
-
-PROBE_NAMESPACES = tuple(dict.fromkeys(signal.partition(".")[0] for signal in PROBE_SIGNALS))
+"""Those of the probes of any host and of the generator, and their unit (None: a plain number)."""
 _PATTERN = re.compile(
     r"(?P<signal>[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>-?[0-9.]{1,30}\s?[A-Za-z%/]*)"
     r"(\s+for\s+(?P<window>\S+))?"
 )
 _EXAMPLE = "kv-writes.latency.p50 < 300ms for 20s"
+
+
+def probe_namespaces() -> list[str]:
+    """The first words of the signals of probes: `raft`, `process`. Imports no product."""
+    return [*registry.entries(registry.SIGNALS), *dict.fromkeys(signal.partition(".")[0] for signal in _OF_HOSTS)]
+
+
+def probe_signals(namespace: str = "") -> dict[str, type[Quantity] | None]:
+    """The signals of probes that a condition can compare, and their unit: those that begin so, or all.
+
+    Imports the product that measures them.
+    """
+    of_products = registry.entries(registry.SIGNALS)
+    found = dict(_OF_HOSTS)
+    for name in (namespace,) if namespace in of_products else () if namespace else of_products:
+        found |= registry.plugin(registry.SIGNALS, name).signals
+    return {name: unit for name, unit in found.items() if not namespace or name.startswith(f"{namespace}.")}
 
 
 @dataclass(frozen=True)
@@ -180,7 +194,7 @@ class Reading:
 def _limit(text: str, signal: str, limit: str) -> float:
     if (unit := _unit(signal)) is not None:
         return unit.parse(limit)
-    for unit in () if signal in PROBE_SIGNALS else (Duration, Level, Bandwidth, Size, Rate):
+    for unit in () if signal in probe_signals(signal.partition(".")[0]) else (Duration, Level, Bandwidth, Size, Rate):
         try:
             return unit.parse(limit)
         except ValueError:
@@ -209,9 +223,9 @@ def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:
 
 
 def _unit(signal: str) -> type[Quantity] | None:
-    if signal in PROBE_SIGNALS:
-        return PROBE_SIGNALS[signal]
-    what = signal.partition(".")[2]
+    namespace, _, what = signal.partition(".")
+    if signal in (of_probes := probe_signals(namespace)):
+        return of_probes[signal]
     if what.startswith("latency"):
         return Duration
     units: dict[str, type[Quantity]] = {"errors": Percent, "rate": Rate, "level": Level}

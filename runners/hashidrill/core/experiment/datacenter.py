@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.service import AgentPlace, standing
+from hashidrill.core.protocols.service import AgentPlace, OnEveryHost, after, standing
 from hashidrill.core.units import Size
 
 if TYPE_CHECKING:
@@ -64,13 +64,8 @@ def running(written: Mapping[str, Any]) -> list[str]:
     pods = written.get("kubernetes")
     if isinstance(pods, Mapping) and not named:
         return [name for name in services if name in pods] or list(services)
-    others = by_default() if written.get("attach") is None else list(services)
+    others = registry.default_services() if written.get("attach") is None else list(services)
     return [name for name in named if written[name] is not None] if named else others
-
-
-def by_default() -> list[str]:
-    """The services that run where none is named."""
-    return [name for name, service in registry.services().items() if service.runs_by_default]
 
 
 def together(
@@ -80,16 +75,17 @@ def together(
 
     `placed` has the agents of a datacenter that stands already. Raises UsageError where some wait for each other.
     """
-    known = registry.services()
+    known = {name: registry.services()[name] for name in parts}
     if placed is not None:
         known = {name: standing(cls, placed.get(name, ())) for name, cls in known.items()}
-    alone = [known[name](part, spares=spares) for name, part in parts.items()]
+    in_order = sorted(parts, key=lambda name: isinstance(known[name], OnEveryHost))
+    alone = [known[name](parts[name], spares=spares) for name in in_order]
     asked = {name: _hosts_of_guests(known[name], alone) for name in parts}
     built = [known[s.name](s.spec, spares=spares, guests=asked[s.name]) if asked[s.name] else s for s in alone]
     ordered: list[Service] = []
     while built:
         waiting = {service.name for service in built}
-        ready = [service for service in built if not waiting & {*service.after}]
+        ready = [service for service in built if not waiting & after(service)]
         if not ready:
             raise UsageError(f"the services {', '.join(sorted(waiting))} each start after another of them (`after`)")
         ordered += ready
@@ -99,13 +95,14 @@ def together(
 
 def _hosts_of_guests(cls: type[Service], services: Sequence[Service]) -> list[str]:
     """Where others asked for an agent of it; every host of others where it wants to be on each."""
+    everywhere = isinstance(cls, OnEveryHost)
     wanted = [
         place.host
         for service in services
         for place in service.places()
-        if cls.name in place.beside or (cls.everywhere and service.name != cls.name)
+        if cls.name in place.beside or (everywhere and service.name != cls.name)
     ]
-    return list(dict.fromkeys(wanted)) if cls.everywhere else wanted
+    return list(dict.fromkeys(wanted)) if everywhere else wanted
 
 
 LEAST_DISK, LARGEST_DISK = Size("1MB"), Size("64GB")

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from hashidrill import __version__
 from hashidrill.core.errors import UnknownNameError
 from hashidrill.core.experiment.checks import Expected, check, check_variants
-from hashidrill.core.experiment.datacenter import by_default
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import BASE_KIND, KIND, read_experiment
 from hashidrill.core.experiment.model import (
@@ -333,7 +332,7 @@ def _with_services(data: Mapping[str, Any]) -> Mapping[str, Any]:
     named = {"attach", *registry.services()}
     if not isinstance(written, dict) or written.keys() & named or any(_needs(data)):
         return data
-    return {**data, "datacenter": {**written, **dict.fromkeys(by_default())}}
+    return {**data, "datacenter": {**written, **dict.fromkeys(registry.default_services())}}
 
 
 def _needs(data: Mapping[str, Any]) -> Iterator[bool]:
@@ -359,5 +358,5 @@ def _compares(part: Any) -> bool:
         return any(_compares(each) for each in part.values())
     if isinstance(part, list):
         return any(_compares(each) for each in part)
-    signals = [signal for name in by_default() for signal in registry.services()[name].signals]
+    signals = [signal for name in registry.default_services() for signal in registry.services()[name].signals]
     return isinstance(part, str) and any(part.startswith(f"{signal.partition('.')[0]}.") for signal in signals)

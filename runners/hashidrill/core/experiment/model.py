@@ -6,6 +6,7 @@ The parameters of a fault (`with:`), a load or an expectation belong to its kind
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
@@ -28,11 +31,12 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
+from pydantic.json_schema import JsonSchemaValue, SkipJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.conditions import Condition
-from hashidrill.core.experiment.datacenter import Attached, Disk, by_default, running, together
+from hashidrill.core.experiment.datacenter import Attached, Disk, running, together
 from hashidrill.core.experiment.load_levels import Profile
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
@@ -168,11 +172,43 @@ class Metadata(Strict):
     tags: list[Name] = Field(default=[], description="Become pytest markers: `pytest experiments -m gate`")
 
 
+class PartOf:
+    """Stands for the `Spec` of a product in an annotation, and imports it once there is a value."""
+
+    def __init__(self, product: str) -> None:
+        self.product = product
+
+    @property
+    def model(self) -> type[BaseModel]:
+        spec: type[BaseModel] = registry.services()[self.product].Spec
+        return spec
+
+    def usual(self) -> Any:
+        """The field of one that runs where a datacenter names none."""
+        return Field(
+            default_factory=lambda: self.model(),  # noqa: PLW0108 - it is imported then
+            json_schema_extra=lambda schema: schema.update(default=self.model().model_dump(mode="json")),
+        )
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def validate(value: Any, info: core_schema.ValidationInfo) -> BaseModel:
+            if info.mode == "json":  # of a file, see loader
+                return self.model.model_validate_json(json.dumps(value), strict=True)
+            return self.model.model_validate(value)
+
+        return core_schema.with_info_plain_validator_function(validate)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(self.model.__pydantic_core_schema__)
+
+
 def _parts() -> dict[str, Any]:
-    """A field for each service. One that does not run by default has no value where it is not named."""
+    """A field for each product. One that does not run by default has no value where it is not named."""
+    parts = {name: PartOf(name) for name in registry.services()}
+    usual = registry.default_services()
     return {
-        name: (service.Spec | None, service.Spec() if service.runs_by_default else Field(default=None))
-        for name, service in registry.services().items()
+        name: (Annotated[Any, part] | None, part.usual() if name in usual else Field(default=None))
+        for name, part in parts.items()
     }
 
 
@@ -229,7 +265,7 @@ class DatacenterSpec(_Parts):
                 written.pop(name, None)
         runs = {key for key in self.services if written.get(key) is not None}
         kept = {key: part for key, part in written.items() if key not in registry.services() or key in runs}
-        return kept if self.services else kept | dict.fromkeys(by_default())
+        return kept if self.services else kept | dict.fromkeys(registry.default_services())
 
 
 def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hashidrill.core.experiment.documents import listed
-from hashidrill.core.experiment.model import FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS
+from hashidrill.core.experiment.model import FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS, PartOf
 from hashidrill.core.experiment.strict import VERSION_PATTERN
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Quantity, shown
@@ -124,7 +124,12 @@ def _annotation_at(model: type[BaseModel], loc: Loc) -> Any:
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
-    return next((t for t in _flat(annotation) if isinstance(t, type) and issubclass(t, BaseModel)), None)
+    for part in _flat(annotation):
+        if isinstance(part, PartOf):
+            return part.model
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            return part
+    return None
 
 
 def _flat(annotation: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import HasAcls
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
@@ -30,7 +31,8 @@ def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | No
     for name, spec in experiment.load.items():
         need(f"{spec.kind} ({name})", registry.load(spec.kind).rights(name, spec.parameters))
     for service in services_of(experiment.datacenter):
-        need(f"probes and selectors of {service.name}", service.rights())
+        if isinstance(service, HasAcls):
+            need(f"probes and selectors of {service.name}", service.rights())
     for who, rights in (others or {}).items():
         need(who, rights)
     return needed

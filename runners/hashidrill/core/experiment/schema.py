@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from hashidrill.core.experiment.library import BASE_KIND, KIND, NOT_FROM_BASES
 from hashidrill.core.experiment.model import ISSUE_PATTERN, NAME_PATTERN, Experiment, KnownIssue, LoadSpec
-from hashidrill.core.experiment.selectors import FORMS, SELECTOR_PATTERN
+from hashidrill.core.experiment.selectors import forms, selector_pattern
 from hashidrill.core.protocols import registry
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Untitled(GenerateJsonSchema):
 
 def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
     step["properties"]["fault"] |= {"enum": sorted(kinds)}
-    step["properties"]["on"] |= {"pattern": SELECTOR_PATTERN, "examples": list(FORMS)}
+    step["properties"]["on"] |= {"pattern": selector_pattern(), "examples": forms()}
     step["allOf"] = [
         _when(
             "fault",

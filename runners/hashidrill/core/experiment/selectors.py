@@ -18,23 +18,35 @@ from hashidrill.core.errors import UnknownNameError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.claims import Place
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.service import MovesRoles, Standing, roles_of
 from hashidrill.core.units import shown
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.service import Service
 
-ROLES: dict[str, tuple[str, ...]] = {name: service.roles for name, service in registry.services().items()}
 CLIENT_PREFIX = "client:"
-_BY_ROLE = "".join(f"{name}:({'|'.join(roles)})|" for name, roles in ROLES.items() if roles)
-_AGENT = f"(/({'|'.join(ROLES)}))?"
-SELECTOR_PATTERN = rf"^(({_BY_ROLE}host:[^\s:/]+){_AGENT}|{CLIENT_PREFIX}[^\s:]+)$"
-HOST_FORMS = (*(f"{name}:{role}" for name, roles in ROLES.items() for role in roles), "host:NAME")
-FORMS = (*HOST_FORMS, f"{CLIENT_PREFIX}NAME")
+
+
+def selector_pattern() -> str:
+    """Of all selectors, for a schema. Imports all products."""
+    roles = {name: service.roles for name, service in registry.services().items()}
+    by_role = "".join(f"{name}:({'|'.join(each)})|" for name, each in roles.items() if each)
+    return rf"^(({by_role}host:[^\s:/]+)(/({'|'.join(roles)}))?|{CLIENT_PREFIX}[^\s:]+)$"
+
+
+def host_forms() -> list[str]:
+    """What a selector of hosts may be. Imports all products."""
+    return [*(f"{name}:{role}" for name, one in registry.services().items() for role in one.roles), "host:NAME"]
+
+
+def forms() -> list[str]:
+    """What a selector may be. Imports all products."""
+    return [*host_forms(), f"{CLIENT_PREFIX}NAME"]
 
 
 @dataclass(frozen=True)
 class Selector:
-    """`service:who`: one of the ROLES of a product, or `host` or `client` and a name.
+    """`service:who`: one of the roles of a product, or `host` or `client` and a name.
 
     The services of a datacenter decide what it can match.
     """
@@ -55,13 +67,14 @@ class Selector:
     @property
     def many(self) -> bool:
         """It means all hosts of a role, not one of them."""
-        return self.service in ROLES and self.who in registry.services()[self.service].many
+        cls = registry.services().get(self.service)
+        return cls is not None and self.who in (cls.many if isinstance(cls, MovesRoles) else cls.roles)
 
     def most(self, services: Iterable[Service]) -> int:
         """How many hosts it matches at one time, in a datacenter of these services."""
         if not self.many:
             return 1
-        return next((service.most(self.who) for service in services if service.name == self.service), 0)
+        return next((roles_of(one).most(self.who) for one in services if one.name == self.service), 0)
 
     def candidates(self, services: Iterable[Service]) -> frozenset[str]:
         """The hosts it can match at some moment, in a datacenter of these services."""
@@ -74,7 +87,9 @@ class Selector:
             return frozenset({self.who}) & frozenset(host_names(services))
         if self.is_client:  # no host has such a name
             return frozenset({str(self)})
-        return frozenset[str]().union(*(s.candidates(self.who) for s in services if s.name == self.service))
+        return frozenset[str]().union(
+            *(roles_of(one).candidates(self.who) for one in services if one.name == self.service)
+        )
 
     def impossible(self, services: Sequence[Service]) -> str:
         """Why it can never match a host; "" if it can."""
@@ -85,8 +100,13 @@ class Selector:
             return f"{self} never matches: there is no {self.agent} on these hosts, but {' and '.join(there)}"
         if self.service == "host":
             return f"there is no host {shown(self.who)}: {near(self.who, host_names(services))}"
-        why = next((s.impossible(self.who) for s in services if s.name == self.service), "")
+        why = next((self._impossible(one) for one in services if one.name == self.service), "")
         return f"{self} never matches: {why or f'the datacenter has no {self.service}; add datacenter.{self.service}'}"
+
+    def _impossible(self, service: Service) -> str:
+        if isinstance(service, Standing):
+            return f"no host of the attached datacenter is {self.service}:{self.who}"
+        return roles_of(service).impossible(self.who)
 
 
 def agents_of(services: Iterable[Service]) -> dict[str, frozenset[str]]:
@@ -102,10 +122,12 @@ def host_names(services: Iterable[Service], *roles: str) -> list[str]:
 
 def parse_selector(text: str) -> Selector:
     """Raises UnknownNameError that shows similar selectors, or all valid forms."""
-    if not re.fullmatch(SELECTOR_PATTERN, text):
-        raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, FORMS)}")
     service, _, who = text.partition(":")
-    who, _, agent = (who, "", "") if service == CLIENT_PREFIX[:-1] else who.partition("/")
+    who, slash, agent = (who, "", "") if service == CLIENT_PREFIX[:-1] else who.partition("/")
+    known = registry.services()
+    named = service in {"host", CLIENT_PREFIX[:-1]} and re.fullmatch(r"[^\s:]+", who)
+    if not (named or (service in known and who in known[service].roles)) or (slash and agent not in known):
+        raise UnknownNameError(f"{shown(text)} is not a selector: {near(text, forms())}")
     return Selector(service, who, agent)
 
 
@@ -113,7 +135,8 @@ def aimed(kind: str, on: str) -> str:
     """`host:NAME` for a fault of a product is about that product's agent there, and not about the host's own."""
     if not on.startswith("host:") or "/" in on:
         return on
-    return next((f"{on}/{name}" for name, service in registry.services().items() if kind in service.faults), on)
+    product = registry.product_of(kind)
+    return f"{on}/{product}" if product else on
 
 
 def _meant(selector: Selector, agents: Mapping[str, Mapping[str, str]]) -> str:

@@ -23,7 +23,7 @@ from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Reason
-from hashidrill.core.protocols.service import SILENT_S, Sampled
+from hashidrill.core.protocols.service import SILENT_S, HasPeriods, NeedsProbes, Sampled
 from hashidrill.core.recording.columns import NOT_ITS_OWN, silences
 from hashidrill.core.units import Duration, Rate
 
@@ -111,7 +111,7 @@ def probed() -> list[Sampled]:
 
     A probe of a sick target writes failed samples; only a probe that does not sample at all is silent.
     """
-    return [*_OF_HOSTS, *(each for service in registry.services().values() for each in service.probed)]
+    return [*_OF_HOSTS, *(each for product in registry.services_with(NeedsProbes) for each in product.probed)]
 
 
 @dataclass(frozen=True)
@@ -426,7 +426,7 @@ def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
 
 def _period(kind: str) -> tuple[str, str] | None:
     """Of a load without a rate whose operations are due again and again: what says how often, and its default."""
-    return next((s.periods[kind] for s in registry.services().values() if kind in s.periods), None)
+    return next((one.periods[kind] for one in registry.services_with(HasPeriods) if kind in one.periods), None)
 
 
 def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> tuple[float, float]:

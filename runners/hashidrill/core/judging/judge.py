@@ -24,7 +24,7 @@ from hashidrill.core.judging.measure import SECOND, in_force, percentile, served
 from hashidrill.core.judging.traced import Read, TracedRecording, blind, unseen
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
-from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import lanes
 from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.seal import damage
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
@@ -88,8 +88,7 @@ def _suffered(ops: Operations, since_ns: int, first_ns: int, start_ns: int, end_
 
 def _states_changed(recording: Recording, start_ns: int, end_ns: int) -> bool:
     """Whether another host led, one was elected again, or a product said that it is not well."""
-    lanes = [lane for service in registry.services().values() for lane in service.lanes]
-    for lane in (lane for lane in lanes if lane.signal in recording.signals):
+    for lane in (lane for lane in lanes() if lane.signal in recording.signals):
         if lane.names:
             if len(measure.reigns(recording, start_ns, end_ns, lane.signal)) > 1:
                 return True

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.core.errors import HypothesisInvalidError
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.service import LEADS, SILENT_S
+from hashidrill.core.protocols.service import LEADS, SILENT_S, lanes
 from hashidrill.core.recording.reader import Bools, FaultWindow, Floats, Int64s, MarkWindow, Operations, Recording
 from hashidrill.core.units import Duration
 
@@ -369,9 +368,9 @@ def terms_led(
 
     Between the two moments, and the last time before. Empty where it never said so.
     """
-    lanes = [lane for service in registry.services().values() for lane in service.lanes if lane.signal == signal]
+    term = next((lane.term for lane in lanes() if lane.signal == signal), None)
     try:
-        series = recording.series(lanes[0].term, host, unknown="it did not say its term") if lanes else None
+        series = None if term is None else recording.series(term, host, unknown="it did not say its term")
     except HypothesisInvalidError:  # of this host, or of any, it was not sampled
         return []
     if series is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill.core.experiment.conditions import PROBE_NAMESPACES
+from hashidrill.core.experiment.conditions import probe_namespaces
 from hashidrill.core.judging.doubts import probed
 from hashidrill.core.judging.measure import SECOND, looks_of_load, seconds, when
 from hashidrill.core.protocols.service import SILENT_S
@@ -295,7 +295,7 @@ def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
     if read.of is None:
         return
     load = read.of if read.operations is not None else read.of.partition(".")[0]
-    if read.operations is not None or load not in PROBE_NAMESPACES:
+    if read.operations is not None or load not in probe_namespaces():
         t_ns, known = looks_of_load(recording, load)
         steady = len(t_ns) >= _FEWEST_REGULAR and float(np.median(np.diff(t_ns))) <= _REGULAR_NS
         if read.operations is not None:

@@ -108,7 +108,7 @@ class Generator:
         self._clean = False
 
     def _load(self, run_id: str, load: dict[str, Any]) -> Load:
-        kind = registry.traffic(load["kind"])
+        kind = _clients() if load["kind"] == registry.CLIENT else registry.load(load["kind"])
         context = LoadContext(
             endpoints=load["endpoints"],
             clock=self._clock,
@@ -264,6 +264,12 @@ class Generator:
         async with asyncio.TaskGroup() as tasks:
             for load in self._ours.values():
                 tasks.create_task(load.clean_up())
+
+
+def _clients() -> Any:
+    from hashidrill.core.loads.clients import ClientLoad  # noqa: PLC0415 - few runs have clients, and need taps
+
+    return ClientLoad
 
 
 def _measured(load: dict[str, Any]) -> list[str]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols import registry
 from hashidrill.core.util.redaction import MARK, is_secret_name
 from hashidrill.core.util.wait import all_at_once
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host, Hosts
 
-PRODUCTS = ("consul", "nomad", "vault")
+SETTINGS = "hashidrill.settings"
 _HIDDEN = ("hidden", "<redacted>", MARK)
 """How Consul, Nomad and a recording show a secret."""
 
 
 class Settings(Protocol):
-    """`hashidrill.products.PRODUCT.settings`."""
+    """What the entry points of SETTINGS stand for, by product."""
 
     async def reported(self, host: Host) -> Mapping[str, Any]:
         """What the agent of this host reports. Raises FaultError."""
@@ -35,7 +35,7 @@ class Settings(Protocol):
 
 def settings_of(product: str) -> Settings:
     """How that product's reports are read."""
-    found: Settings = cast("Settings", import_module(f"hashidrill.products.{product}.settings"))
+    found: Settings = registry.plugin(SETTINGS, product)
     return found
 
 
@@ -48,7 +48,10 @@ async def reports(hosts: Hosts) -> dict[str, dict[str, Mapping[str, Any]]]:
             found.setdefault(product, {})[host.name] = await settings_of(product).reported(host)
 
     await all_at_once(
-        partial(ask, product, host) for host in hosts.all_hosts() for product in PRODUCTS if product in host.roles
+        partial(ask, product, host)
+        for host in hosts.all_hosts()
+        for product in registry.entries(SETTINGS)
+        if product in host.roles
     )
     return found
 

@@ -1,8 +1,17 @@
-"""Finds faults, loads, probes and hypotheses by the name that YAML uses.
+"""Finds products, faults, loads and whatever else a package adds by the names that YAML and the command line use.
 
-A room of faults or loads is a package: each class in it that declares `kind: ClassVar[str] = "NAME"` is found, and
-listed nowhere else. Other packages add theirs through the entry-point groups `hashidrill.services`, `hashidrill.faults`
-and `hashidrill.loads`. Hypotheses are functions in the files of a `hypotheses/` folder.
+All of them are entry points: hashidrill's own are in its pyproject.toml, those of another package in its. A name that
+two packages have is the other package's. What an entry point names is imported when its name is used.
+
+    hashidrill.services           PRODUCT = its class (hashidrill.core.protocols.service.Service)
+    hashidrill.default_services   PRODUCT = the same, of one that runs in a datacenter that names no service
+    hashidrill.signals            the first word of signals that a product's probes write = its class
+    hashidrill.settings           PRODUCT = how to read its agents' settings (hashidrill.core.protocols.agent_reports)
+    hashidrill.attach             PRODUCT = how to attach a running one (hashidrill.staging.attach.product)
+    hashidrill.refusals           PRODUCT = how to ask its agent about a configuration (hashidrill.rollouts.gate)
+    hashidrill.faults             any name = a class, or a module or package in which classes declare their `kind`;
+                                  under the name of a product, they are about its agents
+    hashidrill.loads              the same
 """
 
 from __future__ import annotations
@@ -10,8 +19,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +29,15 @@ from hashidrill.core.errors import UnknownNameError, UsageError
 
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
-_FAULTS, _LOADS = "hashidrill.faults", "hashidrill.loads"
-_FAULT_ROOMS = ("hashidrill.core.faults", "hashidrill.kubernetes.chaos_mesh", "hashidrill.kubernetes.litmus")
-"""The rooms of the faults of any host; a service says its own."""
-_KIND = re.compile(r'^    kind: ClassVar\[str\] = "([^"]+)"$', re.MULTILINE)
-_SERVICE_MODULES = (
-    "hashidrill.products.consul.service",
-    "hashidrill.products.nomad.service",
-    "hashidrill.products.vault.service",
-    "hashidrill.products.sample.service",
-    "hashidrill.kubernetes.lab_plane.service",
-)
-
-
+SERVICES, DEFAULTS, SIGNALS = "hashidrill.services", "hashidrill.default_services", "hashidrill.signals"
+FAULTS, LOADS = "hashidrill.faults", "hashidrill.loads"
 _PROTOCOLS = {
-    _FAULTS: ("Fault", "hashidrill.core.faults.base.BaseFault"),
-    _LOADS: ("Load", "hashidrill.core.loads.base.BaseLoad"),
+    SERVICES: ("hashidrill.core.protocols.service", "Service", "hashidrill.core.protocols.service.BaseService"),
+    FAULTS: ("hashidrill.core.protocols.abc", "Fault", "hashidrill.core.faults.base.BaseFault"),
+    LOADS: ("hashidrill.core.protocols.abc", "Load", "hashidrill.core.loads.base.BaseLoad"),
 }
-"""Entry-point group to the protocol in hashidrill.core.protocols.abc, and to the class that has most of it."""
+"""Entry-point group to the protocol that its classes keep, and to the class that has most of it."""
+_KIND = re.compile(r'^    kind(?:: ClassVar\[str\])? = "([^"]+)"$', re.MULTILINE)
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -44,104 +45,6 @@ def near(name: str, names: Iterable[str]) -> str:
     known = sorted(names)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known) or 'none'}"
-
-
-def faults() -> dict[str, Any]:
-    """Every fault class by its kind. Imports all of them."""
-    return {kind: _find(_FAULTS, kind) for kind in fault_kinds()}
-
-
-def loads() -> dict[str, Any]:
-    """Every load class by its kind. Imports all of them."""
-    return {kind: _find(_LOADS, kind) for kind in load_kinds()}
-
-
-def fault_kinds() -> list[str]:
-    """The kinds of all faults. Imports none of the built-in ones."""
-    return list(_modules(_FAULTS) | _others(_FAULTS))
-
-
-def load_kinds() -> list[str]:
-    """The kinds of all loads. Imports none of the built-in ones."""
-    return list(_modules(_LOADS) | _others(_LOADS))
-
-
-@cache
-def services() -> dict[str, Any]:
-    """Every service class by its name: ours, then those of installed packages. Raises UsageError for a broken one."""
-    found = {cls.name: cls for module in _SERVICE_MODULES for cls in importlib.import_module(module).SERVICES}
-    for entry in _installed().select(group="hashidrill.services"):
-        cls = _loaded(entry)
-        if lacking := [name for name in ("name", "Spec", "places", "agent") if not hasattr(cls, name)]:
-            said = f"the service {entry.value} (entry point of hashidrill.services) lacks {', '.join(lacking)}"
-            raise UsageError(f"{said}; build it on hashidrill.core.protocols.service.BaseService")
-        found[cls.name] = cls
-    return found
-
-
-def fault(kind: str) -> Any:
-    """The fault class; only its module is imported. Raises UnknownNameError with near names."""
-    return _get("fault", kind, _FAULTS)
-
-
-def load(kind: str) -> Any:
-    """The load class; only its module is imported. Raises UnknownNameError with near names."""
-    return _get("load", kind, _LOADS)
-
-
-def traffic(kind: str) -> Any:
-    """What the load generator runs: a load's class, or that of the clients, which have no kind in YAML."""
-    if kind == CLIENT:
-        return importlib.import_module("hashidrill.core.loads.clients").ClientLoad
-    return load(kind)
-
-
-def _get(noun: str, kind: str, group: str) -> Any:
-    known = _modules(group) | _others(group)
-    if kind not in known:
-        raise UnknownNameError(f"there is no {noun} {kind!r}: {near(kind, known)}")
-    return _find(group, kind)
-
-
-def _find(group: str, kind: str) -> Any:
-    """A class of an entry point goes before a built-in one of that kind."""
-    others = _others(group)
-    if kind in others:
-        return others[kind]
-    name = _modules(group)[kind]
-    try:
-        members = vars(importlib.import_module(name)).values()
-        return next(cls for cls in members if isinstance(cls, type) and vars(cls).get("kind") == kind)
-    except (ImportError, StopIteration) as error:
-        why = f": {error}" if str(error) else ""
-        raise UsageError(f"{kind} should be a class of the module {name}, and is not{why}") from None
-
-
-@cache
-def _modules(group: str) -> dict[str, str]:
-    """The module of each kind that is built in, or that a service brings."""
-    modules: dict[str, str] = {}
-    if group == _FAULTS:
-        for room in _FAULT_ROOMS:
-            modules |= kinds_in(room)
-    for service in services().values():
-        modules |= service.faults if group == _FAULTS else service.loads
-    return modules
-
-
-def kinds_in(room: str) -> dict[str, str]:
-    """The module of each kind that the modules of a package declare. It reads their text and imports none of them."""
-    folder = Path(importlib.import_module(room).__path__[0])
-    return {
-        kind: f"{room}.{path.stem}" for path in sorted(folder.glob("*.py")) for kind in _KIND.findall(path.read_text())
-    }
-
-
-@cache
-def _others(group: str) -> dict[str, Any]:
-    """The classes of installed entry points: only a class itself knows its kind."""
-    classes = [_whole(group, entry.value, _loaded(entry)) for entry in _installed().select(group=group)]
-    return {cls.kind: cls for cls in classes}
 
 
 @cache
@@ -152,22 +55,146 @@ def _installed() -> Any:
     return entry_points()
 
 
-def _loaded(entry: Any) -> Any:
-    """What an entry point names. Raises UsageError when it cannot be imported, whatever it raises."""
+@cache
+def entries(group: str) -> Mapping[str, Any]:
+    """The entry points of a group by their names: ours, then those of other packages. Imports none of them."""
+    found = _installed().select(group=group)
+    return {each.name: each for each in sorted(found, key=lambda each: not each.value.startswith("hashidrill."))}
+
+
+@cache
+def plugin(group: str, name: str) -> Any:
+    """What the entry point of that name stands for. Raises KeyError, and UsageError when it cannot be imported."""
+    entry = entries(group)[name]
     try:
         return entry.load()
-    except Exception as error:  # noqa: BLE001 - it is another package's code
+    except Exception as error:  # noqa: BLE001 - it may be another package's code
         said = f"the plug-in {entry.value} (entry point {entry.name!r} of {entry.group}) cannot be imported"
         raise UsageError(f"{said}: {type(error).__name__}: {error}; fix or uninstall it") from None
 
 
-def _whole(group: str, where: str, cls: Any) -> Any:
-    """A class of another package. Raises UsageError when it has not all that a fault or a load says of itself."""
-    from hashidrill.core.protocols import abc  # noqa: PLC0415 - only plug-ins are looked at
+class _Services(Mapping[str, Any]):
+    """Every service class by its name; to look one up imports it. Raises UsageError for a broken one."""
 
-    protocol, base = _PROTOCOLS[group]
-    members = {**vars(getattr(abc, protocol)), **getattr(abc, protocol).__annotations__}
-    if lacking := sorted(name for name in members.keys() - dir(cls) if not name.startswith("_")):
-        noun = protocol.lower()
-        raise UsageError(f"the {noun} {where} (entry point of {group}) lacks {', '.join(lacking)}; build it on {base}")
+    def __getitem__(self, name: str) -> Any:
+        return _checked(SERVICES, name)
+
+    def __iter__(self) -> Iterator[str]:
+        if not entries(SERVICES):
+            raise UsageError("hashidrill is installed without its entry points: run `uv sync`, or install it again")
+        return iter(entries(SERVICES))
+
+    def __len__(self) -> int:
+        return len(entries(SERVICES))
+
+
+def services() -> Mapping[str, Any]:
+    """Every service class by its name. Imports those that are looked up."""
+    return _Services()
+
+
+def services_with(protocol: type[Any]) -> list[Any]:
+    """The classes of those that have an optional protocol of hashidrill.core.protocols.service. Imports all."""
+    return [cls for cls in services().values() if isinstance(cls, protocol)]
+
+
+def default_services() -> list[str]:
+    """The services that run where a datacenter names none."""
+    return list(entries(DEFAULTS))
+
+
+def faults() -> dict[str, Any]:
+    """Every fault class by its kind. Imports all of them."""
+    return {kind: _class(FAULTS, kind) for kind in _kinds(FAULTS)}
+
+
+def loads() -> dict[str, Any]:
+    """Every load class by its kind. Imports all of them."""
+    return {kind: _class(LOADS, kind) for kind in _kinds(LOADS)}
+
+
+def fault_kinds() -> list[str]:
+    """The kinds of all faults. Imports none of those that a package declares."""
+    return list(_kinds(FAULTS))
+
+
+def load_kinds() -> list[str]:
+    """The kinds of all loads. Imports none of those that a package declares."""
+    return list(_kinds(LOADS))
+
+
+def fault(kind: str) -> Any:
+    """The fault class; only its module is imported. Raises UnknownNameError with near names."""
+    return _get("fault", kind, FAULTS)
+
+
+def load(kind: str) -> Any:
+    """The load class; only its module is imported. Raises UnknownNameError with near names."""
+    return _get("load", kind, LOADS)
+
+
+def product_of(kind: str) -> str:
+    """The product whose agents that kind of fault is about; "" for a fault of any host."""
+    name = next((where for where, found in _by_entry(FAULTS).items() if kind in found), "")
+    return name if name in entries(SERVICES) else ""
+
+
+def _get(noun: str, kind: str, group: str) -> Any:
+    if kind not in _kinds(group):
+        raise UnknownNameError(f"there is no {noun} {kind!r}: {near(kind, _kinds(group))}")
+    return _class(group, kind)
+
+
+def _class(group: str, kind: str) -> Any:
+    where = _kinds(group)[kind]
+    if not isinstance(where, str):
+        return where
+    try:
+        members = vars(importlib.import_module(where)).values()
+        return next(cls for cls in members if isinstance(cls, type) and vars(cls).get("kind") == kind)
+    except (ImportError, StopIteration) as error:
+        why = f": {error}" if str(error) else ""
+        raise UsageError(f"{kind} should be a class of the module {where}, and is not{why}") from None
+
+
+@cache
+def _kinds(group: str) -> dict[str, Any]:
+    """Where each kind is: a class, or the name of its module."""
+    return {kind: where for found in _by_entry(group).values() for kind, where in found.items()}
+
+
+@cache
+def _by_entry(group: str) -> dict[str, dict[str, Any]]:
+    """By entry point, where each kind is. Only a class itself knows its kind; of a module, its text says them."""
+    found = {}
+    for name, entry in entries(group).items():
+        if ":" in entry.value:
+            cls = _checked(group, name)
+            found[name] = {cls.kind: cls}
+        else:
+            found[name] = kinds_in(entry.value)
+    return found
+
+
+def kinds_in(room: str) -> dict[str, str]:
+    """The module of each kind that a module, or a package's modules, declare: by their text, without an import."""
+    spec = find_spec(room)
+    if spec is None or spec.origin is None:
+        raise UsageError(f"there is no module {room}, which an entry point names; fix or uninstall its package")
+    files = {room: Path(spec.origin)}
+    if spec.submodule_search_locations is not None:
+        files = {f"{room}.{path.stem}": path for path in sorted(Path(spec.origin).parent.glob("*.py"))}
+    return {kind: module for module, path in files.items() for kind in _KIND.findall(path.read_text())}
+
+
+@cache
+def _checked(group: str, name: str) -> Any:
+    """The class of an entry point. Raises UsageError when it has not all that its protocol asks for."""
+    cls = plugin(group, name)
+    module, protocol, base = _PROTOCOLS[group]
+    asked = getattr(importlib.import_module(module), protocol)
+    said_of_class = (each for each, of in asked.__annotations__.items() if str(of).startswith("ClassVar"))
+    if lacking := sorted(each for each in {*vars(asked), *said_of_class} - {*dir(cls)} if not each.startswith("_")):
+        said = f"the {protocol.lower()} {entries(group)[name].value} (entry point of {group}) lacks"
+        raise UsageError(f"{said} {', '.join(lacking)}; build it on {base}")
     return cls

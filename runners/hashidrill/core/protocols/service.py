@@ -1,6 +1,7 @@
 """What a service is: all that knows one product. Its protocol, and what it and a datacenter tell each other.
 
-`BaseService` has all of the protocol that a simple product needs not say.
+Every product says what `Service` asks for. The protocols after it are optional: a product that has one of them is asked
+(`isinstance(service, HasAcls)`), of its class and its instances alike.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
 from hashidrill.core.errors import SelectorError
+from hashidrill.core.protocols import registry
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import ApiAnswer, Host, Hosts, Probe
@@ -155,54 +157,14 @@ class Calls(Protocol):
 class Service(Protocol):
     """All that knows one product, like Consul: built from the product's part of an experiment's `datacenter:`.
 
-    `name` is its key there, the name of its agents, and the prefix of its selectors, like `consul:leader`.
+    `name` is its key there, the name of its agents and of its entry point, and the prefix of its selectors.
     """
 
     name: ClassVar[str]
     Spec: ClassVar[type[BaseModel]]
-    runs_by_default: ClassVar[bool]
-    """Whether it runs in a datacenter that names no service. Only Consul does."""
-    agent_bytes: ClassVar[int]
-    """The memory that one of its agents takes under an ordinary load, beside the program's own pages."""
-    acls: ClassVar[bool]  # whether it has policies and tokens: `hashidrill acl` prints one
-    alive: ClassVar[str]  # a path that a server answers below 500 while it serves; "" for none
-    everywhere: ClassVar[bool]  # whether it has a guest on every host of the other services
-    after: ClassVar[tuple[str, ...]]
-    """Services that are ready before its agents are started, where the datacenter has them."""
     roles: ClassVar[tuple[str, ...]]
-    """What may follow `name:` in a selector."""
-    many: ClassVar[tuple[str, ...]]
-    """Those of its roles that several hosts can have at once."""
-    served: ClassVar[tuple[str, ...]]
-    """Those of its roles that a `via` can always name, because others stand in where nobody has the role."""
-    signals: ClassVar[Mapping[str, type[Any] | None]]
-    """What its probes measure and a condition may compare, with the unit (None: a plain number)."""
-    faults: ClassVar[Mapping[str, str]]
-    """The module of each of its kinds of faults: `registry.kinds_in` the package of its faults."""
-    loads: ClassVar[Mapping[str, str]]
-    """The same, of its kinds of loads."""
-    address_variable: ClassVar[str]
-    """The environment variable that tells its command line an agent's URL: `CONSUL_HTTP_ADDR`; "" for none."""
-    attach: ClassVar[str]
-    """The module that knows how a running one is logged in to and looked through (its ATTACH); "" for none."""
-    ui: ClassVar[str]  # where its agents have a page for people, `/ui/`; "" for none
-    look: ClassVar[str]  # a command to look around with, on one of its hosts: `consul members`; "" for none
-    probed: ClassVar[Sequence[Sampled]]
-    """What its probes sample, for the judge: nothing is judged by what a silent probe did not see."""
-    periods: ClassVar[Mapping[str, tuple[str, str]]]
-    """Its kinds of loads that have no `rate`, and are due again and again: the parameter that says how often, and its
-    default."""
-    panels: ClassVar[Sequence[Panel]]
-    lanes: ClassVar[Sequence[Lane]]
-    undrawn: ClassVar[frozenset[str]]
-    """Signals that no report draws; those in neither of the three are drawn under their names."""
-
-    stands: ClassVar[bool]  # whether its agents are there already, and are not ours: see `standing`
-
+    """What may follow `name:` in a selector. A role is that of an agent with an `s`, unless it `MovesRoles`."""
     spec: Any
-    guests: Sequence[str]
-    transport: Any
-    """What carries its HTTP requests to its agents, for httpx; None: plain HTTP to their addresses."""
 
     def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
         """`guests` are hosts of other services that asked for an agent of this one (`AgentPlace.beside`)."""
@@ -213,56 +175,204 @@ class Service(Protocol):
         Agents of one role start together, and those of another role after them, in this order.
         """
 
-    def candidates(self, role: str) -> frozenset[str]:
-        """The hosts that may have this role at some moment; none where that cannot be."""
-
-    def most(self, role: str) -> int:
-        """How many hosts have this role at one time."""
-
-    def impossible(self, role: str) -> str:
-        """Why it has no candidates: `the datacenter has no client agents (...)`."""
-
-    def check(self, experiment: Any, note: Any) -> None:
-        """Note what is wrong with an experiment (experiment.model.Experiment) as far as only this service can tell."""
-
     def binaries(self) -> Sequence[Wanted]:
         """What its agents are started from. Each is in `Site.binaries` by its name."""
-
-    def open(self, workspace: Workspace) -> None:
-        """Once, before any of its agents starts."""
 
     def agent(self, site: Site) -> AgentPlan:
         """The agent at one of its places."""
 
-    def parts(self, host: Host) -> Mapping[type[Any], Any]:
-        """Capabilities of its own that it adds to a host of one of its agents, with what carries them out."""
-
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Returns once it can be used. Raises WaitTimeoutError, and what `agents_run` raises (call it at each look)."""
 
-    def access(self) -> Mapping[str, str]:
-        """Environment variables that whoever uses it needs once it is ready, like tokens. They count as secrets."""
 
-    def login(self) -> Mapping[str, str]:
-        """The same for the operator, who may do everything: `hashidrill shell` sets them. They count as secrets."""
+class BaseService:
+    """Keeps what a service is made of."""
 
-    def left(self) -> Mapping[str, str]:
-        """What it has written for people once it is ready, by what it is: `{"kubeconfig": PATH}`. `up` tells them."""
+    def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
+        self.spec = spec
+        self.spares = spares
+        self.guests = guests
+
+
+# how it starts, and what it brings
+
+
+@runtime_checkable
+class StartsAfter(Protocol):
+    """It needs other services before its agents start."""
+
+    after: ClassVar[tuple[str, ...]]
+    """Those that are ready before, where the datacenter has them."""
+
+
+def after(service: Service) -> frozenset[str]:
+    """The services that are ready before it starts, where the datacenter has them."""
+    return frozenset(service.after if isinstance(service, StartsAfter) else ())
+
+
+@runtime_checkable
+class OnEveryHost(Protocol):
+    """It has a guest on every host of the other services, and comes after them in a datacenter."""
+
+    everywhere: ClassVar[Literal[True]]
+
+
+@runtime_checkable
+class TakesMemory(Protocol):
+    """Its agents take another amount of memory than USUAL_BYTES."""
+
+    agent_bytes: ClassVar[int]
+    """That of one under an ordinary load, beside the program's own pages."""
+
+
+USUAL_BYTES = 70_000_000
+
+
+@runtime_checkable
+class Opens(Protocol):
+    """It keeps files or secrets of its own."""
+
+    def open(self, workspace: Workspace) -> None:
+        """Once, before any of its agents starts."""
+
+
+@runtime_checkable
+class AddsCapabilities(Protocol):
+    """It knows more ways to break or to see its hosts."""
+
+    def parts(self, host: Host) -> Mapping[type[Any], Any]:
+        """Capabilities that it adds to a host of one of its agents, with what carries them out."""
+
+
+@runtime_checkable
+class Operates(Protocol):
+    """It does what an operator would do by hand."""
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Runs beside everything else once the datacenter is ready, until cancelled: what an operator would do by hand.
+        """Runs beside everything else once the datacenter is ready, until cancelled.
 
         `tell` notes in the journal what was done. It may return at once.
         """
 
-    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """The hosts that have this role now. Raises SelectorError when there is none."""
 
-    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """The hosts whose agents a load goes through, for a `via` of that role. Raises SelectorError."""
+@runtime_checkable
+class Describes(Protocol):
+    """It says something else in run.json than the configuration of its agents, under its name."""
 
-    def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        """What it watches during a run."""
+    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """What run.json says about it, from the configuration of its agents by host."""
+
+
+@runtime_checkable
+class ChecksExperiments(Protocol):
+    """It can tell mistakes in an experiment that no model can."""
+
+    def check(self, experiment: Any, note: Any) -> None:
+        """Note what is wrong with an experiment (experiment.model.Experiment) as far as only this service can tell."""
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """Its agents are asked by HTTP, also where others carry the requests to them."""
+
+    transport: Any
+    """What carries them, for httpx; None: plain HTTP to their addresses."""
+
+
+# for people who use it
+
+
+@runtime_checkable
+class HandsOutTokens(Protocol):
+    """Its users need variables of the environment, like tokens."""
+
+    def access(self) -> Mapping[str, str]:
+        """What each user needs once it is ready. They count as secrets."""
+
+
+@runtime_checkable
+class HasOperator(Protocol):
+    """An operator, who may do everything, has other variables than a user."""
+
+    def login(self) -> Mapping[str, str]:
+        """What `hashidrill shell` sets. They count as secrets."""
+
+
+@runtime_checkable
+class HasCommandLine(Protocol):
+    """People use it by a command line."""
+
+    address_variable: ClassVar[str]
+    """The environment variable that tells it an agent's URL: `CONSUL_HTTP_ADDR`."""
+    look: ClassVar[str]
+    """A command to look around with, on one of its hosts: `consul members`."""
+
+
+@runtime_checkable
+class HasPage(Protocol):
+    """Its agents serve a page for people."""
+
+    ui: ClassVar[str]
+    """The path, like `/ui/`."""
+
+
+@runtime_checkable
+class WritesFiles(Protocol):
+    """It writes files for people once it is ready."""
+
+    def left(self) -> Mapping[str, str]:
+        """By what they are: `{"kubeconfig": PATH}`. `hashidrill up` shows them."""
+
+
+# what is measured of it
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """Probes watch it during a run. `hashidrill.signals` has an entry point for the first word of its signals."""
+
+    signals: ClassVar[Mapping[str, type[Any] | None]]
+    """What its probes measure and a condition may compare, with the unit (None: a plain number)."""
+
+    def probes(self, hosts: Hosts) -> Sequence[Probe]: ...
+
+
+@runtime_checkable
+class NeedsProbes(Protocol):
+    """Nothing is judged by what a silent probe did not see."""
+
+    probed: ClassVar[Sequence[Sampled]]
+    """What its probes sample, for the judge."""
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """Reports draw its signals; those in none of the three are drawn under their names."""
+
+    panels: ClassVar[Sequence[Panel]]
+    lanes: ClassVar[Sequence[Lane]]
+    undrawn: ClassVar[frozenset[str]]
+
+
+def lanes() -> list[Lane]:
+    """The states that products have."""
+    return [lane for product in registry.services_with(Drawn) for lane in product.lanes]
+
+
+@runtime_checkable
+class HasPeriods(Protocol):
+    """Some of its kinds of loads have no `rate`, and are due again and again."""
+
+    periods: ClassVar[Mapping[str, tuple[str, str]]]
+    """By kind, the parameter that says how often, and its default."""
+
+
+# who may use it
+
+
+@runtime_checkable
+class HasAcls(Protocol):
+    """It has policies and tokens: `hashidrill acl` prints one."""
 
     def rights(self) -> Sequence[Right]:
         """What a token must be allowed for its probes, its selectors, and to be looked through beforehand."""
@@ -273,125 +383,79 @@ class Service(Protocol):
     async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
         """Its part of these rights that the token has not. It only reads. Raises InterlockError where it cannot say."""
 
-    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What run.json says about it, from the configuration of its agents by host."""
+
+# its roles
 
 
-class BaseService:
-    """What a service need not say. Its places are the source of the rest: a role of a selector is that of an agent.
+@runtime_checkable
+class MovesRoles(Protocol):
+    """Its roles move from host to host, as `consul:leader` does."""
 
-    Override `roles`, `many` and the methods of roles where a role moves (`nomad:leader`), or where its plural is not
-    the agent's role with an `s`.
-    """
+    @property
+    def many(self) -> tuple[str, ...]:
+        """Those of its roles that several hosts can have at once."""
 
-    name: ClassVar[str]
-    Spec: ClassVar[type[BaseModel]]
-    runs_by_default: ClassVar[bool] = False
-    agent_bytes: ClassVar[int] = 70_000_000
-    acls: ClassVar[bool] = False
-    alive: ClassVar[str] = ""
-    everywhere: ClassVar[bool] = False
-    after: ClassVar[tuple[str, ...]] = ()
-    roles: ClassVar[tuple[str, ...]] = ()
-    many: ClassVar[tuple[str, ...]] = ()
-    served: ClassVar[tuple[str, ...]] = ()
-    signals: ClassVar[Mapping[str, type[Any] | None]] = {}
-    faults: ClassVar[Mapping[str, str]] = {}
-    loads: ClassVar[Mapping[str, str]] = {}
-    attach: ClassVar[str] = ""
-    address_variable: ClassVar[str] = ""
-    ui: ClassVar[str] = ""
-    look: ClassVar[str] = ""
-    probed: ClassVar[Sequence[Sampled]] = ()
-    periods: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    panels: ClassVar[Sequence[Panel]] = ()
-    lanes: ClassVar[Sequence[Lane]] = ()
-    undrawn: ClassVar[frozenset[str]] = frozenset()
-    stands: ClassVar[bool] = False
-    transport: Any = None
-
-    def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
-        self.spec = spec
-        self.spares = spares
-        self.guests = guests
-
-    def places(self) -> Sequence[AgentPlace]:
-        raise NotImplementedError
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Those of its roles that a `via` can always name, because others stand in where nobody has the role."""
 
     def candidates(self, role: str) -> frozenset[str]:
-        """The hosts with an agent of the role, `servers` of `server`; with any agent for `all`."""
-        return frozenset(p.host for p in self.places() if p.starts and role in {"all", f"{p.role}s"})
+        """The hosts that may have this role at some moment; none where that cannot be."""
 
     def most(self, role: str) -> int:
-        return len(self.candidates(role)) if role in self.many else 1
+        """How many hosts have this role at one time."""
 
     def impossible(self, role: str) -> str:
-        return f"the datacenter has no {self.name} {role}"
-
-    def check(self, experiment: Any, note: Any) -> None:
-        """Nothing can be wrong."""
-
-    def binaries(self) -> Sequence[Wanted]:
-        return []
-
-    def open(self, workspace: Workspace) -> None:
-        """It keeps nothing, and has no secrets but those of its configuration."""
-
-    def parts(self, host: Host) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
-        return {}
-
-    def left(self) -> Mapping[str, str]:
-        return {}
-
-    async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Its agents come back by themselves."""
-
-    def access(self) -> Mapping[str, str]:
-        return {}
-
-    def login(self) -> Mapping[str, str]:
-        """What everybody who uses it needs is enough for an operator."""
-        return self.access()
+        """Why it has no candidates: `the datacenter has no client agents (...)`."""
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """By the roles that hosts have now. Raises SelectorError where none has this one."""
-        mine = [(host, host.roles[self.name]) for host in hosts.all_hosts() if self.name in host.roles]
-        chosen = [host for host, has in mine if has != "spare" and role in {"all", f"{has}s"}]
-        if not chosen:
-            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
-        return chosen
+        """The hosts that have this role now. Raises SelectorError when there is none."""
 
     async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        return await self.select(role, hosts)
-
-    def probes(self, hosts: Hosts) -> Sequence[Probe]:  # noqa: ARG002 - the protocol's
-        return []
-
-    def rights(self) -> Sequence[Right]:
-        return ()
-
-    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:  # noqa: ARG002 - the protocol's
-        return ""
-
-    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:  # noqa: ARG002 - the protocol's
-        """It has no ACLs."""
-        return ()
-
-    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """For run.json: each agent's configuration, by host."""
-        return {self.name: {"config": configs}}
+        """The hosts whose agents a load goes through, for a `via` of that role. Raises SelectorError."""
 
 
-def standing(cls: Any, places: Sequence[AgentPlace]) -> Any:
-    """The class of a service whose agents are there already: it starts none, and configures none."""
-    return type(cls.__name__, (_Standing, cls), {"_standing": tuple(places)})
+class RolesOfPlaces:
+    """The roles of a service of which none moves: `servers` are its hosts with an agent whose role is `server`."""
+
+    served: tuple[str, ...] = ()
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.many = service.roles
+
+    def candidates(self, role: str) -> frozenset[str]:
+        places = self._service.places()
+        return frozenset(p.host for p in places if p.starts and role in {"all", f"{p.role}s"})
+
+    def most(self, role: str) -> int:
+        return len(self.candidates(role))
+
+    def impossible(self, role: str) -> str:
+        return f"the datacenter has no {self._service.name} {role}"
+
+    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
+        name = self._service.name
+        mine = [(host, host.roles[name]) for host in hosts.all_hosts() if name in host.roles]
+        chosen = [host for host, has in mine if has != "spare" and role in {"all", f"{has}s"}]
+        if not chosen:
+            raise SelectorError(f"{name}:{role} matches no host of this datacenter")
+        return chosen
+
+    serving = select
 
 
-class _Standing:
-    """What is different about a service whose agents are there already."""
+def roles_of(service: Service) -> MovesRoles:
+    """Who has its roles, whether they move or not."""
+    return service if isinstance(service, MovesRoles) else RolesOfPlaces(service)
 
-    name: ClassVar[str]
-    stands: ClassVar[bool] = True
+
+# one whose agents are there already
+
+
+class Standing:
+    """What is different about a service whose agents are there already: it starts none, and configures none."""
+
     _standing: ClassVar[tuple[AgentPlace, ...]]
 
     def places(self) -> Sequence[AgentPlace]:
@@ -400,5 +464,7 @@ class _Standing:
     def binaries(self) -> Sequence[Wanted]:
         return []
 
-    def impossible(self, role: str) -> str:
-        return f"no host of the attached datacenter is {self.name}:{role}"
+
+def standing(cls: Any, places: Sequence[AgentPlace]) -> Any:
+    """The class of a service whose agents are there already."""
+    return type(cls.__name__, (Standing, cls), {"_standing": tuple(places)})

@@ -16,6 +16,7 @@ from hashidrill.core.experiment.rights import reasons, rights_of, together
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.rights import of_service
+from hashidrill.core.protocols.service import HasAcls
 from hashidrill.faces.cli.common import Json, examples, print_json, print_text
 from hashidrill.kubernetes.kubernetes import rbac
 from hashidrill.staging.attach.plan import sets_back
@@ -51,10 +52,9 @@ def acl(
 
     Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and asks nobody.
     """
-    services = registry.services()
-    policies = {
-        name: service(service.Spec()).policy for name, service in services.items() if getattr(service, "acls", False)
-    } | {rbac.SERVICE: rbac.policy}
+    policies = {cls.name: cls(cls.Spec()).policy for cls in registry.services_with(HasAcls)} | {
+        rbac.SERVICE: rbac.policy
+    }
     if product not in policies:
         raise UsageError(f"there is no policy language for {product!r}: {near(product, policies)}")
     resolved = [resolve(find_experiment(name)) for name in experiments]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hashidrill.core.errors import UsageError
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition, load_signals, unit_trouble
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, load_signals, probe_signals, unit_trouble
 from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.experiment.model import Experiment
@@ -123,7 +123,7 @@ def _condition(text: str, experiment: Experiment) -> Condition:
     except ValueError as error:
         raise UsageError(f"--until {error}") from None
     signal = f"{condition.source}.{condition.what}"
-    known = list(PROBE_SIGNALS)
+    known = list(probe_signals())
     for name, load in experiment.load.items():
         own = load_signals(registry.load(load.kind))
         known += [f"{name}.{what}" for what in (*LOAD_STATISTICS, *own)]

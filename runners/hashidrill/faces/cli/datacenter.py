@@ -15,6 +15,7 @@ from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.service import HasCommandLine
 from hashidrill.faces.cli.common import Install, Json, console, examples, print_json, print_table
 from hashidrill.faces.cli.train import game_shell
 from hashidrill.gamedays.training import games
@@ -115,7 +116,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     for what, path in one.left.items():
         live.say(say, f"  {what:<11} {path}")
     flag = "" if name == "default" else f" --name {name}"
-    looks = next((service.look for service in services_of(spec) if service.look), "")
+    looks = next((service.look for service in services_of(spec) if isinstance(service, HasCommandLine)), "")
     live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
     live.say(say, f"  end it      {how_to_end(name)}")
 

@@ -291,9 +291,9 @@ async def _submit(text: str) -> str:
     from hashidrill.staging.attach.http import UnansweredError, Wire  # noqa: PLC0415 - as above
 
     # writing a file needs no HTTP
-    from hashidrill.staging.attach.product import attachable, login_of_environment  # noqa: PLC0415 - as above
+    from hashidrill.staging.attach.product import attachables, login_of_environment  # noqa: PLC0415 - as above
 
-    product = attachable("nomad")
+    product = attachables(["nomad"]).get("nomad")
     if product is None:
         raise UsageError("--submit: this hashidrill does not know Nomad")
     login = login_of_environment(product, os.environ)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, PROBE_SIGNALS, Condition
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, probe_signals
 from hashidrill.core.experiment.library import find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import API_VERSION, services_of
 from hashidrill.core.experiment.pydantic_messages import validated
 from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.experiment.variants import variant_of
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.service import Drawn, lanes
 from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.model import KIND, GameDay, Question, RunSpec
 
@@ -141,7 +141,8 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
         )
         return None
     traffic = resolved.experiment.traffic
-    signals = {lane.signal for each in services_of(resolved.experiment.datacenter) for lane in each.lanes}
+    drawn = [one for one in services_of(resolved.experiment.datacenter) if isinstance(one, Drawn)]
+    signals = {lane.signal for each in drawn for lane in each.lanes}
     fitting = [
         name
         for name, each in day.questions.items()
@@ -200,7 +201,7 @@ def _first_line(error: HashidrillError, spec: RunSpec) -> str:
 
 
 def _can_fire(alert: Condition, traffic: Mapping[str, object]) -> bool:
-    return alert.source in traffic or f"{alert.source}.{alert.what}" in PROBE_SIGNALS
+    return alert.source in traffic or f"{alert.source}.{alert.what}" in probe_signals(alert.source)
 
 
 def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]) -> None:
@@ -232,7 +233,7 @@ def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]
 
 
 def _check_questions(document: Document, day: GameDay) -> None:
-    leaders = [lane.signal for service in registry.services().values() for lane in service.lanes if lane.names]
+    leaders = [lane.signal for lane in lanes() if lane.names]
     for name, question in day.questions.items():
         if question.measure == "alerts" and not day.alerts:
             text = "asks which alert fires, and the day has no `alerts`: add them as conditions"
@@ -242,6 +243,6 @@ def _check_questions(document: Document, day: GameDay) -> None:
             document.problem(("questions", name, "signal"), text)
     for name, alert in day.alerts.items():
         of_a_load = alert.what in LOAD_STATISTICS
-        if not of_a_load and f"{alert.source}.{alert.what}" not in PROBE_SIGNALS:
-            known = near(f"{alert.source}.{alert.what}", [*PROBE_SIGNALS, *LOAD_STATISTICS])
+        if not of_a_load and f"{alert.source}.{alert.what}" not in probe_signals(alert.source):
+            known = near(f"{alert.source}.{alert.what}", [*probe_signals(), *LOAD_STATISTICS])
             document.problem(("alerts", name), f"{alert.source}.{alert.what} is no signal: {known}")

@@ -14,6 +14,7 @@ import numpy as np
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import Drawn
 from hashidrill.gamedays.training.agent_logs import orders
 from hashidrill.gamedays.training.servers import Server, by_service, servers, up
 
@@ -84,9 +85,7 @@ def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: 
 
 def _leads() -> dict[str, str]:
     """By product the signal that names its leader."""
-    return {
-        name: lane.signal for name, service in registry.services().items() for lane in service.lanes[::-1] if lane.names
-    }
+    return {one.name: lane.signal for one in registry.services_with(Drawn) for lane in one.lanes[::-1] if lane.names}
 
 
 def _series(recording: Recording, signal: str, host: str) -> Series | None:

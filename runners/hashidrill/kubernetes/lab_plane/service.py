@@ -9,12 +9,12 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hashidrill.core.protocols.abc import Host, Hosts
 from hashidrill.core.protocols.capabilities import ChaosMachine, ProcessControl
 from hashidrill.core.protocols.claims import CONTROL
-from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Wanted, Workspace
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Standing, Wanted, Workspace
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes.lab_plane.model import ChaosMesh
@@ -40,7 +40,8 @@ class ChaosMeshService(BaseService):
     name: ClassVar[str] = "chaos_mesh"
     Spec: ClassVar[type[ChaosMesh]] = ChaosMesh
     agent_bytes: ClassVar[int] = 110_000_000  # all of its processes together, divided by their number (2026-11)
-    everywhere: ClassVar[bool] = True
+    everywhere: ClassVar[Literal[True]] = True
+    roles: ClassVar[tuple[str, ...]] = ()
 
     _papers: Papers
     _workspace: Workspace
@@ -62,7 +63,7 @@ class ChaosMeshService(BaseService):
 
     def check(self, experiment: Experiment, note: Note) -> None:
         disk = experiment.datacenter.disk
-        if not self.stands and disk.size is not None and disk.size < _LEAST_DISK:
+        if not isinstance(self, Standing) and disk.size is not None and disk.size < _LEAST_DISK:
             note(("datacenter", "disk", "size"), "with chaos_mesh, a disk needs at least 200MB: etcd is on one of them")
 
     def binaries(self) -> Sequence[Wanted]:
@@ -197,6 +198,3 @@ def _rights() -> Sequence[Right]:
     from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams  # noqa: PLC0415 - see above
 
     return PhysicalProcess(ProcessParams(), None).rights()  # type: ignore[arg-type]
-
-
-SERVICES = (ChaosMeshService,)

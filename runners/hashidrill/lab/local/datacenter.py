@@ -25,7 +25,23 @@ from hashidrill.core.experiment.selectors import CLIENT_PREFIX
 from hashidrill.core.probes.hosts import DiskProbe, MachineProbe, ProcessProbe
 from hashidrill.core.protocols.abc import Probe, Target
 from hashidrill.core.protocols.agent_reports import reports
-from hashidrill.core.protocols.service import AgentPlace, Service, Site, Workspace
+from hashidrill.core.protocols.service import (
+    AddsCapabilities,
+    AgentPlace,
+    Describes,
+    HandsOutTokens,
+    HasCommandLine,
+    HasOperator,
+    HasPage,
+    Opens,
+    Operates,
+    Service,
+    Site,
+    Watched,
+    Workspace,
+    WritesFiles,
+    after,
+)
 from hashidrill.core.util.cores import quotas
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.processes import boot_command
@@ -149,8 +165,9 @@ class LocalDatacenter(HostSelection):
         for service in self.services:
             folder = self.root / "services" / service.name
             folder.mkdir(mode=0o700, parents=True)
-            service.open(Workspace(folder, self.redactor.know))
-            if not here & {*service.after}:
+            if isinstance(service, Opens):
+                service.open(Workspace(folder, self.redactor.know))
+            if not here & after(service):
                 await self._start_agents(service)
 
     def _build_network(self, pids: Mapping[str, int]) -> None:
@@ -247,7 +264,8 @@ class LocalDatacenter(HostSelection):
         )
         if place.armed:
             host.armed.add(service.name)
-        host.parts |= service.parts(host)
+        if isinstance(service, AddsCapabilities):
+            host.parts |= service.parts(host)
         plan = service.agent(site)
         self.configs.setdefault(service.name, {})[host.name] = plan.config
         host.plans[service.name] = plan
@@ -304,7 +322,7 @@ class LocalDatacenter(HostSelection):
 
     def access(self, via: str | None) -> Mapping[str, str]:
         """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
-        return {} if via is None else self.service(self.service_of(via)).access()
+        return {} if via is None else _access(self.service(self.service_of(via)))
 
     def environment(self, host: str) -> dict[str, str]:
         """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens.
@@ -314,23 +332,28 @@ class LocalDatacenter(HostSelection):
         told: dict[str, str] = {}
         for service in self.services:
             urls = {name: one.plans[service.name].url for name, one in self.hosts.items() if service.name in one.plans}
-            if service.address_variable and urls:
+            if isinstance(service, HasCommandLine) and urls:
                 told[service.address_variable] = urls.get(host, next(iter(urls.values())))
-            told |= service.login()
+            told |= service.login() if isinstance(service, HasOperator) else _access(service)
         return told
 
     def pages(self) -> dict[str, tuple[str, str]]:
         """By service: the URL of an agent that shows a page for people, and the page's path."""
-        first = {service: next(p.host for p in service.places() if p.starts) for service in self.services if service.ui}
-        return {s.name: (self.hosts[host].plans[s.name].url, s.ui) for s, host in first.items()}
+        found = {}
+        for service in self.services:
+            if isinstance(service, HasPage):
+                first = next(place.host for place in service.places() if place.starts)
+                found[service.name] = (self.hosts[first].plans[service.name].url, service.ui)
+        return found
 
     def left(self) -> dict[str, str]:
         """What the services have written for people, by what it is."""
-        return {what: path for service in self.services for what, path in service.left().items()}
+        writing = [service for service in self.services if isinstance(service, WritesFiles)]
+        return {what: path for service in writing for what, path in service.left().items()}
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """What each service has somebody do for as long as it runs, until cancelled; `tell` notes what was done."""
-        await all_at_once(partial(service.keep, self, tell) for service in self.services)
+        await all_at_once(partial(one.keep, self, tell) for one in self.services if isinstance(one, Operates))
 
     def tap_control(self, client: str) -> str:
         """Path of the Unix socket on which a client's tap is spoken to."""
@@ -348,12 +371,12 @@ class LocalDatacenter(HostSelection):
         done = {service.name: anyio.Event() for service in self.services}
 
         async def make_ready(service: Service) -> None:
-            for name in done.keys() & {*service.after}:
+            for name in done.keys() & after(service):
                 await done[name].wait()
             if not any(name == service.name for name, _ in self._placed_agents):
                 await self._start_agents(service)
             await service.wait_ready(self, within_s=self.spec.ready_within, agents_run=self._all_agents_run)
-            self.redactor.learn_environment(service.access())
+            self.redactor.learn_environment(_access(service))
             done[service.name].set()
 
         await all_at_once(partial(make_ready, service) for service in self.services)
@@ -367,7 +390,7 @@ class LocalDatacenter(HostSelection):
 
     def probes(self) -> Sequence[Probe]:
         """Everything that is watched during a run, from the control address."""
-        probes = [probe for service in self.services for probe in service.probes(self)]
+        probes = [probe for one in self.services if isinstance(one, Watched) for probe in one.probes(self)]
         for host in self.hosts.values():
             own, *others = host.roles
             probes += [DiskProbe(host), ProcessProbe(host, agent=own)]
@@ -378,7 +401,8 @@ class LocalDatacenter(HostSelection):
         """`hosts`, and what the services say, for run.json."""
         told: dict[str, Any] = {"hosts": self.described_hosts(), "reported": self.reported}
         for service in self.services:
-            told |= service.describe(self.configs.get(service.name, {}))
+            configs = self.configs.get(service.name, {})
+            told |= service.describe(configs) if isinstance(service, Describes) else {service.name: {"config": configs}}
         return told
 
     async def collect_logs(self, into: Path) -> None:
@@ -386,6 +410,10 @@ class LocalDatacenter(HostSelection):
             private_folder(into / host.name)
             for log in host.logs.glob("*.log"):
                 self.redactor.file(log, into / host.name / log.name)
+
+
+def _access(service: Service) -> Mapping[str, str]:
+    return service.access() if isinstance(service, HandsOutTokens) else {}
 
 
 def _numbers(user: AgentUser | None) -> list[int] | None:

@@ -50,6 +50,7 @@ class ConsulAttach(product.Product):
     port: ClassVar[int] = 8500
     token_header: ClassVar[str] = "X-Consul-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/status/leader"
+    alive: ClassVar[str] = "/v1/status/leader"
     writes_nothing: ClassVar[str] = "/v1/kv/hashidrill/nothing/canary"
     process: ClassVar[Sequence[str]] = ("consul", "agent")
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {

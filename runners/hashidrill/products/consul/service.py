@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import SelectorError
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
 from hashidrill.core.units import Duration
@@ -37,10 +36,7 @@ class ConsulService(BaseService):
     """The Consul agents of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "consul"
-    acls: ClassVar[bool] = True
-    alive: ClassVar[str] = "/v1/status/leader"
     Spec: ClassVar[type[Consul]] = Consul
-    runs_by_default: ClassVar[bool] = True
     agent_bytes: ClassVar[int] = 70_000_000  # 27 MB of its own at the start, up to 90 MB resident (2026-11)
     roles: ClassVar[tuple[str, ...]] = ("leader", "followers", "one-follower", "servers", "clients", "all")
 
@@ -86,12 +82,10 @@ class ConsulService(BaseService):
     undrawn: ClassVar[frozenset[str]] = frozenset(
         {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive"}
     )
-    attach: ClassVar[str] = "hashidrill.products.consul.attach"
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "consul members"
-    faults: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.consul.faults")
-    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.consul.loads")
+    transport: Any = None
 
     def places(self) -> Sequence[AgentPlace]:
         """`consul-1`, ... for servers; spare servers after them; `client-1`, ... and the guests for clients."""
@@ -250,6 +244,3 @@ class _Servers(Mapping[str, str]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-SERVICES = (ConsulService,)

@@ -49,6 +49,7 @@ class NomadAttach(product.Product):
     port: ClassVar[int] = 4646
     token_header: ClassVar[str] = "X-Nomad-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/agent/health"
+    alive: ClassVar[str] = "/v1/status/leader"
     process: ClassVar[Sequence[str]] = ("nomad", "agent")
     variables: ClassVar[Mapping[str, str]] = {
         "address": "NOMAD_ADDR",

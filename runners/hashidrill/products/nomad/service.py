@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import SelectorError
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
-from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Sampled, Site, Wanted
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.nomad import drivers
@@ -34,8 +33,6 @@ class NomadService(BaseService):
     """The Nomad agents of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "nomad"
-    acls: ClassVar[bool] = True
-    alive: ClassVar[str] = "/v1/status/leader"
     Spec: ClassVar[type[Nomad]] = Nomad
     agent_bytes: ClassVar[int] = 70_000_000  # idle, 32 to 39 MB of its own (PSS) and 93 MB resident (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)
@@ -65,6 +62,7 @@ class NomadService(BaseService):
         "nomad.nodes_down": None,
         "nomad.nodes_ineligible": None,
     }
+    panels: ClassVar[Sequence[Panel]] = ()
     lanes: ClassVar[Sequence[Lane]] = (
         Lane("nomad.leader", "Nomad leader", bad="no leader", names=True, term="nomad.raft_term"),
     )
@@ -94,12 +92,10 @@ class NomadService(BaseService):
             "nomad.plan_rejections",
         ),
     )
-    attach: ClassVar[str] = "hashidrill.products.nomad.attach"
     address_variable: ClassVar[str] = "NOMAD_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "nomad node status"
-    faults: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.nomad.faults")
-    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.nomad.loads")
+    transport: Any = None
 
     def places(self) -> Sequence[AgentPlace]:
         """`nomad-1`, ... for servers; `node-1`, ... for clients, which Nomad calls nodes."""
@@ -228,10 +224,3 @@ class NomadService(BaseService):
         from hashidrill.products.nomad.rights import lacking  # noqa: PLC0415 - see above
 
         return await lacking(calls, rights)
-
-    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """For run.json: each agent's configuration."""
-        return {"nomad": {"config": configs}}
-
-
-SERVICES = (NomadService,)

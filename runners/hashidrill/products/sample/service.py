@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Hosts
 from hashidrill.core.protocols.capabilities import Processes
-from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
 from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.sample.model import Sample
@@ -47,8 +46,6 @@ class SampleService(BaseService):
     name: ClassVar[str] = "sample"
     Spec: ClassVar[type[Sample]] = Sample
     roles: ClassVar[tuple[str, ...]] = ("stores", "caches", "pools")
-    many: ClassVar[tuple[str, ...]] = roles
-    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.sample")
 
     def places(self) -> Sequence[AgentPlace]:
         """`store-1`; `cache-1`, ... and `pool-1`, ..., in the order in which they are written."""
@@ -57,6 +54,9 @@ class SampleService(BaseService):
             *(AgentPlace(f"cache-{n}", "cache") for n, _ in enumerate(self.spec.caches, 1)),
             *(AgentPlace(f"pool-{n}", "pool") for n, _ in enumerate(self.spec.pools, 1)),
         ]
+
+    def binaries(self) -> Sequence[Wanted]:
+        return []
 
     def agent(self, site: Site) -> AgentPlan:
         """Raises DatacenterError where there is no Python to run it."""
@@ -103,6 +103,3 @@ class SampleService(BaseService):
             return (None if silent else True), f"no answer from {', '.join(silent)}"
 
         await wait_until("the programs of the sample to answer", ready, within_s=within_s, gap_s=0.1)
-
-
-SERVICES = (SampleService,)

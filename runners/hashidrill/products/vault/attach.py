@@ -51,6 +51,7 @@ class VaultAttach(product.Product):
     port: ClassVar[int] = 8200
     token_header: ClassVar[str] = "X-Vault-Token"  # noqa: S105 - the header's name
     health: ClassVar[str] = "/v1/sys/seal-status"
+    alive: ClassVar[str] = "/v1/sys/health?standbyok=true&perfstandbyok=true"
     process: ClassVar[Sequence[str]] = ("vault", "server")
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "server": {"app.kubernetes.io/name": "vault", "component": "server"}

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import DatacenterError, SelectorError
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
 from hashidrill.core.protocols.service import (
     AgentPlace,
@@ -19,6 +18,7 @@ from hashidrill.core.protocols.service import (
     Panel,
     Sampled,
     Site,
+    Standing,
     Wanted,
     Workspace,
 )
@@ -48,8 +48,6 @@ class VaultService(BaseService):
     """The Vault servers of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "vault"
-    acls: ClassVar[bool] = True
-    alive: ClassVar[str] = "/v1/sys/health?standbyok=true&perfstandbyok=true"
     Spec: ClassVar[type[Vault]] = Vault
     agent_bytes: ClassVar[int] = 100_000_000  # idle, 55 to 89 MB of its own (PSS); at work, about 100 MB (2026-11)
     after: ClassVar[tuple[str, ...]] = ("consul",)
@@ -79,12 +77,10 @@ class VaultService(BaseService):
     lanes: ClassVar[Sequence[Lane]] = (
         Lane("vault.active", "Vault active", bad="no active server", names=True, term="vault.active_since"),
     )
-    attach: ClassVar[str] = "hashidrill.products.vault.attach"
     address_variable: ClassVar[str] = "VAULT_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "vault status"
-    faults: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.vault.faults")
-    loads: ClassVar[Mapping[str, str]] = registry.kinds_in("hashidrill.products.vault.loads")
+    transport: Any = None
 
     _ring: KeyRing
     _sealed: Sealed
@@ -106,7 +102,11 @@ class VaultService(BaseService):
         return f"a single server has no standbys (datacenter.vault.servers is {self.spec.servers})"
 
     def check(self, experiment: Experiment, note: Note) -> None:
-        if not self.stands and self.spec.storage == "consul" and "consul" not in experiment.datacenter.services:
+        if (
+            not isinstance(self, Standing)
+            and self.spec.storage == "consul"
+            and "consul" not in experiment.datacenter.services
+        ):
             note(("datacenter", "vault", "storage"), _NO_CONSUL)
 
     def binaries(self) -> Sequence[Wanted]:
@@ -210,10 +210,3 @@ class VaultService(BaseService):
         from hashidrill.products.vault.rights import lacking  # noqa: PLC0415 - see above
 
         return await lacking(calls, rights)
-
-    def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """For run.json: each server's configuration. It holds no key."""
-        return {self.name: {"config": configs}}
-
-
-SERVICES = (VaultService,)

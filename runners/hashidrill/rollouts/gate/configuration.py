@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +22,7 @@ from hashidrill.clients.audit.audited import HEAD, agents_in
 from hashidrill.clients.audit.kinds import kind_of
 from hashidrill.clients.audit.sources import read_configuration
 from hashidrill.core.errors import UsageError
+from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.checkout import check_out, git
 from hashidrill.core.util.nested import Keys as Key
@@ -448,13 +448,13 @@ def _files_at(revision: str, paths: Sequence[str], into: Path) -> list[Source]:
 
 
 class Refusal(Protocol):
-    """`refusal` of `hashidrill.products.PRODUCT.refusal`."""
+    """What the entry points of `hashidrill.refusals` stand for, by product."""
 
     def __call__(self, binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str: ...
 
 
 def refusal_of(product: str) -> Refusal:
-    found: Refusal = import_module(f"hashidrill.products.{product}.refusal").refusal
+    found: Refusal = registry.plugin("hashidrill.refusals", product)
     return found
 
 

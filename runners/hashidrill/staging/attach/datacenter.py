@@ -21,7 +21,7 @@ from hashidrill.core.errors import AttachError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols.abc import ApiAnswer, ClientTap, Probe
 from hashidrill.core.protocols.capabilities import AgentApi, Capable, EstateLinks
-from hashidrill.core.protocols.service import Service
+from hashidrill.core.protocols.service import Reachable, Service, Watched
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.wait import wait_until
@@ -144,7 +144,8 @@ class AttachedDatacenter(HostSelection):
         self._ports = {product.port: service for service, product in attachables(target.logins).items()}
         self.services: list[Service] = services_of(spec)
         for service in self.services:
-            service.transport = self._transport
+            if isinstance(service, Reachable):
+                service.transport = self._transport
 
     async def __aenter__(self) -> Self:
         return self
@@ -263,7 +264,7 @@ class AttachedDatacenter(HostSelection):
 
     def probes(self) -> Sequence[Probe]:
         """What the products say about themselves."""
-        return [probe for service in self.services for probe in service.probes(self)]
+        return [probe for one in self.services if isinstance(one, Watched) for probe in one.probes(self)]
 
     def describe(self) -> Mapping[str, Any]:
         """For run.json: the hosts, and what was attached. No token is in it."""

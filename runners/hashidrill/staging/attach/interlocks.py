@@ -25,9 +25,11 @@ import httpx
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import HasAcls
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import all_at_once, beside
 from hashidrill.staging.attach.plan import digest_of, sets_back
+from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.interlocks import anchor, lock
 from hashidrill.staging.interlocks.audit import Audit
 from hashidrill.staging.interlocks.blast_radius import Window
@@ -76,8 +78,8 @@ class Interlocks:
 def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:
     """The interlocks of that datacenter. Raises InterlockError for settings that cannot be."""
     services = registry.services()
-    guarded = [name for name in wires if name in services and services[name].acls]
-    lacking = {name: services[name](services[name].Spec()).lacking for name in guarded}
+    built = {name: services[name](services[name].Spec()) for name in wires if name in services}
+    lacking = {name: one.lacking for name, one in built.items() if isinstance(one, HasAcls)}
     return Interlocks(
         Guard(
             settings_of(target.interlocks, target.path),
@@ -309,7 +311,7 @@ async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[s
 
     async def look(service: str, name: str) -> None:
         try:
-            host, alive = estate.hosts[name], registry.services()[service].alive
+            host, alive = estate.hosts[name], attachables([service])[service].alive
             answer = await wires[service].request("GET", alive, url=host.urls[service], timeout_s=_ANSWERS_WITHIN_S)
         except FaultError:
             down.add(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host
     from hashidrill.core.protocols.rights import Left
     from hashidrill.staging.attach.http import Wire
+
+
+ATTACH = "hashidrill.attach"
+"""The group of the entry points of products that can be attached."""
 
 
 class Part(Strict):
@@ -97,7 +100,7 @@ class Product:
 
 
 class Attachable(Protocol):
-    """How one product is logged in to and looked through. One object a product: `ATTACH` of its `Service.attach`."""
+    """How one product is logged in to and looked through. Found by the entry points of `hashidrill.attach`."""
 
     name: ClassVar[str]
     Part: ClassVar[type[Part]]
@@ -109,6 +112,8 @@ class Attachable(Protocol):
     token_header: ClassVar[str]
     health: ClassVar[str]
     """A path that each of its agents answers, to everybody."""
+    alive: ClassVar[str]
+    """A path that a server answers below 500 while it serves."""
     pods: ClassVar[Mapping[str, Mapping[str, str]]]
     """By role, the labels that its pods have by the official chart; empty where there is no such chart."""
     leads: ClassVar[Mapping[str, str]]
@@ -151,17 +156,10 @@ def most(field: FieldInfo) -> int:
     return next((int(limit.le) for limit in field.metadata if hasattr(limit, "le")), 0)
 
 
-def attachable(service: str) -> Attachable | None:
-    """None for a product that cannot be attached."""
-    module = getattr(registry.services()[service], "attach", "")
-    found: Attachable | None = importlib.import_module(module).ATTACH if module else None
-    return found
-
-
 def attachables(names: Iterable[str] = ()) -> dict[str, Attachable]:
     """All products that can be attached, or those of these names."""
-    every = {name: attachable(name) for name in (names or registry.services())}
-    return {name: product for name, product in every.items() if product is not None}
+    every = registry.entries(ATTACH)
+    return {name: registry.plugin(ATTACH, name) for name in (names or every) if name in every}
 
 
 _FILES = ("token_file", "ca_file", "ca_path", "cert_file", "key_file")

@@ -87,12 +87,13 @@ class Division:
             self._divide(load)
 
     def _divide(self, load: Mapping[str, Any]) -> None:
-        name, kind = load["name"], registry.traffic(load["kind"])
+        name = load["name"]
         if load["kind"] == registry.CLIENT:
             raise DivisionError(
                 f"client {name}: a client's command runs with its tap, on the machine of the runner; workers offer"
                 " loads alone"
             )
+        kind = registry.load(load["kind"])
         if getattr(kind, "divides", False):
             params = kind.Params.model_validate(load["params"])
             profile = load["profile"] and Profile.model_validate(load["profile"])

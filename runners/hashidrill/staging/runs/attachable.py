@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import AttachError, ExperimentError
 from hashidrill.core.experiment.attached import attached_to, check_no_variants, inline
-from hashidrill.core.experiment.conditions import PROBE_SIGNALS
+from hashidrill.core.experiment.conditions import probe_signals
 from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.experiment.loader import load_document
 from hashidrill.core.experiment.model import DatacenterSpec, make_fault, services_of
@@ -243,4 +243,4 @@ def unseen_signals(hypothesis: Any) -> list[str]:
                 rest.append(node.id)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 named.add(node.value)
-    return sorted(each for each in named if each in PROBE_SIGNALS and each.partition(".")[0] in NOT_SEEN)
+    return sorted(each for each in named if each in probe_signals() and each.partition(".")[0] in NOT_SEEN)

@@ -13,6 +13,7 @@ from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.experiment.selectors import parse_selector
+from hashidrill.core.protocols.service import Standing
 
 
 def found(servers=3, clients=2, **more):
@@ -48,12 +49,12 @@ def test_selectors_mean_the_hosts_that_were_found():
 
 def test_no_binary_is_started_and_the_version_is_that_which_runs():
     [consul] = services_of(attached().experiment.datacenter)
-    assert (list(consul.binaries()), consul.spec.version, consul.stands) == ([], "1.20.1", True)
+    assert (list(consul.binaries()), consul.spec.version, isinstance(consul, Standing)) == ([], "1.20.1", True)
 
 
 def test_a_datacenter_of_ours_is_as_before():
     [consul] = services_of(DatacenterSpec())
-    assert (consul.stands, len(consul.places())) == (False, 4)
+    assert (isinstance(consul, Standing), len(consul.places())) == (False, 4)
     assert "attached" not in DatacenterSpec().model_dump()
 
 

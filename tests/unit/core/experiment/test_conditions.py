@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from hashidrill.core.experiment.conditions import PROBE_NAMESPACES, PROBE_SIGNALS, Condition, Looks, Reading
+from hashidrill.core.experiment.conditions import Condition, Looks, Reading, probe_namespaces, probe_signals
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import Watched
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,8 @@ def test_a_hopeless_condition_is_refused_quickly():
 
 
 def test_every_signal_of_a_probe_is_in_a_known_namespace():
-    assert {signal.partition(".")[0] for signal in PROBE_SIGNALS} == set(PROBE_NAMESPACES)
-    of_services = {signal.partition(".")[0] for each in registry.services().values() for signal in each.signals}
-    assert set(PROBE_NAMESPACES) == {"process", "disk", "machine", "generator"} | of_services
+    assert {signal.partition(".")[0] for signal in probe_signals()} == set(probe_namespaces())
+    watched = registry.services_with(Watched)
+    of_services = {signal.partition(".")[0] for each in watched for signal in each.signals}
+    assert set(probe_namespaces()) == {"process", "disk", "machine", "generator"} | of_services
     assert {"raft", "consul"} <= of_services

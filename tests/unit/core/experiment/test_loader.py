@@ -71,14 +71,13 @@ def fault_of(name, params):
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch):
     """Kinds of our own, so that this says how the loader treats any kind."""
-    monkeypatch.setattr(registry, "_modules", lambda _group: {})  # of the built-in ones, none
     faults = [fault_of("fake.slow", SlowParams), Noop]
     loads = {"fake.write": WriteParams, "consul.write": WriteParams}
     kinds = {
         "hashidrill.faults": {fault.kind: fault for fault in faults},
         "hashidrill.loads": {name: load_of(name, params) for name, params in loads.items()},
     }
-    monkeypatch.setattr(registry, "_others", kinds.__getitem__)
+    monkeypatch.setattr(registry, "_kinds", kinds.__getitem__)  # and none of the built-in ones
 
     def get(name):
         if name != "stays_fast":
@@ -274,7 +273,7 @@ class Unhelpful(BaseModel):
     ],
 )
 def test_what_only_pydantic_can_explain_is_still_one_line_with_a_place(monkeypatch, params, said):
-    monkeypatch.setitem(registry._others("hashidrill.faults"), "odd", fault_of("odd", Unhelpful))
+    monkeypatch.setitem(registry._kinds("hashidrill.faults"), "odd", fault_of("odd", Unhelpful))
     message = refused(method(f'{{fault: odd, on: "consul:leader", with: {{{params}}}, for: 1s}}'))
     assert said in message
     assert message.startswith("x.yaml:14:")

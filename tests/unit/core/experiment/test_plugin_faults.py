@@ -109,10 +109,18 @@ def plugged(monkeypatch) -> Iterator[list[type]]:
             return [Plugin(cls) for cls in classes if (cls in loads) == (group == "hashidrill.loads")]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", Installed)
-    for found in (registry._installed, registry._others):
+    caches = (
+        registry._installed,
+        registry.entries,
+        registry.plugin,
+        registry._kinds,
+        registry._by_entry,
+        registry._checked,
+    )
+    for found in caches:
         found.cache_clear()
     yield classes
-    for found in (registry._installed, registry._others):
+    for found in caches:
         found.cache_clear()
 
 

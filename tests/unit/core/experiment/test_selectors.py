@@ -3,7 +3,7 @@
 import pytest
 
 from hashidrill.core.errors import UnknownNameError
-from hashidrill.core.experiment.selectors import FORMS, ROLES, Selector, host_names, parse_selector
+from hashidrill.core.experiment.selectors import Selector, forms, host_names, parse_selector
 from hashidrill.products.consul.model import Consul
 from hashidrill.products.consul.service import ConsulService
 
@@ -13,7 +13,9 @@ def consul(servers, clients, spares=0):
     return [ConsulService(Consul(servers=servers, clients=clients), spares=spares)]
 
 
-@pytest.mark.parametrize("text", [*(f"consul:{role}" for role in ROLES["consul"]), "host:consul-1", "host:client-20"])
+@pytest.mark.parametrize(
+    "text", [*(f"consul:{role}" for role in ConsulService.roles), "host:consul-1", "host:client-20"]
+)
 def test_a_selector_prints_as_it_was_written(text):
     assert str(parse_selector(text)) == text
 
@@ -71,7 +73,7 @@ def test_an_impossible_selector_says_why():
 
 
 def test_the_forms_that_are_offered_are_selectors():
-    for form in FORMS:
+    for form in forms():
         parse_selector(form)
 
 

@@ -1,4 +1,4 @@
-"""Kinds are found without importing the modules of all others."""
+"""Products and kinds are found by their entry points, without importing those that are not named."""
 
 from __future__ import annotations
 
@@ -11,9 +11,54 @@ from types import SimpleNamespace
 import pytest
 
 from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.faults.noop import Noop
 from hashidrill.core.hypothesis import files as hypothesis_files
 from hashidrill.core.hypothesis import getter
 from hashidrill.core.protocols import registry
+
+
+def test_kinds_are_found_in_the_text_of_a_package_without_an_import(tmp_path, monkeypatch):
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger/__init__.py").touch()
+    (tmp_path / "ledger/losses.py").write_text(
+        'raise RuntimeError\nclass Lose:\n    kind: ClassVar[str] = "ledger.lose"\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert registry.kinds_in("ledger") == {"ledger.lose": "ledger.losses"}
+    with pytest.raises(UsageError, match=r"there is no module ledger.gone, which an entry point names"):
+        registry.kinds_in("ledger.gone")
+
+
+def test_every_class_of_a_room_that_has_a_kind_is_found():
+    """By the text of its module: what a class declares in another way would be missed."""
+    for group in (registry.FAULTS, registry.LOADS):
+        modules = registry._kinds(group)
+        rooms = {module.rpartition(".")[0] for module in modules.values()}
+        paths = [(room, path) for room in rooms for path in Path(import_module(room).__path__[0]).glob("*.py")]
+        members = [vars(import_module(f"{room}.{path.stem}")).values() for room, path in paths if path.stem[0] != "_"]
+        classes = [each for each in itertools.chain(*members) if isinstance(each, type) and "kind" in vars(each)]
+        assert {cls.kind for cls in classes if isinstance(cls.kind, str)} - {registry.CLIENT} == set(modules)
+
+
+def test_a_product_is_imported_when_it_is_looked_up(installed):
+    read = []
+    installed("hashidrill.services", "ledger:Ledger", lambda: read.append("ledger"))
+    assert [*registry.services()] == ["theirs"]
+    assert read == []
+    with pytest.raises(UsageError, match="lacks Spec"):
+        registry.services()["theirs"]
+    assert read == ["ledger"]
+
+
+def test_an_installation_without_entry_points_says_so(installed):
+    installed("hashidrill.faults", "ledger:Lose", None)
+    with pytest.raises(UsageError, match="installed without its entry points: run `uv sync`"):
+        list(registry.services())
+
+
+def test_faults_of_a_product_are_those_of_the_entry_point_of_its_name():
+    found = {kind: registry.product_of(kind) for kind in ("consul.config", "disk.latency", "chaos_mesh.pod_kill")}
+    assert found == {"consul.config": "consul", "disk.latency": "", "chaos_mesh.pod_kill": ""}
 
 
 def test_every_kind_is_found_by_its_name():
@@ -30,25 +75,24 @@ def test_near_names_are_those_of_all_kinds():
         registry.load("consul.kv.writes")
 
 
-def test_a_class_of_another_package_goes_before_a_built_in_one(monkeypatch):
-    class Other:
-        kind = "noop"
+def test_a_class_of_another_package_goes_before_a_built_in_one(installed):
+    class Other(Noop):
+        pass
 
-    monkeypatch.setattr(registry, "_others", lambda _group: {"noop": Other, "other.kind": Other})
+    installed("hashidrill.faults", "theirs:Other", lambda: Other, "hashidrill.core.faults.noop")
     assert registry.fault("noop") is Other
-    assert "other.kind" in registry.fault_kinds()
 
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Plants entry points of another package."""
-    registry.services()  # ours are known before
-    caches = (registry.services, registry._modules, registry._others)
+    """Plants the entry points of another package, and those of ours that are named."""
+    caches = (registry.entries, registry.plugin, registry._kinds, registry._by_entry, registry._checked)
 
-    def plant(group, value, load):
-        entry = SimpleNamespace(group=group, name="theirs", value=value, load=load)
+    def plant(group, value, load, *ours):
+        found = [SimpleNamespace(group=group, name="theirs", value=value, load=load)]
+        found += [SimpleNamespace(group=group, name=each, value=each) for each in ours]
         monkeypatch.setattr(
-            registry, "_installed", lambda: SimpleNamespace(select=lambda group: [entry] * (group == entry.group))
+            registry, "_installed", lambda: SimpleNamespace(select=lambda group: [e for e in found if e.group == group])
         )
         for each in caches:
             each.cache_clear()
@@ -68,7 +112,7 @@ def test_a_plug_in_that_cannot_be_imported_is_named_in_one_message(installed):
     with pytest.raises(
         UsageError, match=r"the plug-in ledger:Ledger .* cannot be imported: .*No module named 'ledger'"
     ):
-        registry.services()
+        registry.services()["theirs"]
     installed("hashidrill.faults", "theirs:Fault", lambda: raises(ZeroDivisionError("division by zero")))
     with pytest.raises(UsageError, match=r"theirs:Fault .*of hashidrill.faults.* ZeroDivisionError: .*uninstall it"):
         registry.fault("disk.latency")
@@ -76,27 +120,13 @@ def test_a_plug_in_that_cannot_be_imported_is_named_in_one_message(installed):
 
 def test_a_service_without_what_every_service_has_is_refused(installed):
     installed("hashidrill.services", "ledger:Ledger", lambda: type("Ledger", (), {"name": "ledger"}))
-    with pytest.raises(
-        UsageError, match=r"lacks Spec, places, agent; build it on hashidrill.core.protocols.service.BaseService"
-    ):
-        registry.services()
+    with pytest.raises(UsageError, match=r"lacks Spec, agent, binaries, places, roles, wait_ready; build it on"):
+        registry.services()["theirs"]
 
 
-def test_every_class_of_a_room_that_has_a_kind_is_found():
-    """By the text of its module: what a class declares in another way would be missed."""
-    for group in ("hashidrill.faults", "hashidrill.loads"):
-        modules = registry._modules(group)
-        rooms = {module.rpartition(".")[0] for module in modules.values()}
-        paths = [(room, path) for room in rooms for path in Path(import_module(room).__path__[0]).glob("*.py")]
-        members = [vars(import_module(f"{room}.{path.stem}")).values() for room, path in paths if path.stem[0] != "_"]
-        classes = [each for each in itertools.chain(*members) if isinstance(each, type) and "kind" in vars(each)]
-        assert {cls.kind for cls in classes if isinstance(cls.kind, str)} - {registry.CLIENT} == set(modules)
-
-
-@pytest.mark.parametrize("kinds", [{}, {"Keep": type("Keep", (), {"kind": "ledger.keep"})}])
-def test_a_kind_that_its_module_does_not_have_is_one_message(monkeypatch, kinds):
-    monkeypatch.setattr(registry, "_modules", lambda _: {"ledger.lose": "ledger_faults"})
-    monkeypatch.setitem(sys.modules, "ledger_faults", SimpleNamespace(**kinds))
+def test_a_kind_that_its_module_does_not_have_is_one_message(monkeypatch):
+    monkeypatch.setattr(registry, "_kinds", lambda _: {"ledger.lose": "ledger_faults"})
+    monkeypatch.setitem(sys.modules, "ledger_faults", SimpleNamespace())
     with pytest.raises(UsageError, match=r"ledger.lose should be a class of the module ledger_faults, and is not"):
         registry.fault("ledger.lose")
 
