@@ -26,7 +26,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import TOOLS
 from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.service import ChecksExperiments
+from hashidrill.core.protocols.service import ChecksExperiments, roles_of
 from hashidrill.core.tap.catalogue import FAULTS
 from hashidrill.core.units import Duration, shown
 
@@ -126,7 +126,7 @@ class _Rules:
     def _served(self, via: str) -> bool:
         """Whether that `via` always has agents: without Consul clients, the servers stand in."""
         name, _, role = via.partition(":")
-        return any(service.name == name and role in service.served for service in self._services)
+        return any(service.name == name and role in roles_of(service).served for service in self._services)
 
     def _check_clients(self) -> None:
         for name, client in self._experiment.clients.items():

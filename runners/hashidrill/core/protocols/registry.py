@@ -9,6 +9,8 @@ two packages have is the other package's. What an entry point names is imported 
     hashidrill.settings           PRODUCT = how to read its agents' settings (hashidrill.core.protocols.agent_reports)
     hashidrill.attach             PRODUCT = how to attach a running one (hashidrill.staging.attach.product)
     hashidrill.refusals           PRODUCT = how to ask its agent about a configuration (hashidrill.rollouts.gate)
+    hashidrill.attached           kubernetes = what pods add to one (hashidrill.staging.attach.product)
+    hashidrill.commands           COMMAND = a function that adds it (hashidrill.faces.cli.commands)
     hashidrill.faults             any name = a class, or a module or package in which classes declare their `kind`;
                                   under the name of a product, they are about its agents
     hashidrill.loads              the same
@@ -16,7 +18,6 @@ two packages have is the other package's. What an entry point names is imported 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,6 +43,8 @@ _KIND = re.compile(r'^    kind(?:: ClassVar\[str\])? = "([^"]+)"$', re.MULTILINE
 
 def near(name: str, names: Iterable[str]) -> str:
     """`did you mean X?` when something is near, else the list of all names."""
+    import difflib  # noqa: PLC0415 - few names are wrong
+
     known = sorted(names)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known) or 'none'}"
@@ -83,6 +86,9 @@ class _Services(Mapping[str, Any]):
         if not entries(SERVICES):
             raise UsageError("hashidrill is installed without its entry points: run `uv sync`, or install it again")
         return iter(entries(SERVICES))
+
+    def __contains__(self, name: object) -> bool:
+        return name in entries(SERVICES)
 
     def __len__(self) -> int:
         return len(entries(SERVICES))

@@ -1,4 +1,4 @@
-"""Which module has which command, in the order of `hashidrill --help`. A command's module is imported when it is used.
+"""The commands, which are entry points. A command's module is imported when the command is used.
 
 `hashidrill --help` imports none of them: it reads the first paragraph of each command's docstring from the source.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,47 +16,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hashidrill.core.errors import OutputError, UsageError
+from hashidrill.core.protocols import registry
 from hashidrill.core.util.lazy import later
 from hashidrill.faces.cli.output import lost
 
-MODULES = {
-    "demo": "runs",
-    "run": "runs",
-    "check": "runs",
-    "heal": "heal",
-    "gameday": "gameday",
-    "rehearse": "rehearse",
-    "history": "history",
-    "schedule": "schedule",
-    "capacity": "capacity",
-    "gate": "gate",
-    "bisect": "bisect",
-    "validate": "validate",
-    "list": "listing",
-    "show": "library",
-    "new": "library",
-    "schema": "library",
-    "up": "datacenter",
-    "status": "datacenter",
-    "shell": "datacenter",
-    "down": "datacenter",
-    "train": "train",
-    "say": "train",
-    "doctor": "machine",
-    "audit": "audit",
-    "retry": "retry",
-    "toxiproxy": "toxiproxy",
-    "acl": "acl",
-    "arm": "interlocks",
-    "disarm": "interlocks",
-    "stop": "interlocks",
-    "export": "interchange",
-    "import": "interchange",
-}
-"""Command to module of `hashidrill.faces.cli`. Each module has `register(app)`, which adds its commands."""
+COMMANDS = "hashidrill.commands"
+"""The group of the entry points of commands: NAME = a function `register(app)` that adds it to a `typer.Typer`."""
+ORDER = (
+    "demo run check heal gameday rehearse history schedule capacity gate bisect validate list show new schema up status"
+    " shell down train say doctor audit retry toxiproxy acl arm disarm stop export import"
+)
+"""As `hashidrill --help` lists them; those of other packages follow."""
 
 LATER = {"validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics")}
-"""Module to what it mostly does without: faults and hypotheses import these; to check parameters takes none."""
+"""Command to what it mostly does without: faults and hypotheses import these; to check parameters takes none."""
 
 
 class Commands(Mapping[str, Any]):
@@ -65,15 +37,19 @@ class Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         app = typer.Typer(rich_markup_mode="rich", callback=lambda: None)  # with a callback, one command is a group too
-        later(*LATER.get(MODULES[name], ()))
-        import_module(f"{__package__}.{MODULES[name]}").register(app)
+        later(*LATER.get(name, ()))
+        registry.plugin(COMMANDS, name)(app)
         return typer.main.get_group(app).commands[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(MODULES)
+        known, order = registry.entries(COMMANDS), ORDER.split()
+        return iter([*(name for name in order if name in known), *(name for name in known if name not in order)])
+
+    def __contains__(self, name: object) -> bool:
+        return name in registry.entries(COMMANDS)
 
     def __len__(self) -> int:
-        return len(MODULES)
+        return len(registry.entries(COMMANDS))
 
 
 class LazyGroup(TyperGroup):
@@ -86,10 +62,10 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
-        return list(MODULES)
+        return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in MODULES:
+        if cmd_name not in self.commands:
             return None
         return self._listed(cmd_name) if self._only_listed else super().get_command(ctx, cmd_name)
 
@@ -114,13 +90,14 @@ class LazyGroup(TyperGroup):
 
     def _listed(self, name: str) -> TyperCommand:
         """A command that has a name and a help text, and can do nothing."""
-        return TyperCommand(name, help=docstrings(MODULES[name])[name], rich_markup_mode=self.rich_markup_mode)
+        return TyperCommand(name, help=_docstring(name), rich_markup_mode=self.rich_markup_mode)
 
 
-def docstrings(module: str) -> dict[str, str]:
-    """The docstring of each function of `hashidrill.faces.cli.MODULE`, by the name that a command of it has."""
-    spec = find_spec(f"{__package__}.{module}")
+def _docstring(command: str) -> str:
+    """Of the function that is called as the command is, in the module that registers it; "" without one."""
+    spec = find_spec(registry.entries(COMMANDS)[command].value.partition(":")[0])
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"{__package__}.{module}")
+        return ""
     functions = [node for node in ast.parse(Path(spec.origin).read_bytes()).body if isinstance(node, ast.FunctionDef)]
-    return {node.name.rstrip("_"): inspect.cleandoc(ast.get_docstring(node) or "") for node in functions}
+    mine = next((node for node in functions if node.name.rstrip("_") == command), None)
+    return inspect.cleandoc(ast.get_docstring(mine) or "") if mine else ""

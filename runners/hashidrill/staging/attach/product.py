@@ -29,6 +29,11 @@ ATTACH = "hashidrill.attach"
 """The group of the entry points of products that can be attached."""
 
 
+def in_kubernetes() -> Any:
+    """What pods and their injectors add to an attached datacenter: a module of the room above, by its entry point."""
+    return registry.plugin("hashidrill.attached", "kubernetes")
+
+
 class Part(Strict):
     """The part of one product in a file of `kind: Attach`. What it leaves out is taken from the environment."""
 

@@ -29,7 +29,6 @@ from hashidrill.core.recording.ours import LINKED, OurRun, forget_open
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import HEAL_NAME
-from hashidrill.kubernetes.reached import held, objects_left, remove_objects
 from hashidrill.lab.runs.heal import Healed, began_in, entries_of, heal_run, in_doubt, whose
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.staging.attach.discovery import FoundHost
@@ -37,6 +36,7 @@ from hashidrill.staging.attach.interlocks import Interlocks, alone, open_interlo
 from hashidrill.staging.attach.leftovers import Told, leavings, shared_leavings, sweep
 from hashidrill.staging.attach.links import TOXIPROXY, remove_toxics_of_runs, toxics_of_runs
 from hashidrill.staging.attach.plan import plan_of
+from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.carriers.host import CarriedHost
 from hashidrill.staging.carriers.nomad_jobs import remove_jobs
 from hashidrill.staging.generators.nomad_spawner import remove_left
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.abc import Hosts
     from hashidrill.core.protocols.rights import Left
-    from hashidrill.kubernetes.kubernetes.client import Connect
     from hashidrill.staging.attach.discovery import Estate
     from hashidrill.staging.attach.http import Wire
     from hashidrill.staging.attach.plan import Plan
@@ -71,7 +70,7 @@ async def heal_attached(
     confirm: Confirm | None = None,
     look: Look = attach,
     datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
-    connect: Connect | None = None,
+    connect: Callable[..., Any] | None = None,
     open_guard: Callable[..., Interlocks] = open_interlocks,
 ) -> list[Healed | None]:
     """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it.
@@ -90,7 +89,7 @@ async def heal_attached(
         faulted |= {str(undo["host"]) for one in theirs.values() if isinstance(one, _Confirmed) for undo in one.undos}
         spec = DatacenterSpec.model_validate(estate.as_datacenter())
         parts = await stack.enter_async_context(
-            held(
+            in_kubernetes().held(
                 target,
                 estate,
                 wires,
@@ -124,7 +123,7 @@ async def _without_recording(
     estate: Estate,
     wires: Mapping[str, Wire],
     tell: Callable[[str], None],
-    connect: Connect | None,
+    connect: Callable[..., Any] | None,
 ) -> list[Healed]:
     """Removes toxics and Kubernetes objects of runs whose recordings are elsewhere, or gone: they have no lease.
 
@@ -143,10 +142,10 @@ async def _without_recording(
             note("clean-up", "kubernetes", name)
             done.cleaned.append(name)
 
-        done.left.extend(await remove_objects(target, removed, connect, tell))
+        done.left.extend(await in_kubernetes().remove_objects(target, removed, connect, tell))
 
     wanted: list[tuple[str, str, Callable[[], Awaitable[object]], Callable[[Healed, Told], Awaitable[None]]]] = [
-        ("kubernetes", "objects", lambda: objects_left(target, tell, connect), remove_all_objects)
+        ("kubernetes", "objects", lambda: in_kubernetes().objects_left(target, tell, connect), remove_all_objects)
     ]
     if TOXIPROXY in wires:
         wanted.insert(0, (TOXIPROXY, "toxics", lambda: toxics_of_runs(wires[TOXIPROXY], proxies), remove_toxics))

@@ -23,8 +23,6 @@ from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.recording.ours import received_key
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.kubernetes.reached import held as reached
-from hashidrill.kubernetes.reached import watched
 from hashidrill.lab.runs.engine_process import cancelled_when_told, exit_of, to_runner
 from hashidrill.lab.sandbox.sandbox import read_given
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
@@ -33,6 +31,7 @@ from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import Interlocks, open_interlocks, who
 from hashidrill.staging.attach.leftovers import leaving_nothing
 from hashidrill.staging.attach.plan import plan_of
+from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.attach.target import AttachTarget
 from hashidrill.staging.generators.nomad_spawner import job_id
 from hashidrill.staging.generators.settings import fleet_of
@@ -57,7 +56,7 @@ async def run_given(
     interlocks: Open = open_interlocks,
     run: Callable[..., Awaitable[str]] = engine.run,
     datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
-    carry: Carry = reached,
+    carry: Carry | None = None,
 ) -> str:
     """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed.
 
@@ -81,9 +80,11 @@ async def run_given(
             held.note("workers", "nomad job", where, note=job_id(run_id))
         longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
         parts = await stack.enter_async_context(
-            carry(target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id)
+            (carry or in_kubernetes().held)(
+                target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id
+            )
         )
-        pods = await stack.enter_async_context(watched(target))
+        pods = await stack.enter_async_context(in_kubernetes().watched(target))
         made = await stack.enter_async_context(
             datacenter(
                 experiment.datacenter,

@@ -26,13 +26,13 @@ from hashidrill.core.util.files import JOURNAL_NAME, private
 from hashidrill.core.util.folders import state_folder
 from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import without_secrets
-from hashidrill.kubernetes.reached import located, look
 from hashidrill.lab.runs.launch import RUNS_DIR, Engine, record
 from hashidrill.lab.sandbox.sandbox import Sandbox, handed_over
 from hashidrill.staging.attach.datacenter import attach, described
 from hashidrill.staging.attach.discovery import troubles
 from hashidrill.staging.attach.interlocks import open_interlocks
 from hashidrill.staging.attach.plan import Plan, plan_of
+from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.generators.nomad_spawner import check_room
 from hashidrill.staging.generators.settings import engine_rights, fleet_of
@@ -100,10 +100,10 @@ class Attached:
 
 
 async def _looked(target: AttachTarget) -> tuple[AttachTarget, Estate, Offers]:
-    target = await located(target)
+    target = await in_kubernetes().located(target)
     async with AsyncExitStack() as stack:
         estate = (await attach(target, stack))[0]
-    return target, estate, await look(target, estate)
+    return target, estate, await in_kubernetes().look(target, estate)
 
 
 def run_attached(

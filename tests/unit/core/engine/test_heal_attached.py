@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from test_in_attached import THEIRS, Allowing, Attached, filled, intent
@@ -13,11 +14,12 @@ from attached_estates import TOKEN, of_nomad
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.core.recording.ours import forget_open, key_of, note_of, our_run
+from hashidrill.kubernetes import reached
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.runs import heal_attached as heal_module
-from hashidrill.staging.runs.heal_attached import heal_attached, held, unswept, with_lost
+from hashidrill.staging.runs.heal_attached import heal_attached, unswept, with_lost
 from our_runs import began
 from virtual_time import run
 
@@ -252,9 +254,9 @@ def test_hosts_with_a_fault_that_may_be_in_force_are_waited_for_and_no_others(de
 
     def held_by(*args, awaited, **more):
         asked.append(set(awaited))
-        return held(*args, awaited=awaited, **more)
+        return reached.held(*args, awaited=awaited, **more)
 
-    monkeypatch.setattr(heal_module, "held", held_by)
+    monkeypatch.setattr(heal_module, "in_kubernetes", lambda: SimpleNamespace(**vars(reached) | {"held": held_by}))
     dead.heal()
     dead.heal()
     (tmp_path / "other").mkdir()
