@@ -19,7 +19,8 @@ NOT_FOR_HELP = SLOW | {
     "anyio",
     "pydantic",
     "ruamel.yaml",
-    "hashidrill.core.protocols.registry",
+    "difflib",
+    "hashidrill.core.protocols.service",
     "hashidrill.core.hypothesis",
 }
 NOT_FOR_VALIDATE = SLOW | {
@@ -74,6 +75,9 @@ def test_validate_imports_only_what_the_experiment_names():
     loads = {name for name in loaded if name.startswith("hashidrill.products.consul.loads.")}
     assert "hashidrill.products.consul.loads.kv" in loads
     assert loads & {f"hashidrill.products.consul.loads.{name}" for name in ("cas", "locks", "views", "watch")} == set()
+    assert {name for name in loaded if name.startswith("hashidrill.products.") and name.endswith(".service")} == {
+        "hashidrill.products.consul.service"
+    }
     assert sum(name.startswith("_hashidrill_hypotheses_") for name in loaded) <= 3
 
 

@@ -41,6 +41,9 @@ def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schem
     """
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
+    for name, product in registry.services().items():
+        either = definitions["DatacenterSpec"]["properties"][name]["anyOf"]
+        definitions[product.Spec.__name__], either[0] = either[0], {"$ref": f"#/$defs/{product.Spec.__name__}"}
     for traffic in _TRAFFIC:
         schema["properties"][traffic]["additionalProperties"] = False  # names that do not match the pattern
     schema["properties"]["method"]["items"] = {

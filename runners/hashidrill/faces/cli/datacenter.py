@@ -15,7 +15,7 @@ from hashidrill.core.experiment.library import find_experiment
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.service import HasCommandLine
+from hashidrill.core.protocols.service import HasCommandLine, HasPage
 from hashidrill.faces.cli.common import Install, Json, console, examples, print_json, print_table
 from hashidrill.faces.cli.train import game_shell
 from hashidrill.gamedays.training import games
@@ -105,7 +105,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
             parts["chaos_mesh"] = {}
         spec = _specified(parts)
     machine_check.require_agents(spec, available_bytes())
-    exposed = _exposed(expose or [], [service.name for service in services_of(spec) if service.ui])
+    exposed = _exposed(expose or [], [service.name for service in services_of(spec) if isinstance(service, HasPage)])
     one = running.up(name, spec, expose=exposed, say=lambda text: live.say(say, text))
     if as_json:
         print_json(one.shown())

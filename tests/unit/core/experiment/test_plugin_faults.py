@@ -101,12 +101,15 @@ def plugged(monkeypatch) -> Iterator[list[type]]:
     """Classes that entry points of another distribution register; add to it what a test wants beside."""
     classes: list[type] = [Mirror, Stopwatch, Upgrade, Bypass, Probing]
 
+    ours = importlib.metadata.entry_points()
+
     class Installed:
         def select(self, *, group):
             if group not in {"hashidrill.faults", "hashidrill.loads"}:
-                return []
+                return ours.select(group=group)
             loads = [cls for cls in classes if issubclass(cls, (BaseLoad, BareLoad))]
-            return [Plugin(cls) for cls in classes if (cls in loads) == (group == "hashidrill.loads")]
+            theirs = [Plugin(cls) for cls in classes if (cls in loads) == (group == "hashidrill.loads")]
+            return [*ours.select(group=group), *theirs]
 
     monkeypatch.setattr(importlib.metadata, "entry_points", Installed)
     caches = (

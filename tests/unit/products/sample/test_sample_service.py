@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.protocols.service import Site
+from hashidrill.core.protocols.service import Site, roles_of
 from hashidrill.products.sample import service
 from hashidrill.products.sample.loads import Get
 from hashidrill.products.sample.model import Sample
@@ -33,7 +33,7 @@ def test_each_program_has_a_host_of_its_own():
         ("cache-2", "cache"),
         ("pool-1", "pool"),
     ]
-    assert SampleService(SPEC).candidates("caches") == {"cache-1", "cache-2"}
+    assert roles_of(SampleService(SPEC)).candidates("caches") == {"cache-1", "cache-2"}
 
 
 def test_each_is_told_where_the_store_is_and_what_the_yaml_says_of_it():
