@@ -19,7 +19,6 @@ NOT_FOR_HELP = SLOW | {
     "anyio",
     "pydantic",
     "ruamel.yaml",
-    "difflib",
     "hashidrill.core.protocols.service",
     "hashidrill.core.hypothesis",
 }
