@@ -142,17 +142,14 @@ def test_a_fault_may_say_how_long_its_proof_takes(game):
     assert waited_ns == pytest.approx(30e9)
 
 
-def test_an_effect_that_shows_after_some_seconds_is_waited_for(game):
+async def test_an_effect_that_shows_after_some_seconds_is_waited_for(game):
     async def verify(self, undo, *, present):
         if present and anyio.current_time() < self.game.began + 3:
             return Evidence(ok=False, asked="slow", measured="not yet")
         return await DiskLatency.verify(self, undo, present=present)
 
-    async def main():
-        game.began = anyio.current_time()
-        await game.inject(game.fault(verify=verify))
-
-    virtual_time.run(main())
+    game.began = anyio.current_time()
+    await game.inject(game.fault(verify=verify))
     assert game.events == WHOLE
     assert 3e9 <= game.entry("fault.proven").t_ns < 3.2e9
 
@@ -226,7 +223,7 @@ def test_a_fault_that_is_still_seen_after_its_revert_is_stuck(game):
 
 
 @pytest.mark.parametrize("theirs_lasts_s", [0, 5, 1e6])
-def test_what_another_run_has_in_force_there_is_not_called_ours(game, theirs_lasts_s):
+async def test_what_another_run_has_in_force_there_is_not_called_ours(game, theirs_lasts_s):
     """Nothing of this run is left, and its observers see the other one's: until that goes, or as long as they look."""
 
     async def revert(self, undo):
@@ -237,12 +234,9 @@ def test_what_another_run_has_in_force_there_is_not_called_ours(game, theirs_las
         game.tasks.start_soon(theirs_ends)
         raise OthersFaultError("consul-1: 0-slow: nothing of this run is left there: it is of the run b")
 
-    async def main():
-        async with anyio.create_task_group() as game.tasks:
-            await game.inject(game.fault(revert=revert))
-            game.tasks.cancel_scope.cancel()
-
-    virtual_time.run(main())
+    async with anyio.create_task_group() as game.tasks:
+        await game.inject(game.fault(revert=revert))
+        game.tasks.cancel_scope.cancel()
     if theirs_lasts_s < GONE_WITHIN_S:
         assert game.events == WHOLE
     else:
@@ -266,28 +260,22 @@ async def slow_revert(self, undo):
     await DiskLatency.revert(self, undo)
 
 
-def test_cancellation_while_it_is_held_still_reverts(game):
-    async def main():
-        with anyio.move_on_after(7) as scope:
-            await game.inject(game.fault(revert=slow_revert), anyio.sleep_forever)
-        assert scope.cancelled_caught
-
-    virtual_time.run(main())
+async def test_cancellation_while_it_is_held_still_reverts(game):
+    with anyio.move_on_after(7) as scope:
+        await game.inject(game.fault(revert=slow_revert), anyio.sleep_forever)
+    assert scope.cancelled_caught
     assert game.disk_rules == {}
     assert game.events == WHOLE
     assert game.entry("fault.gone").t_ns == pytest.approx(9e9)
 
 
-def test_cancellation_while_it_is_applied_still_reverts(game):
+async def test_cancellation_while_it_is_applied_still_reverts(game):
     async def apply(self, undo):
         await DiskLatency.apply(self, undo)
         await anyio.sleep_forever()
 
-    async def main():
-        with anyio.move_on_after(1):
-            await game.inject(game.fault(apply=apply, revert=slow_revert))
-
-    virtual_time.run(main())
+    with anyio.move_on_after(1):
+        await game.inject(game.fault(apply=apply, revert=slow_revert))
     assert game.disk_rules == {}
     assert game.events == ["fault.intent", "fault.reverted", "fault.gone"]
 

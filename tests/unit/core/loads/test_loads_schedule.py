@@ -94,19 +94,15 @@ def test_operations_in_flight_when_the_load_is_stopped_are_unknown_and_emitted_o
     assert {op.end_ns for op in operations} == {999 * MS}
 
 
-def test_an_operation_that_is_cancelled_before_its_first_step_is_emitted_too():
+async def test_an_operation_that_is_cancelled_before_its_first_step_is_emitted_too():
     """A task that is cancelled before it ever ran does not even enter its body."""
     operations = []
-
-    async def main():
-        loop = OpenLoop("load", 1000, lambda n: ("k", "v"), hangs, VirtualClock())
-        task = asyncio.create_task(loop.run(operations.append))
-        await asyncio.sleep(0)  # the loop has made its first task, which has not run
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-    run(main())
+    loop = OpenLoop("load", 1000, lambda n: ("k", "v"), hangs, VirtualClock())
+    task = asyncio.create_task(loop.run(operations.append))
+    await asyncio.sleep(0)  # the loop has made its first task, which has not run
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
     assert [op.outcome for op in operations] == ["unknown"]
 
 
