@@ -83,7 +83,7 @@ def preload() -> None:
 def build(hosts: Mapping[str, int]) -> None:
     """The bridge, and for each host (name -> pid of its hostd) an `eth0` in its namespace.
 
-    Raises DatacenterError when the kernel refuses; nothing needs undoing, as it all ends with the sandbox.
+    It all ends with the sandbox. Raises DatacenterError.
     """
     from pyroute2 import IPRoute  # noqa: PLC0415 - it takes 0.4 s, which `preload` spends while the hosts start
 
@@ -108,9 +108,9 @@ _LOG_TAIL_LINES = 5
 
 @dataclass
 class LocalDatacenter(HostSelection):
-    """`root` is the sandbox's own directory; `disk_operations` are those that faults may slow or fail later.
+    """`root` is the sandbox's own directory; faults may slow or fail `disk_operations` later.
 
-    `binaries` holds those of the services and the tools that faults need. `spare_servers` hosts have no agent yet.
+    `binaries` are those of the services and of the faults' tools. `spare_servers` hosts have no agent yet.
     """
 
     spec: DatacenterSpec
@@ -325,9 +325,9 @@ class LocalDatacenter(HostSelection):
         return {} if via is None else _access(self.service(self.service_of(via)))
 
     def environment(self, host: str) -> dict[str, str]:
-        """What the products' command lines need on that host: URLs of its agents, or of the first ones, and tokens.
+        """What an operator's command lines need on that host, not loads or agents.
 
-        These are an operator's: for a person, and for no load or agent.
+        URLs of its agents, or of the first ones, and tokens.
         """
         told: dict[str, str] = {}
         for service in self.services:
@@ -364,10 +364,7 @@ class LocalDatacenter(HostSelection):
         return self.hosts[host].namespace
 
     async def wait_ready(self) -> None:
-        """Every service; one that waits for others is started once these are ready, and beside all that do not matter.
-
-        Raises WaitTimeoutError with what was missing.
-        """
+        """Waits for every service, each started once those that it waits for are ready. Raises WaitTimeoutError."""
         done = {service.name: anyio.Event() for service in self.services}
 
         async def make_ready(service: Service) -> None:

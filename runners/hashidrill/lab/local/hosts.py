@@ -62,9 +62,9 @@ class AgentUser:
         os.chown(path, self.uid, self.gid)
 
     def reaches(self, root: Path, host: Path) -> None:
-        """Lets the user into the folder `host` below `root`: it can pass the folders between, and list none of them.
+        """Lets the user pass, but not list, the folders from `root` to `host`.
 
-        Others on the machine cannot enter `host`. Raises OSError.
+        Other users cannot enter `host`. Raises OSError.
         """
         for folder in (root, *reversed([parent for parent in host.parents if root in parent.parents])):
             folder.chmod(_PASSABLE)

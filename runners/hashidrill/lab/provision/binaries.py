@@ -68,9 +68,9 @@ def ensure(
 ) -> Binary:
     """The binary, from the first way that leads to it. Blocks: building Consul takes minutes the first time.
 
-    `with_ui`: a build in the cache that has no UI is replaced by the vendor's own binary, if that can be downloaded.
-    Call it outside the event loop, so that Ctrl-C ends it. Two processes that want the same binary do not get it
-    twice: the second waits for the first. Raises BinaryError with all ways tried and why each failed.
+    `with_ui`: a cached build without a UI is replaced by the vendor's binary, if that can be downloaded. Call it
+    outside the event loop, so that Ctrl-C ends it. A second process that wants the same binary waits for the first.
+    Raises BinaryError with all ways tried and why each failed.
     """
     product = product_named(name)
     _check_asked(product, version)
@@ -91,9 +91,9 @@ def ensure(
 
 
 def locate(name: str, version: str, *, explicit: str | None = None) -> Binary | None:
-    """The binary if it is on this machine already, without network or building; None otherwise.
+    """The binary if it is on this machine already; None otherwise.
 
-    Raises BinaryError for an explicit path that does not lead to that version.
+    Raises BinaryError for an explicit path of another version.
     """
     product = product_named(name)
     _check_asked(product, version)
@@ -275,9 +275,9 @@ def _official(product: Product, version: str, say: Progress) -> Binary | None:
 
 
 def keep(product: Product, version: str, path: Path, source: str) -> Binary:
-    """Move a checked binary into the cache (from the same file system).
+    """Moves a checked binary into the cache.
 
-    The record goes first and the binary last, each by an atomic rename: a binary in the cache is always a whole one.
+    The record goes first, the binary last, each by an atomic rename: a cached binary is always whole.
     """
     folder = cache_folder(product.name, version)
     folder.mkdir(parents=True, exist_ok=True)

@@ -37,10 +37,10 @@ _CONTINUE_KERNEL = (5, 5)
 
 @dataclass(frozen=True)
 class Capability:
-    """One thing that this machine can or cannot do.
+    """Something that this machine can or cannot do.
 
-    `cost` is what is lost without it, `fix` the exact command that gets it ("" where nothing has to be done).
-    Without a `required` one there are no local runs.
+    What is lost without it (`cost`), and the exact command that gets it (`fix`). Without a `required` one there are no
+    local runs.
     """
 
     name: str

@@ -111,9 +111,9 @@ def install_missing(debian: Mapping[str, str], purpose: str, say: Say) -> None:
 
 
 def install_packages(asked: Sequence[Package], say: Say, *, ask: Ask | None = None) -> None:
-    """Install these by apt, as root or through sudo, after one question where somebody has to be asked.
+    """Installs these by apt, as root or through sudo, after one question on the terminal if a person must agree.
 
-    By default `ask` asks on the terminal. Raises NotAllowedError if nobody said yes, NotOfferedError or MachineError.
+    Raises NotAllowedError, NotOfferedError, MachineError.
     """
     sudo = _may_install(asked, ask or ask_on_terminal)
     asked = [_new_enough_go(sudo, say) if package == GO else package for package in asked]
@@ -148,9 +148,9 @@ def in_ci() -> bool:
 
 
 def ask_on_terminal(question: str) -> bool | None:
-    """What the person at the terminal answers; None where there is none, or where it belongs to another job.
+    """What the person at the terminal answers; None if there is none, or another job has it.
 
-    It goes to the terminal itself: standard input and output may be captured, as by pytest, or piped to a file.
+    Standard input and output may be captured or piped, so it uses the terminal itself.
     """
     try:
         with open("/dev/tty", "r+b", buffering=0) as terminal:  # noqa: PTH123 - unbuffered and in both directions

@@ -55,11 +55,10 @@ TOXIPROXY = Release(
 
 @dataclass(frozen=True)
 class Product:
-    """One binary. `says` finds the version in what `NAME version_argument` prints. `release` is None for one whose
-    vendor publishes no binaries: it is built.
+    """One binary. `says` finds the version in what `NAME version_argument` prints. Without a `release` it is built.
 
-    `stamp` is the Go variable that the vendor's own release sets to the version (toxiproxy says "git" without it), and
-    `stamp_as` what it is set to.
+    `stamp` is the Go variable that the vendor's own release sets to the version, as `stamp_as` says; toxiproxy says
+    "git" without it.
     """
 
     name: str
@@ -233,10 +232,7 @@ def product_named(name: str) -> Product:
 
 
 def reported_version(product: Product, path: Path) -> str:
-    """The version that the binary itself says it is, pre-release and edition included (`1.22.2+ent`).
-
-    Raises WayError when it cannot be run, or says nothing that is understood.
-    """
+    """The version that the binary itself says it is, with pre-release and edition (`1.22.2+ent`). Raises WayError."""
     if product.files:
         return _written_version(product, path)
     command = [str(path), product.version_argument]

@@ -30,9 +30,9 @@ def exit_of(run: Callable[[], Awaitable[str]]) -> int | str:
 
 @contextlib.asynccontextmanager
 async def cancelled_when_told(lifeline: int | None = None) -> AsyncIterator[None]:
-    """SIGINT or SIGTERM cancels the body, and so does the end of `lifeline`, a pipe that the runner holds open.
+    """SIGINT, SIGTERM, or the end of `lifeline`, a pipe that the runner holds open, cancels the body.
 
-    Whatever comes later does nothing: the run is already reverting.
+    Later ones do nothing: the run is already reverting.
     """
 
     async def on_signal(scope: anyio.CancelScope, signals: AsyncIterator[signal.Signals]) -> None:

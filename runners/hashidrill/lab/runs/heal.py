@@ -102,9 +102,9 @@ def whose(run: Path) -> OurRun | str:
 
 
 async def heal_local(run: Path, *, named: bool) -> Healed | None:
-    """Heal a run in a sandbox; None when there is nothing to do. One of another machine only where it was `named`.
+    """Heals a run in a sandbox; None for nothing to do.
 
-    Its hosts are gone, or are seen to be there: nothing that the recording says is done to any.
+    A recording of another machine only if it was `named`: nothing that it says is done to any host.
     """
     if not (run / JOURNAL_NAME).is_file():
         raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
@@ -119,10 +119,10 @@ async def heal_local(run: Path, *, named: bool) -> Healed | None:
 async def heal_run(
     run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold, ours: OurRun | None = None
 ) -> Healed | None:
-    """Heal one run; None when there is nothing to do. `hosts` are those of the attached datacenter of that name.
+    """Heals one run; None for nothing to do.
 
-    Of a run of `ours`, only what this machine wrote counts. Raises UsageError for no journal, or one that cannot be
-    written.
+    `hosts` are those of the datacenter named `attached`. Of a run of `ours`, only what this machine wrote counts.
+    Raises UsageError for no journal, or a read-only one.
     """
     path = run / JOURNAL_NAME
     if not path.is_file():
@@ -217,10 +217,10 @@ async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_
 
 
 def nothing_left(began: Entry, *, before_s: float) -> Evidence:
-    """Evidence that no process of that run's sandbox is left; only its processes would keep its hosts alive.
+    """Evidence that no process of that run's sandbox is left; only its processes keep its hosts alive.
 
-    Such a process is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime), because
-    the kernel reuses namespace numbers.
+    Such a process is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime): the kernel
+    reuses namespace numbers.
     """
     origin, root = began.data.get("origin") or {}, str(began.data.get("root", ""))
     asked = f"no process of the sandbox {root} is left"

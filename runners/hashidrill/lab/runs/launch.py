@@ -99,9 +99,9 @@ def prepare(
     *,
     ensure_binary: Callable[..., binaries.Binary] = binaries.ensure,
 ) -> dict[str, binaries.Binary]:
-    """The binaries of a run, got where they are not there; and whether this machine can carry it. Starts nothing.
+    """Gets the binaries of a run, and checks that this machine can carry it.
 
-    `say` is told what takes long. Raises ExperimentError, BinaryError, MachineError.
+    Starts nothing. `say` is told what takes long. Raises ExperimentError, BinaryError, MachineError.
     """
     experiment = resolved.experiment
     if experiment.datacenter.stands:
@@ -137,7 +137,7 @@ class Engine:
     """Whether what it breaks outlives it: then heal must know the run."""
 
     def key_for(self, recording: Path) -> LineKey:
-        """What the journal is signed with; nothing where no key can be kept and nothing is left to heal.
+        """What the journal is signed with; nothing if no key can be kept and nothing is left to heal.
 
         Raises UsageError.
         """
@@ -252,10 +252,9 @@ def check_packet_rules(resolved: ResolvedExperiment) -> None:
 
 
 def _follow(box: Sandbox, events: Bus) -> None:
-    """Publish every event until the sandbox's output ends. An engine that was killed leaves a torn line.
+    """Publishes every event until the sandbox's output ends. An engine that was killed leaves a torn line.
 
-    A thread takes the lines from the pipe. A subscriber may wait for whoever reads its terminal or its pipe; an engine
-    that waited for that with a full pipe would revert nothing in the meantime.
+    A thread reads the pipe: a subscriber may wait for its terminal, and an engine with a full pipe could not revert.
     """
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -274,10 +273,7 @@ def _follow(box: Sandbox, events: Bus) -> None:
 
 
 class _Interrupt:
-    """A handler that passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends.
-
-    It raises nothing: an exception while an event is read or drawn would lose events.
-    """
+    """Passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends. Raises nothing, which would lose events."""
 
     def __init__(self) -> None:
         self.happened = False
@@ -296,10 +292,10 @@ class _Interrupt:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[_Interrupt]:
-    """During a run, SIGTERM and SIGHUP count as Ctrl-C: of CI systems, and of a terminal that is closed.
+    """During a run, SIGTERM (of CI systems) and SIGHUP (of a closed terminal) count as Ctrl-C.
 
-    What is ignored at the start stays ignored: SIGINT in a script's `&` and some CI runners (a Ctrl-C meant for other
-    processes must not end the run), SIGHUP under nohup. SIGTERM always interrupts.
+    What was ignored stays ignored: SIGINT in a script's `&` and some CI runners, SIGHUP under nohup. SIGTERM always
+    interrupts.
     """
     interrupt = _Interrupt()
     numbers = [

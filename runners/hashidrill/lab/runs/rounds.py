@@ -203,7 +203,7 @@ def expected_s(experiment: Experiment) -> float:
 
 
 def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Played] = ()) -> Played:
-    """A run that was recorded, with its figures. Reads the recording once, and keeps none of it.
+    """A recorded run with its figures.
 
     `before`: earlier runs of both sides, which show what a run takes of the machine.
     """

@@ -79,10 +79,12 @@ def find(name: str) -> Group | None:
 
 
 def give_back() -> bool:
-    """Turn off what `make` turned on at the root, unless another run or somebody else uses it. Whether it did.
+    """Turns off what `make` turned on at the root; returns whether it did.
 
-    Call it once the run's own groups are removed. Who uses it after us, with a limit, a weight or groups below of its
-    own, keeps it: the mark is taken away then.
+    Call it once the run's own groups are removed.
+
+    Another run keeps it. So does anything else that uses it by then (a limit, a weight, groups): then the mark is
+    removed.
     """
     with contextlib.suppress(OSError):
         os.getxattr(_ROOT, _MARK)  # raises where nothing was turned on by us

@@ -75,12 +75,10 @@ class Sandbox:
 def sandbox(
     command: Sequence[str], environment: Mapping[str, str], log: Path, *, given: Mapping[str, Any] | None = None
 ) -> Iterator[Sandbox]:
-    """Run `command` in new namespaces; `{root}` in it stands for the sandbox's directory. Its output is a pipe.
+    """Runs `command` in new namespaces; `{root}` in it stands for the sandbox's directory. Its output is a pipe.
 
-    `given` is what it reads as JSON from its standard input (`read_given`): the command line is for everybody to see.
-
-    On leaving, everything in the sandbox is gone, and so is its directory: the kernel and the janitor see to that even
-    when this process is killed. Raises MachineError when the directory cannot be made.
+    `given` is JSON on its standard input (`read_given`): every user sees a command line. On leaving, everything in the
+    sandbox and its directory are gone, even when this process is killed. Raises MachineError.
     """
     root = _new_root()
     pid_file = str(root / "pid")

@@ -106,9 +106,9 @@ def get(name: str | None) -> RunningDatacenter:
 
 
 def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) -> RunningDatacenter:
-    """Start one, and wait until it is ready. Raises UsageError when one of that name is up, DatacenterError.
+    """Starts one and waits until it is ready.
 
-    `expose` has the port of this machine's loopback for the UI of each service that is served there, 0 for any.
+    `expose`: by service, the port of this machine's loopback for its UI, 0 for any. Raises UsageError, DatacenterError.
     """
     if any(one.name == name for one in all_running()):
         raise UsageError(

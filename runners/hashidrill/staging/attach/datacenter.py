@@ -51,9 +51,9 @@ class AttachedHost(Capable):
         run: str = "",
         carried: Mapping[type[Any], Any] = MappingProxyType({}),
     ) -> None:
-        """Without wires, it can be asked what it can, and nothing else. `run` is in the names of what is put there.
+        """`run` is in the names of what is put there; `carried` has what carriers add.
 
-        `carried`: capabilities of carriers.
+        Without wires it cannot be asked.
         """
         super().__init__()
         self.name, self.address, self.urls = found.name, found.address, dict(found.urls)
@@ -109,10 +109,7 @@ class AttachedHost(Capable):
 
 
 class AttachedDatacenter(HostSelection):
-    """`estate` is what was found; `spec` is that of the experiment over it. An async context manager.
-
-    `wires` are asked for discovery and by faults; probes have connections of their own.
-    """
+    """The experiment's `spec` over the `estate` that was found; an async context manager. Probes do not use `wires`."""
 
     def __init__(
         self,
@@ -214,9 +211,9 @@ class AttachedDatacenter(HostSelection):
     async def endpoints(self, via: str | None) -> Sequence[str]:
         """The URLs of the agents that a load goes through; none for None. Raises SelectorError.
 
-        Those that answered when the run began; where none did, the address that the datacenter was attached by: many
-        agents listen to their own machine alone. Of pods whose product has an address in the file, that address: a pod
-        that is killed comes back with another one.
+        Agents that did not answer when the run began are left out; if none did, the login's address is used, because
+        many agents listen on their own machine only. Of pods whose product has an address in the file, that address: a
+        new pod has another one.
         """
         if via is None:
             return []

@@ -186,9 +186,9 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
 
 
 def _check_named(target: AttachTarget, names: Mapping[str, Mapping[str, str]]) -> None:
-    """Raises AttachError where `agents` names a host that the product does not know: a mistake would go unseen.
+    """Raises AttachError if `agents` names an unknown host: a mistake would go unseen.
 
-    Not while a fault is taken back: it may be what took that host out of the membership.
+    A fault that is taken back may have removed that host from the membership: then it is let pass.
     """
     for service, login in target.logins.items():
         unknown = sorted(set(login.agents) - set(names[service]))

@@ -69,10 +69,7 @@ class Wire:
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """One request, to `url` (default: the login's address) and a path like `/v1/status/leader`.
-
-        Raises UnansweredError, and nothing for a status: that is an answer.
-        """
+        """One request to `url` (default: the login's address). Raises UnansweredError; any status is an answer."""
         base = url or self.login.address
         base = self._moved.get(base, base)
         try:
@@ -129,9 +126,9 @@ class Place:
 
 
 class AgentTransport(httpx.AsyncBaseTransport):
-    """Sends a request for `http://ADDRESS:PORT` to the agent that `place_of(ADDRESS, PORT)` says.
+    """Sends a request for `http://ADDRESS:PORT` to the agent that `place_of` says.
 
-    To nobody else: an address that is unknown is an error of connecting.
+    An unknown address is a connect error.
     """
 
     def __init__(
@@ -190,9 +187,10 @@ async def read(
     params: Mapping[str, str] | None = None,
     accept: frozenset[int] = frozenset({200}),
 ) -> ApiAnswer:
-    """The answer to a GET. `needs` is the rule that a token needs for it, for the message: `operator:read`.
+    """The answer to a GET.
 
-    Raises AttachError for whatever is no answer of the product's, WeakTokenError where the token may not read it.
+    `needs` is the rule that the token needs, for the message: `operator:read`. Raises AttachError, WeakTokenError where
+    the token may not read it.
     """
     where = url or wire.login.address
     try:

@@ -68,9 +68,9 @@ class Interlocks:
     def hold(
         self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
     ) -> AbstractAsyncContextManager[Held]:
-        """Around the whole run, before anything is written. Raises InterlockError where it must not be.
+        """Around the whole run, before anything is written; `recording` gets the audit lines too.
 
-        `tell` says something to the people who watch the run. The audit lines go into `recording` too.
+        Raises InterlockError.
         """
         return self._guard.held(subject_of(plan), tell, recording)
 
@@ -127,7 +127,7 @@ def who() -> str:
 
 
 def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
-    """Whatever has a name there: the attach file, the products' datacenters, addresses, hosts, and the ways to them.
+    """Every name there: the attach file, the products' datacenters, addresses, hosts, and the ways to them.
 
     A toxiproxy may be shared: a proxy of production whose upstream has a host's name would get the toxics. So may a
     product: its namespaces, partitions, regions and node classes tell production from the rest.
@@ -231,10 +231,7 @@ async def witnessed(
     tell: Callable[[str], None],
     recording: Path | None,
 ) -> AsyncIterator[Told]:
-    """Takes the audit lines of what is done after a run, by somebody whom no interlock may hold up.
-
-    Where there is nowhere to write them, it says so, and the block goes on.
-    """
+    """Takes the audit lines of what is done after a run. If they cannot be written it says so, and the block goes on."""
     try:
         written = settings_of(target.interlocks, target.path).audit
     except InterlockError as error:

@@ -60,9 +60,9 @@ async def sweep(
     within_s: float = _WITHIN_S,
     may: May | None = None,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """(what was removed, what could not be and why), each also told as an audit line. Raises nothing.
+    """(what was removed, what could not be and why), each also told as an audit line.
 
-    `may` is asked before each try to remove something.
+    `may` is asked before each removal. Raises nothing.
     """
     ends_s = anyio.current_time() + within_s
     done: dict[Left, tuple[int, str]] = {}
@@ -114,10 +114,10 @@ async def leaving_nothing(
     *,
     mine: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[None]:
-    """Around a run: however the block ends, what its loads left is gone afterwards, or `say` says that it is not.
+    """Around a run: removes what its loads left, however the block ends, or `say` says that it is still there.
 
-    `mine` says whether no other run can go on (interlocks.Held.mine). A run that lost its lock removes what has its own
-    id in the name alone: the same keys may be those of whoever holds the lock by then.
+    `mine` says whether no other run can go on (interlocks.Held.mine). A run that lost its lock removes only what has
+    its own id in the name: other keys may belong to the run that holds the lock now.
     """
     shared = shared_leavings(experiment, run_id, wires)
 

@@ -182,9 +182,7 @@ def login_from(
 ) -> Login:
     """Of a product's part in the file at `path`.
 
-    `of_pod`: where the file gives no address, that of a pod will be its, and never that of a variable: then "".
-
-    Raises AttachError.
+    `of_pod`: the address comes from the file alone, else from a pod later (""). Raises AttachError.
     """
     said = {key: environ[variable] for key, variable in product.variables.items() if environ.get(variable, "").strip()}
     if of_pod:

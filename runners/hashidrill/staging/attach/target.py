@@ -84,12 +84,12 @@ class Beside(Strict):
 def kubernetes_of(
     part: KubernetesPart | None, path: Path, environ: Mapping[str, str], *, place: str = PLACE
 ) -> dict[str, Any]:
-    """Plain data for whoever connects: `kubeconfig` is a whole path ("" for our own pod's account).
+    """How to connect, as plain data; empty without that part.
 
-    `place` is where the file says it, for messages.
+    `kubeconfig` is a whole path ("" for our own pod's account).
 
-    `context`, `namespace` and `server` are those that will be used, as far as the file can be read: interlocks look for
-    `production` in them. Empty without that part. A relative path is relative to the Attach file at `path`.
+    `context`, `namespace` and `server` are those that will be used, if the file can be read: interlocks look for
+    `production` in them. A relative path is relative to the Attach file at `path`. `place` is for messages.
     """
     if part is None:
         return {}
@@ -314,10 +314,9 @@ def left_out(path: Path) -> LeftOut:
 
 
 def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
-    """What can be told of such a file without the environment, the files that it names, and anybody at the other end.
+    """(the file that says it, what it says, the attached products), without the environment, other files or the network.
 
-    Returns the file that says it, and which products are attached: hashidrill.staging.runs.attachable looks at the
-    rest. Raises ExperimentError, and InterlockError for settings of the interlocks that cannot be.
+    Raises ExperimentError, InterlockError.
     """
     where, model, parts, pods = _read(path)
     settings_of(model.interlocks, str(where))
@@ -325,10 +324,7 @@ def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
 
 
 def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
-    """(the file that says it, its model, the part of each product, those whose agents are pods).
-
-    Raises ExperimentError.
-    """
+    """(the file that says it, its model, the part of each product, those whose agents are pods)."""
     path, document = _document(path)
     known = attachables()
     model = _checked(document)

@@ -114,9 +114,9 @@ class CarriedHost(CanaryOfHost):
         listen: Mapping[str, tuple[str, int]] | None = None,
         address: str | None = None,
     ) -> None:
-        """`listen`: where each agent's API is: it tells two agents on one host apart.
+        """`listen`: where each agent's API is, to tell two agents on one host apart.
 
-        `address`: the one that the host must have, or it is another host; None where it may have any.
+        `address`: what the host must have; None for any.
         """
         self.name, self._shell, self._commands, self._answers = name, shell, commands, answers
         self._terms, self._tasks, self._tell, self._data = terms, tasks, tell, data or {}
@@ -137,9 +137,9 @@ class CarriedHost(CanaryOfHost):
     # programs on the host
 
     async def observers(self, of: str = "") -> tuple[Lines, str]:
-        """Observers that look, those of CPU or network, or those of the disk in that folder; and their process.
+        """Observers of CPU, of the network, of the disk in that folder, or that only look; and their process.
 
-        Each is a process of its own: what slows one down leaves the others alone. Raises FaultError.
+        Each is a process of its own, so that a fault on one leaves the others alone. Raises FaultError.
         """
         async with self._one:
             if of not in self._observers or self._observers[of][0].over:

@@ -194,9 +194,8 @@ async def undo_left(
 ) -> None:
     """Reverts what an agent with that id left, from its note. Raises FaultError.
 
-    Waits for a host that does not answer, and then until `observe` raises no FaultError: what proves that the fault is
-    gone must be there too. Raises OthersFaultError where nothing of this run is left, and another one has a fault of
-    that `kind` in force.
+    Waits for a host that does not answer, and then until `observe` raises no FaultError: the proof needs it. Raises
+    OthersFaultError if nothing of this run is left and another run has a fault of that `kind` in force.
     """
     while True:
         said, why = await _undone(shell, fault_id, terms, tasks)

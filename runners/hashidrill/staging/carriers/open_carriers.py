@@ -97,9 +97,9 @@ async def look(
 ) -> Offers:
     """What carriers can do on each host; it changes nothing. Empty without carriers. Raises AttachError.
 
-    `undoing`: what they can take away there, for which no agent has to run. SSH is asked first, and Nomad about the
-    hosts that it does not reach. What those have is not known before a run: a job would have to be started there.
-    `awaited`: hosts that it waits for while they restart, and tells so.
+    `undoing`: what they can take away there, for which no agent has to run. SSH is asked first, then Nomad about the
+    hosts that SSH does not reach: what those have is not known before a job starts there. `awaited`: hosts that may be
+    restarting, which it waits for.
     """
     carriers = carriers_of(target.carriers, target.path)
     offers: dict[str, Offer] = {}
@@ -258,10 +258,9 @@ async def carried(
     nomad: Reaching = by_nomad,
     awaited: Collection[str] = (),
 ) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:
-    """By host, the capabilities that carriers add, held inside the block. Raises AttachError.
+    """By host, the capabilities that carriers add (see `look`), held inside the block. Raises AttachError.
 
-    A host that is not offered any by `look` (which says what `undoing` and `awaited` are) has none here. At the end of
-    the block, and when this process dies, what is still in force is reverted by its agents.
+    At the end of the block, and when this process dies, agents on the hosts revert what is still in force.
     """
     carriers = carriers_of(target.carriers, target.path)
     if carriers.ssh is None and carriers.nomad is None:

@@ -59,19 +59,18 @@ class Shell(Protocol):
         """Whether a fault's program can be told to change it."""
 
     def cuts(self, addresses: Collection[str], port: int | None, *, whole: bool) -> str:
-        """Why the host must reach these addresses; "" where it need not.
+        """Why the host must reach these addresses on that TCP port (None: any packets); "" if it need not.
 
-        `port`: of TCP, None for all packets; `whole`: whether all of them would be lost, and not a part.
+        `whole`: all packets would be lost, not a part.
         """
 
     async def start(self, program: str) -> Session:
         """Starts a program of `hashidrill.staging.carriers.shell`. Raises FaultError."""
 
     async def hold(self, told: Mapping[str, Any]) -> Session:
-        """Starts the agent of a fault, which is told that (hashidrill.staging.carriers.inside.agent). Raises
-        FaultError.
+        """Starts a fault's agent with that specification.
 
-        What is among its `args` may be secret, and stands nowhere on the way there.
+        Its `args` may be secret: they are visible nowhere on the way. Raises FaultError.
         """
 
     async def again(self) -> None:

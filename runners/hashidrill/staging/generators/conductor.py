@@ -90,9 +90,9 @@ Sampled = list[Any]
 
 
 class Gauges:
-    """What workers sample of themselves becomes the worst of them, once each has said it: one that is silent shows.
+    """Reports the worst of the workers' samples of themselves, once each has reported: a silent one shows.
 
-    `first`: the worker that speaks for each load; what others sample of it is the same.
+    `first`: the worker that speaks for each load; the others' samples of it are the same.
     """
 
     def __init__(self, workers: Sequence[str], first: Mapping[str, str]) -> None:

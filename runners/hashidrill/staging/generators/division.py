@@ -139,9 +139,9 @@ class Division:
             self._shared[load].course.set(t_ns, level)
 
     def settled(self, stopped: Mapping[str, Stopped], received: Mapping[str, Mapping[str, int]]) -> list[Sum]:
-        """The sums of all divided loads. `received`: operations that came in, by worker and load.
+        """The sums of all divided loads; `received`: operations that came in, by worker and load.
 
-        Raises DivisionError where operations of a worker are missing, came twice, or were offered at another rate.
+        Raises DivisionError for missing or repeated operations, or another rate.
         """
         for worker in self._workers:
             self._all_came(worker, stopped[worker].emitted, received.get(worker, {}))

@@ -110,9 +110,9 @@ class Link:
         """The number of the last message that was taken."""
 
     def send(self, payload: bytes) -> bytes:
-        """The frame for it: write it where there is a connection. It is kept until it is acknowledged.
+        """The frame for it, kept until it is acknowledged: write it if there is a connection.
 
-        Raises StreamError where the other end lags by more than may be kept.
+        Raises StreamError if the other end lags too far.
         """
         if self.kept_bytes + len(payload) > self._most_bytes:
             raise StreamError(
@@ -135,7 +135,7 @@ class Link:
     def resumed(self, received: int) -> Iterator[bytes]:
         """The frames to send again on a new connection whose other end has received that many.
 
-        Raises StreamError where some of those are gone: it has received less than it acknowledged.
+        Raises StreamError if it acknowledged more before.
         """
         if received < self._acknowledged:
             raise StreamError(

@@ -67,9 +67,9 @@ def workers_of(written: Any, products: Container[str], where: str) -> NomadSetti
 
 
 def fleet_of(written: Any, logins: Mapping[str, Login], where: str) -> dict[str, Any] | None:
-    """What a LoadGenerator is told of its workers, tokens included; None where loads run on this machine.
+    """What a LoadGenerator is told of its workers, tokens included; None if loads run on this machine.
 
-    Raises AttachError for what cannot be used.
+    Raises AttachError.
     """
     nomad = workers_of(written, logins, where)
     return (

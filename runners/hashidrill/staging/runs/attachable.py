@@ -43,7 +43,7 @@ NO_CARRIERS: Offers = MappingProxyType({})
 
 
 def check_attach_file(path: Path) -> None:
-    """What can be told of an Attach file, or of an experiment that attaches, before anything is contacted.
+    """Checks an Attach file, or an experiment that attaches, before anything is contacted.
 
     Raises ExperimentError, InterlockError, AttachError.
     """

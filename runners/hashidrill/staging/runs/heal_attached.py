@@ -73,10 +73,7 @@ async def heal_attached(
     connect: Callable[..., Any] | None = None,
     open_guard: Callable[..., Interlocks] = open_interlocks,
 ) -> list[Healed | None]:
-    """What was done for each run; None where there was nothing to do. `tell` hears what it does, as it does it.
-
-    Runs of other machines are left alone without `confirm`.
-    """
+    """What was done for each run; None for nothing. Leaves runs of other machines alone without `confirm`."""
     healed: list[Healed | None] = []
     target = replace(target, undoing=True)
     known = {run: whose(run) for run in runs}
@@ -127,8 +124,8 @@ async def _without_recording(
 ) -> list[Healed]:
     """Removes toxics and Kubernetes objects of runs whose recordings are elsewhere, or gone: they have no lease.
 
-    Toxics only from proxies that lead to hosts of this datacenter, objects by their labels. The datacenter's lock says
-    that no run goes on that needs them.
+    Only toxics of proxies that lead to hosts of this datacenter, and objects with our labels; its lock shows that no
+    run needs them.
     """
     proxies = {proxy for host in estate.hosts.values() for proxy in host.links}
 
@@ -366,9 +363,9 @@ def _finished(done: Healed) -> str:
 
 
 def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun], tell: Callable[[str], None]) -> Estate:
-    """With each host that a fault of these runs may still be in force on, where its run had found it.
+    """Adds each host on which a fault of these runs may still be in force, where its run had found it.
 
-    The addresses get the operator's tokens: they are those of resolved.json as this machine wrote it.
+    That address gets the operator's tokens, so it is read from resolved.json as this machine wrote it.
     """
     hosts = dict(estate.hosts)
     for run, known in runs.items():

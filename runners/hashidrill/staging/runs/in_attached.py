@@ -58,9 +58,9 @@ async def run_given(
     datacenter: Callable[..., AttachedDatacenter] = AttachedDatacenter,
     carry: Carry | None = None,
 ) -> str:
-    """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed.
+    """Returns how the run ended.
 
-    Raises InterlockError where it must not be: nothing was touched then.
+    A cancelled run has reverted and closed by then. Raises InterlockError before anything is touched.
     """
     recording, run_id = Path(spec["recording"]), str(spec["info"]["id"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment

@@ -63,9 +63,9 @@ class Attached:
 
     @classmethod
     def read(cls, path: Path, *said: str, undoing: bool = False) -> Attached:
-        """`said`: what the command says (AttachTarget.said). `undoing`: faults are only taken back.
+        """`said`: what the command says (AttachTarget.said).
 
-        Raises ExperimentError for the file, AttachError where it cannot be attached.
+        `undoing`: faults are only taken back. Raises ExperimentError, AttachError.
         """
         check_attach_file(path)
         return cls(*anyio.run(_looked, replace(read_target(path).saying(*said), undoing=undoing)))
@@ -114,9 +114,9 @@ def run_attached(
     runs_dir: Path = RUNS_DIR,
     events: Bus | None = None,
 ) -> Path:
-    """Like `run_experiment`, against the attached datacenter that `resolved` was made for.
+    """Like `run_experiment`, over the attached datacenter that `resolved` was made for.
 
-    Raises InterlockError, before there is a recording, where the interlocks refuse it.
+    Raises InterlockError before there is a recording.
     """
     anyio.run(_allowed, plan_of(resolved.experiment, target, estate))
     machine_key()  # without it, nothing that a killed run leaves could be healed unasked
@@ -188,7 +188,7 @@ def beside_us(
 ) -> Iterator[Sandbox]:
     """An engine in a process and session of its own, which inherits the file descriptor `keep`.
 
-    On leaving, it has ended or goes on reverting: it is never killed, because nobody else would revert.
+    It is never killed, because nothing else would revert.
     """
     with handed_over(given) as stdin, private(log, "ab") as errors:
         process = subprocess.Popen(

@@ -234,9 +234,9 @@ class Canary:
         return {"timings": timings}
 
     def do_burn(self, threads: int, windows: int, window: float) -> dict[str, Any]:
-        """How many cores busy threads get here together, in each of the windows, one after the other.
+        """How many cores busy threads get here together, in each window.
 
-        They hash: that is done without the interpreter's lock, so that they run at the same time.
+        They hash, which needs no lock of the interpreter.
         """
         began = time.monotonic()
         each: list[list[float]] = []

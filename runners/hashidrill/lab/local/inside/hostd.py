@@ -202,7 +202,7 @@ class HostDaemon:
             thread.join()
 
     def _cycle(self, cores: float, stop: threading.Event) -> None:
-        """In each period they run until they have used their part of it, and stop until the next, as under a quota.
+        """In each period they run until they have used their share of it.
 
         What they used too much of is owed to the next period. Only what was stopped here is continued.
         """

@@ -178,10 +178,7 @@ class Agent:
         renewals.clear()
 
     def _take_over(self) -> None:
-        """What an agent with this id left, that died with its guardian.
-
-        Raises RefusedError while one lives, and where what it left cannot be taken away.
-        """
+        """Reverts what a dead agent with this id left. Raises RefusedError if one lives, or if that cannot be reverted."""
         left = self.note.read()
         if left is None:
             return

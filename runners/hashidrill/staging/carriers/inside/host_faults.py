@@ -202,9 +202,9 @@ class Kill(_OnProcess):
 class Disk(HostFault):
     """Slows or fails system calls of running processes with strace: `references`, `calls`, `inject`.
 
-    `inject` is strace's own, like `delay_enter=500000` (microseconds) or `error=EIO`. strace holds no state in the
-    processes: they go on by themselves when it ends, however it ends. A meter of ours is traced with them: its own
-    fsync says whether strace does what it was told.
+    `inject` is strace's own, like `delay_enter=500000` (microseconds) or `error=EIO`. The processes go on by themselves
+    when strace ends, however it ends. Our meter is traced too: its own fsync shows whether strace does what it was
+    told.
     """
 
     _meter: slowdown.Meter | None = None
@@ -279,9 +279,9 @@ class Cpu(HostFault):
 
 
 class Settings(_OnProcess):
-    """`settings` in one more file that the agent reads, `by` a reload or a restart; its own program `check`s them.
+    """`settings` in one more file that the agent reads, `by` a reload or a restart; its own program `check`s them first.
 
-    Undone by taking the file away, and having the agent read again, if it may have read ours.
+    Undone by removing the file and, if the agent may have read it, having it read again.
     """
 
     proven_within_s = 40.0

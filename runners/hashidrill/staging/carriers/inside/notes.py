@@ -77,9 +77,9 @@ def another(ours: str, left: dict[str, Any]) -> bool:
 
 
 def whose(note: Note, left: dict[str, Any], system: System) -> str:
-    """In words of the operator who finds it there.
+    """For the operator who finds the note.
 
-    An agent writes its note once what an earlier one left under that id is taken away: so nothing of ours is there.
+    An agent writes its note after it has reverted what an earlier one left under that id: so nothing of ours is there.
     """
     spec = left["spec"]
     who = f", started by {spec['who']}" if spec.get("who") else ""
@@ -122,10 +122,9 @@ def take_arguments() -> dict[str, Any]:
 
 
 def hand_over(told: dict[str, Any]) -> None:
-    """Leaves `args` for the agent, in the task's folder for secrets, for root alone, until the agent takes them.
+    """Leaves `args` for the agent in the task's folder for secrets, for root alone, until the agent takes them.
 
-    A job's specification is no place for them: everyone who may read jobs sees it, it stays in Nomad's state, and
-    settings with tokens and gossip keys are among the arguments.
+    A job's specification is no place for tokens and gossip keys: all who may read jobs see it, and Nomad keeps it.
     """
     try:
         arguments_note().write(told["args"])

@@ -93,10 +93,10 @@ class Observers(Canary):
         return {"why": ""}
 
     def do_agent(self, words: list[str], address: str, port: int) -> dict[str, Any]:
-        """The process whose command line begins like that: the program by its name, however it is named on disk.
+        """The process whose command line begins with these words, wherever the program is.
 
-        Of several, the one that listens at `address` and `port`, in our network namespace; or, while it has just begun
-        and listens nowhere, the one that does not listen on that port of another address.
+        Of several in our network namespace, the one that listens at `address` and `port`; while it has just begun and
+        does not listen, the one that does not listen on that port of another address.
         """
         found = [pid for pid in self._system.pids() if self._is(pid, words)]
         ours = [pid for pid in found if _net(pid) == _net(os.getpid())]

@@ -31,7 +31,7 @@ _DROP_IN = "99-hashidrill.conf"
 def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[str, Any]:
     """How to start that process again: `{"unit"}`, or its command and all that it ran with.
 
-    Raises RefusedError where that is not sure, as it is below a supervisor or in a container.
+    Raises RefusedError if that is not certain, as below a supervisor or in a container.
     """
     pid, _ = parted(reference)
     home = system.proc / str(pid)
@@ -100,9 +100,10 @@ def _link(path: Path) -> str:
 
 
 def _log(home: Path, fd: int) -> dict[str, Any] | None:
-    """The file that its output goes into, by its path and by itself; None for a pipe, a socket or a terminal.
+    """The regular file that its output goes into.
 
-    None too for one that it cannot write: root opens it again to write, as its process did.
+    None for a pipe, a socket, a terminal, or a file that it cannot write: root opens it again to write, as its process
+    did.
     """
     path, found = _link(home / "fd" / str(fd)), (home / "fd" / str(fd)).stat()
     flags = int((home / "fdinfo" / str(fd)).read_text().partition("flags:")[2].split()[0], 8)
@@ -162,10 +163,10 @@ def running(system: System, memo: dict[str, Any]) -> list[str]:
 
 
 def _reopened(log: dict[str, Any] | None, *, same: bool) -> int:
-    """A log, to append to; 0 for none. `same`: only the very file that the process had open.
+    """A log, to append to; 0 for none.
 
-    As root, that file alone: the agent's user may have put another one, or a link, in its place meanwhile. Without
-    root's rights, whatever that user may open, as after a rotation.
+    `same`: only the very file that the process had open: as root, because the agent's user may have replaced it.
+    Without root's rights, whatever that user may open, as after a rotation.
     """
     if log is None:
         return 0
@@ -222,9 +223,9 @@ _RESTARTS = 0.9
 
 
 def places(system: System, pid: int) -> list[tuple[str, Path]]:
-    """(`config-file` or `config-dir`, path) of all that an agent was told to read, in its order.
+    """(`config-file` or `config-dir`, path) of all that an agent reads, in its order.
 
-    Raises RefusedError where it reads no folder: then nothing can be added without a change of its owner's files.
+    Raises RefusedError if it reads no folder: adding a setting would change its owner's files.
     """
     words = system.command(pid)
     home = Path(os.path.realpath(system.proc / str(pid) / "cwd"))
