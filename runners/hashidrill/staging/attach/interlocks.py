@@ -231,7 +231,7 @@ async def witnessed(
     tell: Callable[[str], None],
     recording: Path | None,
 ) -> AsyncIterator[Told]:
-    """Takes the audit lines of what is done after a run. If they cannot be written it says so, and the block goes on."""
+    """Takes the audit lines of what is done after a run. If they cannot be written, it says so and goes on."""
     try:
         written = settings_of(target.interlocks, target.path).audit
     except InterlockError as error:

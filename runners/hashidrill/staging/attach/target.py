@@ -314,7 +314,7 @@ def left_out(path: Path) -> LeftOut:
 
 
 def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
-    """(the file that says it, what it says, the attached products), without the environment, other files or the network.
+    """(the file that says it, what it says, the attached products), without the environment, other files, the network.
 
     Raises ExperimentError, InterlockError.
     """

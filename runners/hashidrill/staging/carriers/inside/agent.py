@@ -178,7 +178,7 @@ class Agent:
         renewals.clear()
 
     def _take_over(self) -> None:
-        """Reverts what a dead agent with this id left. Raises RefusedError if one lives, or if that cannot be reverted."""
+        """Reverts what a dead agent with this id left. Raises RefusedError if one lives, or if that is impossible."""
         left = self.note.read()
         if left is None:
             return

@@ -279,7 +279,7 @@ class Cpu(HostFault):
 
 
 class Settings(_OnProcess):
-    """`settings` in one more file that the agent reads, `by` a reload or a restart; its own program `check`s them first.
+    """`settings` in one more file that the agent reads, `by` a reload or a restart; its program `check`s them first.
 
     Undone by removing the file and, if the agent may have read it, having it read again.
     """
