@@ -8,7 +8,7 @@ import json
 import pytest
 
 from drills import hashidrill
-from hashidrill.gamedays.runbooks.reading import read_runbook
+from hashidrill.gamedays.runbooks.parser import read_runbook
 from places import ROOT
 
 RUNBOOKS = sorted((ROOT / "playbooks").glob("runbook-*.md"))

@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 from docs_pages import ROOT
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.place import VARIABLE as HISTORY
-from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.model import VARIABLE as HISTORY
+from hashidrill.gamedays.history.store import Store, opened
 from ordinary_user import ordinary_user
 
 pytestmark = [

@@ -16,9 +16,8 @@ from hashidrill.core.judging.judge import read_verdict
 from hashidrill.gamedays.history import (
     turned as turned_runs,  # once: pytester forgets what a session inside of it imported
 )
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.place import history_file
-from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.model import history_file
+from hashidrill.gamedays.history.store import Store, opened
 
 pytest_plugins = ["pytester"]
 LOAD = "kv-writes"

@@ -205,7 +205,9 @@ def unknown_names(each: Page) -> list[str]:
 def known_words() -> frozenset[str]:
     """Every snake_case name in the sources: what the docs call by name has to occur there."""
     folders = ("runners", "hypotheses", "experiments", "tests/contract")
-    sources = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml"}]
+    sources = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".hcl"}
+    ]
     names = {name for path in sources for name in _SNAKE.findall(f"{path.stem} {path.read_text()}")}
     return frozenset(names | {"f_await", "w_await", "test_docs"})  # columns of iostat; these tests
 

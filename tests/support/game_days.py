@@ -6,10 +6,10 @@ import copy
 import datetime as dt
 import json
 
-from hashidrill.gamedays.gameday.conduct import RUNS, conduct
+from hashidrill.gamedays.gameday.conduct import conduct
 from hashidrill.gamedays.gameday.journal import DayJournal
-from hashidrill.gamedays.gameday.outcome import outcome_of
 from hashidrill.gamedays.gameday.plan import read_plan
+from hashidrill.gamedays.gameday.report import outcome_of
 
 HOSTILE = "<script>alert(1)</script> | **bold** `x` @all \N{RIGHT-TO-LEFT OVERRIDE}"
 DAY = {
@@ -174,21 +174,3 @@ def resumed(plan, folder, *, lead=None, plays=None, look=fits, clock=None):
         journal.session(unattended=False)
         conduct(plan, journal, lead or Script(), plays or Plays(), look)
         return outcome_of(plan, journal)
-
-
-__all__ = [
-    "DAY",
-    "HOSTILE",
-    "RUNS",
-    "Clock",
-    "Plays",
-    "Script",
-    "begin",
-    "day_file",
-    "fits",
-    "folder_of",
-    "planned",
-    "result",
-    "resumed",
-    "whole_day",
-]

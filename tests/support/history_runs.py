@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hashidrill.core.judging.verdict import Verdict
+from hashidrill.gamedays.history.from_recording import digest
 from hashidrill.gamedays.history.model import Expected, Number, Run, Series
-from hashidrill.gamedays.history.taken import digest
 from hashidrill.testing.recordings import RecordingBuilder
 
 BEGAN_S = 1_760_000_000.0

@@ -29,68 +29,33 @@ PACKAGED = {"site-packages", "dist-packages", "__pycache__", "lib-dynload"}
 """What came with the machine's Pythons."""
 RULES = (b" drop", b" reject", b"dnat", b"redirect", b"numgen", b"netem", b"tbf ", b" queue", b"-j DROP", b"-j REJECT")
 SAME_FOR_PEERS = ("TracerPid", "Seccomp", "Seccomp_filters", "NoNewPrivs", "State")
-COMMANDS = (
-    ("rules", "nft list ruleset"),
-    ("rules", "nft -a list tables"),
-    ("rules", "iptables-save"),
-    ("rules", "ip6tables-save"),
-    ("rules", "tc -s qdisc show"),
-    ("rules", "tc filter show"),
-    ("rules", "ip rule"),
-    ("links", "ip -d link"),
-    ("links", "ip route show table all"),
-    ("links", "ip netns list"),
-    ("links", "ip neigh"),
-    ("sockets", "ss -tanpi"),
-    ("sockets", "netstat -tanp"),
-    ("sockets", "lsof -nP -iTCP"),
-    ("sockets", "nstat -az"),
-    ("sockets", "conntrack -L"),
-    ("sockets", "ss -tan state time-wait"),
-    ("sockets", "ss -xap"),
-    ("sockets", "ss -lntup"),
-    ("processes", "ps -ef --forest"),
-    ("processes", "ps axewww"),
-    ("processes", "pstree -alp"),
-    ("processes", "lsns"),
-    ("mounts", "findmnt -A"),
-    ("mounts", "df -a"),
-    ("kernel", "dmesg"),
-    ("kernel", "ipcs -a"),
-    ("kernel", "bpftool prog"),
-    ("kernel", "journalctl -n 500 --no-pager"),
-    ("our own commands", "hashidrill status"),
-    ("our own commands", "hashidrill status --json"),
-    ("our own commands", "hashidrill history"),
-    ("our own commands", "hashidrill report last"),
-    ("our own commands", "hashidrill heal"),
-    ("our own commands", "hashidrill list scenarios"),
-    ("products", "consul kv get -recurse -keys"),
-    ("products", "consul kv get -recurse"),
-    ("products", "consul catalog services"),
-    ("products", "consul catalog nodes -detailed"),
-    ("products", "consul members -detailed"),
-    ("products", "consul operator raft list-peers"),
-    ("products", "nomad job status"),
-    ("products", "nomad node status -verbose"),
-    ("products", "nomad eval list"),
-    ("products", "vault status"),
-    ("products", "vault secrets list"),
-    ("products", "vault policy list"),
-)
-ASKED = (
-    "/",
-    "/proxies",
-    "/version",
-    "/v1/agent/self",
-    "/v1/agent/checks",
-    "/v1/session/list",
-    "/v1/agent/metrics",
-    "/v1/jobs",
-    "/v1/allocations",
-    "/metrics",
-    "/debug/pprof/cmdline",
-)
+_COMMANDS = """
+rules: nft list ruleset; nft -a list tables; iptables-save; ip6tables-save; tc -s qdisc show; tc filter show
+rules: ip rule
+links: ip -d link; ip route show table all; ip netns list; ip neigh
+sockets: ss -tanpi; netstat -tanp; lsof -nP -iTCP; nstat -az; conntrack -L; ss -tan state time-wait; ss -xap
+sockets: ss -lntup
+processes: ps -ef --forest; ps axewww; pstree -alp; lsns
+mounts: findmnt -A; df -a
+kernel: dmesg; ipcs -a; bpftool prog; journalctl -n 500 --no-pager
+our own commands: hashidrill status; hashidrill status --json; hashidrill history; hashidrill report last
+our own commands: hashidrill heal; hashidrill list scenarios
+products: consul kv get -recurse -keys; consul kv get -recurse; consul catalog services
+products: consul catalog nodes -detailed; consul members -detailed; consul operator raft list-peers
+products: nomad job status; nomad node status -verbose; nomad eval list; vault status; vault secrets list
+products: vault policy list
+"""
+COMMANDS = [
+    (place, command)
+    for place, _, listed in (line.partition(": ") for line in _COMMANDS.strip().splitlines())
+    for command in listed.split("; ")
+]
+_OF_THE_KERNEL = "mounts self/mountinfo keys locks net/unix net/tcp net/udp net/arp net/nf_conntrack cmdline"
+_ASKED = """
+/ /proxies /version /v1/agent/self /v1/agent/checks /v1/session/list /v1/agent/metrics /v1/jobs
+/v1/allocations /metrics /debug/pprof/cmdline
+"""
+ASKED = _ASKED.split()
 PRODUCTS = (4646, 4647, 4648, 8200, 8201, 8300, 8301, 8302, 8500, 8501, 8502, 8503, 8600)
 """Where agents listen: hosts differ by which of them they have."""
 API_PORTS = ({4646}, {8200}, {8500, 8501})
@@ -280,18 +245,7 @@ def _numbered(proc: Path) -> list[Path]:
 
 def kernel(search: Search, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> None:
     """Mounts, network tables, locks and keys; names and limits of cgroups."""
-    for name in (
-        "mounts",
-        "self/mountinfo",
-        "keys",
-        "locks",
-        "net/unix",
-        "net/tcp",
-        "net/udp",
-        "net/arp",
-        "net/nf_conntrack",
-        "cmdline",
-    ):
+    for name in _OF_THE_KERNEL.split():
         _file(search, "kernel", proc / name)
     for path in _below(cgroups, ()):
         if path.name in {"cpu.max", "cpu.cfs_quota_us", "io.max", "memory.max"} or not path.suffix:

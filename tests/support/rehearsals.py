@@ -1,6 +1,6 @@
 """Planted recordings of rehearsals."""
 
-from hashidrill.gamedays.runbooks.judged import judge_drill
+from hashidrill.gamedays.runbooks.judge import judge_drill
 from hashidrill.testing.recordings import RecordingBuilder
 
 PAGER, ACT, DONE, LEFT = 22.0, 30.0, 34.0, 50.0
@@ -9,41 +9,35 @@ EVERY = {f"consul-{n}/consul": f"{n}@1" for n in (1, 2, 3)} | {"client-1/consul"
 
 
 class Drilled:
-    """A rehearsal that went well, as its recording tells it; a test changes one thing of it."""
+    """A rehearsal that went well, as its recording tells it; `changes` are what a test changes of it."""
 
-    def __init__(self, path, *, look_alike=False, diagnosis="slow-disk"):
-        self.look_alike, self.diagnosis = look_alike, diagnosis
-        self.reached = diagnosis
-        self.observed = self.acts = True
-        self.act_code = 0
-        self.outcome = "hands-off" if look_alike else "done"
-        self.said = "the runbook was followed to its end"
-        self.gone, self.held, self.throughout_held = [], False, True
-        self.agents = []
-        """(time, {HOST/AGENT: process})."""
-        self.well_from, self.sick_from = ACT, 10.0
-        self.comes_until = 60.0
-        self.lost, self.users = False, "sick"
-        self.end = "complete"
-        self.info = {}
-        """More of what run.json says."""
+    observed, acts, act_code = True, True, 0
+    said = "the runbook was followed to its end"
+    gone, held, throughout_held = (), False, True
+    agents = ()
+    """(time, {HOST/AGENT: process})."""
+    well_from, sick_from, comes_until = ACT, 10.0, 60.0
+    lost, users, end = False, "sick", "complete"
+    info = None
+    """More of what run.json says."""
+
+    def __init__(self, path, *, look_alike=False, diagnosis=None, **changes):
+        self.look_alike, self.diagnosis = look_alike, diagnosis or ("not-this" if look_alike else "slow-disk")
+        self.reached, self.outcome = self.diagnosis, "hands-off" if look_alike else "done"
         self.built = RecordingBuilder(path)
         if look_alike:
             self.acts, self.sick_from = False, 99.0
+        for name, value in changes.items():
+            assert hasattr(self, name), name
+            setattr(self, name, value)
 
     def did(self, what, at, text="", **data):
         self.built.event("attended.did", at=at, what=what, text=text, **data)
 
     def build(self):
         built = self.built
-        for phase, at in {
-            "start": 0,
-            "ready": 2,
-            "steady": 4,
-            "method": 10,
-            "recovery": LEFT,
-            "quiesce": 58,
-        }.items():
+        phases = {"start": 0, "ready": 2, "steady": 4, "method": 10, "recovery": LEFT, "quiesce": 58}
+        for phase, at in phases.items():
             built.phase(phase, at=float(at))
         if self.look_alike:
             built.mark("healthy", at=10, until=LEFT)
@@ -57,7 +51,7 @@ class Drilled:
             self.did("observed", PAGER + 2, name="commit_ms", value=812.5, line=21)
         self.did("decided", PAGER + 3, diagnosis=self.reached, line=26, because={"commit_ms": 812.5})
         if self.acts:
-            self.did("proof", ACT - 2, gone=self.gone)
+            self.did("proof", ACT - 2, gone=list(self.gone))
             self.did("control", ACT - 1, line=34, tried=True, held=self.held, throughout=False)
             self.did("control", ACT - 1, line=38, tried=True, held=self.throughout_held, throughout=True)
             self.did("acts", ACT - 0.5, line=30, host="consul-1")
@@ -92,6 +86,6 @@ class Drilled:
             "diagnosis": self.diagnosis,
             "users": self.users,
         }
-        built.run_info(**{"rehearsal": about, **self.info})
+        built.run_info(**{"rehearsal": about, **(self.info or {})})
         built.end(self.end)
         return judge_drill(built.build().path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 
 from hashidrill.gamedays.runbooks.following import Ran
-from hashidrill.gamedays.runbooks.reading import parse_runbook
+from hashidrill.gamedays.runbooks.parser import parse_runbook
 
 PAGE = """\
 ---

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.gamedays.training import games
-from hashidrill.gamedays.training.cell import shell_command
 from hashidrill.gamedays.training.course import Course, chosen, course_of, filled
-from hashidrill.gamedays.training.desk import PAGED
-from hashidrill.gamedays.training.library import find_scenario
-from hashidrill.gamedays.training.scenario import read_scenario
+from hashidrill.gamedays.training.game_log import PAGED
+from hashidrill.gamedays.training.games import shell_command
+from hashidrill.gamedays.training.scenario import find_scenario, read_scenario
 
 _COMMAND_WITHIN_S = 180
 _CARD_WITHIN_S = 240

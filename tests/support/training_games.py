@@ -19,7 +19,7 @@ from hashidrill.core.protocols.events import Intent, Phase, Proof, Where
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.gamedays.training.card import card_of
 from hashidrill.gamedays.training.course import WATCH, WATCH_S, chosen, course_of
-from hashidrill.gamedays.training.desk import Desk
+from hashidrill.gamedays.training.game_log import Desk
 from hashidrill.gamedays.training.scenario import scenario_of
 from hashidrill.testing.recordings import RecordingBuilder
 

@@ -317,19 +317,11 @@ def final(game: Game) -> None:
 
 
 EXPERTS: dict[str, Callable[[Game], None]] = {
-    "first": first,
-    "payday": payday,
-    "morning-shift": morning_shift,
-    "quarter-end": quarter_end,
-    "cron-hour": cron_hour,
-    "long-tail": long_tail,
-    "two-racks": two_racks,
-    "silence": silence,
-    "aftershock": aftershock,
-    "lights-on": lights_on,
-    "night-batch": night_batch,
-    "patch-night": patch_night,
-    "final": final,
+    expert.__name__.replace("_", "-"): expert
+    for expert in (
+        *(first, payday, morning_shift, quarter_end, cron_hour, long_tail, two_racks, silence),
+        *(aftershock, lights_on, night_batch, patch_night, final),
+    )
 }
 """One for each scenario; each leaves `done` to whoever plays it."""
 

@@ -129,9 +129,9 @@ def _footer(recording: Recording, report: Path | str | None) -> str:
     return "  \n".join(lines)
 
 
-def plain(text: str) -> str:
+def plain(text: str, limit: int = 600) -> str:
     """`text` on one line, with nothing in it that Markdown, a table or HTML would take for its own."""
-    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", one_line(text, 600))
+    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", one_line(text, limit))
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"@(?=\w)", "@\N{WORD JOINER}", escaped)  # a log line must not notify a person
 
@@ -141,11 +141,17 @@ def code(text: str) -> str:
     return f"`{one_line(text, 300).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text.strip() else NOTHING
 
 
-def row_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int | None = None) -> str:
-    """A table, empty text for no rows; what does not fit into `MOST_ROWS` is counted below it."""
+def row_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers_from: int | None = None,
+    most: int = MOST_ROWS,
+) -> str:
+    """A table, empty text for no rows; rows beyond `most` are counted below it."""
     if not rows:
         return ""
     first = len(headings) if numbers_from is None else numbers_from
-    lines = [headings, ["---" if n < first else "---:" for n in range(len(headings))], *rows[:MOST_ROWS]]
-    more = f"\n\nand {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else ""
+    lines = [headings, ["---" if n < first else "---:" for n in range(len(headings))], *rows[:most]]
+    more = f"\n\nand {len(rows) - most} more" if len(rows) > most else ""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + more

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.place import history_file
-from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.model import history_file
+from hashidrill.gamedays.history.store import Store, opened
 from history_runs import recorded
 
 _PROCESSES, _EACH = 4, 5

@@ -16,11 +16,10 @@ from ruamel.yaml import YAML
 
 from docs_pages import ROOT
 from drills import hashidrill
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.store import Store
-from hashidrill.gamedays.schedules import github, nomad, systemd
+from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.schedules import jobs
 from hashidrill.gamedays.schedules.cron import cron, next_times, on_calendar
-from hashidrill.gamedays.schedules.job import Job
+from hashidrill.gamedays.schedules.jobs import Job
 
 EXPRESSIONS = [
     "* * * * *",
@@ -72,13 +71,13 @@ class TestNomad:
 
     @pytest.mark.parametrize("text", EXPRESSIONS)
     def test_each_job_is_valid(self, text, validate):
-        odd = job(text, ["/bin/echo", *ODD], environment={"ODD": '${x} "y"'})
-        code, said = validate(nomad.job_file(odd, node="a"))
+        odd = job(text, ["/bin/echo", *ODD], variables={"ODD": '${x} "y"'})
+        code, said = validate(jobs.job_file(odd, node="a"))
         assert code == 0, said
 
     def test_a_wrong_expression_and_a_wrong_time_zone_are_seen(self, validate):
         """Planted: what this binary says of a file that it did not read would be no proof."""
-        good = nomad.job_file(job())
+        good = jobs.job_file(job())
         for old, new in (("17 2 * * *", "17 26 * * *"), ('"UTC"', '"Mars/Olympus"'), ("periodic {", "periodical {")):
             assert old in good
             assert validate(good.replace(old, new))[0] != 0
@@ -117,7 +116,7 @@ class TestUnits:
     pytestmark = needs_systemd
 
     def units(self, folder, **more):
-        files = systemd.unit_files(job(directory=folder, **more))
+        files = jobs.unit_files(job(directory=folder, **more))
         for name, text in files.items():
             (folder / name).write_text(text)
         return [folder / name for name in files]
@@ -129,7 +128,7 @@ class TestUnits:
         return [line for line in done.stderr.splitlines() if "hashidrill-" in line]
 
     def test_both_units_are_valid(self, tmp_path):
-        assert self.verified(self.units(tmp_path, words=["/bin/echo", *ODD], environment={"HOME": '/a "b" %c'})) == []
+        assert self.verified(self.units(tmp_path, words=["/bin/echo", *ODD], variables={"HOME": '/a "b" %c'})) == []
 
     def test_what_is_wrong_in_a_unit_is_seen(self, tmp_path):
         """Planted."""
@@ -170,7 +169,7 @@ def test_the_service_starts_the_run_which_is_in_the_history(tmp_path):
     history = tmp_path / "history.sqlite"
     words = ["run", *ODD]
     environment = {"HASHIDRILL_HISTORY": str(history), "HOME": str(tmp_path)}
-    text = systemd.unit_files(job(words=[str(planted(tmp_path)), *words], directory=tmp_path, environment=environment))[
+    text = jobs.unit_files(job(words=[str(planted(tmp_path)), *words], directory=tmp_path, variables=environment))[
         "hashidrill-slow-leader-disk.service"
     ]
     values = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
@@ -193,7 +192,7 @@ def test_each_step_of_the_workflow_runs_and_the_next_workflow_has_the_history(tm
     (bin_folder / "sudo").write_text("#!/bin/sh\nexit 0\n")
     (bin_folder / "sudo").chmod(0o755)
     planted(bin_folder)
-    text = github.workflow(job(words=["hashidrill", "run", *ODD[:1], "raft/slow-leader-disk"]))
+    text = jobs.workflow(job(words=["hashidrill", "run", *ODD[:1], "raft/slow-leader-disk"]))
     document = YAML(typ="safe").load(text)
     drill = document["jobs"]["drill"]
     environment = {**os.environ, **drill["env"], "PATH": f"{bin_folder}:{os.environ['PATH']}"}

@@ -14,9 +14,8 @@ import pytest
 import simulated_run
 from browser import WITHIN_S, chromium
 from hashidrill.core.protocols.events import Audience, Note
-from hashidrill.gamedays.warroom.guard import Guard
 from hashidrill.gamedays.warroom.room import Room
-from hashidrill.gamedays.warroom.serving import Server, serve
+from hashidrill.gamedays.warroom.serving import Guard, Server, serve
 
 pytestmark = pytest.mark.needs("chromium")
 

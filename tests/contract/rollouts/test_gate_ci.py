@@ -18,7 +18,7 @@ from docs_pages import ROOT, commands, page, words_of
 from hashidrill.clients.audit.sources import SUFFIXES
 from hashidrill.faces.cli import gate as command
 from hashidrill.faces.cli.app import app
-from hashidrill.gamedays.schedules import github
+from hashidrill.gamedays.schedules import jobs
 from hashidrill.lab.provision.build import find_go
 from hashidrill.testing.recordings import RecordingBuilder
 from planted_gate import PlantedRuns
@@ -212,7 +212,11 @@ class TestTheAction:
 
 def test_every_action_is_pinned_by_commit():
     """A tag is moved by whom breaks into an action's repository: tj-actions/changed-files, March 2025."""
-    files = [*WORKFLOWS, *(ROOT / ".github/actions").glob("*/action.yml"), Path(github.__file__)]
+    files = [
+        *WORKFLOWS,
+        *(ROOT / ".github/actions").glob("*/action.yml"),
+        Path(jobs.__file__).with_name("templates") / "workflow.yml",
+    ]
     used = [line.partition("uses: ")[2] for file in files for line in file.read_text().splitlines() if "uses: " in line]
     assert len(used) > 10
     assert [each for each in used if not each.startswith("./") and not _PINNED.fullmatch(each)] == []

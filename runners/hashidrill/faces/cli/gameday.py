@@ -30,17 +30,12 @@ from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, 
 from hashidrill.faces.cli.gameday_words import Asker
 from hashidrill.faces.cli.remembering import Memory, Notify
 from hashidrill.faces.cli.serving import Port, Serve, war_room
-from hashidrill.gamedays.gameday.before import look_at
-from hashidrill.gamedays.gameday.comparing import PlayOne, compare
 from hashidrill.gamedays.gameday.conduct import Lead, Unattended, conduct, left_recording
-from hashidrill.gamedays.gameday.journal import DayJournal
-from hashidrill.gamedays.gameday.kept import DAY_FILE, changed, find_day, plan_of_day, recordings_of
-from hashidrill.gamedays.gameday.on_page import OnPage
-from hashidrill.gamedays.gameday.outcome import outcome_of
-from hashidrill.gamedays.gameday.pages import write_reports
+from hashidrill.gamedays.gameday.journal import DAY_FILE, DayJournal, changed, find_day, plan_of_day, recordings_of
+from hashidrill.gamedays.gameday.leads import TROUBLE, OnPage, Terminal
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun, read_plan
-from hashidrill.gamedays.gameday.playing import Standing, judged_again, play, play_alone
-from hashidrill.gamedays.gameday.terminal import TROUBLE, Terminal
+from hashidrill.gamedays.gameday.playing import PlayOne, Standing, compare, judged_again, look_at, play, play_alone
+from hashidrill.gamedays.gameday.report import outcome_of, write_reports
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.heal import heal_run, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder

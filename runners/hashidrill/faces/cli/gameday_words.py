@@ -16,13 +16,13 @@ from rich.console import Console
 
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.faces.cli.common import print_text
-from hashidrill.gamedays.gameday.pages import surprise_line, tally
+from hashidrill.gamedays.gameday.report import surprise_line, tally
 from hashidrill.reports.html import SYMBOLS
 from hashidrill.reports.live import display as live
 from hashidrill.reports.text import for_encoding
 
 if TYPE_CHECKING:
-    from hashidrill.gamedays.gameday.on_page import Expected
+    from hashidrill.gamedays.gameday.leads import Expected
     from hashidrill.gamedays.warroom.room import Room
 
 

@@ -15,15 +15,13 @@ from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli.common import Json, console, examples, print_json, print_text
-from hashidrill.gamedays.history import data, pages
+from hashidrill.gamedays.history import pages
 from hashidrill.gamedays.history.changes import changed as changes_of
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.model import Day, Run, Series
+from hashidrill.gamedays.history.from_recording import run_from
+from hashidrill.gamedays.history.model import VARIABLE, Day, Run, Series, history_file
 from hashidrill.gamedays.history.noise import MOST, trends
-from hashidrill.gamedays.history.place import VARIABLE, history_file
 from hashidrill.gamedays.history.steadiness import Tried, steadiness
-from hashidrill.gamedays.history.store import Store
-from hashidrill.gamedays.history.taken import taken
+from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.reports.live.display import say
 
 _EXAMPLES = ("history list", "history changed raft/slow-leader-disk", "history state")
@@ -110,8 +108,8 @@ def list_(
     all_of_them: list[Run | Day] = [*runs, *days]
     entries = sorted(all_of_them, key=lambda each: each.ended_s)[-last:]
     if as_json:
-        rows = [data.run_data(each) if isinstance(each, Run) else data.day_data(each) for each in entries]
-        print_json(data.document(entries=rows))
+        rows = [pages.run_data(each) if isinstance(each, Run) else pages.day_data(each) for each in entries]
+        print_json(pages.document(entries=rows))
         return
     for line in pages.list_lines(entries):
         say(console(), line)
@@ -126,7 +124,7 @@ def show(
     with _store(db) as store:
         found = store.run(run)
     if as_json:
-        print_json(data.document(run=data.whole_run(found)))
+        print_json(pages.document(run=pages.whole_run(found)))
         return
     for line in pages.run_lines(found):
         say(console(), line)
@@ -149,7 +147,7 @@ def trend(
         each: [one for one in trends(runs) if figure in one.name] for each, runs in found.items()
     }  # the level of each figure is by all of them: a selection finds nothing more
     if as_json:
-        print_json(data.document(series=[data.trends_data(each, rows[each], found[each]) for each in found]))
+        print_json(pages.document(series=[pages.trends_data(each, rows[each], found[each]) for each in found]))
         return
     for each, runs in found.items():
         for line in pages.trend_lines(each, rows[each], len(runs)):
@@ -175,7 +173,7 @@ def changed(
     if not known:
         raise UsageError(f"no run of {experiment} counted yet: all were INVALID")
     if as_json:
-        print_json(data.document(series=[data.changed_data(each) for each in known]))
+        print_json(pages.document(series=[pages.changed_data(each) for each in known]))
         return
     for each in known:
         for line in pages.changed_lines(each):
@@ -194,10 +192,10 @@ def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None)
             if (runs := store.runs(each, counting=True))
         }
     if as_json:
-        print_json(data.document(series=[data.state_data(each, one) for each, one in found.items()]))
+        print_json(pages.document(series=[pages.state_data(each, one) for each, one in found.items()]))
         return
     for each, one in found.items():
-        say(console(), pages.state_line(each, one))
+        say(console(), f"{each}: {one}")
 
 
 def add(
@@ -220,12 +218,12 @@ def add(
                     raise UsageError(
                         f"{path}: it goes on, or its runner died: `hashidrill heal {path}`, then add it"
                     )  # a run that goes on is stored at its end
-                stored = store.add(taken(recording))
+                stored = store.add(run_from(recording))
                 (added if stored.new else known).append(stored.id)
             except HashidrillError as error:
                 failed[str(path)] = str(error)
     if as_json:
-        print_json(data.document(added=added, replaced=known, failed=failed))
+        print_json(pages.document(added=added, replaced=known, failed=failed))
     else:
         say(console(), f"added {len(added)}, replaced {len(known)}, failed {len(failed)}")
     for text in failed.values():

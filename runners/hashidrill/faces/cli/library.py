@@ -168,7 +168,7 @@ def _show_outline(one: hypothesis.Hypothesis) -> None:
 
 def _show_run(path: Path, resolved: Path | bool) -> None:
     from hashidrill.core.judging.judge import judge  # noqa: PLC0415 - only runs need it
-    from hashidrill.gamedays.runbooks.verdict import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
+    from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
 
     if is_comparison(path):
         from hashidrill.core.compare.judged import judge_comparison  # noqa: PLC0415 - as above
@@ -273,7 +273,7 @@ def schema(
         print_text(of_attach.schema_text())
         return
     if kind == "gameday":
-        from hashidrill.gamedays.gameday import schema as of_days  # noqa: PLC0415 - as above
+        from hashidrill.gamedays.gameday import model as of_days  # noqa: PLC0415 - as above
 
         print_text(of_days.schema_text())
         return

@@ -15,7 +15,7 @@ import typer
 from hashidrill.core.experiment.schema import experiment_schema
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.library import rows_of
-from hashidrill.gamedays.gameday.schema import gameday_schema
+from hashidrill.gamedays.gameday.model import gameday_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

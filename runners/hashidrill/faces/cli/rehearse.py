@@ -14,20 +14,20 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.folders import find_playbook
 from hashidrill.faces.cli.common import Install, Json, Plain, console, examples, print_json
 from hashidrill.faces.cli.remembering import Memory, Notify
-from hashidrill.gamedays.runbooks.course import Course
-from hashidrill.gamedays.runbooks.judged import NOT_REVERTED, Drill, judge_drill
-from hashidrill.gamedays.runbooks.reading import MARKDOWN, read_runbook
-from hashidrill.gamedays.runbooks.rehearsing import (
+from hashidrill.gamedays.runbooks.judge import NOT_REVERTED, Drill, as_verdict, judge_drill
+from hashidrill.gamedays.runbooks.parser import MARKDOWN, read_runbook
+from hashidrill.gamedays.runbooks.rehearsal import (
     REHEARSALS_DIR,
+    Course,
+    badge_of,
     check_tools,
     courses_of,
     earlier_drills,
     left_of,
     player,
+    write_badge,
 )
-from hashidrill.gamedays.runbooks.rehearsing import rehearse as rehearse_all
-from hashidrill.gamedays.runbooks.result import badge_of, write_badge
-from hashidrill.gamedays.runbooks.verdict import as_verdict
+from hashidrill.gamedays.runbooks.rehearsal import rehearse as rehearse_all
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import new_folder
 from hashidrill.reports.live import display as live

@@ -13,11 +13,9 @@ from rich.console import Console
 
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording.reader import Recording
-from hashidrill.gamedays.history.data import turn_data
 from hashidrill.gamedays.history.model import Run, Turn
-from hashidrill.gamedays.history.notify import VARIABLE, checked
-from hashidrill.gamedays.history.pages import turn_line
-from hashidrill.gamedays.history.turned import keep, keep_day
+from hashidrill.gamedays.history.on_turn_red import VARIABLE, keep, keep_day, webhook_url
+from hashidrill.gamedays.history.pages import turn_data, turn_line
 from hashidrill.reports.live import display as live
 
 Notify = Annotated[
@@ -42,7 +40,7 @@ class Memory:
     @classmethod
     def of(cls, notify: str | None = None) -> Memory:
         """Raises UsageError for what is no URL."""
-        return cls(checked(notify))
+        return cls(webhook_url(notify))
 
     def stop(self) -> None:
         self.interrupted = True

@@ -37,7 +37,7 @@ from hashidrill.faces.cli.common import (
 )
 from hashidrill.faces.cli.remembering import Memory, Notify
 from hashidrill.faces.cli.serving import NOBODY, Onlookers, Port, Serve, war_room
-from hashidrill.gamedays.runbooks.verdict import is_rehearsal, rehearsal_verdict
+from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, prepare, run_experiment
 from hashidrill.lab.runs.rounds import play_variants

@@ -26,12 +26,12 @@ from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.folders import PLAYBOOKS, located
 from hashidrill.faces.cli.common import console, examples
 from hashidrill.gamedays.gameday.plan import Plan, is_game_day, plan_of
-from hashidrill.gamedays.history.place import DEFAULT, history_file
-from hashidrill.gamedays.history.place import VARIABLE as HISTORY
-from hashidrill.gamedays.schedules import github, nomad, systemd
+from hashidrill.gamedays.history.model import DEFAULT, history_file
+from hashidrill.gamedays.history.model import VARIABLE as HISTORY
+from hashidrill.gamedays.schedules import jobs
 from hashidrill.gamedays.schedules.cron import cron as read_cron
 from hashidrill.gamedays.schedules.cron import next_times
-from hashidrill.gamedays.schedules.job import Job
+from hashidrill.gamedays.schedules.jobs import Job
 from hashidrill.reports.live.display import say
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ def schedule(
 def _files(job: Job, node: str, *, to_nomad: bool, to_github: bool) -> Mapping[str, str]:
     if to_nomad:
         on = "" if node == "any" else node or platform.node()
-        return {f"{job.name}.nomad.hcl": nomad.job_file(job, node=on)}
-    return {f"{job.name}.yml": github.workflow(job)} if to_github else systemd.unit_files(job)
+        return {f"{job.name}.nomad.hcl": jobs.job_file(job, node=on)}
+    return {f"{job.name}.yml": jobs.workflow(job)} if to_github else jobs.unit_files(job)
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -299,7 +299,7 @@ async def _submit(text: str) -> str:
     login = login_of_environment(product, os.environ)
     try:
         async with Wire(login) as wire:
-            return await nomad.submit(wire, text)
+            return await jobs.submit(wire, text)
     except (UnansweredError, AttachError) as error:
         raise UsageError(f"--submit: {error}; is NOMAD_ADDR right?") from None
 

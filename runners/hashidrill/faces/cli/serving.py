@@ -65,7 +65,7 @@ class Onlookers:
             events.subscribe(*self.lines)
         if self.room is not None:
             self.room.begins(title)
-            self.room.listen(events)
+            events.subscribe(self.room.tell)
 
     def keep_notes(self, recording: Path) -> None:
         """What the scribe wrote on the page goes into the recording's folder, once the run has ended."""

@@ -24,15 +24,12 @@ from hashidrill.core.util.foreign import parse
 from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json, print_table
 from hashidrill.faces.cli.serving import Port, Serve
 from hashidrill.gamedays.training import games
-from hashidrill.gamedays.training.campaign import read_campaign, standing, the_campaign, told
-from hashidrill.gamedays.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
-from hashidrill.gamedays.training.cell import shell_command
+from hashidrill.gamedays.training.campaign import best, read_campaign, standing, the_campaign, told
+from hashidrill.gamedays.training.card import FAILED, MARKDOWN_NAME, NOT_COUNTED, PARTLY, PASSED, Card, text_lines
 from hashidrill.gamedays.training.course import Course, chosen, course_of
-from hashidrill.gamedays.training.desk import OVER, PAGED, QUIET, WATCHED, WORDS
-from hashidrill.gamedays.training.library import find_scenario, list_scenarios
-from hashidrill.gamedays.training.pages import MARKDOWN_NAME, text_lines
-from hashidrill.gamedays.training.progress import best
-from hashidrill.gamedays.training.scenario import read_scenario
+from hashidrill.gamedays.training.game_log import OVER, PAGED, QUIET, WATCHED, WORDS
+from hashidrill.gamedays.training.games import shell_command
+from hashidrill.gamedays.training.scenario import find_scenario, list_scenarios, read_scenario
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
 from hashidrill.reports.live import display as live

@@ -24,7 +24,7 @@ _GAME_DAY = "GameDay"
 """As hashidrill.gamedays.gameday.model.KIND, whose import most files need not pay for."""
 
 _SCENARIO, _CAMPAIGN = "Scenario", "Campaign"
-"""As hashidrill.gamedays.training.model.KIND and hashidrill.gamedays.training.campaign.KIND, likewise."""
+"""As hashidrill.gamedays.training.scenario.KIND and hashidrill.gamedays.training.campaign.KIND, likewise."""
 _RUNBOOK = ".md"
 """Runbooks are Markdown."""
 
@@ -103,8 +103,8 @@ def _check_campaign(_document: Document, path: Path) -> None:
 
 def _check_runbook(path: Path) -> None:
     """A runbook, with every experiment that it names. Raises ExperimentError, UsageError."""
-    from hashidrill.gamedays.runbooks.reading import read_runbook  # noqa: PLC0415 - few files are runbooks
-    from hashidrill.gamedays.runbooks.rehearsing import courses_of  # noqa: PLC0415 - as above
+    from hashidrill.gamedays.runbooks.parser import read_runbook  # noqa: PLC0415 - few files are runbooks
+    from hashidrill.gamedays.runbooks.rehearsal import courses_of  # noqa: PLC0415 - as above
 
     for course in courses_of(read_runbook(path), [], []):
         _fits(path, course.resolved.experiment.metadata.name, course.resolved)

@@ -236,12 +236,11 @@ class Runs:
 
     def _keep(self, recording: Recording, verdict: RunVerdict) -> str:
         """In the history, as `hashidrill run` does; a line where its verdict turned, which a webhook is told too."""
-        from hashidrill.gamedays.history.notify import checked  # noqa: PLC0415 - judging a recording needs no history
+        from hashidrill.gamedays.history.on_turn_red import keep, webhook_url  # noqa: PLC0415 - a run is kept at its end
         from hashidrill.gamedays.history.pages import turn_line  # noqa: PLC0415 - as above
-        from hashidrill.gamedays.history.turned import keep  # noqa: PLC0415 - as above
 
         try:
-            webhook = checked(None)
+            webhook = webhook_url(None)
         except HashidrillError as error:
             webhook = None
             self._told.append(str(error))

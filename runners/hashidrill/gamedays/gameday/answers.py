@@ -1,16 +1,28 @@
-"""What people predicted, as values with units that can be compared with what a recording measured."""
+"""What people predict on a game day, and what a recording says happened, as values that can be compared."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from hashidrill.core.judging.measure import seconds, share
+import numpy as np
+
+from hashidrill.core.engine.monitor import STATISTICS, Window, chosen
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, Looks, Reading
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.measure import SECOND, seconds, share, when
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import shown
-from hashidrill.gamedays.gameday.model import UNITS, Question
+from hashidrill.gamedays.gameday.model import UNITS, Limit, Question
+
+if TYPE_CHECKING:
+    from hashidrill.core.judging.verdict import RunVerdict
+    from hashidrill.core.recording.reader import Operations, Recording, Series
+
 
 Value = float | str | list[str]
 SAME, ANOTHER, NOBODY = "same", "another", "nobody"
@@ -109,3 +121,158 @@ def _near(question: Question, answer: float, measured: float) -> bool:
         return True
     small, large = sorted((answer, measured))
     return small > 0 and large / small <= FACTOR
+
+
+_LOOK_EVERY_S = 0.5
+"""How often a condition is looked at, as guardrails are."""
+
+
+def answers_of(
+    recording: Recording, verdict: RunVerdict, questions: Mapping[str, Question], alerts: Mapping[str, Condition]
+) -> dict[str, Measured]:
+    """What the recording says about each question. A run that is INVALID says nothing but its verdict."""
+    return {name: _answer(recording, verdict, question, alerts) for name, question in questions.items()}
+
+
+def passed_limits(recording: Recording, limits: Sequence[Limit]) -> list[str]:
+    """Each limit that the run passed, in a sentence. What was not measured passed none."""
+    found = []
+    for limit in limits:
+        if limit.load not in recording.experiment.traffic:
+            continue
+        question = Question(measure=limit.measure, ask="-", load=limit.load)
+        measured = _measured(recording, question, {})
+        if isinstance(measured.value, float) and measured.value > limit.value:
+            found.append(f"{limit.measure} of {limit.load} was {measured.text}: above {limit.above}")
+    return found
+
+
+def _answer(recording: Recording, verdict: RunVerdict, question: Question, alerts: Mapping[str, Condition]) -> Measured:
+    if question.measure == "verdict":
+        return Measured(verdict.verdict.value, verdict.verdict.value)
+    if verdict.invalid:
+        return Measured(None, f"the run is INVALID: {verdict.invalid[0]}")
+    return _measured(recording, question, alerts)
+
+
+def _measured(recording: Recording, question: Question, alerts: Mapping[str, Condition]) -> Measured:
+    try:
+        if question.measure == "leader":
+            return leader_afterwards(recording, question.signal)
+        if question.measure == "alerts":
+            return alerts_that_fire(recording, alerts)
+        load = str(question.load)
+        return {"stop": longest_stop, "latency": latency_under_fault, "errors": errors_under_fault}[question.measure](
+            recording, load
+        )
+    except HypothesisInvalidError as error:
+        return Measured(None, str(error))
+
+
+def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Measured:
+    """Who leads at the end of the recovery: the one that led when the method began, another, or nobody.
+
+    Raises HypothesisInvalidError where nobody led before, or it was not sampled.
+    """
+    start_ns, _ = measure.method(recording)
+    seen = measure.reigns(recording, start_ns, measure.loads_end_ns(recording), signal)
+    before, after = seen[0].host, seen[-1].host
+    if not before:
+        raise HypothesisInvalidError("nobody led when the method began")
+    if not after:
+        return Measured(NOBODY, f"{NOBODY}: {before} led before")
+    if after == before:
+        changes = any(reign.host not in {"", before} or measure.elected_again(seen[0], reign) for reign in seen[1:])
+        return Measured(SAME, f"{SAME}: {after}" + (", again" if changes else ""))
+    return Measured(ANOTHER, f"{ANOTHER}: {after}, after {before}")
+
+
+def longest_stop(recording: Recording, load: str) -> Measured:
+    """The longest time without an acknowledged operation, from the begin of the method to the end of the recovery.
+
+    In seconds. Operations are counted when their acknowledgement came.
+    """
+    start_ns, _ = measure.method(recording)
+    end_ns = measure.loads_end_ns(recording)
+    ops = recording.operations(load)
+    acknowledged = np.sort(ops.end_ns[ops.ok])
+    inside = acknowledged[(acknowledged > start_ns) & (acknowledged < end_ns)]
+    edges = np.concatenate(([start_ns], inside, [end_ns]))
+    gaps_ns = np.diff(edges)
+    longest = int(np.argmax(gaps_ns))
+    stop_s = float(gaps_ns[longest]) / SECOND
+    return Measured(stop_s, f"{seconds(stop_s)}, from {when(recording, int(edges[longest]))}")
+
+
+def latency_under_fault(recording: Recording, load: str) -> Measured:
+    """The p50 of operations that were due while a fault was in force, in seconds. Never, for one that failed."""
+    ops = measure.during(recording, recording.operations(load))
+    p50_s = measure.percentile(measure.served_s(ops), 50)
+    return Measured(p50_s, f"{seconds(p50_s)}, over {len(ops)} operations")
+
+
+def errors_under_fault(recording: Recording, load: str) -> Measured:
+    """The share of operations due while a fault was in force that were not acknowledged."""
+    ops = measure.settled(recording, measure.during(recording, recording.operations(load)))
+    if not len(ops):
+        raise HypothesisInvalidError(f"no operation of {load} was due while a fault was in force")
+    failed = int((~ops.ok).sum())
+    return Measured(failed / len(ops), f"{share(failed / len(ops))}, {failed} of {len(ops)} operations")
+
+
+def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> Measured:
+    """Which of the conditions held at any moment from the begin of the method to the end of the recovery."""
+    start_ns, _ = measure.method(recording)
+    end_ns = measure.loads_end_ns(recording)
+    moments = {name: _fires(recording, alert, start_ns, end_ns) for name, alert in alerts.items()}
+    fired = {name: at_ns for name, at_ns in moments.items() if at_ns is not None}
+    said = [f"{name} ({when(recording, at_ns)})" for name, at_ns in fired.items()]
+    return Measured(sorted(fired), ", ".join(said) or "none")
+
+
+def _fires(recording: Recording, alert: Condition, start_ns: int, end_ns: int) -> int | None:
+    """When it held first, by the looks that succeeded.
+
+    Raises HypothesisInvalidError when what it looks at was not recorded, or no look succeeded for as long as it asks.
+    """
+    window_s = alert.window_s or Condition.DEFAULT_WINDOW_S
+    of_load = alert.source in recording.experiment.traffic and alert.what in LOAD_STATISTICS
+    ops = recording.operations(alert.source) if of_load else None
+    series = None if of_load else recording.series(f"{alert.source}.{alert.what}")
+    blind_ns = None
+    for at_ns in range(start_ns, end_ns + 1, int(_LOOK_EVERY_S * SECOND)):
+        reading = (
+            Reading([Looks([_of_operations(ops, alert, at_ns, window_s)])])
+            if ops is not None
+            else _of_samples(series, at_ns, window_s)
+        )
+        if reading.maybe(alert):
+            return at_ns
+        if reading.failed and np.isnan(reading.figure) and blind_ns is None:
+            blind_ns = at_ns
+    if blind_ns is not None:
+        raise HypothesisInvalidError(
+            f"whether {alert} fired is unknown: no look succeeded for {window_s:g}s, {when(recording, blind_ns)}"
+        )
+    return None
+
+
+def _of_operations(ops: Operations, alert: Condition, now_ns: int, window_s: float) -> float:
+    since_ns = now_ns - int(window_s * SECOND)
+    ended = (ops.end_ns >= since_ns) & (ops.end_ns <= now_ns)
+    waiting = (ops.intended_ns < now_ns) & (ops.end_ns > now_ns)
+    window = Window(
+        window_s, since_ns, now_ns, ops.intended_ns[ended], ops.end_ns[ended], ops.ok[ended], ops.intended_ns[waiting]
+    )
+    if alert.what == "rate":
+        return window.rate(acknowledged=True)
+    return float("nan") if window.empty else STATISTICS[alert.what](window)
+
+
+def _of_samples(series: Series | None, now_ns: int, window_s: float) -> Reading:
+    by_host: dict[str, list[float]] = defaultdict(list)
+    if series is not None:
+        inside = np.flatnonzero((series.t_ns >= now_ns - int(window_s * SECOND)) & (series.t_ns <= now_ns))
+        for index in inside:
+            by_host[series.host[index]].append(float(series.value[index]))
+    return Reading(list(chosen({host: Looks.of(values) for host, values in by_host.items()}).values()))

@@ -21,12 +21,14 @@ What needs the experiments themselves is checked by `hashidrill.gamedays.gameday
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from hashidrill.core.experiment.conditions import Condition, unit_trouble
 from hashidrill.core.experiment.model import MOST_ENTRIES, Name
+from hashidrill.core.experiment.schema import DIALECT, Untitled
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.units import Duration, Percent, Quantity, Size
 
@@ -101,7 +103,6 @@ class GoCheck(Strict):
 
 
 def _check_machine_condition(condition: Condition) -> None:
-    """Raises ValueError."""
     names = ", ".join(f"machine.{name}" for name in MACHINE)
     if condition.source != "machine" or condition.what not in MACHINE:
         raise ValueError(
@@ -230,3 +231,17 @@ class GameDay(Strict):
             return key
         same = sum(other.name.casefold() == person.name.casefold() for other in self.people.values())
         return f"{person.name} ({key})" if same > 1 else person.name
+
+
+def gameday_schema() -> dict[str, Any]:
+    """Draft 2020-12. The loader checks more: experiments that are not there, names that nobody has."""
+    schema = GameDay.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions = schema.pop("$defs")
+    definitions["GoCheck"]["oneOf"] = [{"required": [name]} for name in ("check", "condition", "confirm")]
+    head = {"$schema": DIALECT, "title": "hashidrill game day", "description": schema.pop("description")}
+    return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
+
+
+def schema_text() -> str:
+    """The schema as text."""
+    return json.dumps(gameday_schema(), indent=2) + "\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, probe_signals
+from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
 from hashidrill.core.experiment.library import find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.model import API_VERSION, services_of
@@ -98,7 +98,6 @@ def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Pla
 
 
 def _model(document: Document) -> GameDay:
-    """Raises ExperimentError."""
     if not is_game_day(document):
         place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
         document.problem(place, f"not a game day: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
@@ -130,8 +129,11 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
         key = "variant" if spec.variant is not None and "variant" in str(error) else "experiment"
         document.problem((*loc, key), _first_line(error, spec))
         return None
-    if spec.compare and (trouble := _no_comparison(spec, resolved)):
-        document.problem((*loc, "compare"), trouble)
+    if spec.compare and spec.variant is not None:
+        document.problem((*loc, "compare"), "all of its variants are compared: leave out `variant`")
+        return None
+    if spec.compare and not (resolved.experiment.variants and resolved.experiment.compare):
+        document.problem((*loc, "compare"), f"{resolved.name} has no `variants` and `compare`: leave this out")
         return None
     if resolved.experiment.variants and not spec.compare:
         names = ", ".join(resolved.experiment.variants)
@@ -155,18 +157,13 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
             why = _OF_ALL if spec.compare else _why_not(day.questions[name], resolved.name, traffic)
             document.problem((*loc, "predict", at), why)
     asked = fitting if spec.predict is None else [name for name in spec.predict if name in fitting]
-    alerts = tuple(name for name, alert in day.alerts.items() if _can_fire(alert, traffic) and not spec.compare)
+    alerts = tuple(
+        name
+        for name, alert in ({} if spec.compare else day.alerts).items()
+        if alert.source in traffic or f"{alert.source}.{alert.what}" in probe_signals(alert.source)
+    )
     name = spec.name or "-".join(filter(None, [resolved.name, spec.variant]))
     return PlannedRun(name, spec, resolved, tuple(asked), alerts)
-
-
-def _no_comparison(spec: RunSpec, resolved: ResolvedExperiment) -> str:
-    """Why it cannot be compared; nothing where it can."""
-    if spec.variant is not None:
-        return "all of its variants are compared: leave out `variant`"
-    if not (resolved.experiment.variants and resolved.experiment.compare):
-        return f"{resolved.name} has no `variants` and `compare`: leave this out"
-    return ""
 
 
 def _fits(question: Question, traffic: Mapping[str, object], signals: set[str]) -> bool:
@@ -183,7 +180,6 @@ def _why_not(question: Question, name: str, traffic: Mapping[str, object]) -> st
 
 
 def _found(name: str, folder: Path) -> Path:
-    """Raises UnknownNameError, UsageError."""
     try:
         near_by = folder / name
         if near_by.is_file():
@@ -198,10 +194,6 @@ def _first_line(error: HashidrillError, spec: RunSpec) -> str:
     lines = str(error).splitlines() or [""]
     whole = isinstance(error, UnknownNameError) or not lines[1:]
     return lines[0] if whole else f"{lines[0]} (`hashidrill validate {spec.experiment}` shows all)"
-
-
-def _can_fire(alert: Condition, traffic: Mapping[str, object]) -> bool:
-    return alert.source in traffic or f"{alert.source}.{alert.what}" in probe_signals(alert.source)
 
 
 def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]) -> None:

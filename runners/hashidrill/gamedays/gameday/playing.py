@@ -1,29 +1,91 @@
-"""Plays one run of a game day for real, judges it, and reads from its recording what people had predicted."""
+"""Checks a machine before a game day, plays its runs and comparisons, and judges them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from hashidrill.core.compare.kept import read_comparison
+from hashidrill.core.engine.requirements import available_bytes
 from hashidrill.core.engine.run import EXIT_CODES
-from hashidrill.core.errors import RecordingError
-from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.errors import HashidrillError, RecordingError
+from hashidrill.core.experiment.variants import variants_of
+from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.protocols.events import Bus, Subscriber
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import damage
-from hashidrill.gamedays.gameday import measures
+from hashidrill.core.units import Size
+from hashidrill.core.util.cores import usable_cores
+from hashidrill.gamedays.gameday.answers import Measured, answers_of, passed_limits
+from hashidrill.gamedays.gameday.conduct import Looked
 from hashidrill.gamedays.gameday.journal import Result
+from hashidrill.gamedays.gameday.model import MACHINE, GoCheck
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
-from hashidrill.lab.runs.launch import run_experiment
+from hashidrill.lab.provision import machine
+from hashidrill.lab.runs.launch import check_machine, new_folder, prepare, run_experiment
+from hashidrill.lab.runs.rounds import play_variants
+from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.figures import LoadFigures, load_figures
 from hashidrill.reports.html import PARTS
-from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
+from hashidrill.reports.text import counted, human_bytes, human_duration, human_number, human_rate, human_share
 from hashidrill.reports.write import judge_and_report, judged
 
 if TYPE_CHECKING:
+    from hashidrill.core.compare.judged import ComparisonVerdict
     from hashidrill.core.experiment.resolved import ResolvedExperiment
     from hashidrill.lab.runs.heal import Healed
+
+
+Say = Callable[[str], None]
+
+
+def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing | None = None) -> Looked:
+    """What a check finds here. `folder` is where the recordings will be; `say` is told what takes long.
+
+    In a datacenter that stands, its interlocks are asked instead of this machine.
+    """
+    if check.condition is not None:
+        value = machine_figures(folder)[check.condition.what]
+        is_size = MACHINE[check.condition.what] is Size
+        shown = human_bytes(value) if is_size else human_number(round(value, 2))
+        return check.condition.holds(value, unknown=False), f"it is {shown}"
+    if check.check == "doctor":
+        return _doctor()
+    for run in plan.runs:
+        try:
+            if there is not None:
+                there.allowed(run.resolved)
+                continue
+            for resolved in variants_of(run.resolved).values() if run.spec.compare else [run.resolved]:
+                check_machine(resolved)
+                prepare(resolved, say)
+        except HashidrillError as error:
+            return False, f"{run.name}: {' '.join(str(error).split())}"
+    fits = "with all that they need" if there is None else "which the interlocks let in"
+    return True, f"{counted(len(plan.runs), 'experiment')}, {fits}"
+
+
+def machine_figures(folder: Path) -> Mapping[str, float]:
+    """What MACHINE names, of this machine now. Bytes, CPUs, and the load of a minute for each CPU."""
+    return {
+        "memory_available": float(available_bytes()),
+        "disk_free": float(shutil.disk_usage(folder).free),
+        "cpus": usable_cores(),
+        "load": os.getloadavg()[0] / (os.cpu_count() or 1),
+    }
+
+
+def _doctor() -> Looked:
+    found = machine.detect()
+    lacking = [each for each in found if each.required and not each.ok]
+    if lacking:
+        said = "; ".join(f"{each.name} is missing: {each.fix or each.detail}" for each in lacking)
+        return False, f"{said}; see `hashidrill doctor`"
+    return True, "`hashidrill doctor` finds nothing missing that a run needs"
+
 
 Runner = Callable[..., Path]
 
@@ -100,7 +162,7 @@ def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVer
     day = plan.day
     questions = {name: day.questions[name] for name in run.questions}
     alerts = {name: day.alerts[name] for name in run.alerts}
-    measured = measures.answers(recording, verdict, questions, alerts)
+    measured = answers_of(recording, verdict, questions, alerts)
     return {
         "verdict": verdict.verdict.value,
         "outcome": recording.outcome,
@@ -113,7 +175,7 @@ def result_of(plan: Plan, run: PlannedRun, recording: Recording, verdict: RunVer
         ],
         "measured": {name: each.to_data() for name, each in measured.items()},
         "figures": _figures(recording),
-        "passed": [] if verdict.invalid else measures.passed(recording, day.abort.measured),
+        "passed": [] if verdict.invalid else passed_limits(recording, day.abort.measured),
     }
 
 
@@ -138,3 +200,63 @@ def _row(each: LoadFigures) -> list[str]:
         human_duration(each.p99_s),
         human_share(each.errors),
     ]
+
+
+PlayOne = Callable[["ResolvedExperiment", Path], tuple[Recording, RunVerdict]]
+"""Plays one variant, with its recording below the folder, and judges it. Raises KeyboardInterrupt as a run does."""
+Prepare = Callable[["ResolvedExperiment", Callable[[str], None]], object]
+
+
+def compare(
+    plan: Plan, run: PlannedRun, folder: Path, *, one: PlayOne, say: Callable[[str], None], prepare: Prepare = prepare
+) -> Result:
+    """What came of it, as the journal keeps it; all of its recordings are in one folder below `folder`.
+
+    Raises KeyboardInterrupt with the folder of the comparison, and what `one` and `prepare` raise.
+    """
+    known: dict[Path, RunVerdict] = {}
+
+    def play(resolved: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
+        del events  # each run has its own live view
+        recording, known_verdict = one(resolved, runs_dir)
+        known[recording.path] = known_verdict
+        return recording.path
+
+    kept = play_variants(run.resolved, runs_dir=new_folder(folder, run.name), run=play, say=say, prepare=prepare)
+    verdict, report = judge_and_report_comparison(read_comparison(kept), near_to=run.resolved.path, known=known)
+    return _result(plan, run, kept, verdict, report)
+
+
+def _result(plan: Plan, run: PlannedRun, kept: Path, verdict: ComparisonVerdict, report: Path | None) -> Result:
+    said = verdict.verdict.value
+    counting = [each.recording for each in verdict.runs if each.counts]
+    stuck = any(each.recording.outcome == "revert" for each in verdict.runs)
+    return {
+        "verdict": said,
+        "outcome": "revert" if stuck else verdict.outcome,
+        "recording": str(kept),
+        "report": report is not None,
+        "reasons": list(_reasons(verdict)),
+        "expectations": list(_expectations(verdict)),
+        "measured": {name: Measured(said, said).to_data() for name in run.questions},
+        "figures": [],
+        "passed": [text for each in counting for text in passed_limits(each, plan.day.abort.measured)],
+    }
+
+
+def _expectations(verdict: ComparisonVerdict) -> Iterator[dict[str, str]]:
+    for each in verdict.comparisons:
+        yield {"title": each.title, "finding": each.finding.value, "text": each.text}
+    for run in verdict.runs:
+        for each in run.verdict.judgements:
+            if each.finding.verdict is not Verdict.PASS:
+                title = f"{run.variant}, round {run.round}: {each.title}"
+                yield {"title": title, "finding": each.finding.value, "text": run.verdict.text_of(each)}
+
+
+def _reasons(verdict: ComparisonVerdict) -> Iterator[str]:
+    yield from verdict.invalid
+    for run in verdict.runs:
+        for text in [*([run.refused] if run.refused else []), *run.verdict.invalid, *run.verdict.doubts]:
+            yield f"{run.variant}, round {run.round}: {text}"
+    yield from verdict.notes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.judging.verdict import Verdict
 from hashidrill.gamedays.history.model import Number, Run
 from hashidrill.gamedays.history.noise import FEWEST, is_outside, ratio
 
@@ -52,14 +52,16 @@ class Changed:
     before: Run | None
     changes: list[Change] = field(default_factory=list)
     figures: list[Moved] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    """What does not hold: the titles of the expectations, and why."""
     noise_of: int = 0
     """From how many runs the noise of the figures is known."""
     alike: bool = True
     """Whether these runs had the conditions of the one that passed, in everything that is known."""
     between: int = 0
     """Runs between the two that counted."""
+
+    @property
+    def broken(self) -> list[str]:
+        return self.now.broken
 
     @property
     def outside(self) -> list[Moved]:
@@ -78,11 +80,8 @@ def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
         now = counting[-1]
     earlier = [run for run in counting if run.id != now.id and run.ended_s <= now.ended_s]
     passed = [run for run in earlier if run.verdict is Verdict.PASS]
-    broken = [
-        f"{each.title}: {each.text}" for each in now.expectations if each.finding in {Finding.BROKEN, Finding.FIXED}
-    ]
     if not passed:
-        return Changed(now, None, broken=broken)
+        return Changed(now, None)
     before = passed[-1]
     same = [run for run in passed if run.conditions == before.conditions]
     usual = same if len(same) >= FEWEST else passed
@@ -91,7 +90,6 @@ def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
         before,
         list(_changes(before, now)),
         list(_moved(usual, before, now)),
-        broken,
         len(usual),
         usual is same,
         len(earlier) - 1 - earlier.index(before),

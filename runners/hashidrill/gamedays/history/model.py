@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.util.folders import state_folder
 
 OURS = "local"
 """The datacenter of a run that was not attached to an existing one."""
@@ -83,6 +86,12 @@ class Run:
     """The game day that it belongs to, if any."""
 
     @property
+    def broken(self) -> list[str]:
+        """What does not hold: the titles of the expectations, and why."""
+        found = [each for each in self.expectations if each.finding in {Finding.BROKEN, Finding.FIXED}]
+        return [f"{each.title}: {each.text}" for each in found]
+
+    @property
     def counts(self) -> bool:
         """An INVALID run says nothing about what was under test."""
         return self.verdict is not Verdict.INVALID
@@ -124,3 +133,16 @@ class Stored:
     new: bool
     """Whether it was not there before."""
     turn: Turn | None = None
+
+
+VARIABLE = "HASHIDRILL_HISTORY"
+"""The environment variable that names another file."""
+DEFAULT = ".local/state/hashidrill/history.sqlite"
+"""Below the home of whoever says nothing else."""
+
+
+def history_file() -> Path:
+    """`$HASHIDRILL_HISTORY`, or `$XDG_STATE_HOME/hashidrill/history.sqlite`, by default below ~/.local/state."""
+    if said := os.environ.get(VARIABLE):
+        return Path(said)
+    return state_folder() / "history.sqlite"

@@ -111,8 +111,6 @@ def ratio(earlier: Sequence[Number], now: Number) -> float:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """Values on the scale on which they are compared."""
-
     values: list[float]
     logarithmic: bool
 

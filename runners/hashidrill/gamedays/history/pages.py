@@ -1,13 +1,14 @@
-"""The history as lines for a terminal."""
+"""The history as lines for a terminal, and as plain data for `--json`. There, times are RFC 3339 in UTC."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from hashidrill.core.judging.verdict import Finding, Verdict
-from hashidrill.gamedays.history.changes import Changed, Moved
+from hashidrill.gamedays.history.changes import Changed
 from hashidrill.gamedays.history.model import Day, Run, Series, Turn
 from hashidrill.gamedays.history.noise import FEWEST, Trend
 from hashidrill.gamedays.history.steadiness import Steadiness
@@ -22,8 +23,17 @@ from hashidrill.reports.text import (
     sparkline,
 )
 
+FORMAT = 1
+"""Counts up when a key of the data changes its meaning or goes."""
 _WIDTH = 30
 _LONGEST = 300
+_UNITS: dict[str, Callable[[float], str]] = {
+    "s": human_duration,
+    "share": human_share,
+    "bytes": human_bytes,
+    "/s": human_rate,
+    "ms": lambda ms: human_duration(ms / 1e3),
+}
 
 
 def shown(value: float, unit: str) -> str:
@@ -32,14 +42,7 @@ def shown(value: float, unit: str) -> str:
         return "not measured"
     if math.isinf(value):
         return "never"
-    known: dict[str, Callable[[float], str]] = {
-        "s": human_duration,
-        "share": human_share,
-        "bytes": human_bytes,
-        "/s": human_rate,
-        "ms": lambda ms: human_duration(ms / 1e3),
-    }
-    return known[unit](value) if unit in known else f"{human_number(value)} {unit}".rstrip()
+    return _UNITS[unit](value) if unit in _UNITS else f"{human_number(value)} {unit}".rstrip()
 
 
 def when(seconds: float) -> str:
@@ -59,31 +62,23 @@ def run_lines(run: Run) -> Iterator[str]:
     yield f"  {when(run.began_s)}, {human_duration(run.ended_s - run.began_s)}, {run.outcome}"
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     yield f"  hashidrill {run.hashidrill}, {versions}"
-    for reason in run.invalid:
-        yield f"  ! {one_line(reason, _LONGEST)}"
+    yield from (f"  ! {one_line(reason, _LONGEST)}" for reason in run.invalid)
     for expectation in run.expectations:
         yield f"  {expectation.finding:<8} {expectation.title}"
         if expectation.finding != Finding.HELD:
             yield f"           {one_line(expectation.text, _LONGEST)}"
-    for figure in run.figures.values():
-        yield f"  {figure.name}  {shown(figure.value, figure.unit)}"
+    yield from (f"  {figure.name}  {shown(figure.value, figure.unit)}" for figure in run.figures.values())
     yield f"  recording  {run.path}"
-
-
-def state_line(series: Series, found: Steadiness) -> str:
-    return f"{series}: {found}"
 
 
 def trend_lines(series: Series, found: Sequence[Trend], runs: int) -> Iterator[str]:
     yield f"{series}: {counted(runs, 'run')} that counted"
     for each in found:
-        noise = "noise unknown" if math.isnan(each.noise) else f"noise {each.noise:.0%}"
-        bars = sparkline(each.values, _WIDTH)
         said = [
             f"  {each.name}",
-            bars,
+            sparkline(each.values, _WIDTH),
             f"middle {shown(each.middle, each.unit)}",
-            noise,
+            "noise unknown" if math.isnan(each.noise) else f"noise {each.noise:.0%}",
             f"last {shown(each.values[-1], each.unit)}",
         ]
         if each.outside is None:
@@ -96,37 +91,29 @@ def trend_lines(series: Series, found: Sequence[Trend], runs: int) -> Iterator[s
 
 
 def changed_lines(found: Changed) -> Iterator[str]:
-    now = found.now
+    now, before = found.now, found.before
     yield f"{now.verdict.value}  {now.series}  {now.id}  {when(now.ended_s)}"
-    for text in found.broken:
-        yield f"  broken: {one_line(text, _LONGEST)}"
-    if found.before is None:
+    yield from (f"  broken: {one_line(text, _LONGEST)}" for text in found.broken)
+    if before is None:
         yield "  it never passed before, in this history"
         return
-    before = found.before
     between = f", and {counted(found.between, 'run')} between" if found.between else ""
     last = "passed last" if now.verdict is not Verdict.PASS else "passed before"
     yield f"  {last}: {before.id}, {when(before.ended_s)}{between}"
     if not found.changes:
         yield "  nothing changed that a recording knows of: versions, machine, experiment and agents are the same"
-    for change in found.changes:
-        yield f"  changed: {change}"
-    outside = found.outside
-    for each in outside:
-        yield f"  figure outside of its noise: {_moved(each)}"
+    yield from (f"  changed: {change}" for change in found.changes)
+    for each in found.outside:
+        times = "" if math.isnan(each.ratio) else f", {each.ratio:.2f} times what passing runs have"
+        moved = f"{shown(each.before, each.unit)} -> {shown(each.now, each.unit)}{times}"
+        yield f"  figure outside of its noise: {each.name}: {moved}"
     unknown = sum(each.outside is None for each in found.figures)
-    inside = len(found.figures) - unknown - len(outside)
-    under = "under the same conditions" if found.alike else "under other conditions too"
-    of = f"noise from {counted(found.noise_of, 'run')} that passed, {under}"
-    if inside:
+    if inside := len(found.figures) - unknown - len(found.outside):
+        under = "under the same conditions" if found.alike else "under other conditions too"
+        of = f"noise from {counted(found.noise_of, 'run')} that passed, {under}"
         yield f"  {counted(inside, 'figure')} within the noise ({of})"
     if unknown:
         yield f"  {counted(unknown, 'figure')} without a known noise: {FEWEST} runs that passed are needed"
-
-
-def _moved(each: Moved) -> str:
-    times = "" if math.isnan(each.ratio) else f", {each.ratio:.2f} times what passing runs have"
-    return f"{each.name}: {shown(each.before, each.unit)} -> {shown(each.now, each.unit)}{times}"
 
 
 def turn_line(turn: Turn) -> str:
@@ -135,3 +122,127 @@ def turn_line(turn: Turn) -> str:
         f"{turn.name} turned from {turn.before.verdict.value} to {turn.now.verdict.value}: it last passed"
         f" {when(turn.before.ended_s)} ({turn.before.id})"
     )
+
+
+def document(**content: Any) -> dict[str, Any]:
+    """What a command prints."""
+    return {"format": FORMAT, **content}
+
+
+def _number(value: float) -> float | str | None:
+    return None if math.isnan(value) else "never" if math.isinf(value) else value
+
+
+def moment(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def run_data(run: Run) -> dict[str, Any]:
+    """A run in a list."""
+    return {
+        "kind": "run",
+        "id": run.id,
+        **vars(run.series),
+        "verdict": run.verdict,
+        "outcome": run.outcome,
+        "began_at": moment(run.began_s),
+        "ended_at": moment(run.ended_s),
+        "hashidrill": run.hashidrill,
+        "conditions": run.conditions,
+        "day": run.day,
+        "recording": run.path,
+    }
+
+
+def whole_run(run: Run) -> dict[str, Any]:
+    """All that is known of a run."""
+    return {
+        **run_data(run),
+        "title": run.title,
+        "invalid": list(run.invalid),
+        "expectations": [vars(each) for each in run.expectations],
+        "figures": [
+            {"name": each.name, "unit": each.unit, "value": _number(each.value)} for each in run.figures.values()
+        ],
+        "versions": run.versions,
+        "machine": run.machine,
+        "experiment_asked": run.experiment,
+        "agents": run.config,
+    }
+
+
+def day_data(day: Day) -> dict[str, Any]:
+    return {
+        "kind": "day",
+        "id": day.id,
+        "gameday": day.gameday,
+        "title": day.title,
+        "verdict": day.verdict,
+        "outcome": day.outcome,
+        "began_at": moment(day.began_s),
+        "ended_at": moment(day.ended_s),
+        "folder": day.path,
+    }
+
+
+def state_data(series: Series, found: Steadiness) -> dict[str, Any]:
+    return {
+        **vars(series),
+        "state": found.state,
+        "text": str(found),
+        "runs": found.runs,
+        "failures": found.failures,
+        "failure_chance": {"low": found.low, "high": found.high},
+        "left_out": found.fixed,
+        "more_runs_would_tell": found.more or None,
+    }
+
+
+def trends_data(series: Series, found: Sequence[Trend], runs: Sequence[Run]) -> dict[str, Any]:
+    figures = [
+        {
+            "name": each.name,
+            "unit": each.unit,
+            "values": [_number(value) for value in each.values],
+            "middle": _number(each.middle),
+            "noise": _number(each.noise),
+            "last_is_outside": each.outside,
+            "drift": each.drift,
+        }
+        for each in found
+    ]
+    return {**vars(series), "runs": [{"id": run.id, "verdict": run.verdict} for run in runs], "figures": figures}
+
+
+def changed_data(found: Changed) -> dict[str, Any]:
+    return {
+        **vars(found.now.series),
+        "now": run_data(found.now),
+        "last_passed": None if found.before is None else run_data(found.before),
+        "runs_between": found.between,
+        "broken": found.broken,
+        "changes": [vars(each) for each in found.changes],
+        "figures": [
+            {
+                "name": each.name,
+                "unit": each.unit,
+                **{key: _number(getattr(each, key)) for key in ("before", "now", "ratio")},
+                "outside_of_noise": each.outside,
+            }
+            for each in found.figures
+        ],
+        "noise_from_runs": found.noise_of,
+        "noise_under_the_same_conditions": found.alike,
+    }
+
+
+def turn_data(turn: Turn | None) -> Mapping[str, Any] | None:
+    """In the JSON of a run: what it turned from."""
+    if turn is None:
+        return None
+    return {
+        "from": turn.before.verdict,
+        "to": turn.now.verdict,
+        "last_passed": turn.before.id,
+        "last_passed_at": moment(turn.before.ended_s),
+    }

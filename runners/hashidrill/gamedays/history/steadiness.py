@@ -115,7 +115,6 @@ def judged(kept: Sequence[Tried]) -> Steadiness:
 
 
 def _with_forecast(found: Steadiness, kept: Sequence[Tried]) -> Steadiness:
-    """How many more runs like the last one would tell."""
     like = kept[-1] if kept else Tried(passed=True)
     for more in range(1, WINDOW):
         if judged([*kept, *[like] * more]).state is not State.TOO_FEW:
@@ -179,7 +178,6 @@ def _solve(rising: object, wanted: float) -> float:
 
 
 def _last_row(runs: Sequence[Tried]) -> int:
-    """How many of the last runs failed in a row."""
     row = 0
     for each in reversed(runs):
         if each.passed:
@@ -203,7 +201,6 @@ def _fixed(runs: Sequence[Tried]) -> int:
 
 
 def _passed_again(runs: Sequence[Tried]) -> bool:
-    """Whether it passed after a failure with nothing changed."""
     failed: set[str] = set()
     for each in runs:
         if not each.passed:

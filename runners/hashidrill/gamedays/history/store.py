@@ -1,7 +1,8 @@
-"""Stores runs and days, and finds them again.
+"""The SQLite file of the history: stores runs and days, finds them again, and says why it cannot be used.
 
-`record_run` and `record_day` are for the end of a run: whatever goes wrong, they say it in one line and go on. A
-recording that is stored twice is one row, whichever path it has by then.
+Write-ahead logging lets a run be stored while another process reads or stores. A document that many runs share (an
+experiment, the configuration of all agents) is kept once, by its digest. A recording that is stored twice is one row,
+whichever path it has by then. `record_run` and `record_day` never fail: they report what went wrong in one line.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shlex
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +23,132 @@ from hashidrill.core.errors import HashidrillError, RecordingError
 from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util import foreign
+from hashidrill.core.util.files import private, private_folder
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.gamedays.history.database import WAITS_S, HistoryError, opened, transaction
-from hashidrill.gamedays.history.model import Day, Expected, Number, Run, Series, Stored, Turn
-from hashidrill.gamedays.history.place import history_file
-from hashidrill.gamedays.history.taken import day_document, digest, taken, when
+from hashidrill.gamedays.history.from_recording import day_document, digest, run_from, when
+from hashidrill.gamedays.history.model import Day, Expected, Number, Run, Series, Stored, Turn, history_file
+
+VERSION = 1
+"""`PRAGMA user_version` of the tables below."""
+WAITS_S = 5.0
+"""How long a process waits for another one that writes."""
+_GAP_S = 0.05
+
+_TABLES = """
+CREATE TABLE documents (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY, experiment TEXT NOT NULL, variant TEXT NOT NULL, datacenter TEXT NOT NULL,
+    began_s REAL NOT NULL, ended_s REAL NOT NULL,
+    verdict TEXT NOT NULL CHECK (verdict IN ('PASS', 'FAIL', 'INVALID')), outcome TEXT NOT NULL,
+    path TEXT NOT NULL, hashidrill TEXT NOT NULL, title TEXT NOT NULL, conditions TEXT NOT NULL,
+    invalid TEXT NOT NULL, expectations TEXT NOT NULL, versions TEXT NOT NULL, machine TEXT NOT NULL,
+    asked TEXT NOT NULL REFERENCES documents, config TEXT NOT NULL REFERENCES documents);
+CREATE INDEX runs_by_series ON runs (experiment, variant, datacenter, ended_s);
+CREATE TABLE figures (
+    run TEXT NOT NULL REFERENCES runs, place INTEGER NOT NULL, name TEXT NOT NULL, unit TEXT NOT NULL, value REAL,
+    floor REAL NOT NULL, PRIMARY KEY (run, name)) WITHOUT ROWID;
+CREATE TABLE days (
+    id TEXT PRIMARY KEY, gameday TEXT NOT NULL, title TEXT NOT NULL, began_s REAL NOT NULL, ended_s REAL NOT NULL,
+    verdict TEXT NOT NULL CHECK (verdict IN ('PASS', 'FAIL', 'INVALID')), outcome TEXT NOT NULL, path TEXT NOT NULL);
+CREATE INDEX days_by_name ON days (gameday, ended_s);
+CREATE TABLE day_runs (day TEXT NOT NULL REFERENCES days, run TEXT NOT NULL, PRIMARY KEY (day, run)) WITHOUT ROWID;
+"""
+
+
+class HistoryError(HashidrillError):
+    """The history cannot be read or written; the message says what to do."""
+
+
+@contextlib.contextmanager
+def opened(file: Path, *, waits_s: float = WAITS_S) -> Iterator[sqlite3.Connection]:
+    """The database, made if it is missing. Raises HistoryError, in the block as well."""
+    try:
+        private_folder(file.parent)
+        private(file, "ab").close()  # SQLite gives its other files the permissions of this one
+        with contextlib.closing(sqlite3.connect(file, timeout=waits_s, isolation_level=None)) as database:
+            _prepare(database, file, waits_s)
+            yield database
+    except (OSError, sqlite3.Error) as error:
+        raise HistoryError(why(file, error)) from None
+
+
+def _prepare(database: sqlite3.Connection, file: Path, waits_s: float) -> None:
+    version = _version(database)
+    if version not in {0, VERSION}:
+        raise HistoryError(
+            f"{file}: another hashidrill wrote this history (version {version}; this one knows {VERSION});"
+            " use that hashidrill, or another file with --db"
+        )
+    if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        # SQLite does not wait for others when it changes the mode
+        _patiently(lambda: database.execute("PRAGMA journal_mode=WAL").fetchone(), waits_s)
+    database.execute("PRAGMA synchronous=NORMAL")
+    if version == 0:
+        _make_tables(database)
+
+
+def _make_tables(database: sqlite3.Connection) -> None:
+    """In one transaction, and once: another process may have been quicker."""
+    with transaction(database):
+        if _version(database) == 0:
+            for statement in _TABLES.split(";\n"):
+                if statement.strip():
+                    database.execute(statement)
+            database.execute(f"PRAGMA user_version={VERSION}")
+
+
+@contextlib.contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All of the block is stored, or nothing of it."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _patiently(
+    do: Callable[[], object],
+    waits_s: float,
+    *,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    deadline = now() + waits_s
+    while True:
+        try:
+            do()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or now() >= deadline:
+                raise
+            sleep(_GAP_S)
+        else:
+            return
+
+
+def why(file: Path, error: Exception) -> str:
+    """What is wrong with the file, and what to do about it, in one line."""
+    text = (getattr(error, "strerror", None) or str(error)).lower()
+    quoted = shlex.quote(str(file))
+    if "locked" in text or "busy" in text:
+        done = "another process writes to it: try again, or see who does with `fuser " + quoted + "`"
+    elif "full" in text or "no space" in text:
+        done = "the disk is full: make room"
+    elif "malformed" in text or "not a database" in text or "no such table" in text or "no such column" in text:
+        done = f"it is damaged: move it away (`mv {quoted} {quoted}.damaged`); the next run begins a new one"
+    elif "readonly" in text or "read-only" in text or "permission" in text or "unable to open" in text:
+        done = "it cannot be written by this user: name another file with --db or HASHIDRILL_HISTORY"
+    else:
+        done = "name another file with --db or HASHIDRILL_HISTORY"
+    return f"the history {file} cannot be used ({text}): {done}"
+
 
 Tell = Callable[[str], None]
 
@@ -44,7 +168,7 @@ def record_run(
     """Store a run at its end. None where that failed, which `tell` was told in one line. Raises nothing."""
     with _never_fails(tell, "run"):
         recording = recording_dir if isinstance(recording_dir, Recording) else Recording(recording_dir)
-        run = taken(recording, verdict)
+        run = run_from(recording, verdict)
         with opened(file or history_file(), waits_s=waits_s) as database:
             return Store(database).add(run)
     return None
@@ -73,19 +197,15 @@ def _never_fails(tell: Tell, what: str) -> Iterator[None]:
 
 
 def _day(folder: Path) -> tuple[Day, list[str]]:
-    """(the day, the ids of its runs)."""
     said = Redactor().clean(day_document(folder))
     began_s = when(said["started_at"])
     ended = said.get("ended_at")
-    runs = said.get("runs")
-    paths = (
-        [Path(str(each["recording"])) for each in runs if isinstance(each, dict) and each.get("recording")]
-        if (isinstance(runs, list))
-        else []
-    )
+    runs = said["runs"] if isinstance(said.get("runs"), list) else []
+    recordings = [each["recording"] for each in runs if isinstance(each, dict) and each.get("recording")]
+    name, where = str(said.get("name") or folder.name), str(said.get("attached") or "")
     day = Day(
         str(said.get("id") or folder.name),
-        _series_of_day(said, folder),
+        f"{name} at {where}" if where else name,
         str(said.get("title") or ""),
         began_s,
         when(ended) if ended else began_s,
@@ -93,13 +213,7 @@ def _day(folder: Path) -> tuple[Day, list[str]]:
         str(said.get("outcome") or ""),
         str(folder.resolve()),
     )
-    return day, [path.name for path in paths]
-
-
-def _series_of_day(said: dict[str, Any], folder: Path) -> str:
-    """The day's name, and the datacenter that it was played against unless that was one of ours."""
-    name, where = str(said.get("name") or folder.name), str(said.get("attached") or "")
-    return f"{name} at {where}" if where else name
+    return day, [Path(str(each)).name for each in recordings]
 
 
 @dataclass(frozen=True)
@@ -112,24 +226,11 @@ class Store:
         """Raises RecordingError for another run of the same id; sqlite3.Error."""
         asked, config = (json.dumps(each, sort_keys=True, default=str) for each in (run.experiment, run.config))
         row = (
-            run.id,
-            run.series.experiment,
-            run.series.variant,
-            run.series.datacenter,
-            run.began_s,
-            run.ended_s,
-            run.verdict.value,
-            run.outcome,
-            run.path,
-            run.hashidrill,
-            run.title,
-            run.conditions,
-            json.dumps(list(run.invalid)),
-            json.dumps([vars(each) for each in run.expectations]),
-            json.dumps(run.versions, default=str),
-            json.dumps(run.machine, default=str),
-            digest(asked),
-            digest(config),
+            *(run.id, run.series.experiment, run.series.variant, run.series.datacenter, run.began_s, run.ended_s),
+            *(run.verdict.value, run.outcome, run.path, run.hashidrill, run.title, run.conditions),
+            *(json.dumps(list(run.invalid)), json.dumps([vars(each) for each in run.expectations])),
+            *(json.dumps(run.versions, default=str), json.dumps(run.machine, default=str)),
+            *(digest(asked), digest(config)),
         )
         with transaction(self.database):
             known = self.database.execute(
@@ -225,46 +326,41 @@ class Store:
         return self._days("ORDER BY ended_s DESC LIMIT ?", last)[::-1]
 
     def _days(self, where: str, *values: Any) -> list[Day]:
-        columns = "id, gameday, title, began_s, ended_s, verdict, outcome, path"
-        rows = self.database.execute(f"SELECT {columns} FROM days {where}", values)  # noqa: S608 - our own text
-        return [Day(row[0], row[1], row[2], row[3], row[4], Verdict(row[5]), row[6], row[7]) for row in rows]
+        rows = self.database.execute(f"SELECT * FROM days {where}", values)  # noqa: S608 - our own text
+        return [
+            Day(id_, gameday, title, began_s, ended_s, Verdict(verdict), outcome, path)
+            for id_, gameday, title, began_s, ended_s, verdict, outcome, path in rows
+        ]
 
     def _runs(self, where: str, *values: Any) -> list[Run]:
         rows = self.database.execute(
-            "SELECT id, experiment, variant, datacenter, began_s, ended_s, verdict, outcome, path, hashidrill, title,"  # noqa: S608 - our own text
-            " conditions, invalid, expectations, versions, machine, asked, config,"
-            f" (SELECT day FROM day_runs WHERE run = runs.id) FROM runs {where}",
+            f"SELECT runs.*, (SELECT day FROM day_runs WHERE run = runs.id) FROM runs {where}",  # noqa: S608 - our own text
             values,
         ).fetchall()
         return [self._run(row) for row in rows]
 
     def _run(self, row: Sequence[Any]) -> Run:
+        id_, experiment, variant, datacenter, began_s, ended_s, verdict, outcome, path, hashidrill, *rest = row
+        title, conditions, invalid, expectations, versions, machine, asked, config, day = rest
         numbers = self.database.execute(
-            "SELECT name, unit, value, floor FROM figures WHERE run = ? ORDER BY place", (row[0],)
+            "SELECT name, unit, value, floor FROM figures WHERE run = ? ORDER BY place", (id_,)
         )
-        asked, config = (self._document(each) for each in row[16:18])
         return Run(
-            id=row[0],
-            series=Series(*row[1:4]),
-            began_s=row[4],
-            ended_s=row[5],
-            verdict=Verdict(row[6]),
-            outcome=row[7],
-            path=row[8],
-            hashidrill=row[9],
-            title=row[10],
-            conditions=row[11],
-            invalid=tuple(foreign.parse(row[12])),
-            expectations=tuple(Expected(**each) for each in foreign.parse(row[13])),
-            versions=foreign.parse(row[14]),
-            machine=foreign.parse(row[15]),
-            experiment=asked,
-            config=config,
+            *(id_, Series(experiment, variant, datacenter), began_s, ended_s, Verdict(verdict), outcome, path),
+            hashidrill=hashidrill,
+            title=title,
+            conditions=conditions,
+            invalid=tuple(foreign.parse(invalid)),
+            expectations=tuple(Expected(**each) for each in foreign.parse(expectations)),
+            versions=foreign.parse(versions),
+            machine=foreign.parse(machine),
+            experiment=self._document(asked),
+            config=self._document(config),
             figures={
                 name: Number(name, unit, math.nan if value is None else value, floor)
                 for name, unit, value, floor in numbers
             },
-            day=row[18] or "",
+            day=day or "",
         )
 
     def _document(self, at: str) -> Any:

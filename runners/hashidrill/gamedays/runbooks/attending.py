@@ -30,7 +30,7 @@ from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.wait import pause
 from hashidrill.gamedays.runbooks.following import Follower, Ran
 from hashidrill.gamedays.runbooks.model import Runbook
-from hashidrill.gamedays.runbooks.reading import parse_runbook
+from hashidrill.gamedays.runbooks.parser import parse_runbook
 from hashidrill.lab.local import host_tools
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.runs.engine_process import exit_of
@@ -185,7 +185,6 @@ class Attendant:
 
     @staticmethod
     async def _watch(doing: SandboxHands, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Which process each agent is, from the pager on: who was restarted, and when."""
         known: dict[str, str] = {}
         while True:
             now = await doing.agents()

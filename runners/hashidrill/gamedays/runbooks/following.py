@@ -12,18 +12,10 @@ from typing import Any, Protocol
 import anyio
 
 from hashidrill.core.util.wait import pause
-from hashidrill.gamedays.runbooks.conditions import Value, as_number
-from hashidrill.gamedays.runbooks.model import Block, Runbook
-from hashidrill.gamedays.runbooks.places import Machine, PlaceError, hosts_of, named_in
+from hashidrill.gamedays.runbooks.model import Block, Machine, PlaceError, Runbook, Value, as_number, hosts_of, named_in
 
-DONE, UNDECIDED, ACT_FAILED, UNCONFIRMED, NOWHERE, OFF = (
-    "done",
-    "undecided",
-    "act-failed",
-    "unconfirmed",
-    "nowhere",
-    "hands-off",
-)
+DONE, UNDECIDED, ACT_FAILED = "done", "undecided", "act-failed"
+UNCONFIRMED, NOWHERE, OFF = "unconfirmed", "nowhere", "hands-off"
 """How following a runbook ends."""
 _CONFIRM_EVERY_S = 1.0
 _CONTROL_WITHIN_S = 15.0
@@ -87,7 +79,7 @@ class Follower:
         outcome, text = DONE, "the runbook was followed to its end"
         try:
             for block in self._runbook.blocks:
-                if self._is_for(block):
+                if self.diagnosis in block.diagnoses if self.diagnosis else not block.diagnoses:
                     await self._follow(block)
             if not self.diagnosis:
                 outcome, text = UNDECIDED, "no line of its decisions held: the runbook leaves whoever follows it alone"
@@ -99,9 +91,6 @@ class Follower:
             outcome, text = NOWHERE, str(error)
         self._hands.note("done", text, outcome=outcome, diagnosis=self.diagnosis)
         return outcome
-
-    def _is_for(self, block: Block) -> bool:
-        return self.diagnosis in block.diagnoses if self.diagnosis else not block.diagnoses
 
     async def _follow(self, block: Block) -> None:
         match block.kind:
@@ -148,10 +137,12 @@ class Follower:
             ran = await self._run(block, host, block.within_s, name=block.name)
             if ran.ok or (block.fails and ran.code is not None):
                 told.append((host, (ran.output + ran.errors if block.fails else ran.output).strip()))
-        text = _lines(told) if len(hosts) > 1 else "".join(said for _, said in told)
+        each = [f"{host} {' '.join(said.split())}" for host, said in told]
+        text = "\n".join(each) if len(hosts) > 1 else "".join(said for _, said in told)
         value: Value | None = text or None
         if block.number:
-            numbers = [number for _, said in told if (number := _last_number(said)) is not None]
+            last = [as_number(words[-1]) for _, said in told if (words := said.split())]
+            numbers = [number for number in last if number is not None]
             value = None if not numbers else max(numbers) if block.number == "max" else min(numbers)
         self._note_seen(block, value, text)
 
@@ -200,24 +191,12 @@ class Follower:
         self._hands.note("proof", f"no longer in force: {', '.join(gone)}" if gone else "still in force", gone=gone)
         for block in self._runbook.of("confirm", self.diagnosis):
             if block.on and (name := named_in(block.on)) and self._values.get(name) is None:
-                self._hands.note(
-                    "control",
-                    f"line {block.line}: not tried: {name} is not known yet",
-                    line=block.line,
-                    tried=False,
-                    held=False,
-                    throughout=block.throughout,
-                )
-                continue
-            held = await self._holds(block, _CONTROL_WITHIN_S, control=True)
-            self._hands.note(
-                "control",
-                f"line {block.line}: {'holds' if held else 'does not hold'} before the act",
-                line=block.line,
-                tried=True,
-                held=held,
-                throughout=block.throughout,
-            )
+                tried, held, said = False, False, f"not tried: {name} is not known yet"
+            else:
+                tried, held = True, await self._holds(block, _CONTROL_WITHIN_S, control=True)
+                said = f"{'holds' if held else 'does not hold'} before the act"
+            about = {"line": block.line, "tried": tried, "held": held, "throughout": block.throughout}
+            self._hands.note("control", f"line {block.line}: {said}", **about)
 
     async def _holds(self, block: Block, within_s: float, **data: Any) -> bool:
         for host in await self._hosts(block):
@@ -235,15 +214,6 @@ class Follower:
             if anyio.current_time() + _CONFIRM_EVERY_S > ends_s:
                 raise _End(UNCONFIRMED, f"line {block.line}: not confirmed within {block.within_s:g}s")
             await pause(_CONFIRM_EVERY_S)
-
-
-def _lines(told: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(f"{host} {' '.join(said.split())}" for host, said in told)
-
-
-def _last_number(said: str) -> float | None:
-    words = said.split()
-    return as_number(words[-1]) if words else None
 
 
 def _clipped(text: str) -> str:

@@ -1,19 +1,210 @@
-"""A runbook: its front matter, and its blocks in the order of the page."""
+"""A runbook: its front matter, its blocks in the order of the page, what they decide, and where they run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, StringConstraints
 
+from hashidrill.core.experiment.model import NAME_PATTERN as DIAGNOSIS_PATTERN
 from hashidrill.core.experiment.model import Name
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.units import Duration
-from hashidrill.gamedays.runbooks.conditions import Line
+
+Value = float | str
+Seen = Mapping[str, Value | None]
+"""What was observed so far, by name; None: it was looked for, and is missing."""
+OTHERWISE = "otherwise"
+_ORDER: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_CONDITION = re.compile(
+    r"(?P<name>[a-z][a-z0-9_]*)\s*(?:(?P<is>is (?:missing|there))|(?P<op><=|>=|==|!=|<|>|contains\b)\s*(?P<value>.+))"
+)
+_LINE = re.compile(r"(?P<when>.+?)\s+->\s+(?P<diagnosis>\S+?)(?::\s*(?P<text>.*))?")
+_AND = re.compile(r"\s+and\s+(?=[a-z])")
+_QUOTED = re.compile(r"\"([^\"]*)\"|'([^']*)'")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One comparison. `other` is the name of another observation that it compares with."""
+
+    text: str
+    name: str
+    op: str
+    value: Value = ""
+    other: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, self.other) if self.other else (self.name,)
+
+    @property
+    def positive(self) -> bool:
+        """Whether it can only hold where something was observed."""
+        return self.op != "is missing"
+
+    def holds(self, seen: Seen) -> bool:
+        """False for what is missing, unless that is what it asks."""
+        left = seen.get(self.name)
+        if self.op.startswith("is "):
+            return (left is None) == (self.op == "is missing")
+        right = seen.get(self.other) if self.other else self.value
+        if left is None or right is None:
+            return False
+        if self.op in _ORDER:
+            a, b = as_number(left), as_number(right)
+            return a is not None and b is not None and _ORDER[self.op](a, b)
+        if self.op == "contains":
+            return str(right) in str(left)
+        return _same(left, right) == (self.op == "==")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a decision: all of `conditions`, or none for `otherwise`."""
+
+    line: int
+    conditions: tuple[Condition, ...]
+    diagnosis: str
+    text: str
+
+    def holds(self, seen: Seen) -> bool:
+        return all(condition.holds(seen) for condition in self.conditions)
+
+    def because(self, seen: Seen) -> dict[str, Value | None]:
+        """What it rests on."""
+        return {name: seen.get(name) for condition in self.conditions for name in condition.names}
+
+
+def parse_line(text: str, number: int) -> Line:
+    """Raises ValueError that says what is wrong."""
+    found = _LINE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("write CONDITION -> DIAGNOSIS: TEXT, like `commit_ms > 300 -> slow-disk: the leader's disk`")
+    diagnosis, when = found["diagnosis"], found["when"].strip()
+    if not re.fullmatch(DIAGNOSIS_PATTERN, diagnosis):
+        raise ValueError(f"the diagnosis {diagnosis!r} is no name: lower case, digits and hyphens, like slow-disk")
+    conditions = () if when == OTHERWISE else tuple(_condition(each) for each in _AND.split(when))
+    return Line(number, conditions, diagnosis, (found["text"] or "").strip())
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(
+            f"{text.strip()!r} is no condition: NAME < <= > >= == != contains VALUE, NAME is missing, NAME is there"
+        )
+    if found["is"]:
+        return Condition(text.strip(), found["name"], found["is"])
+    written = found["value"].strip()
+    quoted = _QUOTED.fullmatch(written)
+    if quoted is not None:
+        return Condition(text.strip(), found["name"], found["op"], quoted[1] if quoted[1] is not None else quoted[2])
+    if (number := as_number(written)) is not None:
+        return Condition(text.strip(), found["name"], found["op"], number)
+    if written in {"true", "false"}:  # as jq prints them
+        return Condition(text.strip(), found["name"], found["op"], written)
+    if _NAME.fullmatch(written):
+        return Condition(text.strip(), found["name"], found["op"], other=written)
+    raise ValueError(f"{written!r} is neither a number, nor a text in quotes, nor the name of an observation")
+
+
+def as_number(value: Value) -> float | None:
+    """None for what is none: neither text, nor NaN, nor infinity."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if number - number == 0 else None
+
+
+def _same(left: Value, right: Value) -> bool:
+    a, b = as_number(left), as_number(right)
+    return a == b if a is not None and b is not None else str(left) == str(right)
+
+
+_HOST = re.compile(r"[a-z][a-z0-9.-]*")
+_ROLE = re.compile(r"(?P<agent>[a-z]+):(?P<role>server|client)(?P<all>s?)")
+_SEEN = re.compile(r"\{(?P<name>[a-z][a-z0-9_]*)\}")
+
+
+class PlaceError(Exception):
+    """Nobody could go there: the message says why."""
+
+
+class Machine(Protocol):
+    """What is known of a host without a login."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def roles(self) -> Mapping[str, str]: ...
+
+
+def check_place(on: str) -> None:
+    """Raises ValueError for what is no place."""
+    if not on:
+        raise ValueError("it does not say where it runs: on=consul:server, on=consul-1 or on={leader}")
+    if not (_ROLE.fullmatch(on) or _SEEN.fullmatch(on) or _HOST.fullmatch(on)):
+        raise ValueError(
+            f"on={on} is no place: a host (consul-1), consul:server (one), consul:servers (each), or {{NAME}} for"
+            " what an observation of that name said"
+        )
+
+
+def named_in(on: str) -> str:
+    """The observation that a place needs; "" for none."""
+    found = _SEEN.fullmatch(on)
+    return found["name"] if found else ""
+
+
+def hosts_of(on: str, machines: Sequence[Machine], seen: Seen, runs: Mapping[str, bool]) -> list[str]:
+    """The names of the hosts that `on` means; `runs` says of HOST/AGENT whether it runs. Raises PlaceError.
+
+    A person logs in to a server that is up: of a role, the first by name is taken whose agent runs.
+    """
+    by_name = {machine.name: machine for machine in machines}
+    if name := named_in(on):
+        said = str(seen.get(name) or "").strip()
+        if not said:
+            raise PlaceError(f"on={on}: {name} is missing, so nobody knows where that is")
+        found = _found(said, machines)
+        if found is None:
+            raise PlaceError(f"on={on}: {name} said {said!r}, which is no host: {', '.join(by_name)}")
+        return [found]
+    if role := _ROLE.fullmatch(on):
+        having = sorted(m.name for m in machines if m.roles.get(role["agent"]) == role["role"])
+        if not having:
+            raise PlaceError(f"on={on}: there is no such host here")
+        up = [host for host in having if runs.get(f"{host}/{role['agent']}")]
+        return having if role["all"] else (up or having)[:1]
+    if on not in by_name:
+        raise PlaceError(f"on={on}: there is no such host; there are {', '.join(by_name)}")
+    return [on]
+
+
+def _found(said: str, machines: Sequence[Machine]) -> str | None:
+    """By its name or its address, with or without a port or what a product adds to the name (`nomad-1.global`)."""
+    words = {said, said.rpartition(":")[0], said.removeprefix("http://").partition(":")[0], said.partition(".")[0]}
+    return next((machine.name for machine in machines if machine.name in words or machine.address in words), None)
+
 
 HEALTHY = "healthy"
 """The look-alike that is the first experiment without its faults."""

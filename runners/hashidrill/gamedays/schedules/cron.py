@@ -178,7 +178,6 @@ def next_times(found: Cron, after: dt.datetime, count: int) -> list[dt.datetime]
 
 
 def _on(found: Cron, date: dt.datetime) -> bool:
-    """Whether it runs on that day."""
     in_month, in_week = date.day in found.day.values, date.isoweekday() % 7 in found.weekday.values
     either = not found.day.every and not found.weekday.every
     return date.month in found.month.values and ((in_month or in_week) if either else (in_month and in_week))

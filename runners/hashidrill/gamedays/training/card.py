@@ -16,14 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.verdict import Finding
-from hashidrill.gamedays.training.desk import OVERRULED, Desk, Entry, S
+from hashidrill.core.util.files import write_whole
+from hashidrill.gamedays.training.game_log import OVERRULED, Desk, Entry, S
 from hashidrill.gamedays.training.harm import Harm, harms
-from hashidrill.gamedays.training.model import ANY, HOST
+from hashidrill.gamedays.training.scenario import ANY, HOST
+from hashidrill.reports.document import Badge, Bullets, Cell, Section, Table, to_html, to_markdown
+from hashidrill.reports.html import el, page
+from hashidrill.reports.markdown import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from hashidrill.core.judging.verdict import Judgement, RunVerdict
     from hashidrill.core.recording.reader import Recording
     from hashidrill.gamedays.training.course import Course
+
 
 PASSED, PARTLY, FAILED, NOT_COUNTED = "passed", "partly", "failed", "not counted"
 DETECT, DIAGNOSE, MITIGATE, NO_HARM = 10, 30, 40, 20
@@ -288,6 +296,85 @@ def _row(desk: Desk, t_ns: int, who: str, what: str, text: str, *, host: str = "
     return {"at_s": _after(desk, t_ns), "who": who, "what": what, "text": text, "host": host}
 
 
-def seconds(value_s: float | None) -> str:
-    """For a person."""
-    return "never" if value_s is None else measure.seconds(value_s)
+MARKDOWN_NAME, HTML_NAME = "card.md", "card.html"
+_WHO: dict[str, Cell] = {
+    "trainee": "you",
+    "truth": Badge("truth", "invalid"),
+    "expert": Badge("an expert could see", "known"),
+    "trainer": "the trainer",
+}
+
+
+def write_pages(card: Card, folder: Path) -> None:
+    """card.md and card.html. Raises OSError."""
+    write_whole(folder / MARKDOWN_NAME, markdown(card))
+    write_whole(folder / HTML_NAME, html_page(card))
+
+
+def headline(card: Card) -> str:
+    """`passed: 87 of 100 points`."""
+    return card.result if card.result == NOT_COUNTED else f"{card.result}: {card.points} of 100 points"
+
+
+def text_lines(card: Card) -> Iterator[str]:
+    """For a terminal: the score, the truth, and what to read."""
+    yield f"{card.scenario} (level {card.level}, seed {card.seed}), {card.trainee}: {headline(card)}"
+    yield from (f"  because: {reason}" for reason in card.reasons)
+    yield ""
+    for line in card.lines:
+        of = f"/{line.of}" if line.of else ""
+        yield f"  {line.title:<16}{line.points:>4}{of:<4} {line.why}"
+    for harm in card.harm:
+        yield f"  harm: {harm.text}"
+    yield ""
+    yield f"  what it was     {card.truth['exact']}"
+    yield f"  what repairs it {card.truth['repair']}"
+    times = list[str]()
+    for what, value_s in (
+        ("pager", card.paged_s),
+        ("detected", card.detected_s),
+        ("diagnosed", card.diagnosed_s),
+        ("users back", card.mitigated_s),
+    ):
+        times.append(f"{what} {'never' if value_s is None else measure.seconds(value_s)}")
+    yield f"  after the fault: {', '.join(times)}"
+    if card.truth.get("runbook"):
+        yield f"  runbook         {card.truth['runbook']}"
+
+
+def markdown(card: Card) -> str:
+    """The whole debrief."""
+    blocks = [f"# {plain(card.title)}: {headline(card)}", *to_markdown(_sections(card))]
+    return "\n\n".join(blocks) + "\n"
+
+
+def html_page(card: Card) -> str:
+    """The same as one file without anything from elsewhere."""
+    title = f"{card.title}: {headline(card)}"
+    return str(page(title, [el("h1", title), *to_html(_sections(card))]))
+
+
+def _sections(card: Card) -> Iterator[Section]:
+    points = [
+        (each.title, f"{each.points} of {each.of}" if each.of else str(each.points), each.why) for each in card.lines
+    ]
+    who = f"{card.trainee}, scenario {card.scenario}, level {card.level}, seed {card.seed}"
+    yield Section("Score", [who, Bullets(card.reasons), Table(("", "points", ""), points)])
+    yield Section("Harm", [Bullets([harm.text for harm in card.harm])])
+    for heading, key in (
+        ("What it was", "exact"),
+        ("What repairs it", "repair"),
+        ("Why it looked like that", "debrief"),
+    ):
+        yield Section(heading, [card.truth[key]])
+    yield Section("Runbook", [card.truth.get("runbook") or ""])
+    rows = [(f"{row['at_s']:+.1f}s", _WHO[row["who"]], _words_of(row)) for row in card.timeline]
+    yield Section("The game, second by second", [Table(("after the fault", "who", "what"), rows)])
+
+
+def _words_of(row: Mapping[str, Any]) -> str:
+    """`diagnosis: the leader's disk`, and `consul-1$ consul info` for what was typed."""
+    if row["what"] == "typed":
+        return f"{row['host']}$ {row['text']}"
+    where = f" on {row['host']}" if row["host"] else ""
+    return f"{row['what']}{where}: {row['text']}" if row["text"] else f"{row['what']}{where}"

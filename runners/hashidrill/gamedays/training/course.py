@@ -19,8 +19,7 @@ from hashidrill.core.experiment.library import KIND as EXPERIMENT
 from hashidrill.core.experiment.loader import resolve_document
 from hashidrill.core.experiment.model import API_VERSION
 from hashidrill.core.units import Duration
-from hashidrill.gamedays.training.model import Pager, Truth
-from hashidrill.gamedays.training.places import Places
+from hashidrill.gamedays.training.scenario import Pager, Places, Truth
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
@@ -100,27 +99,32 @@ def course_of(written: Written, choice: Choice) -> Course:
     data = filled(written.data, choice.values)
     truth = Truth.model_validate_json(json.dumps(data["truths"][choice.truth]), strict=True)
     pager = Pager.model_validate_json(json.dumps(data["pager"]), strict=True)
-    before = [_ordinary(step) for step in data.get("before") or []]
-    ready_s = max([0.0, *(step["_ends_s"] for step in before)])
+    before = data.get("before") or []
+    ready_s = max([0.0, *(_s(step.get("at", "0s")) + _s(step["for"]) for step in before)])
     act_s = max(ready_s + _s(step.get("at", "0s")) for step in truth.method)
     ends_s = act_s + _FAR_S
     misleading = data["herrings"][choice.herring] if choice.herring is not None else None
     steps = [
-        *({key: value for key, value in step.items() if key != "_ends_s"} for step in before),
+        *before,
         *(_held(step, ready_s, ends_s) for step in truth.method),
         *(_held(step, ready_s, ends_s) for step in misleading or []),
         {"mark": WATCH, "at": _seconds(ends_s), "for": _seconds(WATCH_S)},
     ]
-    loads = data.get("load") or {}
+    loads, datacenter = data.get("load") or {}, data.get("datacenter") or {}
     back = [*_back(truth, [*loads, *(data.get("clients") or {})]), *truth.repaired]
     kept = truth.kept
     if kept is None:
-        kept = [{"no_acknowledged_write_lost": {"load": name}} for name, load in loads.items() if _kept_safe(load)]
+        kept = [
+            {"no_acknowledged_write_lost": {"load": name}}
+            for name, load in loads.items()
+            if load.get("kind") == _KV_WRITES
+        ]
     experiment = {
         "apiVersion": API_VERSION,
         "kind": EXPERIMENT,
         "metadata": {"name": "game", "title": "A game of training", "why": "Somebody learns what this looks like"},
-        "datacenter": _with_disk(data.get("datacenter") or {}),
+        # every game has disks of a size: that they have one tells nothing
+        "datacenter": {**datacenter, "disk": {"size": _DISK, **(datacenter.get("disk") or {})}},
         **{key: data[key] for key in ("load", "clients") if data.get(key)},
         "steady_state": data.get("steady_state") or _steady([*loads, *(data.get("clients") or {})]),
         "method": steps,
@@ -164,11 +168,6 @@ def filled(value: Any, values: Mapping[str, Any]) -> Any:
     return [filled(each, values) for each in value] if isinstance(value, list) else value
 
 
-def _ordinary(step: Mapping[str, Any]) -> dict[str, Any]:
-    """A step of `before`, with when it ends."""
-    return {**step, "_ends_s": _s(step.get("at", "0s")) + _s(step["for"])}
-
-
 def _held(step: Mapping[str, Any], ready_s: float, ends_s: float) -> dict[str, Any]:
     """A step whose `at` counts from when the set-up is over, and that lasts until the end if it does not say."""
     at_s = ready_s + _s(step.get("at", "0s"))
@@ -188,18 +187,8 @@ def _back(truth: Truth, traffic: Sequence[str]) -> list[dict[str, Any]]:
     return judged
 
 
-def _kept_safe(load: Any) -> bool:
-    return isinstance(load, dict) and load.get("kind") == _KV_WRITES
-
-
 def _steady(traffic: Sequence[str]) -> dict[str, Any]:
     return {"for": "8s", "within": "120s", "require": [f"{name}.errors < 1%" for name in traffic]}
-
-
-def _with_disk(datacenter: Mapping[str, Any]) -> dict[str, Any]:
-    """Every game has disks of a size: that they have one tells nothing."""
-    disk = datacenter.get("disk") or {}
-    return {**datacenter, "disk": {"size": _DISK, **disk}}
 
 
 def _seconds(value: float) -> str:
@@ -207,7 +196,6 @@ def _seconds(value: float) -> str:
 
 
 def _s(text: Any) -> float:
-    """Raises ExperimentError."""
     try:
         return float(Duration(text))
     except (ValueError, TypeError):

@@ -5,26 +5,33 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import hashidrill
 from hashidrill.core.errors import DatacenterError, UsageError
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util import syscalls as sc
+from hashidrill.core.util.enter import entering
 from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
+from hashidrill.core.util.folders import both
 from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.processes import python_path
+from hashidrill.gamedays.training.scenario import FOLDER
 from hashidrill.lab.sandbox.sandbox import handed_over
 from hashidrill.lab.up.running import state_dir
 
 DOOR = "door"
 CARD_NAME = "card.json"
+HOSTS_NAME = "game.json"
+"""In the sandbox's folder, once its datacenter is ready: what a shell needs to know of each host."""
 _ANSWER_WITHIN_S = 30.0
 _GAP_S = 0.2
 
@@ -170,3 +177,63 @@ def wait_for_state(game: Game, *states: str, within_s: float = 600.0) -> dict[st
                 return shown
         time.sleep(_GAP_S)
     raise DatacenterError(f"the game did not get to {' or '.join(states)} within {within_s:g}s")
+
+
+CELLS = "cells"
+_FOLDER_MODE = 0o711
+
+
+def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[str]:
+    """The command line that opens it. `host` None: the first one. Raises UsageError."""
+    root = Path(game.root)
+    try:
+        told: Mapping[str, Any] = parse((root / HOSTS_NAME).read_bytes())
+        first = (root / "pid").read_text().strip()
+    except OSError:
+        raise UsageError("the datacenter of this game is not ready yet, or is gone") from None
+    hosts = told["hosts"]
+    # a client agent, as a person has one near; else the first host
+    clients = [name for name, each in hosts.items() if next(iter(each["agents"].values()), "") == "client"]
+    wanted = host or [*clients, *hosts][0]
+    if wanted not in hosts:
+        raise UsageError(f"there is no host {wanted!r}: {near(wanted, hosts)}")
+    source = str(Path(hashidrill.__file__).parents[1])
+    program = os.path.realpath(sys.executable)
+    boot = [
+        program,
+        "-I",
+        "-S",
+        "-c",
+        (
+            f"import sys; sys.path.insert(0, {source!r}); from hashidrill.gamedays.training.inside.cell import main;"
+            " sys.exit(main(sys.argv[1]))"
+        ),
+    ]
+    number = secrets.token_hex(4)
+    spec = {
+        "root": game.root,
+        "id": number,
+        "host": wanted,
+        "hosts": hosts,
+        "user": told["user"],
+        "binaries": told["binaries"],
+        "python": {"program": program, "prefix": sys.base_prefix},
+        "source": source,
+        "hidden": _hidden(),
+        "boot": boot,
+        "client": str(Path(__file__).parent / "inside" / "client.py"),
+        "command": list(command),
+        "term": os.environ.get("TERM", ""),
+    }
+    cells = root / CELLS
+    cells.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    file = cells / f"{number}.json"
+    write_whole(file, json.dumps(spec))
+    return [*entering(process=first), *boot, str(file)]
+
+
+def _hidden() -> list[str]:
+    """Where our own files are: they say what the scenarios hide."""
+    scenarios = both(FOLDER)
+    places = [Path(hashidrill.__file__).resolve().parent, scenarios[-1].resolve().parents[1], *scenarios[:-1]]
+    return [str(place) for place in places]

@@ -1,27 +1,281 @@
-"""What the trainee's hands did to the datacenter, from what the hosts' init was asked for, the recording and the logs.
-
-A healthy agent that was stopped, restarted or sent a signal is harm where the repair needed none of it, and so is
-a server that was made to leave its cluster. A quorum is broken by hand where a majority of a product's servers would
-have run, had the hands not been there, or where the cluster itself says so (hashidrill.gamedays.training.cluster).
-What was typed decides nothing: a script, another shell and `consul leave` do the same.
-"""
+"""The servers of a game, and when each of them ran."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill.core.judging.measure import SECOND, not_the_same_process_ns
-from hashidrill.gamedays.training.agent_logs import crashed
-from hashidrill.gamedays.training.cluster import lost_quorums, outside, stops
-from hashidrill.gamedays.training.desk import Entry
-from hashidrill.gamedays.training.servers import Server, by_service, runs, servers, up
+from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.judging.measure import SECOND, latest, not_the_same_process_ns
+from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import Drawn
+from hashidrill.gamedays.training.game_log import Entry
 
 if TYPE_CHECKING:
-    from hashidrill.core.recording.reader import Int64s, Recording
+    from hashidrill.core.recording.reader import Int64s, Recording, Series
+
+
+_FRESH_NS = 3 * SECOND
+_STOPPED = "T"
+
+
+@dataclass(frozen=True)
+class Server:
+    """An agent that votes, or may: its samples are `label`'s."""
+
+    host: str
+    service: str
+    label: str
+
+
+def servers(recording: Recording) -> list[Server]:
+    """Agents with the role of a server, from run.json."""
+    return [
+        Server(host["name"], service, host["name"] if number == 0 else f"{host['name']}/{service}")
+        for host in recording.run.get("hosts", [])
+        for number, (service, role) in enumerate(host.get("agents", {}).items())
+        if role == "server"
+    ]
+
+
+def by_service(recording: Recording) -> dict[str, list[Server]]:
+    """By product, in the order of run.json."""
+    found: dict[str, list[Server]] = {}
+    for server in servers(recording):
+        found.setdefault(server.service, []).append(server)
+    return found
+
+
+def runs(recording: Recording, label: str) -> Series | None:
+    """What was seen of that process; None where nobody looked."""
+    try:
+        return recording.series("process.rss", label)
+    except HypothesisInvalidError:
+        return None
+
+
+def up(recording: Recording, label: str, grid: Any) -> Any:
+    """Whether that process ran, for each moment; where nobody looked it did."""
+    series = runs(recording, label)
+    if series is None:
+        return np.ones(len(grid), np.int64)
+    index, fresh = latest(series.t_ns, grid, _FRESH_NS)
+    running = np.array(
+        [bool(ok) and text != _STOPPED for ok, text in zip(series.ok, series.text, strict=True)], np.bool_
+    )
+    return np.where(fresh, running[index], True).astype(np.int64)
+
+
+_LINE = re.compile(r"^\s*(\d{4}-\d\d-\d\dT\S+) \[[A-Z]+\]\s+(.*)$")
+_CRASHED = re.compile(r"^panic:|^fatal error:|^==> Error|^Error |\[FATAL\]|no space left on device", re.MULTILINE)
+_LEFT = re.compile(r"serf: EventMemberLeave(?: \(forced\))?: (\S+)")
+_REMOVED = re.compile(r"removed raft peer", re.IGNORECASE)
+_OWN = re.compile(r"server starting leave|marked as sealed|found peers\.json")
+"""Orders that take a vote away, another one's or its own, as Consul 1.22, Nomad 1.10 and Vault 1.21 log them."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A line of a server's log that says that it, or another one, was told to leave."""
+
+    t_ns: int
+    host: str
+    text: str
+
+
+def crashed(recording: Recording, server: Server) -> bool:
+    """Whether its log says that it ended by itself."""
+    return _CRASHED.search(_text(recording, server)) is not None
+
+
+def orders(recording: Recording, service: str, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[Order]:
+    """What the servers of that product were told between the two moments, in order of time.
+
+    What is about a host of `spared` is left out: servers remove one that a fault has ended by themselves.
+    """
+    found = [
+        order for server in by_service(recording).get(service, []) for order in _orders(recording, server, from_ns)
+    ]
+    addresses = {host["name"]: host.get("address", "") for host in recording.run.get("hosts", [])}
+    words = {word for host in spared for word in (host, addresses.get(host)) if word}
+    for order in sorted(found, key=lambda each: each.t_ns):
+        named = {*re.findall(r"[\w-]+(?:\.\d+)*", order.text), *([order.host] if _OWN.search(order.text) else [])}
+        about = named & words
+        if from_ns <= order.t_ns <= to_ns and not about:
+            yield order
+
+
+def _orders(recording: Recording, server: Server, from_ns: int) -> Iterator[Order]:
+    lines = list(_lines(recording, server))
+    if (emptied := _emptied(recording, server, lines)) is not None:
+        yield Order(from_ns, server.host, emptied)  # nothing says when
+    for t_ns, said in lines:
+        if any(order.search(said) for order in (_LEFT, _REMOVED, _OWN)):
+            yield Order(t_ns, server.host, said.strip())
+
+
+def _emptied(recording: Recording, server: Server, lines: Sequence[tuple[int, str]]) -> str | None:
+    """What a person reads where its log lacks the time in which it was first seen to run."""
+    series = runs(recording, server.label)
+    if series is None or not series.ok.any():
+        return None
+    if not lines:
+        return "it was removed"
+    since_ns = int(series.t_ns[series.ok][0])
+    return None if lines[0][0] <= since_ns + SECOND else "it was emptied: what stood before is not there"
+
+
+def _lines(recording: Recording, server: Server) -> Iterator[tuple[int, str]]:
+    began = recording.journal[0]
+    for line in _text(recording, server).splitlines():
+        if (found := _LINE.match(line)) is None:
+            continue
+        try:
+            wall_s = datetime.fromisoformat(found[1]).timestamp()
+        except (ValueError, OverflowError):
+            continue
+        yield round((wall_s - began.wall) * SECOND) + began.t_ns, found[2]
+
+
+def _text(recording: Recording, server: Server) -> str:
+    path = recording.path / "logs" / Path(server.host).name / f"{Path(server.service).name}.log"
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+STOPS = ("stop", "restart", "kill")
+ELECTION_NS = 20 * SECOND
+"""Longer than elections take on a busy machine, with the longest Raft timeouts that a scenario asks for."""
+OUTSIDE_NS = 10 * SECOND
+"""A server that the others still count as one of them hears of its leader several times a second."""
+_ORDER_NS = 60 * SECOND
+_WRITES = ".write"
+_HARMLESS = ("(SIGCONT)", "(SIGHUP)", "(SIGUSR1)", "(SIGUSR2)", "(SIGWINCH)")
+"""Signals that end and stop nothing."""
+
+
+def lost_quorums(
+    recording: Recording, entries: Sequence[Entry], from_ns: int, to_ns: int
+) -> Iterator[tuple[str, int, str]]:
+    """(service, when, what a person reads) where no server led for longer than an election takes, after an order.
+
+    Where nobody led when the pager went, that was the fault. Where writes were acknowledged, somebody led.
+    """
+    faulty = {window.host for window in recording.faults}
+    for service, signal in _leads().items():
+        if service not in by_service(recording):
+            continue
+        for begin_ns, end_ns in _gaps(_series(recording, signal, ""), from_ns, to_ns, ELECTION_NS):
+            why = _order(recording, entries, service, faulty, begin_ns)
+            served_ns = np.append(_acknowledged(recording, service, begin_ns, end_ns), end_ns)
+            unserved_ns = int(np.diff(served_ns, prepend=begin_ns).max())
+            if not why or unserved_ns < ELECTION_NS:
+                continue
+            text = (
+                f"no majority of its servers knew a leader for about {(end_ns - begin_ns) / SECOND:.0f}s, and no write"
+                f" was acknowledged for {unserved_ns / SECOND:.0f}s of them; just before: {why}"
+            )
+            yield service, begin_ns, f"you broke {service}'s quorum: {text}"
+            break
+
+
+def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[tuple[int, str]]:
+    """(when, what a person reads) of each server that ran, and that the others no longer told who leads.
+
+    `spared` are hosts that the repair may touch, that have a fault, or whose agent was stopped: that is told elsewhere.
+    """
+    leads = _leads()
+    for server in servers(recording):
+        signal = leads.get(server.service)
+        if signal is None or server.host in spared:
+            continue
+        for begin_ns, end_ns in _gaps(_series(recording, signal, server.host), from_ns, to_ns, OUTSIDE_NS):
+            led = _mostly(_series(recording, signal, ""), begin_ns, end_ns)
+            told = list(orders(recording, server.service, spared, from_ns, begin_ns + SECOND))
+            if led and _ran(recording, server, begin_ns, end_ns) and told:
+                text = (
+                    f"{server.service} on {server.host} was healthy, and was outside of its cluster while you worked:"
+                    f" it ran, and knew no leader for about {(end_ns - begin_ns) / SECOND:.0f}s; the log of"
+                    f" {told[-1].host}: {told[-1].text}"
+                )
+                yield begin_ns, text
+                break
+
+
+def _leads() -> dict[str, str]:
+    """By product the signal that names its leader."""
+    return {one.name: lane.signal for one in registry.services_with(Drawn) for lane in one.lanes[::-1] if lane.names}
+
+
+def _series(recording: Recording, signal: str, host: str) -> Series | None:
+    try:
+        return recording.series(signal, host)
+    except HypothesisInvalidError:
+        return None
+
+
+def _gaps(series: Series | None, from_ns: int, to_ns: int, least_ns: int) -> Iterator[tuple[int, int]]:
+    """Each time without a good sample that is at least that long, and that one within the span comes before."""
+    if series is None:
+        return
+    inside = (series.t_ns >= from_ns) & (series.t_ns <= to_ns)
+    last_good_ns: int | None = None
+    last_ns = 0
+    for t_ns, ok in zip(series.t_ns[inside].tolist(), series.ok[inside].tolist(), strict=True):
+        if ok:
+            if last_good_ns is not None and last_ns > last_good_ns and t_ns - last_good_ns >= least_ns:
+                yield last_good_ns, t_ns
+            last_good_ns = t_ns
+        last_ns = t_ns
+    if last_good_ns is not None and last_ns - last_good_ns >= least_ns:
+        yield last_good_ns, last_ns
+
+
+def _mostly(series: Series | None, begin_ns: int, end_ns: int) -> bool:
+    if series is None:
+        return False
+    inside = (series.t_ns > begin_ns) & (series.t_ns < end_ns)
+    return bool(inside.any()) and float(series.ok[inside].mean()) > 1 / 2
+
+
+def _ran(recording: Recording, server: Server, begin_ns: int, end_ns: int) -> bool:
+    grid = np.arange(begin_ns, end_ns, SECOND, dtype=np.int64)
+    return bool(np.all(up(recording, server.label, grid)))
+
+
+def stops(entry: Entry) -> bool:
+    """Whether that stopped an agent, or was meant to: who looks at one, starts it or lets it go on, does not."""
+    return entry.what == "agent" and entry.text.partition(" ")[0] in STOPS and not entry.text.endswith(_HARMLESS)
+
+
+def _order(recording: Recording, entries: Sequence[Entry], service: str, faulty: Collection[str], at_ns: int) -> str:
+    """The last order before that moment that may have taken the leader away; empty where there was none."""
+    from_ns, to_ns = at_ns - _ORDER_NS, at_ns + SECOND
+    found = [
+        (each.t_ns, f"{each.text} (on {each.host})")
+        for each in entries
+        if stops(each) and from_ns <= each.t_ns <= to_ns
+    ]
+    found += [
+        (each.t_ns, f"the log of {each.host}: {each.text}")
+        for each in orders(recording, service, faulty, from_ns, to_ns)
+    ]
+    return max(found)[1] if found else ""
+
+
+def _acknowledged(recording: Recording, service: str, begin_ns: int, end_ns: int) -> Int64s:
+    """When users' writes to that product were acknowledged; none where nobody writes to it."""
+    found = [np.empty(0, np.int64)]
+    for name, load in recording.experiment.load.items():
+        if load.kind.startswith(f"{service}.") and load.kind.endswith(_WRITES):
+            ops = recording.operations(name)
+            found.append(ops.end_ns[ops.ok & (ops.end_ns > begin_ns) & (ops.end_ns < end_ns)])
+    return np.sort(np.concatenate(found))
 
 
 _KEEPS_RUNNING = (

@@ -23,9 +23,10 @@ from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.wait import pause, wait_until
-from hashidrill.gamedays.training import wires
+from hashidrill.gamedays.training import links
 from hashidrill.gamedays.training.course import WATCH, WATCH_S
-from hashidrill.gamedays.training.game_host import GameHost, Slots
+from hashidrill.gamedays.training.games import HOSTS_NAME
+from hashidrill.gamedays.training.links import GameHost, Slots
 from hashidrill.gamedays.training.seal import Sealer
 from hashidrill.gamedays.training.sealed_recording import SealedJournal, SealedWriter
 from hashidrill.lab.local.datacenter import CONTROL_ADDRESS, LOAD_ADDRESS, LocalDatacenter
@@ -33,8 +34,6 @@ from hashidrill.lab.runs.engine_process import exit_of
 from hashidrill.lab.runs.in_sandbox import run_given
 from hashidrill.lab.sandbox.sandbox import read_given
 
-HOSTS_NAME = "game.json"
-"""In the sandbox's folder, once its datacenter is ready: what a shell needs to know of each host."""
 _LOOK_EVERY_S = 0.25
 _ALL_OPERATIONS = frozenset({"fsync", "write", "read"})
 
@@ -47,7 +46,7 @@ class GameDatacenter(LocalDatacenter):
 
     def _build_network(self, pids: Mapping[str, int]) -> None:
         super()._build_network(pids)
-        self._laid = wires.lay(pids, self._addresses)
+        self._laid = links.lay(pids, self._addresses)
 
     async def wait_ready(self) -> None:
         """Nothing that a fault leaves on a host has a name that tells."""
@@ -65,7 +64,7 @@ class GameDatacenter(LocalDatacenter):
             host.ballast_name = core_dump
             await host.join_cgroup()  # all of them: a shell can see whether its host has one
             others = [address for address in everybody if address != host.address]
-            host.wire = wires.Wire(host, others, namespace=self._laid[host.name], root=self.root, program=program)
+            host.wire = links.Wire(host, others, namespace=self._laid[host.name], root=self.root, program=program)
         write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
 
     def told(self) -> dict[str, Any]:

@@ -1,23 +1,189 @@
-"""Reads a file of `kind: Scenario`: every mistake in it with its place."""
+"""Where scenarios are: a path, one's own playbooks/training, or those that ship. One's own wins."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hashidrill.core.experiment.library import read_document
-from hashidrill.core.experiment.model import API_VERSION
+from pydantic import Field, StringConstraints, model_validator
+
+from hashidrill.core.errors import ExperimentError, UnknownNameError
+from hashidrill.core.experiment.library import SUFFIXES, read_document
+from hashidrill.core.experiment.model import API_VERSION, MOST_ENTRIES, Name
 from hashidrill.core.experiment.pydantic_messages import validated
+from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.units import Duration
-from hashidrill.gamedays.training.model import KIND, Scenario
+from hashidrill.core.units import Duration, Percent
+from hashidrill.core.util.folders import PLAYBOOKS, located, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hashidrill.core.experiment.documents import Document, Loc
+    from hashidrill.core.experiment.documents import Document, Loc, Problem
+
+
+FOLDER = f"{PLAYBOOKS}/training"
+
+
+def list_scenarios() -> list[Path]:
+    """Every scenario, one's own and those that ship, in the order of their names."""
+    return list(named(FOLDER, SUFFIXES).values())
+
+
+def find_scenario(name_or_path: str) -> Path:
+    """The file of a scenario, by its name or its path. Raises UnknownNameError with near names."""
+    asked = Path(name_or_path)
+    if (path := located(asked, FOLDER, SUFFIXES)) is not None and path.suffix in SUFFIXES:
+        return path
+    known = named(FOLDER, SUFFIXES)
+    what = f"{asked}: there is no such file" if asked.suffix in SUFFIXES else f"there is no scenario {name_or_path!r}"
+    raise UnknownNameError(f"{what}: {near(asked.stem, known)}; `hashidrill train --list` shows all")
+
+
+KIND = "Scenario"
+ANY = "any"
+"""`allowed: any`: every agent may be restarted."""
+HOST = "$host"
+"""In a diagnosis, and in `allowed`: the hosts of the hidden fault."""
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
+Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=60)]], Field(min_length=1)]
+Value = str | int | float | bool
+_FULL_MARKS = 100
+
+
+class Metadata(Strict):
+    """What the trainee sees before the end: neither name nor title may tell what is broken."""
+
+    name: Name = Field(description="What one types: `hashidrill train NAME`")
+    title: Annotated[str, StringConstraints(min_length=1, max_length=120)] = Field(
+        description="One line for lists: what users notice, not what is broken"
+    )
+    level: Literal[1, 2, 3] = Field(description="1: one cause in one place; 3: several, or one that hides")
+    limit: Duration = Field(default=Duration("30m"), description="Time for the trainee, from the pager on")
+
+    @model_validator(mode="after")
+    def _some_time(self) -> Metadata:
+        if not 0 < self.limit <= Duration("4h"):
+            raise ValueError("limit must be over 0s and at most 4h")
+        return self
+
+
+class Pager(Strict):
+    """The message that wakes the trainee, in the words of those who notice."""
+
+    from_: Text = Field(alias="from", description="Who writes")
+    text: Text = Field(description="What they notice; ${name} is what the seed chose")
+
+
+class Diagnosis(Strict):
+    """What must be said: which component, what is wrong with it, and where. `disk` and `slow` stand for all the words
+    that people have for them (hashidrill.gamedays.training.words); case and a plural s do not matter, `disk*`
+    takes any ending. A part that is left empty is not asked for.
+    """
+
+    component: list[str] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Any of these: rows of the vocabulary, or words"
+    )
+    trouble: Words = Field(description="What is wrong with it: rows of the vocabulary, or words")
+    where: list[str] = Field(
+        default=[],
+        max_length=MOST_ENTRIES,
+        description="Any of these; $host is the host of the hidden fault, by name or address",
+    )
+    also: list[Words] = Field(default=[], max_length=10, description="One of each list must be said as well")
+    around: str = Field(default="", description="A time that says the trouble, within a factor of 2: a duration")
+    beside: list[str] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Rows of the vocabulary that may be named in its place"
+    )
+    never: list[str] = Field(
+        default=[],
+        max_length=MOST_ENTRIES,
+        description="Rows or words that contradict it, unless a `not` comes before or it is said to be a consequence",
+    )
+    exact: Text = Field(description="The whole truth, for the debrief; ${host} is the host of the hidden fault")
+
+
+class Back(Strict):
+    """When users of a load are back: measured after the trainee is done, while the fault is not reverted yet."""
+
+    load: Name
+    p50_below: Duration = Field(default=Duration("300ms"), description="p50 over each 5 s")
+    errors_below: Percent = Field(default=Percent("1%"), description="Share of operations that are not acknowledged")
+
+
+class Hint(Strict):
+    """What can be bought."""
+
+    price: Annotated[int, Field(ge=0, le=_FULL_MARKS)] = Field(description="Points that it costs, of 100")
+    text: Text
+
+
+class Look(Strict):
+    """What an expert looks at."""
+
+    look: Text = Field(description="The command, or the place")
+    shows: Text = Field(description="What is seen there")
+    after: Duration = Field(default=Duration("0s"), description="When it is seen there, after the fault began")
+
+
+class Truth(Strict):
+    """One of the things that can be behind the pager."""
+
+    title: Text = Field(description="One line for the debrief")
+    method: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_ENTRIES)] = Field(
+        description="Steps as in an experiment; `at` counts from the end of `before`, and without `for` a fault lasts"
+        " until the trainee is done"
+    )
+    page_after: Duration = Field(
+        default=Duration("10s"), description="When the pager goes, after all of it is in force"
+    )
+    diagnosis: Diagnosis
+    back: list[Back] = Field(default=[], max_length=MOST_ENTRIES, description="Default: every load, p50 below 300ms")
+    repaired: list[dict[str, Any]] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Expectations that show the repair where users alone do not"
+    )
+    kept: list[dict[str, Any]] | None = Field(
+        default=None, description="Expectations of the whole game; default: no acknowledged KV write is lost"
+    )
+    allowed: list[str] | Literal["any"] = Field(
+        default=[HOST], description="Hosts whose agents the repair may restart; any: all of them"
+    )
+    hints: list[Hint] = Field(default=[], max_length=10)
+    expert: list[Look] = Field(default=[], max_length=20)
+    repair: Text = Field(description="What repairs it, for the debrief")
+    runbook: str = Field(default="", max_length=200, description="The runbook that fits, a path below the library")
+    debrief: Text = Field(description="Why it looked as it did, and what happened to whom")
+    play: list[dict[str, Any]] = Field(default=[], max_length=MOST_ENTRIES, description="How a script solves it")
+
+
+class Scenario(Strict):
+    """A game for a trainee: a pager message, a datacenter, and what may be wrong with it."""
+
+    api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
+    kind: Literal["Scenario"] = Field(description="Kind of document")
+    metadata: Metadata
+    pager: Pager
+    hand_over: str = Field(default="", max_length=4000, description="What a colleague tells before the pager goes")
+    datacenter: dict[str, Any] = Field(default={}, description="As in an experiment")
+    load: dict[Name, dict[str, Any]] = Field(default={}, max_length=MOST_ENTRIES, description="As in an experiment")
+    clients: dict[Name, dict[str, Any]] = Field(default={}, max_length=MOST_ENTRIES, description="As in an experiment")
+    steady_state: dict[str, Any] | None = Field(
+        default=None, description="As in an experiment; default: every load has errors < 1% for 8s"
+    )
+    before: list[dict[str, Any]] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Steps that are over before the hidden fault begins"
+    )
+    choose: dict[Name, Annotated[list[Value], Field(min_length=1)]] = Field(
+        default={}, description="What the seed picks one of; ${name} in all that follows"
+    )
+    herrings: list[list[dict[str, Any]] | None] = Field(
+        default=[], max_length=MOST_ENTRIES, description="Steps that mislead; the seed picks one, null is none"
+    )
+    truths: dict[Name, Truth] = Field(min_length=1, max_length=20, description="What the seed picks one of")
+
 
 _CHOSEN = re.compile(r"\$\{([^}]*)\}")
 _LATER = "host"
@@ -61,7 +227,6 @@ def scenario_of(document: Document, path: Path) -> Written:
 
 
 def _check_chosen(document: Document, scenario: Scenario) -> None:
-    """Each ${name} is one that the seed chooses."""
     for loc, text in _texts(document.data, ()):
         for name in _CHOSEN.findall(text):
             if name in scenario.choose or (name == _LATER and not _is_played(loc)):
@@ -78,7 +243,6 @@ def _is_played(loc: Loc) -> bool:
 
 
 def _texts(value: Any, loc: Loc) -> Iterator[tuple[Loc, str]]:
-    """Every text, and where it is."""
     if isinstance(value, str):
         yield loc, value
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -121,10 +285,95 @@ def _steps(scenario: Scenario) -> Iterator[tuple[Loc, dict[str, Any]]]:
 
 
 def _check_traffic(document: Document, scenario: Scenario) -> None:
-    """Users are those of a load or of a client."""
     traffic = [*scenario.load, *scenario.clients]
     for name, truth in scenario.truths.items():
         for number, back in enumerate(truth.back):
             if back.load not in traffic:
                 place = ("truths", name, "back", number, "load")
                 document.problem(place, f"there is no load or client {back.load!r}: {near(back.load, traffic)}")
+
+
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_UNKNOWN_KEY = re.compile(r"unknown key '([^']+)'")
+_SAME = {"datacenter", "load", "clients", "steady_state"}
+_PER_BACK = 2
+"""Expectations that each entry of `back` becomes."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Of one game, with that truth, those chosen values and that red herring (None without one).
+
+    Its method is the steps of `before`, of the truth and of the red herring, in that order.
+    """
+
+    written: Written
+    truth: str
+    values: Mapping[str, Any]
+    herring: int | None
+    before: int
+    method: int
+    misleading: int
+
+    def error(self, problems: Iterable[Problem], otherwise: ExperimentError) -> ExperimentError:
+        """All problems of the experiment, each where it was written; what has no place is told as it is."""
+        document = self.written.document.unmarked()
+        for problem in problems:
+            loc = self.of(loc_of(problem.at))
+            named = _UNKNOWN_KEY.match(problem.text)
+            key = named is not None and named[1] in self._at(loc, {})
+            document.problem((*loc, named[1]) if named and key else loc, problem.text + self._chosen(loc), key=key)
+        if not document.problems:
+            return ExperimentError(f"{self.written.path}: the truth {self.truth} is no experiment: {otherwise}")
+        return ExperimentError(document.message())
+
+    def of(self, loc: Loc) -> Loc:
+        """From a place in the experiment to that in the scenario."""
+        if not loc or loc[0] in _SAME:
+            return loc
+        if len(loc) > 1 and isinstance(loc[1], int) and loc[0] in {"method", "expect"}:
+            return (self._of_step if loc[0] == "method" else self._of_expectation)(loc[1], loc[2:])
+        return ("truths", self.truth)
+
+    def _of_step(self, number: int, rest: Loc) -> Loc:
+        truth = ("truths", self.truth)
+        if number < self.before:
+            return ("before", number, *rest)
+        number -= self.before
+        if number < self.method:
+            return (*truth, "method", number, *rest)
+        number -= self.method
+        known = number < self.misleading and self.herring is not None
+        return ("herrings", self.herring or 0, number, *rest) if known else truth
+
+    def _of_expectation(self, number: int, rest: Loc) -> Loc:
+        truth = ("truths", self.truth)
+        told = self.written.scenario.truths[self.truth]
+        scenario = self.written.scenario
+        back = _PER_BACK * (len(told.back) or len(scenario.load) + len(scenario.clients))
+        if number < back:
+            return (*truth, "back", number // _PER_BACK) if told.back else truth
+        number -= back
+        if number < len(told.repaired):
+            return (*truth, "repaired", number, *rest)
+        return (*truth, "kept", number - len(told.repaired), *rest) if told.kept is not None else truth
+
+    def _at(self, loc: Loc, otherwise: Any) -> Any:
+        value: Any = self.written.data
+        for part in loc:
+            try:
+                value = value[part]
+            except (LookupError, TypeError):
+                return otherwise
+        return value if isinstance(value, (dict, str)) else otherwise
+
+    def _chosen(self, loc: Loc) -> str:
+        """` (delay is soon)`, where that is what the seed put there."""
+        names = _CHOSEN.findall(str(self._at(loc, "")) if isinstance(self._at(loc, ""), str) else "")
+        said = ", ".join(f"{name} is {self.values[name]}" for name in names if name in self.values)
+        return f" ({said})" if said else ""
+
+
+def loc_of(text: str) -> Loc:
+    """`method[0].with.delay` as a place: what hashidrill.core.experiment.documents.path_text wrote."""
+    return tuple(int(number) if number else name for number, name in _PART.findall(text))

@@ -13,7 +13,7 @@ from typing import Any
 
 from hashidrill.core.experiment.schema import DIALECT, Schema, Untitled, experiment_schema
 from hashidrill.gamedays.training.campaign import Campaign
-from hashidrill.gamedays.training.model import Scenario
+from hashidrill.gamedays.training.scenario import Scenario
 
 _OF_EXPERIMENTS = "experiment."
 _CHOSEN = "Chosen"
@@ -82,7 +82,6 @@ def _step(which: str) -> Schema:
 
 
 def _renamed(value: Any) -> Any:
-    """A part of the schema of experiments, with its references to what it is called here."""
     if isinstance(value, dict):
         return {
             key: each.replace("#/$defs/", f"#/$defs/{_OF_EXPERIMENTS}") if key == "$ref" else _renamed(each)
@@ -113,7 +112,6 @@ def _open(schema: Any) -> Any:
 
 
 def _used(schema: Schema, definitions: Schema) -> Schema:
-    """Those that something leads to."""
     found: set[str] = set()
     left = [schema]
     while left:

@@ -14,9 +14,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hashidrill.core.protocols.events import Audience, Bus, Event, seen_by
-from hashidrill.gamedays.warroom.picture import Picture
-from hashidrill.gamedays.warroom.told import (
+from hashidrill.core.protocols.events import Audience, Event, seen_by
+from hashidrill.gamedays.warroom.page_events import (
     Answered,
     Asked,
     Begins,
@@ -29,6 +28,7 @@ from hashidrill.gamedays.warroom.told import (
     SaidToAll,
     Stopping,
 )
+from hashidrill.gamedays.warroom.page_state import Picture
 from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
@@ -56,7 +56,12 @@ class Room:
 
     lead_url = watch_url = ""
 
-    def __init__(self, *, interrupt: Callable[[], None] = interrupt, now: Callable[[], dt.datetime] = _utc_now) -> None:
+    def __init__(
+        self,
+        *,
+        interrupt: Callable[[], None] = interrupt,
+        now: Callable[[], dt.datetime] = _utc_now,
+    ) -> None:
         self._pictures = {audience: Picture(audience) for audience in Audience}
         self._lock = threading.Lock()
         self._interrupt = interrupt
@@ -72,10 +77,6 @@ class Room:
         """Everything was told, and nothing comes any more."""
 
     # whoever plays
-
-    def listen(self, bus: Bus) -> None:
-        """From now on it shows what happens on that bus."""
-        bus.subscribe(self.tell)
 
     def tell(self, event: Event) -> None:
         """Show an event to those who may see it."""

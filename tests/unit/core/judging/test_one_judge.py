@@ -10,7 +10,7 @@ from hashidrill.core.compare.figures import figure
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.judging.judge import judge, write_verdict
 from hashidrill.core.judging.verdict import Finding, Verdict
-from hashidrill.gamedays.runbooks.judged import judge_drill
+from hashidrill.gamedays.runbooks.judge import judge_drill
 from hashidrill.lab.runs.rounds import played
 from hashidrill.rollouts.bisect import broken as bisect
 from hashidrill.rollouts.bisect.trials import Outcome as Trial

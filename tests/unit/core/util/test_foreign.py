@@ -36,7 +36,7 @@ OURS = {
     "gamedays/training/inside/cell.py",
     "gamedays/training/inside/client.py",
     "gamedays/training/inside/rotation.py",
-    "gamedays/warroom/pages.py",
+    "gamedays/warroom/serving.py",
     "lab/local/hosts.py",
     "lab/local/inside/diskd.py",
     "lab/local/inside/hostd.py",

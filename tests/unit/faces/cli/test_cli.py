@@ -433,7 +433,7 @@ def stopped_while_telling(monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hashidrill.gamedays.history.turned.send", interrupted)
+    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", interrupted)
     return "--notify", "https://hooks.example.org/x"
 
 

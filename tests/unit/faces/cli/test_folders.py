@@ -15,7 +15,7 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.util import folders
 from hashidrill.faces.cli import main
 from hashidrill.faces.cli.app import app
-from hashidrill.gamedays.training.library import find_scenario, list_scenarios
+from hashidrill.gamedays.training.scenario import find_scenario, list_scenarios
 from hashidrill.rollouts.gate.suite import suite
 from hashidrill.testing.recordings import RecordingBuilder
 from places import GOOD, PLAYBOOKS, ROOT

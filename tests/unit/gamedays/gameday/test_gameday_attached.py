@@ -17,8 +17,7 @@ from hashidrill.core.experiment.attached import attached_to
 from hashidrill.core.experiment.library import read_experiment
 from hashidrill.faces.cli import gameday
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.lab.runs.heal import Healed
 from played_days import UNATTENDED, Machine, called, the_day
 

@@ -20,8 +20,7 @@ from hashidrill.faces.cli import gameday
 from hashidrill.faces.cli.gameday_words import folded
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.lab.runs.heal import Healed
 from played_days import UNATTENDED, Machine, called, the_day
@@ -54,16 +53,8 @@ def test_the_exit_code_is_the_worst_verdict_of_the_day(machine, tmp_path, plante
     data = json.loads(found[1])
     assert (data["verdict"], data["exit_code"]) == (verdict, code)
     folder = the_day(tmp_path)
-    assert {
-        "report.html",
-        "report.md",
-        "report.json",
-        "actions.json",
-        "actions.md",
-        DAY_JOURNAL,
-        "day.yaml",
-        "runs",
-    } <= {path.name for path in folder.iterdir()}
+    written = {*(f"report.{kind}" for kind in ("html", "md", "json")), "actions.json", "actions.md"}
+    assert written | {DAY_JOURNAL, "day.yaml", "runs"} <= {path.name for path in folder.iterdir()}
     for run in data["runs"]:
         assert (folder / run["recording"] / "report.html").is_file()
     assert folder.stat().st_mode & 0o077 == 0
@@ -135,9 +126,6 @@ def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine,
 
 
 def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as judging:
         judging.setattr("hashidrill.gamedays.gameday.playing.judge_and_report", interrupted)
         assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 130
@@ -154,10 +142,6 @@ def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, mon
 @pytest.mark.lie
 def test_a_recording_of_a_run_that_had_ended_counts_only_as_a_whole(machine, tmp_path, monkeypatch):
     """Planted: somebody changed it meanwhile."""
-
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as judging:
         judging.setattr("hashidrill.gamedays.gameday.playing.judge_and_report", interrupted)
         called("run", day_file(tmp_path, **UNATTENDED), "--yes")
@@ -207,11 +191,8 @@ def test_ctrl_c_while_the_webhook_is_told_keeps_the_verdict_and_stops_the_day(ma
     called("run", path, "--yes")
     machine.planted = {"killed-leader": {"slow_until": 40.0}}
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as waiting:
-        waiting.setattr("hashidrill.gamedays.history.turned.send", interrupted)
+        waiting.setattr("hashidrill.gamedays.history.on_turn_red.send", interrupted)
         code, said, _ = called("run", path, "--yes", "--notify", "https://hooks.example.org/x")
     assert code == 130
     assert "turned from PASS to FAIL" in unfolded(said)
@@ -220,6 +201,10 @@ def test_ctrl_c_while_the_webhook_is_told_keeps_the_verdict_and_stops_the_day(ma
     found = json.loads(said)
     assert (code, found["verdict"], found["interrupted"]) == (1, "FAIL", [])
     assert machine.ran[2:] == ["killed-leader", "slow-follower-disk"]
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
 
 
 class Keyboard(io.StringIO):
@@ -408,21 +393,8 @@ class Led:
 
 
 def test_a_day_without_a_terminal_is_led_on_its_page(machine, monkeypatch, tmp_path, capsys):
-    led = Led(
-        "Yes",
-        "Yes",
-        "another",
-        "soon",
-        "4s",
-        "same",
-        "",
-        "Go",
-        "seen",
-        "Go on",
-        *["No prediction", "", "No prediction", "", "Yes", "Skip it"],
-        "",
-        "Yes",
-    )
+    first = ["Yes", "Yes", "another", "soon", "4s", "same", "", "Go", "seen", "Go on"]
+    led = Led(*first, "No prediction", "", "No prediction", "", "Yes", "Skip it", "", "Yes")
     monkeypatch.setattr("hashidrill.gamedays.warroom.serving.serve", led.serve)
     with Path("/dev/null").open() as nobody:
         monkeypatch.setattr(gameday.sys, "stdin", nobody)

@@ -12,8 +12,8 @@ from folded import unfolded
 from game_days import DAY, day_file, planned
 from hashidrill.core.errors import ExperimentError
 from hashidrill.faces.cli.app import app
+from hashidrill.gamedays.gameday.model import gameday_schema, schema_text
 from hashidrill.gamedays.gameday.plan import read_plan
-from hashidrill.gamedays.gameday.schema import gameday_schema, schema_text
 from places import ROOT
 
 PEOPLE = DAY["people"]

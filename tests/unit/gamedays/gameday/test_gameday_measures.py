@@ -8,8 +8,15 @@ import pytest
 
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.judging.verdict import RunVerdict
-from hashidrill.gamedays.gameday.answers import Measured, compared, how_to_answer, in_words, read_answer
-from hashidrill.gamedays.gameday.measures import answers, passed
+from hashidrill.gamedays.gameday.answers import (
+    Measured,
+    answers_of,
+    compared,
+    how_to_answer,
+    in_words,
+    passed_limits,
+    read_answer,
+)
 from hashidrill.gamedays.gameday.model import Limit, Question
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -29,7 +36,7 @@ def recorded(folder, **load):
 
 def answer(recording, question, alerts=None, invalid=()):
     texts = {name: Condition.parse(text) for name, text in (alerts or {}).items()}
-    return answers(recording, RunVerdict(list(invalid), []), {"q": question}, texts)["q"]
+    return answers_of(recording, RunVerdict(list(invalid), []), {"q": question}, texts)["q"]
 
 
 @pytest.mark.parametrize("stopped_s", [0.5, 3.0, 8.0])
@@ -129,8 +136,8 @@ def test_a_load_that_the_run_does_not_have_is_said(tmp_path):
 def test_a_limit_of_the_day_is_passed_or_not(tmp_path):
     run = recorded(tmp_path, outcome=lambda t: "fail" if 12 <= t < 17 else "ok", latency=0.01).build()
     limit = lambda above: Limit(measure="stop", load="kv-writes", above=above)  # noqa: E731
-    assert passed(run, [limit("10s")]) == []
-    [said] = passed(run, [limit("3s"), Limit(measure="stop", load="other", above="1s")])
+    assert passed_limits(run, [limit("10s")]) == []
+    [said] = passed_limits(run, [limit("3s"), Limit(measure="stop", load="other", above="1s")])
     assert said.startswith("stop of kv-writes was ")
     assert said.endswith(": above 3s")
 

@@ -10,7 +10,7 @@ import pytest
 
 from game_days import DAY, HOSTILE, Plays, Script, folder_of, planned, result, whole_day
 from hashidrill.core.errors import UsageError
-from hashidrill.gamedays.gameday.pages import checklist, html, markdown, prediction_rows, write_reports
+from hashidrill.gamedays.gameday.report import checklist, html, markdown, prediction_rows, write_reports
 
 ACTION = {"what": "Alert on commit times", "owner": "grace", "due": "2026-04-01"}
 PREDICTIONS = {("first", "ada", "stop"): 30.0, ("first", "grace", "leader"): "another"}
@@ -148,9 +148,7 @@ def test_nothing_that_anybody_wrote_becomes_markup(tmp_path):
 
 def test_a_page_that_did_not_escape_would_be_caught(tmp_path):
     """Planted: the same look at a page into which a name got as it is."""
-    found = hostile_day(tmp_path)
-    before, _, after = str(html(found)).rpartition("&lt;script&gt;")
-    page = f"{before}<script>{after}"
+    page = "<script>".join(str(html(hostile_day(tmp_path))).rsplit("&lt;script&gt;", 1))
     assert [tag for tag, _ in Tags(page).found].count("script") == 1
 
 
@@ -175,13 +173,8 @@ def test_action_items_are_a_task_list_and_json(tmp_path, found):
     assert json.loads((folder / "actions.json").read_text())[0]["owner"] == "grace"
     assert json.loads((folder / "report.json").read_text()) == found
     assert (folder / "actions.md").read_text() == checklist(found)
-    assert {path.name for path in folder.iterdir()} == {
-        "report.json",
-        "report.html",
-        "report.md",
-        "actions.json",
-        "actions.md",
-    }
+    names = {*(f"report.{kind}" for kind in ("html", "md", "json")), "actions.json", "actions.md"}
+    assert {path.name for path in folder.iterdir()} == names
     assert "No action items." in checklist(found | {"actions": []})
 
 

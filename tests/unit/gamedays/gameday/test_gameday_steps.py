@@ -9,7 +9,6 @@ import pytest
 
 from game_days import (
     DAY,
-    RUNS,
     Clock,
     Plays,
     Script,
@@ -22,9 +21,9 @@ from game_days import (
     whole_day,
 )
 from hashidrill.core.errors import FaultError, UsageError
-from hashidrill.gamedays.gameday.conduct import Unattended, conduct
+from hashidrill.gamedays.gameday.conduct import RUNS, Unattended, conduct
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL, DayJournal
-from hashidrill.gamedays.gameday.outcome import outcome_of
+from hashidrill.gamedays.gameday.report import outcome_of
 
 ACTION = {"what": "Alert on commit times", "owner": "grace", "due": "2026-04-01"}
 PREDICTIONS = {
@@ -367,14 +366,16 @@ def test_a_run_that_is_interrupted_runs_again_and_is_named(tmp_path):
     assert found["verdict"] == "PASS"
 
 
+class Judged(Plays):
+    """Ctrl-C while the run is judged."""
+
+    def __call__(self, run, folder):
+        super().__call__(run, folder)
+        raise KeyboardInterrupt
+
+
 def test_a_run_that_was_interrupted_after_its_recording_was_made_is_named_with_it(tmp_path):
-    """Ctrl-C while it was judged: nobody says which recording it was."""
-
-    class Judged(Plays):
-        def __call__(self, run, folder):
-            super().__call__(run, folder)
-            raise KeyboardInterrupt
-
+    """Nobody says which recording it was."""
     plan, folder = planned(tmp_path), folder_of(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         whole_day(plan, folder, plays=Judged())
@@ -385,12 +386,6 @@ def test_a_run_that_was_interrupted_after_its_recording_was_made_is_named_with_i
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_run_that_had_ended_is_judged_and_not_run_again(tmp_path, whole):
     """Whoever judges says of what is there whether it had."""
-
-    class Judged(Plays):
-        def __call__(self, run, folder):
-            super().__call__(run, folder)
-            raise KeyboardInterrupt
-
     plan, folder, looked, plays = planned(tmp_path), folder_of(tmp_path), [], Plays()
 
     def again(run, recording):

@@ -9,9 +9,8 @@ import pytest
 
 from hashidrill.faces import cli
 from hashidrill.faces.cli import runs
-from hashidrill.gamedays.history.database import opened
-from hashidrill.gamedays.history.place import history_file
-from hashidrill.gamedays.history.store import Store
+from hashidrill.gamedays.history.model import history_file
+from hashidrill.gamedays.history.store import Store, opened
 from history_runs import planted, recorded
 
 
@@ -100,7 +99,7 @@ def test_a_history_that_cannot_be_written_changes_no_exit_code_and_is_one_line(r
 def test_a_webhook_is_told_of_the_turn_and_its_url_is_nowhere(ran, tmp_path, monkeypatch):
     sent = []
     monkeypatch.setattr(
-        "hashidrill.gamedays.history.turned.send", lambda url, body, *, tell: sent.append((url, body["text"]))
+        "hashidrill.gamedays.history.on_turn_red.send", lambda url, body, *, tell: sent.append((url, body["text"]))
     )
     url = "https://hooks.example.org/s3cr3t"
     said = [ran(recorded(tmp_path, "a"), "--notify", url), ran(recorded(tmp_path, "b", fails=True), "--notify", url)]

@@ -14,11 +14,9 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.util.redaction import is_secret_name, without_secrets
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.history.changes import changed
-from hashidrill.gamedays.history.model import Turn
-from hashidrill.gamedays.history.notify import SCHEMA, VARIABLE, checked, message, send
-from hashidrill.gamedays.history.place import history_file
+from hashidrill.gamedays.history.model import Turn, history_file
+from hashidrill.gamedays.history.on_turn_red import SCHEMA, VARIABLE, keep, message, send, webhook_url
 from hashidrill.gamedays.history.store import record_run
-from hashidrill.gamedays.history.turned import keep
 from history_runs import planted, recorded
 
 URL = "https://hooks.example.org/services/T000/B000/s3cr3t-path"
@@ -168,7 +166,7 @@ class Interrupted(Slow):
 def test_whoever_waits_is_told_for_what(monkeypatch):
     told = []
     with monkeypatch.context() as slow:
-        slow.setattr("hashidrill.gamedays.history.notify.threading.Thread", Slow)
+        slow.setattr("hashidrill.gamedays.history.on_turn_red.threading.Thread", Slow)
         assert not send(URL, {}, tell=told.append)
     assert told == [
         "the webhook at hooks.example.org takes long; Ctrl-C ends the waiting, the verdict stands",
@@ -179,7 +177,7 @@ def test_whoever_waits_is_told_for_what(monkeypatch):
 def test_ctrl_c_ends_the_waiting_and_says_that_the_verdict_stands(monkeypatch):
     told = []
     with monkeypatch.context() as stopped:
-        stopped.setattr("hashidrill.gamedays.history.notify.threading.Thread", Interrupted)
+        stopped.setattr("hashidrill.gamedays.history.on_turn_red.threading.Thread", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             send(URL, {}, tell=told.append)
     assert told == ["interrupted while the webhook was told; the verdict stands"]
@@ -191,15 +189,15 @@ def test_ctrl_c_ends_the_waiting_and_says_that_the_verdict_stands(monkeypatch):
 @pytest.mark.parametrize("wrong", ["hooks.example.org/x", "ftp://example.org/x", "https://", "https://[half/x"])
 def test_what_is_no_url_is_refused_and_not_repeated(wrong):
     with pytest.raises(UsageError) as refused:
-        checked(wrong)
+        webhook_url(wrong)
     assert wrong not in str(refused.value).replace("https://hooks.example.org/services/...", "")
 
 
 def test_the_environment_names_it_too_and_is_kept_from_agents_under_test(monkeypatch):
-    assert checked(None) is None
+    assert webhook_url(None) is None
     monkeypatch.setenv(VARIABLE, URL)
-    assert checked(None) == URL
-    assert checked("https://other.example.org/") == "https://other.example.org/"
+    assert webhook_url(None) == URL
+    assert webhook_url("https://other.example.org/") == "https://other.example.org/"
     assert is_secret_name(VARIABLE)
     assert VARIABLE not in without_secrets({VARIABLE: URL, "PATH": "/bin"})
 
@@ -211,7 +209,7 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
     caplog.set_level("DEBUG")
     hook = Webhook(500, 404)
     monkeypatch.setattr(
-        "hashidrill.gamedays.history.turned.send",
+        "hashidrill.gamedays.history.on_turn_red.send",
         lambda url, body, *, tell: send(
             url, body, tell=tell, sleep=hook.slept.append, client=httpx.Client(transport=httpx.MockTransport(hook.take))
         ),
@@ -233,7 +231,9 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
 @pytest.mark.lie
 def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobody(tmp_path, monkeypatch):
     sent = []
-    monkeypatch.setattr("hashidrill.gamedays.history.turned.send", lambda url, body, *, tell: sent.append(body["id"]))
+    monkeypatch.setattr(
+        "hashidrill.gamedays.history.on_turn_red.send", lambda url, body, *, tell: sent.append(body["id"])
+    )
     from hashidrill.core.judging.judge import judge
 
     for name, fails in (("a", False), ("b", True), ("c", True), ("d", False), ("e", True)):
@@ -245,7 +245,7 @@ def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobo
 
 def test_a_game_day_that_turned_is_told_as_a_day(tmp_path, monkeypatch, capsys):
     sent = []
-    monkeypatch.setattr("hashidrill.gamedays.history.turned.send", lambda url, body, *, tell: sent.append(body))
+    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", lambda url, body, *, tell: sent.append(body))
     for number, verdict in enumerate(("PASS", "INVALID", "FAIL", "FAIL")):
         folder = tmp_path / f"day-{number}"
         folder.mkdir()

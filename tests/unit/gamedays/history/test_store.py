@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.gamedays.history import database
-from hashidrill.gamedays.history.database import VERSION, HistoryError, opened
-from hashidrill.gamedays.history.model import Series
-from hashidrill.gamedays.history.place import VARIABLE, history_file
-from hashidrill.gamedays.history.store import Store, record_day, record_run
+from hashidrill.gamedays.history import store
+from hashidrill.gamedays.history.model import VARIABLE, Series, history_file
+from hashidrill.gamedays.history.store import VERSION, HistoryError, Store, opened, record_day, record_run
 from history_runs import planted, recorded
 
 
@@ -238,7 +236,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_stored(file, tmp_path, monkeypa
             found.execute(f"PRAGMA max_page_count={found.execute('PRAGMA page_count').fetchone()[0]}")
         return found
 
-    monkeypatch.setattr(database.sqlite3, "connect", small)
+    monkeypatch.setattr(store.sqlite3, "connect", small)
     told = []
     assert record_run(run, tell=told.append) is None
     assert "the disk is full: make room" in told[0]
@@ -251,7 +249,7 @@ def test_a_disk_without_room_for_the_file_itself_is_said(file, tmp_path, monkeyp
     def no_room(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(database, "private_folder", no_room)
+    monkeypatch.setattr(store, "private_folder", no_room)
     told = []
     assert record_run(recorded(tmp_path, "a").path, tell=told.append) is None
     assert "the disk is full: make room" in told[0]
@@ -274,7 +272,7 @@ def test_a_recording_that_is_none_is_said(tmp_path):
 
 
 def test_whatever_breaks_is_said_and_does_not_fail_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("hashidrill.gamedays.history.store.taken", lambda *_: 1 / 0)
+    monkeypatch.setattr("hashidrill.gamedays.history.store.run_from", lambda *_: 1 / 0)
     told = []
     assert record_run(recorded(tmp_path, "a").path, tell=told.append) is None
     assert "ZeroDivisionError" in told[0]
@@ -282,16 +280,16 @@ def test_whatever_breaks_is_said_and_does_not_fail_the_run(tmp_path, monkeypatch
 
 def test_two_processes_that_make_it_at_once_make_it_once(file):
     with closing(sqlite3.connect(file, isolation_level=None)) as one:
-        database._make_tables(one)
-        database._make_tables(one)
+        store._make_tables(one)
+        store._make_tables(one)
         assert one.execute("PRAGMA user_version").fetchone()[0] == VERSION
 
 
 def test_tables_that_cannot_be_made_leave_none(file, monkeypatch):
-    monkeypatch.setattr(database, "_TABLES", "CREATE TABLE days (id TEXT);\nNONSENSE;\n")
+    monkeypatch.setattr(store, "_TABLES", "CREATE TABLE days (id TEXT);\nNONSENSE;\n")
     with closing(sqlite3.connect(file, isolation_level=None)) as one:
         with pytest.raises(sqlite3.Error):
-            database._make_tables(one)
+            store._make_tables(one)
         assert one.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
 
 

@@ -6,9 +6,8 @@ from typer.testing import CliRunner
 from hashidrill.core.errors import ExperimentError, UnknownNameError, UsageError
 from hashidrill.core.experiment.model import Mark
 from hashidrill.faces.cli.app import app
-from hashidrill.gamedays.runbooks.course import course_of
 from hashidrill.gamedays.runbooks.model import Against
-from hashidrill.gamedays.runbooks.rehearsing import check_tools, courses_of
+from hashidrill.gamedays.runbooks.rehearsal import check_tools, course_of, courses_of
 from runbook_pages import PAGE, page, text
 
 
@@ -116,9 +115,9 @@ def test_what_it_says_nothing_of_is_refused():
 
 def test_programs_that_are_missing_are_told_before_anything_starts(monkeypatch):
     from hashidrill.core.errors import MachineError
-    from hashidrill.gamedays.runbooks import rehearsing
+    from hashidrill.gamedays.runbooks import rehearsal
 
-    monkeypatch.setattr(rehearsing.shutil, "which", lambda name: None if name == "jq" else f"/usr/bin/{name}")
+    monkeypatch.setattr(rehearsal.shutil, "which", lambda name: None if name == "jq" else f"/usr/bin/{name}")
     check_tools(page())
     with pytest.raises(MachineError, match="needs jq"):
         check_tools(page(("\nhow slow\n", "\nconsul info | jq .\n")))

@@ -4,7 +4,7 @@ import pytest
 
 import virtual_time
 from hashidrill.gamedays.runbooks.following import Follower, Ran
-from hashidrill.gamedays.runbooks.places import PlaceError, hosts_of
+from hashidrill.gamedays.runbooks.model import PlaceError, hosts_of
 from runbook_pages import CLIENT, SERVERS, line_of, page, sick
 
 ALL = {f"consul-{n}/consul": True for n in (1, 2, 3)} | {"client-1/consul": True}

@@ -8,8 +8,8 @@ import pytest
 from engine_game import SLOW, Game
 from hashidrill.gamedays.runbooks.attending import LOOK_EVERY_S, Attendant
 from hashidrill.gamedays.runbooks.following import Follower
-from hashidrill.gamedays.runbooks.harm import harm_of
-from hashidrill.gamedays.runbooks.reading import read_runbook
+from hashidrill.gamedays.runbooks.judge import harm_of
+from hashidrill.gamedays.runbooks.parser import read_runbook
 from places import ROOT
 from runbook_pages import SERVERS, FakeHands
 

@@ -16,9 +16,9 @@ from game_days import day_file
 from hashidrill.core.errors import UsageError
 from hashidrill.faces import cli
 from hashidrill.faces.cli import schedule
-from hashidrill.gamedays.schedules import nomad
+from hashidrill.gamedays.schedules import jobs
 from hashidrill.gamedays.schedules.cron import cron
-from hashidrill.gamedays.schedules.job import Job
+from hashidrill.gamedays.schedules.jobs import Job
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 
@@ -427,8 +427,8 @@ def test_a_file_of_somebody_else_is_not_written_over_and_our_own_is(hashidrill, 
 
 def test_what_is_special_in_a_file_is_written_as_it_is(tmp_path):
     odd = Job("odd", ["/bin/x", 'a "b" ${c} %{d} $e %f \\'], cron("17 2 * * *"))
-    assert r'"a \"b\" $${c} %%{d} $e %f \\"' in nomad.job_file(odd)
-    from hashidrill.gamedays.schedules.systemd import unit_files
+    assert r'"a \"b\" $${c} %%{d} $e %f \\"' in jobs.job_file(odd)
+    from hashidrill.gamedays.schedules.jobs import unit_files
 
     assert r'"a \"b\" $${c} %%{d} $$e %%f \\"' in unit_files(odd)["hashidrill-odd.service"]
     with pytest.raises(UsageError, match="line break"):
@@ -474,7 +474,7 @@ class FakeNomad:
             async with Wire(
                 Login("nomad", "http://nomad.example:4646"), transport=httpx.MockTransport(self.take)
             ) as wire:
-                return await nomad.submit(wire, text)
+                return await jobs.submit(wire, text)
 
         return anyio.run(go)
 

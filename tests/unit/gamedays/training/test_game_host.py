@@ -11,8 +11,7 @@ from hashidrill.core.faults.links import BASELINE, FIRST_PORT, PORT_TRIPLES, Por
 from hashidrill.core.protocols.abc import AgentProcess, ExchangeRequest, Toxic
 from hashidrill.core.protocols.capabilities import ECHO_PORT
 from hashidrill.core.protocols.packets import Block, Redirect
-from hashidrill.gamedays.training.game_host import LISTENED, MOST_LINKS, GameHost, Slots
-from hashidrill.gamedays.training.wires import TABLE, Wire, base_rules
+from hashidrill.gamedays.training.links import LISTENED, MOST_LINKS, TABLE, GameHost, Slots, Wire, base_rules
 from hashidrill.lab.local import hosts
 from hashidrill.lab.sandbox import nf_tables
 from hashidrill.products.consul.faults.rpc import CANARY_PORT
@@ -121,6 +120,14 @@ async def slow_link(host, other, fault_id):
     await other.exchange(host.address, ports.canary, ANY)
 
 
+def made_slow(machine, *faults):
+    """The first host, whose links to the second are slow."""
+    sick, other, _ = machine.hosts
+    for fault in faults or ("a",):
+        virtual_time.run(slow_link(sick, other, fault))
+    return sick
+
+
 async def healed_link(host, fault_id):
     await host.suspend_packet_rules(fault_id)
     await host.remove_proxy(fault_id)
@@ -147,24 +154,19 @@ def test_two_slow_links_of_a_host_and_one_of_another_are_not_to_be_seen_either(m
 
 
 def test_a_third_slow_link_of_one_host_works_and_is_seen(machine):
-    sick, other, _ = machine.hosts
-    for number in range(MOST_LINKS + 1):
-        virtual_time.run(slow_link(sick, other, f"fault-{number}"))
+    made_slow(machine, *(f"fault-{number}" for number in range(MOST_LINKS + 1)))
     assert machine.listens["consul-1"] > ALWAYS
 
 
 def test_the_baseline_of_a_second_link_does_not_go_through_the_proxies_of_the_first(machine):
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
-    virtual_time.run(slow_link(sick, other, "b"))
+    made_slow(machine, "a", "b")
     assert machine.exchanged[0] == machine.exchanged[2] != machine.exchanged[1] != machine.exchanged[3]
 
 
 @pytest.mark.lie
 def test_nothing_of_a_slow_link_is_on_the_host_itself(machine):
     """Neither rules nor connections: a toxiproxy there had some to itself, which `ss -tn` showed on no other host."""
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    sick = made_slow(machine)
     assert machine.tables["wire-1"]
     assert not machine.tables.get(sick.namespace)
     virtual_time.run(healed_link(sick, "a"))
@@ -176,14 +178,13 @@ def test_nothing_of_a_slow_link_is_on_the_host_itself(machine):
 
 def test_the_host_sees_the_address_of_who_connects(machine):
     """A proxy for each of them: what comes from .12 leads to where the host is told that it is .12."""
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    sick = made_slow(machine)
     listen, upstream, toxics = machine.proxies["10.73.1.11"]["a@10.73.0.12"]
     assert (listen, upstream, toxics) == (f"10.74.0.12:{Ports.of('a').proxy}", "10.75.0.12:8300", SLOW)
     assert [
         words[0] for words in machine.words("wire-1") if words[-1] == ("dnat", "10.74.0.12", Ports.of("a").proxy)
     ] == [("saddr", ("10.73.0.12",))]
-    base = [words for _, words in base_rules(sick.address, [LOADS, other.address])]
+    base = [words for _, words in base_rules(sick.address, [LOADS, "10.73.0.12"])]
     assert base == [
         [("to", "10.75.0.0/24"), ("dnat", "10.73.0.11")],
         *([("first to", f"10.75.0.{end}"), ("snat", f"10.73.0.{end}")] for end in (2, 12)),
@@ -191,8 +192,7 @@ def test_the_host_sees_the_address_of_who_connects(machine):
 
 
 def test_the_canary_behind_the_proxy_is_the_one_that_listens_in_every_game(machine):
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    made_slow(machine)
     _, upstream, _ = machine.proxies["10.73.1.11"]["a_canary@10.73.0.12"]
     canary = machine.exchanged[-1][1]
     assert upstream == f"10.75.0.12:{canary}"
@@ -202,8 +202,7 @@ def test_the_canary_behind_the_proxy_is_the_one_that_listens_in_every_game(machi
 
 def test_what_else_comes_along_a_slow_link_is_reset_on_its_way(machine):
     """On the host it was the input chain; on the wire such packets are forwarded."""
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    sick = made_slow(machine)
     chains, statements = machine.tables["wire-1"]["a"]
     assert {chain.hook for chain in chains} == {"prerouting", "forward"}
     assert [chain.hook for chain, words in statements if words[-1] == ("reset",)] == ["forward"]
@@ -214,8 +213,7 @@ def test_what_else_comes_along_a_slow_link_is_reset_on_its_way(machine):
 
 def test_a_fresh_process_finds_and_removes_the_rules_of_a_slow_link_on_its_wire(machine, tmp_path):
     """By what the kernel says: which host it is in front of is all that a later process knows."""
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    sick = made_slow(machine)
     later = GameHost(sick.name, sick.address, {"consul": "server"}, tmp_path, 1)
     later.wire = Wire(later, [], namespace="wire-1", root=tmp_path, program=None)
     assert virtual_time.run(later.packet_tables()) == ["a"]
@@ -232,8 +230,7 @@ def test_rules_that_are_no_slow_links_are_the_hosts_own(machine):
 
 
 def test_the_proxies_of_a_link_hold_its_toxics_where_all_of_them_do(machine):
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    sick = made_slow(machine)
     assert virtual_time.run(sick.proxy_toxics("a")) == SLOW
     own = machine.proxies["10.73.1.11"]
     own["a@10.73.0.12"] = (*own["a@10.73.0.12"][:2], [])
@@ -241,8 +238,7 @@ def test_the_proxies_of_a_link_hold_its_toxics_where_all_of_them_do(machine):
 
 
 def test_a_toxiproxy_that_hangs_is_killed_on_its_wire(machine):
-    sick, other, _ = machine.hosts
-    virtual_time.run(slow_link(sick, other, "a"))
+    sick = made_slow(machine)
     machine.hangs = True
     virtual_time.run(sick.remove_proxy("a"))
     assert machine.killed == ["10.73.1.11"]

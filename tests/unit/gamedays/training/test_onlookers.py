@@ -30,12 +30,11 @@ from hashidrill.core.protocols.events import (
     Where,
 )
 from hashidrill.faces.cli.app import app
-from hashidrill.gamedays.training import games, onlookers
-from hashidrill.gamedays.training.cell import shell_command
-from hashidrill.gamedays.training.games import Game
+from hashidrill.gamedays.training import games
+from hashidrill.gamedays.training import keeper as keeping
+from hashidrill.gamedays.training.games import Game, shell_command
 from hashidrill.gamedays.training.in_sandbox import HOSTS_NAME
-from hashidrill.gamedays.training.keeper import DONE, Keeper
-from hashidrill.gamedays.training.onlookers import Onlookers, page_of
+from hashidrill.gamedays.training.keeper import DONE, Keeper, Onlookers, page_of
 from hashidrill.gamedays.warroom.room import Room
 from scripted_games import tells
 from training_games import ADDRESSES, PlayedGame, S, course
@@ -317,6 +316,6 @@ def test_the_state_of_a_game_is_told_in_the_words_of_the_desk(tmp_path):
 
 
 def test_every_kind_of_phrase_for_all_is_a_word_that_a_trainee_can_say():
-    from hashidrill.gamedays.training.desk import WORDS
+    from hashidrill.gamedays.training.game_log import WORDS
 
-    assert set(onlookers._TOLD_TO_ALL) < set(WORDS)
+    assert set(keeping._TOLD_TO_ALL) < set(WORDS)

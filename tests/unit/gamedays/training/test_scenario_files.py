@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import jsonschema
@@ -13,8 +12,7 @@ from typer.testing import CliRunner
 from hashidrill.core.errors import ExperimentError
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.training.course import course_of, each_choice
-from hashidrill.gamedays.training.library import list_scenarios
-from hashidrill.gamedays.training.scenario import read_scenario
+from hashidrill.gamedays.training.scenario import list_scenarios, read_scenario
 from hashidrill.gamedays.training.schema import campaign_schema, scenario_schema
 from places import ROOT
 
@@ -170,29 +168,22 @@ SEEN_BY_THE_SCHEMA = [
     ("choose", {"delay": []}),
     ("pager", {"text": "x"}),
 ]
+IN_A_TRUTH = [
+    ("method", [{"fault": "disk.latancy", "on": "consul:leader"}]),
+    ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delai": "1s"}}]),
+    ("method", []),
+    ("repaired", [{"leadership_stay": {}}]),
+    ("kept", [{"no_such": {}}]),
+    ("diagnosis", {"trouble": [], "exact": "x"}),
+    ("hints", [{"price": 500, "text": "x"}]),
+    ("page_after", "5"),
+]
 
 
-@pytest.mark.parametrize(("key", "value"), SEEN_BY_THE_SCHEMA, ids=[key for key, _ in SEEN_BY_THE_SCHEMA])
+@pytest.mark.parametrize(("key", "value"), SEEN_BY_THE_SCHEMA + IN_A_TRUTH)
 def test_the_schema_sees_what_a_schema_can(schema, key, value):
-    assert not schema.is_valid(as_data(SCENARIO) | {key: value})
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("method", [{"fault": "disk.latancy", "on": "consul:leader"}]),
-        ("method", [{"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delai": "1s"}}]),
-        ("method", []),
-        ("repaired", [{"leadership_stay": {}}]),
-        ("kept", [{"no_such": {}}]),
-        ("diagnosis", {"trouble": [], "exact": "x"}),
-        ("hints", [{"price": 500, "text": "x"}]),
-        ("page_after", "5"),
-    ],
-)
-def test_the_schema_sees_what_is_wrong_in_a_truth(schema, key, value):
-    data = copy.deepcopy(as_data(SCENARIO))
-    data["truths"]["slow-disk"][key] = value
+    data = as_data(SCENARIO)
+    (data if (key, value) in SEEN_BY_THE_SCHEMA else data["truths"]["slow-disk"])[key] = value
     assert not schema.is_valid(data)
 
 
@@ -219,26 +210,6 @@ def test_the_schema_of_campaigns_takes_the_shipped_one_and_sees_what_it_can():
         assert not list(validator.iter_errors(as_data(right)))
     for wrong in ({"stages": []}, {"kind": "Scenario"}, {"stages": [{"name": "one"}]}, {"stage": []}):
         assert not validator.is_valid(as_data(CAMPAIGN) | wrong)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "at", "said"),
-    [
-        ("[first]", "[frist]", "stages[0].scenarios[0]", "first"),
-        ("takes: 1h", "takes: 1", "stages[0].takes", "1"),
-        ("takes: 1h", "takes: 1h, read: [no.md]", "stages[0].read[0]", "no.md"),
-        ("title: One", "titel: One", "stages[0]", "titel"),
-    ],
-)
-def test_what_is_wrong_in_a_campaign_is_told_at_its_place(tmp_path, old, new, at, said):
-    path = tmp_path / "small.yaml"
-    path.write_text(CAMPAIGN.replace(old, new))
-    done = CliRunner().invoke(app, ["validate", str(path), "--json"])
-    assert done.exit_code == 2
-    told = json.loads(done.stdout)[0]["error"]
-    assert told.startswith(f"{path}:5:")
-    assert f": {at}" in told
-    assert said in told
 
 
 def test_a_scenario_that_was_wrong_once_is_read_again_without_the_old_problems(tmp_path):

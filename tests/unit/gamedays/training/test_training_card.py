@@ -7,8 +7,7 @@ import json
 import pytest
 
 from hashidrill.core.errors import UsageError
-from hashidrill.gamedays.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card
-from hashidrill.gamedays.training.pages import html_page, markdown, text_lines
+from hashidrill.gamedays.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card, html_page, markdown, text_lines
 from training_games import ADDRESSES, SMALL, PlayedGame, S, course
 
 RIGHT = "the disk of consul-1, the leader, is slow"

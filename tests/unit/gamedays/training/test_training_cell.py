@@ -99,27 +99,11 @@ def test_what_breaks_a_link_of_the_host_is_no_unit_of_the_trainee(ran, name, wor
 
 
 UNITS = ("toxiproxy", "toxiproxy.service", "consul")
+MORE = "-u --unit --since=-u --since -S -n 5 -- -qu -s TERM status show -p MainPID --value --until=--unit -g"
 WORDS = [
     *UNITS,
     *(f"{flag}{unit}" for flag in ("-u", "--unit=", "--since=", "-n", "-s", "--signal=") for unit in UNITS),
-    "-u",
-    "--unit",
-    "--since=-u",
-    "--since",
-    "-S",
-    "-n",
-    "5",
-    "--",
-    "-qu",
-    "-s",
-    "TERM",
-    "status",
-    "show",
-    "-p",
-    "MainPID",
-    "--value",
-    "--until=--unit",
-    "-g",
+    *MORE.split(),
 ]
 
 

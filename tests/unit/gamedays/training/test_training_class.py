@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.training import games
-from hashidrill.gamedays.training.desk import PAGED, WATCHED
+from hashidrill.gamedays.training.campaign import best
+from hashidrill.gamedays.training.game_log import PAGED, WATCHED
 from hashidrill.gamedays.training.games import Game
 from hashidrill.gamedays.training.in_sandbox import HOSTS_NAME
 from hashidrill.gamedays.training.inside.cell import Attendant
 from hashidrill.gamedays.training.keeper import DONE, Keeper
-from hashidrill.gamedays.training.progress import best
 from training_games import ADDRESSES, PlayedGame, S, break_it, course
 
 CLASS = ("ada", "ben", "ada.b")

@@ -1,14 +1,15 @@
-"""What the seed makes of a scenario."""
+"""What the seed makes of a scenario; what a trainee says, buys and reads in it, and when the game is over."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from hashidrill.core.errors import ExperimentError
-from hashidrill.gamedays.training.course import WATCH, chosen, course_of, each_choice, filled
-from hashidrill.gamedays.training.library import list_scenarios
-from hashidrill.gamedays.training.scenario import read_scenario
-from training_games import SMALL, course, written
+from hashidrill.core.protocols.events import Figures, InForce, Tick
+from hashidrill.gamedays.training.course import WATCH, filled
+from training_games import ADDRESSES, SMALL, S, break_it, course, desk_of, written
 
 TRUTH = SMALL["truths"]["slow-disk"]
 
@@ -78,35 +79,75 @@ def test_a_choice_that_is_a_whole_value_keeps_its_type():
     assert filled({"n": "${count}", "text": "${count} of ${host}"}, {"count": 3}) == {"n": 3, "text": "3 of ${host}"}
 
 
-@pytest.mark.parametrize("path", list_scenarios(), ids=lambda path: path.stem)
-def test_every_scenario_of_the_library_makes_a_game_of_each_truth_choice_and_herring(path):
-    scenario = read_scenario(path)
-    choices = each_choice(scenario)
-    for choice in choices:
-        course_of(scenario, choice)
-    assert {choice.truth for choice in choices} == {*scenario.scenario.truths}
-    for name, values in scenario.scenario.choose.items():
-        assert {choice.values[name] for choice in choices} == {*values}
+def test_the_pager_goes_some_time_after_all_of_the_hidden_fault_is_in_force():
+    desk = desk_of(course(), paged=False)
+    assert break_it(desk) == 10.0
+    assert desk.fault_ns == 10 * S
 
 
-@pytest.mark.parametrize("path", list_scenarios(), ids=lambda path: path.stem)
-def test_name_title_and_pager_of_a_scenario_do_not_tell_its_truth(path):
-    scenario = read_scenario(path).scenario
-    told = f"{scenario.metadata.name} {scenario.metadata.title}".lower()
-    for name, truth in scenario.truths.items():
-        assert name not in told
-        for step in truth.method:
-            assert str(step.get("fault", "mark")) not in f"{told} {scenario.pager.text} {scenario.hand_over}"
+def test_before_the_pager_there_is_nothing_to_say():
+    desk = desk_of(course(), paged=False)
+    for what in ("detected", "diagnosis", "done", "hint"):
+        text, ends = desk.say(what, "the leader's disk is slow", 5 * S)
+        assert "nothing has been reported" in text
+        assert not ends
+    assert desk.timeline == []
 
 
-@pytest.mark.parametrize("path", list_scenarios(), ids=lambda path: path.stem)
-def test_the_exact_diagnosis_of_a_scenario_is_right_and_its_pager_is_not(path):
-    from hashidrill.gamedays.training.words import judged
+@pytest.mark.lie
+def test_no_answer_says_whether_a_diagnosis_is_right():
+    right, wrong = (
+        desk_of(course()).say("diagnosis", words, 30 * S)[0]
+        for words in ("the leader's disk is slow", "the network of consul-2 is slow")
+    )
+    assert right == wrong
 
-    scenario = read_scenario(path)
-    for seed in range(10):
-        game = course_of(scenario, chosen(scenario, seed))
-        wanted = game.truth.diagnosis
-        exact = wanted.exact.replace("${host}", "consul-2")
-        assert judged(exact, wanted, sick={"consul-2": "10.73.0.12"}).right, exact
-        assert not judged(game.pager.text, wanted, sick={"consul-2": "10.73.0.12"}).right
+
+def test_a_part_that_is_left_out_is_told_at_once_and_tells_nothing_else():
+    """The true component and another one get the same answer."""
+    true, other = (desk_of(course()).say("diagnosis", f"the {word} is slow", 30 * S)[0] for word in ("disk", "network"))
+    assert true == other
+    assert "on which host" in true
+
+
+def test_hints_come_in_order_each_has_its_price_and_then_there_are_none():
+    desk = desk_of(course())
+    texts = [desk.say("hint", "", (30 + n) * S)[0] for n in range(3)]
+    assert "Look at the disks. (5 points; 1 more)" in texts[0]
+    assert "leader" in texts[1]
+    assert texts[2] == "there are no more hints"
+    assert sum(entry.price for entry in desk.timeline) == 15
+
+
+def test_done_ends_the_game_and_nothing_is_said_afterwards():
+    desk = desk_of(course())
+    assert desk.say("done", "", 40 * S)[1]
+    assert desk.say("diagnosis", "the leader's disk is slow", 41 * S) == ("the game is over", False)
+    assert desk.done_ns == 40 * S
+
+
+def test_the_time_limit_ends_it_once():
+    desk = desk_of(course())
+    assert desk.limit(1900 * S)
+    assert not desk.limit(1901 * S)
+    assert desk.timeline[-1].what == "limit"
+
+
+@pytest.mark.lie
+def test_what_a_trainee_can_read_tells_nothing_of_the_fault():
+    desk = desk_of(course())
+    figures = {"kv-writes": Figures(rate=50.0, p50_s=1.5, p99_s=float("inf"), errors=0.01)}
+    fault = InForce("0-disk.latency-consul-1", "disk.latency", "consul-1")
+    desk.event(Tick(phase="method", loads=figures, faults=(fault,), leaders=(("leader", "consul-1"),)), 30 * S)
+    told = json.dumps([desk.shown(30 * S), desk.say("users", "", 30 * S), desk.say("detected", "", 30 * S)])
+    assert "disk" not in told
+    assert "slow" not in told
+    assert "1.5s" in told
+    assert "never" in told
+    assert ADDRESSES["consul-2"] in told
+
+
+def test_who_gives_up_is_told_that_the_card_says_what_it_was():
+    text, ends = desk_of(course()).say("give-up", "", 30 * S)
+    assert ends
+    assert "score card" in text

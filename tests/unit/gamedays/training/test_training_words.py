@@ -9,9 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from hashidrill.gamedays.training.course import filled
-from hashidrill.gamedays.training.library import find_scenario
-from hashidrill.gamedays.training.model import Diagnosis
-from hashidrill.gamedays.training.scenario import read_scenario
+from hashidrill.gamedays.training.scenario import Diagnosis, find_scenario, read_scenario
 from hashidrill.gamedays.training.words import COMPONENT, TROUBLE, WHERE, judged
 
 TRUTH = Diagnosis(

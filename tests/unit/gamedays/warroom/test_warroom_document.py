@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from hashidrill.gamedays.warroom.buckets import NEVER, Axis, Series
 from hashidrill.gamedays.warroom.document import Document, put
+from hashidrill.gamedays.warroom.figures import NEVER, Axis, Series
 
 
 class Reader:

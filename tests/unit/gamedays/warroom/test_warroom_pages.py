@@ -8,9 +8,8 @@ import re
 import pytest
 
 from hashidrill.core.protocols.events import Audience, Note
-from hashidrill.gamedays.warroom.guard import HEADERS, LONGEST_BODY, Guard
-from hashidrill.gamedays.warroom.pages import MOST_STREAMS, Pages
 from hashidrill.gamedays.warroom.room import Room
+from hashidrill.gamedays.warroom.serving import HEADERS, LONGEST_BODY, MOST_STREAMS, Guard, Pages
 
 PORT = 8800
 OURS = f"http://127.0.0.1:{PORT}"

@@ -24,7 +24,7 @@ _LOCKED = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
 def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:
     """In the root `new`, the host's folder of logs has those of its agents alone, to read. Raises OSError.
 
-    They say who told a server to leave (hashidrill.gamedays.training.agent_logs), so a trainee writes nothing into
+    They say who told a server to leave (hashidrill.gamedays.training.harm), so a trainee writes nothing into
     them.
     """
     folder = f"{host['folder']}/logs"

@@ -1,0 +1,206 @@
+"""What the history takes from a recording: verdict, figures, versions and configuration; no secret, no operation."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.compare.figures import figures
+from hashidrill.core.errors import HashidrillError, RecordingError
+from hashidrill.core.judging.comparison import RUN_BY
+from hashidrill.core.judging.judge import judge, read_verdict
+from hashidrill.core.judging.verdict import RunVerdict, Verdict
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.gamedays.history.model import OURS, Expected, Number, Run, Series
+from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
+from hashidrill.reports.html import attached_to
+
+_ABOUT = {*RUN_BY, "expect"}
+_ROOT = "ROOT"
+"""What stands for the directory of a run, which is another one each time, in the configuration of its agents."""
+_MOST_TEXT = 2000
+_UNITS = (
+    ("_bytes_per_s", "bytes/s"),
+    ("_per_s", "/s"),
+    ("_ms", "ms"),
+    ("_s", "s"),
+    ("_bytes", "bytes"),
+    ("_share", "share"),
+)
+
+
+def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
+    """The run that a recording is of. Without a verdict, the one that is stored with it, or a new one.
+
+    Raises RecordingError for a recording that cannot be read, or that does not say what it is of.
+    """
+    verdict = verdict or _verdict(recording)
+    run = recording.run
+    redactor = Redactor()
+    redactor.learn_environment(os.environ)
+    # experiments of two folders may have one metadata.name, which `named` tells apart; older recordings have none
+    name = str(run.get("named") or run.get("experiment") or _experiment_name(recording))
+    variant, experiment = _asked(recording)
+    if is_rehearsal(recording):
+        name, variant = _rehearsed(run["rehearsal"], variant)
+    began_s, ended_s = _times(recording)
+    root = str(run.get("root") or "")
+    versions, machine = _mapping(run, "versions"), _machine(_mapping(run, "machine"))
+    config = _placeless(_mapping(run, "config"), root) if root else _mapping(run, "config")
+    said: dict[str, Any] = redactor.clean(
+        {
+            "experiment": experiment,
+            "config": config,
+            "invalid": [_cut(each) for each in verdict.invalid],
+            "expectations": [
+                {"title": each.title, "finding": each.finding.value, "text": _cut(each.text)}
+                for each in verdict.judgements
+            ],
+        }
+    )
+    hashidrill = str(run.get("hashidrill") or "")
+    return Run(
+        id=str(run.get("id") or recording.path.name),
+        series=Series(redactor.text(name), redactor.text(variant), redactor.text(attached_to(recording)) or OURS),
+        began_s=began_s,
+        ended_s=ended_s,
+        verdict=verdict.verdict,
+        outcome=recording.outcome,
+        path=str(recording.path.resolve()),
+        hashidrill=hashidrill,
+        title=redactor.text(str(run.get("title") or "")),
+        invalid=tuple(said["invalid"]),
+        expectations=tuple(Expected(**each) for each in said["expectations"]),
+        figures={each.name: each for each in _numbers(recording, verdict)},
+        versions=versions,
+        experiment=said["experiment"],
+        config=said["config"],
+        machine=machine,
+        conditions=digest([hashidrill, versions, said["experiment"], said["config"], machine]),
+    )
+
+
+def digest(value: Any) -> str:
+    """Of plain data: equal data have equal ones."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def when(text: object) -> float:
+    """Seconds since 1970 of an RFC 3339 time. Raises ValueError."""
+    moment = dt.datetime.fromisoformat(str(text))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+
+
+def _verdict(recording: Recording) -> RunVerdict:
+    try:
+        return read_verdict(recording.path)
+    except RecordingError:
+        return rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording)
+
+
+def _rehearsed(about: Mapping[str, Any], variant: str) -> tuple[str, str]:
+    where = f"{about.get('experiment')} {variant}".strip()
+    return f"runbook-{about.get('runbook')}", where
+
+
+def _experiment_name(recording: Recording) -> str:
+    try:
+        return recording.experiment.metadata.name
+    except (HashidrillError, OSError):
+        raise RecordingError(f"{recording.path}: it does not say which experiment it is a run of") from None
+
+
+def _asked(recording: Recording) -> tuple[str, dict[str, Any]]:
+    """(variant, what the file says of the run); nothing of one that does not read."""
+    try:
+        experiment, variant = recording.experiment, recording.variant
+    except (HashidrillError, OSError):
+        return "", {}
+    return variant, experiment.model_dump(mode="json", by_alias=True, exclude_unset=True, include=_ABOUT)
+
+
+def _times(recording: Recording) -> tuple[float, float]:
+    journal = recording.journal
+    if not journal:
+        raise RecordingError(f"{recording.path}: its journal is empty")
+    return journal[0].wall, max(journal[-1].wall, journal[0].wall)
+
+
+def _mapping(run: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = run.get(key)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _machine(said: dict[str, Any]) -> dict[str, Any]:
+    """Its memory in whole GiB: the kernel's own share of it is another one after each boot."""
+    size = said.pop("memory_bytes", None)
+    return {**said, "memory_gib": round(size / 2**30)} if isinstance(size, int) else said
+
+
+def _placeless(value: Any, root: str) -> Any:
+    """The same without the directory of its run."""
+    if isinstance(value, str):
+        return value.replace(root, _ROOT)
+    if isinstance(value, Mapping):
+        return {key: _placeless(below, root) for key, below in value.items()}
+    return [_placeless(each, root) for each in value] if isinstance(value, list) else value
+
+
+def _numbers(recording: Recording, verdict: RunVerdict) -> Iterator[Number]:
+    """The figures that comparisons take of any run, and those behind each expectation."""
+    try:
+        known = figures(recording.experiment)
+    except (HashidrillError, OSError):
+        known = []
+    for figure in known:
+        yield Number(figure.name, figure.unit, figure.of(recording).number, figure.floor)
+    seen: Counter[str] = Counter()
+    for judgement in verdict.judgements:
+        seen[judgement.hypothesis] += 1
+        count = seen[judgement.hypothesis]
+        of = judgement.hypothesis if count == 1 else f"{judgement.hypothesis}#{count}"
+        for name, said in judgement.figures.items():
+            value, unit = _number(said), _unit(name)
+            if value is not None and unit:  # what has no unit counts what was looked at
+                yield Number(f"{of}.{name}", unit, value)
+
+
+def _number(said: object) -> float | None:
+    if isinstance(said, bool):
+        return None
+    if isinstance(said, int | float):
+        return None if math.isnan(said) else float(said)
+    return math.inf if said == "never" else None
+
+
+def _unit(name: str) -> str:
+    return next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
+
+
+def day_document(folder: Path) -> dict[str, Any]:
+    """The report of a game day, as plain data. Raises RecordingError."""
+    from hashidrill.core.util.foreign import parse  # noqa: PLC0415 - runs have none
+
+    file = folder / "report.json"
+    try:
+        document = parse(file.read_bytes())
+        if not isinstance(document, dict):
+            raise ValueError("not a mapping")  # noqa: TRY004, TRY301 - handled as all that does not read is
+        Verdict(document["verdict"])
+        when(document["started_at"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordingError(f"{file}: is no report of a game day: {type(error).__name__}: {error}") from None
+    else:
+        return document

@@ -1,0 +1,230 @@
+"""Tells a webhook that a verdict turned from PASS to FAIL. It takes a bounded time, and never fails a run.
+
+The URL is a secret: whoever knows it can write there. It comes from an option or the environment, goes into no
+recording, no history and no message; messages name its host alone. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from hashidrill import __version__
+from hashidrill.core.errors import HashidrillError, UsageError
+from hashidrill.core.judging.verdict import RunVerdict
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.redaction import Redactor
+from hashidrill.gamedays.history.changes import Changed, changed
+from hashidrill.gamedays.history.model import Run, Stored, Turn, history_file
+from hashidrill.gamedays.history.pages import moment, turn_line
+from hashidrill.gamedays.history.store import Store, opened, record_day, record_run
+from hashidrill.reports.text import one_line
+
+if TYPE_CHECKING:
+    import httpx
+
+
+VARIABLE = "HASHIDRILL_NOTIFY"
+SCHEMA = "hashidrill.turned/v1"
+EACH_WITHIN_S = 5.0
+ALL_WITHIN_S = 20.0
+PATIENT_S = 5.0
+"""Seconds, after which somebody who waits is told what for."""
+_GAPS_S = (1.0, 3.0)
+"""Between three tries."""
+_LONGEST = 400
+_MOST = 20
+"""Most changes and broken expectations in one message."""
+
+
+def webhook_url(url: str | None) -> str | None:
+    """The URL, or that of the environment. Raises UsageError for what is none, without repeating it."""
+    said = url or os.environ.get(VARIABLE) or None
+    if said is None:
+        return None
+    try:
+        parts = urlsplit(said)
+        fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise UsageError(
+            f"--notify, or {VARIABLE}: expected the URL of a webhook, like https://hooks.example.org/services/..."
+            " (what was given is not repeated here: it may be a secret)"
+        )
+    return said
+
+
+def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
+    """What a webhook gets. `text` is what Slack, Mattermost and their like show; the rest is for programs."""
+    now = turn.now
+    broken = now.broken if isinstance(now, Run) else []
+    changes = [str(each) for each in changed.changes] if changed else []
+    outside = [each.name for each in changed.outside] if changed else []
+    lines = [turn_line(turn), *(f"• {each}" for each in broken[:_MOST])]
+    if changes:
+        lines.append(f"changed since: {'; '.join(changes[:_MOST])}")
+    elif changed is not None:
+        lines.append("changed since: nothing that a recording knows of")
+    found = {
+        "text": "\n".join(one_line(line, _LONGEST) for line in lines),
+        "schema": SCHEMA,
+        "hashidrill": __version__,
+        "kind": "run" if isinstance(now, Run) else "day",
+        "name": turn.name,
+        "verdict": now.verdict.value,
+        "before": turn.before.verdict.value,
+        "id": now.id,
+        "ended_at": moment(now.ended_s),
+        "recording": now.path,
+        "last_passed": {"id": turn.before.id, "ended_at": moment(turn.before.ended_s)},
+        "broken": [one_line(each, _LONGEST) for each in broken[:_MOST]],
+        "changes": [one_line(each, _LONGEST) for each in changes[:_MOST]],
+        "figures_outside_of_noise": outside[:_MOST],
+        **(
+            {"experiment": now.series.experiment, "variant": now.series.variant, "datacenter": now.series.datacenter}
+            if isinstance(now, Run)
+            else {"gameday": now.gameday}
+        ),
+    }
+    redactor = Redactor()
+    redactor.learn_environment(os.environ)
+    clean = dict(redactor.data(found))
+    return clean | {"text": inert(clean["text"])}  # afterwards: an escaped secret is not found any more
+
+
+def inert(text: str) -> str:
+    """Text that chats show as it is: `<!channel>`, `<url|words>` and `@here` in evidence call nobody and link nowhere.
+
+    Slack decodes the entities. A `>` opens nothing without its `<`, and stays.
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "@\N{WORD JOINER}")
+
+
+def send(
+    url: str,
+    body: dict[str, Any],
+    *,
+    tell: Callable[[str], None],
+    client: httpx.Client | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    within_s: float = ALL_WITHIN_S,
+    patient_s: float = PATIENT_S,
+) -> bool:
+    """Whether the webhook took it. Tries three times, for `within_s` at most; `tell` is told why not.
+
+    Raises KeyboardInterrupt alone: Ctrl-C ends the waiting.
+
+    An answer from 300 to 499 is final, but for 408 and 429. A thread asks: a server that answers byte by byte, or a
+    name server that hangs, outlasts every timeout of a client.
+    """
+    why: list[str] = []
+    asking = threading.Thread(target=lambda: why.append(_ask(url, body, client, sleep)), daemon=True)
+    try:
+        asking.start()
+        asking.join(min(patient_s, within_s))
+        if asking.is_alive() and patient_s < within_s:
+            tell(f"the webhook at {urlsplit(url).hostname} takes long; Ctrl-C ends the waiting, the verdict stands")
+            asking.join(within_s - patient_s)
+        said = why[0] if why else f"no answer within {within_s:g} s"
+        if said:
+            tell(f"the webhook at {urlsplit(url).hostname} was not told: {said}; the verdict stands")
+    except KeyboardInterrupt:
+        tell("interrupted while the webhook was told; the verdict stands")
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run has ended, and its verdict stands
+        tell(f"the webhook was not told: {type(error).__name__}; the verdict stands")
+        return False
+    return not said
+
+
+def _ask(url: str, body: dict[str, Any], client: httpx.Client | None, sleep: Callable[[float], None]) -> str:
+    """Why it was not taken; nothing where it was."""
+    try:
+        import httpx  # noqa: PLC0415 - most runs tell nobody
+
+        why = ""
+        with _silent(), client or httpx.Client(timeout=EACH_WITHIN_S, follow_redirects=False) as one:
+            for gap_s in (*_GAPS_S, None):
+                why, again = _once(one, url, body)
+                if not again or gap_s is None:
+                    break
+                sleep(gap_s)
+    except Exception as error:  # noqa: BLE001 - as above
+        return type(error).__name__
+    return why
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """The HTTP client logs each request with its whole URL, which others may print."""
+    loggers = [logging.getLogger(name) for name in ("httpx", "httpcore")]
+    before = [one.level for one in loggers]
+    try:
+        for one in loggers:
+            one.setLevel(logging.WARNING)
+        yield
+    finally:
+        for one, level in zip(loggers, before, strict=True):
+            one.setLevel(level)
+
+
+def _once(client: httpx.Client, url: str, body: dict[str, Any]) -> tuple[str, bool]:
+    """(why it was not taken, or nothing; whether another try makes sense)."""
+    import httpx  # noqa: PLC0415 - as above
+
+    try:
+        answer = client.post(url, json=body)
+    except httpx.HTTPError as error:
+        return type(error).__name__, True  # its text may name the URL
+    if answer.is_success:
+        return "", False
+    final = 300 <= answer.status_code < 500 and answer.status_code not in {408, 429}
+    return f"it answered HTTP {answer.status_code}", not final
+
+
+Tell = Callable[[str], None]
+
+
+def keep(
+    recording: Recording,
+    verdict: RunVerdict,
+    *,
+    webhook: str | None,
+    tell: Tell,
+    turned: Callable[[Turn], None] = lambda _: None,
+) -> Turn | None:
+    """Stores a run that ended. Its turn is told once, however often the run is kept.
+
+    `turned` gets it before the webhook, which may take long. Raises KeyboardInterrupt alone.
+    """
+    return _tell(record_run(recording, verdict=verdict, tell=tell), webhook, tell, turned)
+
+
+def keep_day(
+    folder: Path, *, webhook: str | None, tell: Tell, turned: Callable[[Turn], None] = lambda _: None
+) -> Turn | None:
+    """As `keep`, of a game day."""
+    return _tell(record_day(folder, tell=tell), webhook, tell, turned)
+
+
+def _tell(stored: Stored | None, webhook: str | None, tell: Tell, turned: Callable[[Turn], None]) -> Turn | None:
+    if stored is None or stored.turn is None:
+        return None
+    turn = stored.turn
+    turned(turn)
+    if webhook is not None:
+        found = None
+        with contextlib.suppress(HashidrillError):  # a history that does not read hides no turn
+            if isinstance(turn.now, Run):
+                with opened(history_file()) as database:
+                    found = changed(Store(database).runs(turn.now.series, last=200), turn.now)
+        send(webhook, message(turn, found), tell=tell)
+    return turn

@@ -1,0 +1,232 @@
+"""The desk of one game: what the trainee said and when, what they bought, what they did, and when it is over.
+
+It has no clock and no network of its own: whoever holds it passes the time in, in ns of the run. What it answers is all
+that a trainee gets to read, so nothing in here may tell more than they found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import UsageError
+from hashidrill.core.protocols.events import Audience, Change, Event, Figures, Intent, Phase, Proof, Tick, seen_by
+from hashidrill.core.units import Duration
+from hashidrill.gamedays.training.words import Said, judged
+
+if TYPE_CHECKING:
+    from hashidrill.gamedays.training.course import Course
+
+
+S = 1_000_000_000
+STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "over"
+WORDS = ("detected", "diagnosis", "done", "hint", "give-up", "users")
+OVERRULED = "overruled"
+"""By the trainer: whether the last diagnosis is right."""
+_TOO_EARLY = "nothing has been reported to you yet; the pager will go when users notice something"
+_TOO_LATE = "the game is over"
+_NOTED = (
+    "noted; whether it is right is on the score card. Say another one if you learn more: the last one counts, and each"
+    " one that contradicts the truth costs points"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the timeline: what the trainee typed or said."""
+
+    t_ns: int
+    what: str
+    """typed, detected, diagnosis, overruled, hint, done, give-up, agent, pager or limit."""
+    text: str = ""
+    host: str = ""
+    price: int = 0
+    right: bool | None = None
+    """What the trainer decided; None for all else."""
+
+
+@dataclass
+class Desk:
+    """The state of one game. Not thread-safe: its holder has a lock."""
+
+    course: Course
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Hosts of the datacenter and their addresses, once they are known."""
+    state: str = STARTS
+    timeline: list[Entry] = field(default_factory=list)
+    fault_ns: int | None = None
+    """When the hidden fault was in force, all of it."""
+    page_ns: int | None = None
+    done_ns: int | None = None
+    gave_up: bool = False
+    hosts: dict[str, None] = field(default_factory=dict)
+    """Those of the hidden fault."""
+    figures: Mapping[str, Figures] = field(default_factory=dict)
+    failed: str = ""
+    _steps: dict[str, int] = field(default_factory=dict)
+    _proven: set[int] = field(default_factory=set)
+    _bought: int = 0
+
+    # what the engine tells
+
+    def event(self, event: Event, now_ns: int) -> float | None:
+        """Takes an event of the run. Returns in how many seconds the pager is due, once that is known."""
+        if isinstance(event, Phase) and event.phase in {"load", "steady"} and self.state == STARTS:
+            self.state = QUIET
+        elif isinstance(event, Intent) and event.step in self.course.hidden:
+            self._steps[event.fault_id] = event.step
+            self.hosts[event.target.host] = None
+        elif isinstance(event, Change) and event.event == "fault.moved":
+            self._steps.pop(event.fault_id, None)
+        elif isinstance(event, Proof) and event.event == "fault.proven" and event.fault_id in self._steps:
+            self._proven.add(self._steps[event.fault_id])
+            if self.fault_ns is None and self._proven >= {*self.course.hidden}:
+                self.fault_ns = now_ns
+                return float(self.course.truth.page_after)
+        seen = seen_by(event, Audience.TRAINEE)
+        if isinstance(seen, Tick):
+            self.figures = seen.loads
+        return None
+
+    def page(self, now_ns: int) -> None:
+        """The pager goes."""
+        if self.state == QUIET:
+            self.state, self.page_ns = PAGED, now_ns
+            self._note(now_ns, "pager", self.course.pager.text)
+
+    def limit(self, now_ns: int) -> bool:
+        """The time is over. True where that ends the game."""
+        if self.state != PAGED:
+            return False
+        self._note(now_ns, "limit")
+        self._ends(now_ns)
+        return True
+
+    # what the trainee says
+
+    def say(self, what: str, words: str, now_ns: int) -> tuple[str, bool]:
+        """The answer, and whether the game ends now."""
+        if what == "users":
+            return self.users(), False
+        if self.state in {WATCHED, OVER}:
+            return _TOO_LATE, False
+        if what == "give-up":
+            self.gave_up = True
+            self._note(now_ns, "give-up")
+            self._ends(now_ns)
+            return "you gave up; the score card says what it was", True
+        if self.state != PAGED:
+            return _TOO_EARLY, False
+        answers = {"detected": self._detected, "diagnosis": self._diagnosis, "hint": self._hint, "done": self._done}
+        if what not in answers:
+            return f"say one of {', '.join(WORDS)}", False
+        return answers[what](words.strip(), now_ns)
+
+    def _detected(self, words: str, now_ns: int) -> tuple[str, bool]:
+        self._note(now_ns, "detected", words)
+        return f"noted, {self.since_page(now_ns)} after the pager", False
+
+    def _diagnosis(self, words: str, now_ns: int) -> tuple[str, bool]:
+        if not words:
+            return "say what is wrong, and where: hashidrill say diagnosis WORDS", False
+        self._note(now_ns, "diagnosis", words)
+        if missing := self.judged(words).missing:
+            return f"noted, at no cost; it does not say {', nor '.join(missing)}: say all of it once you know", False
+        return _NOTED, False
+
+    def _hint(self, _words: str, now_ns: int) -> tuple[str, bool]:
+        hints = self.course.truth.hints
+        if self._bought >= len(hints):
+            return "there are no more hints", False
+        hint = hints[self._bought]
+        self._bought += 1
+        self._note(now_ns, "hint", hint.text, price=hint.price)
+        left = len(hints) - self._bought
+        return f"{hint.text} ({hint.price} points; {left} more)", False
+
+    def _done(self, words: str, now_ns: int) -> tuple[str, bool]:
+        self._note(now_ns, "done", words)
+        self._ends(now_ns)
+        return "noted; the users are watched for a while, then the score card comes", True
+
+    def _ends(self, now_ns: int) -> None:
+        self.state, self.done_ns = WATCHED, now_ns
+
+    def overrule(self, now_ns: int, why: str, *, right: bool) -> str:
+        """The trainer decides about the last diagnosis, until the score card is written. Raises UsageError."""
+        said = [entry for entry in self.timeline if entry.what == "diagnosis"]
+        if not said:
+            raise UsageError("no diagnosis has been said yet: there is nothing to overrule")
+        if not why.strip():
+            raise UsageError("say why: the score card and the recording show it")
+        if self.state == OVER:
+            raise UsageError("the game is over, and its score card is written")
+        self.timeline.append(Entry(now_ns, OVERRULED, why.strip(), right=right))
+        counts = "right" if right else "wrong"
+        return f"noted: {said[-1].text!r} counts as {counts}; the score card and the recording say so"
+
+    def decided(self, diagnosis: Entry) -> Entry | None:
+        """The trainer's last word on that diagnosis."""
+        after = [each for each in self.timeline if each.what in {"diagnosis", OVERRULED} and each is not diagnosis]
+        since = sorted((each for each in after if each.t_ns >= diagnosis.t_ns), key=lambda each: each.t_ns)
+        until = next((at for at, each in enumerate(since) if each.what == "diagnosis"), len(since))
+        return since[until - 1] if until else None
+
+    # what they did
+
+    def typed(self, now_ns: int, host: str, text: str) -> None:
+        """A command line of a shell."""
+        self._note(now_ns, "typed", text, host=host)
+
+    def acted(self, now_ns: int, host: str, words: str) -> None:
+        """An agent was started, stopped, restarted or sent a signal: `restart consul`."""
+        self._note(now_ns, "agent", words, host=host)
+
+    def _note(self, now_ns: int, what: str, text: str = "", *, host: str = "", price: int = 0) -> None:
+        self.timeline.append(Entry(now_ns, what, text, host, price))
+
+    # what can be read
+
+    def since_page(self, now_ns: int) -> str:
+        """`4m10s`, as a duration."""
+        return "" if self.page_ns is None else str(Duration(round((now_ns - self.page_ns) / S)))
+
+    def users(self) -> str:
+        """What users see now, a line a load."""
+        if not self.figures:
+            return "no figures yet"
+        lines = [f"{'':<16}{'rate':>9}{'p50':>10}{'p99':>10}{'errors':>9}"]
+        for name, each in self.figures.items():
+            rate = "-" if each.rate is None else f"{each.rate:.0f}/s"
+            errors = "-" if each.errors is None else f"{each.errors * 100:.1f}%"
+            lines.append(f"{name:<16}{rate:>9}{_time(each.p50_s):>10}{_time(each.p99_s):>10}{errors:>9}")
+        return "\n".join(lines)
+
+    def shown(self, now_ns: int) -> dict[str, Any]:
+        """How things stand, for a terminal."""
+        left = None if self.page_ns is None else self.course.limit_s - (now_ns - self.page_ns) / S
+        pager = None if self.page_ns is None else self.course.pager.model_dump(by_alias=True)
+        return {"state": self.state, "pager": pager, "hosts": dict(self.addresses), "left_s": left}
+
+    def kept(self) -> dict[str, Any]:
+        """All of it, for the score card and for JSON."""
+        return {
+            "fault_ns": self.fault_ns,
+            "page_ns": self.page_ns,
+            "done_ns": self.done_ns,
+            "gave_up": self.gave_up,
+            "hosts": {host: self.addresses.get(host, "") for host in self.hosts},
+            "timeline": [asdict(entry) for entry in sorted(self.timeline, key=lambda each: each.t_ns)],
+        }
+
+    def judged(self, words: str) -> Said:
+        """What that diagnosis says, and what it lacks."""
+        sick = {host: self.addresses.get(host) or host for host in self.hosts}
+        return judged(words, self.course.truth.diagnosis, sick=sick, known=self.addresses)
+
+
+def _time(value_s: float | None) -> str:
+    if value_s is None:
+        return "-"
+    return "never" if value_s == float("inf") else str(Duration(round(value_s, 3)))

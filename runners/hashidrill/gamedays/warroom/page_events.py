@@ -1,0 +1,126 @@
+"""What happens in a war room besides the events of a run: who is asked what, who predicts what, what the scribe writes.
+
+Like the events of a run, each says who may see it; `Audience.TRAINEE` stands for everybody who only watches. Fields
+that are `_FOR_THE_LEAD` tell what an experiment breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from hashidrill.core.protocols.events import Audience, Event
+
+_FOR_THE_LEAD = {"audience": Audience.OPERATOR}
+Tone = Literal["", "good", "bad", "odd"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said(Event):
+    """A line of the log, for the lead alone."""
+
+    event: str = "room.said"
+    who: str = ""
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaidToAll(Said):
+    """A line of the log that everybody sees."""
+
+    audience: ClassVar[Audience] = Audience.TRAINEE
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ForAll(Event):
+    audience: ClassVar[Audience] = Audience.TRAINEE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(_ForAll):
+    """A game day begins, or goes on."""
+
+    event: str = "room.planned"
+    title: str = field(default="", metadata=_FOR_THE_LEAD)
+    runs: int = 0
+    titles: tuple[str, ...] = field(default=(), metadata=_FOR_THE_LEAD)
+    goals: tuple[str, ...] = field(default=(), metadata=_FOR_THE_LEAD)
+    people: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begins(_ForAll):
+    """A run begins: the figures of the one before it go."""
+
+    event: str = "room.begins"
+    title: str = field(default="", metadata=_FOR_THE_LEAD)
+    number: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(_ForAll):
+    """The lead is asked something, and their page can answer. `choices`: labels, and what each stands for."""
+
+    event: str = "room.asked"
+    id: int
+    for_all: str = ""
+    """The question, as everybody may read it."""
+    text: str = field(default="", metadata=_FOR_THE_LEAD)
+    choices: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_THE_LEAD)
+    hint: str = field(default="", metadata=_FOR_THE_LEAD)
+    trouble: str = field(default="", metadata=_FOR_THE_LEAD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(_ForAll):
+    """The question is not open any more."""
+
+    event: str = "room.answered"
+    id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted(_ForAll):
+    """Somebody predicted something of a run."""
+
+    event: str = "room.predicted"
+    run: int
+    key: str
+    who: str
+    ask: str
+    answer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happened(_ForAll):
+    """What the recording says about what was predicted: key of the question, and what was measured."""
+
+    event: str = "room.happened"
+    run: int
+    measured: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran(_ForAll):
+    """A run of the plan is over, with its verdict."""
+
+    event: str = "room.ran"
+    run: int
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping(_ForAll):
+    """The stop button was pressed."""
+
+    event: str = "room.stopping"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Over(_ForAll):
+    """Nothing comes after this: the server ends."""
+
+    event: str = "room.over"
+    text: str = ""
