@@ -7,10 +7,9 @@ import numpy as np
 from pydantic import Field
 
 from hashidrill import Held, HypothesisInvalidError, Operations, Recording, hypothesis, measure, require
-from hashidrill.core.judging.checkable import ENOUGH, Coverage, coverage
+from hashidrill.core.judging.checkable import ENOUGH, Coverage, Reset, coverage, find_reset
 from hashidrill.core.judging.linearizability import Registers, check_registers, seen_at_the_end
 from hashidrill.core.judging.measure import SECOND, when
-from hashidrill.core.judging.resets import Reset, find_reset
 from hashidrill.core.recording.reader import Bools
 from hashidrill.products.vault.loads.tokens import Lease
 

@@ -6,7 +6,7 @@ The engine judges, the load generator obeys.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -16,6 +16,7 @@ from hashidrill.core.units import Level
 from hashidrill.core.util.wait import pause
 
 if TYPE_CHECKING:
+    from hashidrill.core.engine.load_generator import OffersLoads
     from hashidrill.core.engine.method_clock import MethodClock
     from hashidrill.core.engine.monitor import Monitor
     from hashidrill.core.experiment.load_levels import Profile, Ramp, Search
@@ -29,37 +30,6 @@ _DIGITS = 9
 """Ten steps of 10 % are 100 %, and not a little more."""
 
 
-class Levels(Protocol):
-    """What can be told about the levels of the loads: the load generator."""
-
-    async def begin(self, t_ns: int) -> None: ...
-
-    async def level(self, load: str, level: float) -> None: ...
-
-    async def hold(self, t_ns: int) -> None: ...
-
-    async def go(self, t_ns: int) -> None: ...
-
-
-class _NoLevels:
-    """Nobody listens: loads without profiles."""
-
-    async def begin(self, t_ns: int) -> None:
-        pass
-
-    async def level(self, load: str, level: float) -> None:
-        pass
-
-    async def hold(self, t_ns: int) -> None:
-        pass
-
-    async def go(self, t_ns: int) -> None:
-        pass
-
-
-NO_LEVELS: Levels = _NoLevels()
-
-
 @dataclass(frozen=True)
 class Steered:
     """One load whose level follows what is measured, in the time of the method."""
@@ -67,7 +37,7 @@ class Steered:
     load: str
     monitor: Monitor
     clock: Clock
-    levels: Levels
+    levels: OffersLoads
     journal: Journal
     method: MethodClock
 
@@ -130,7 +100,7 @@ class Steered:
         return all(reading.surely(c) for c, reading in readings.items()), f"measured {measured}"
 
 
-async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: Levels) -> float:
+async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: OffersLoads) -> float:
     """Goes up one step after each `every` in which the conditions held. Returns the level that it ends at.
 
     Where they do not hold, it takes the last step back (unless `step_back` is false), and stops; with `resume` it goes

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from hashidrill.core.engine.inject import open_faults, settle
-from hashidrill.core.engine.levels import GENERATOR_FULL, Levels, Steered
+from hashidrill.core.engine.levels import GENERATOR_FULL, Steered
 from hashidrill.core.engine.load_generator import LoadGenerator, OffersLoads, load_specifications
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
@@ -365,7 +365,7 @@ async def _hold_steady_state(running: Run) -> None:
         )
 
 
-async def _method(running: Run, levels: Levels) -> str:
+async def _method(running: Run, levels: OffersLoads) -> str:
     steps = running.experiment.method
     running.enter("method", max(step.at + step.for_ for step in steps))
     running.method, running.levels = MethodClock(running.clock), levels

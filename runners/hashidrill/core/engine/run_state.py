@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from hashidrill.core.engine.inject import InForce as Held
-from hashidrill.core.engine.levels import NO_LEVELS, Levels
 from hashidrill.core.engine.load_generator import OffersLoads
 from hashidrill.core.engine.method_clock import MethodClock, Settling
 from hashidrill.core.engine.monitor import Monitor
@@ -95,7 +94,8 @@ class Run:
     generator: AbstractAsyncContextManager[OffersLoads]
     phase: str = ""
     phase_ends_ns: int | None = None
-    levels: Levels = NO_LEVELS
+    levels: OffersLoads | None = None
+    """Who is told about the levels of the loads: nobody before the method."""
     admits: Admits = admits_all
     attendant: Attendant | None = None
 
@@ -156,7 +156,8 @@ class Run:
     async def _stops(self, names: Sequence[str]) -> None:
         text = f"the next step waits for {' and '.join(names)}"
         self.journal.write("clock.stops", sync=True, at_s=self.method.now_s, waits_for=names, text=text)
-        await self.levels.hold(self.clock.now_ns())
+        if self.levels is not None:
+            await self.levels.hold(self.clock.now_ns())
 
     async def _goes(self, names: Sequence[str], stood_ns: int) -> None:
         text = f"the method waited {stood_ns / 1e9:.1f}s for {' and '.join(names)}"
@@ -165,7 +166,8 @@ class Run:
         self.marks = {key: _later(each, stood_ns) for key, each in self.marks.items()}
         if self.phase_ends_ns is not None:
             self.phase_ends_ns += stood_ns
-        await self.levels.go(self.clock.now_ns())
+        if self.levels is not None:
+            await self.levels.go(self.clock.now_ns())
 
 
 Ending = TypeVar("Ending", InForce, Lasting)

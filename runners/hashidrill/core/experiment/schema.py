@@ -75,11 +75,6 @@ def schema_text(named: Path | None = None) -> str:
     return json.dumps(experiment_schema(named=named), indent=2) + "\n"
 
 
-def write_schema(path: Path | str) -> None:
-    """Write the schema to a file. Raises OSError."""
-    Path(path).write_text(schema_text())
-
-
 def _extendable(schema: Schema, definitions: Schema) -> None:
     """What is required depends on the kind, and on whether the rest can come from a base.
 

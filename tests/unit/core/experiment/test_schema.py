@@ -10,7 +10,7 @@ import places
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.experiment.schema import DIALECT, experiment_schema, schema_text, write_schema
+from hashidrill.core.experiment.schema import DIALECT, experiment_schema, schema_text
 from hashidrill.core.hypothesis import all_hypotheses
 from hashidrill.core.protocols import registry
 
@@ -173,9 +173,3 @@ def test_schema_and_loader_are_of_one_mind(tmp_path, validator, where, value):
     else:
         loads = True
     assert validator.is_valid(data) == loads
-
-
-def test_the_schema_is_written_as_the_command_prints_it(tmp_path):
-    write_schema(tmp_path / "schema.json")
-    assert (tmp_path / "schema.json").read_text() == schema_text()
-    assert schema_text().endswith("}\n")
