@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.compare.kept import Kept, KeptRound
+from hashidrill.core.compare.comparison_file import Kept, KeptRound
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.testing.recordings import RecordingBuilder, resolved_data
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hashidrill.core.recording.journal import Clock, Journal
-from hashidrill.core.recording.ours import key_of, note_open
+from hashidrill.core.recording.signed_runs import key_of, note_open
 from hashidrill.core.util.files import JOURNAL_NAME
 
 

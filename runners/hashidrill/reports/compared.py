@@ -29,8 +29,8 @@ from hashidrill.reports.write import judge_and_report
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hashidrill.core.compare.comparison_file import Kept
     from hashidrill.core.compare.judged import ComparisonVerdict, JudgedRun
-    from hashidrill.core.compare.kept import Kept
     from hashidrill.core.judging.verdict import RunVerdict
     from hashidrill.core.recording.reader import Recording
 

@@ -14,7 +14,7 @@ from confusion_cases import CASES
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.hypothesis import Broken
-from hashidrill.core.judging.traced import TracedRecording, unseen
+from hashidrill.core.judging.reads import TracedRecording, unseen
 from hashidrill.testing.recordings import RecordingBuilder
 
 pytestmark = pytest.mark.lie

@@ -22,7 +22,7 @@ from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, Reco
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.comparison import differences
 from hashidrill.core.judging.judge import in_view_of, judge
-from hashidrill.core.judging.traced import TracedRecording
+from hashidrill.core.judging.reads import TracedRecording
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict, merge
 from hashidrill.core.recording.provenance import Lookup
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from hashidrill.core.compare.kept import Kept
+    from hashidrill.core.compare.comparison_file import Kept
     from hashidrill.core.experiment.model import Expectation
     from hashidrill.core.hypothesis import Hypothesis
 

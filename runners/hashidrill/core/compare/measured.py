@@ -23,7 +23,7 @@ from hashidrill.core.judging import measure
 from hashidrill.core.judging.checkable import spans_in_force
 from hashidrill.core.judging.doubts import SHED, Doubt
 from hashidrill.core.judging.measure import SECOND
-from hashidrill.core.judging.traced import Read
+from hashidrill.core.judging.reads import Read
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.protocols.abc import Reason
 

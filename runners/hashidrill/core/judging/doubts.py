@@ -29,7 +29,7 @@ from hashidrill.core.units import Duration, Rate
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment, LoadSpec
-    from hashidrill.core.judging.traced import Read
+    from hashidrill.core.judging.reads import Read
     from hashidrill.core.recording.reader import Bools, Floats, Int64s, Operations, Recording
 
 OTHERS_SHARE = 0.25

@@ -21,7 +21,7 @@ from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, Reco
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt, readable
 from hashidrill.core.judging.measure import SECOND, in_force, percentile, served_s
-from hashidrill.core.judging.traced import Read, TracedRecording, blind, unseen
+from hashidrill.core.judging.reads import Read, TracedRecording, blind, unseen
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.service import lanes

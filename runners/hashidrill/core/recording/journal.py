@@ -3,7 +3,7 @@
 A line that a crash or a full disk tore is left out on reading; whoever judges asks hashidrill.core.recording.seal
 whether there are any. `t_ns` is the run's clock; `wall` is
 seconds since the epoch, so that a journal can be laid beside other logs. `mac` is the line's number and its MAC
-(hashidrill.core.recording.ours).
+(hashidrill.core.recording.signed_runs).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Journal:
     One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
     another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
     `undos` is the folder for undos that cannot do without (hashidrill.core.recording.journal). With a `key`, each line
-    carries a MAC (hashidrill.core.recording.ours).
+    carries a MAC (hashidrill.core.recording.signed_runs).
     """
 
     def __init__(

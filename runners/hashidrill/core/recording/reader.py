@@ -340,7 +340,7 @@ class Recording:
         """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
 
         A look that failed has no value (NaN), and what a hypothesis finds to hold is INVALID where too many of them
-        failed (hashidrill.core.judging.traced). Where the hypothesis has an answer to a failed look, say with
+        failed (hashidrill.core.judging.reads). Where the hypothesis has an answer to a failed look, say with
         `unknown` what it means, like "the process is gone".
         """
         if (signal, host) not in self._series:

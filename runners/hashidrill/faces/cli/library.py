@@ -171,8 +171,8 @@ def _show_run(path: Path, resolved: Path | bool) -> None:
     from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
 
     if is_comparison(path):
+        from hashidrill.core.compare.comparison_file import read_comparison  # noqa: PLC0415 - as above
         from hashidrill.core.compare.judged import judge_comparison  # noqa: PLC0415 - as above
-        from hashidrill.core.compare.kept import read_comparison  # noqa: PLC0415 - as above
         from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
 
         print_text(markdown(judge_comparison(read_comparison(path), recorded_hypotheses=resolved), path) + "\n")

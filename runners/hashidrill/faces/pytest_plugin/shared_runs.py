@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.compare.judged import judge_comparison
-from hashidrill.core.compare.kept import read_comparison
 from hashidrill.core.errors import HashidrillError, RecordingError, UsageError
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.variants import variant_of, variants_of
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from hashidrill.core.compare.comparison_file import Kept
     from hashidrill.core.compare.judged import ComparisonVerdict
-    from hashidrill.core.compare.kept import Kept
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
     from hashidrill.core.judging.verdict import RunVerdict

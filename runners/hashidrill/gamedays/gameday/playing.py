@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hashidrill.core.compare.kept import read_comparison
+from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.engine.requirements import available_bytes
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import HashidrillError, RecordingError

@@ -5,8 +5,8 @@ A run in a local sandbox ends together with its hosts. Heal then looks for proce
 the runner (`hosts` is given), heal reverts each open fault from its journalled undo and proves it gone.
 
 Heal leaves alone what it cannot see: a run whose journal is locked is still going on, and processes of another machine,
-container or user are not visible from here. It obeys what this machine recorded (hashidrill.core.recording.ours); what
-another recording says it does only where it is asked to.
+container or user are not visible from here. It obeys what this machine recorded
+(hashidrill.core.recording.signed_runs); what another recording says it does only where it is asked to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hashidrill.core.engine.inject import open_faults, settled
 from hashidrill.core.errors import JournalHeldError, NotOursError, UsageError
 from hashidrill.core.protocols.abc import Evidence, Hosts
 from hashidrill.core.recording.journal import Clock, Entry, Journal, read_journal
-from hashidrill.core.recording.ours import OurRun, our_run
+from hashidrill.core.recording.signed_runs import OurRun, our_run
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME, held_by_us
 from hashidrill.core.util.run_origin import elsewhere, here, restarted, uptime_s
 from hashidrill.core.util.wait import pause

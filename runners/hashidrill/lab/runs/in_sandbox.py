@@ -20,7 +20,7 @@ from hashidrill.core.engine.run_state import RunnableDatacenter
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import Clock
-from hashidrill.core.recording.ours import received_key
+from hashidrill.core.recording.signed_runs import received_key
 from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.run_origin import here

@@ -34,9 +34,9 @@ from hashidrill.core.faults.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.core.protocols.capabilities import PacketFilter
 from hashidrill.core.protocols.events import Bus, Note, decode
 from hashidrill.core.recording.journal import Clock, Journal, LineKey, read_journal
-from hashidrill.core.recording.ours import forget_open, key_of, note_open
 from hashidrill.core.recording.provenance import HYPOTHESES_NAME
 from hashidrill.core.recording.reader import EXPERIMENT_NAME
+from hashidrill.core.recording.signed_runs import forget_open, key_of, note_open
 from hashidrill.core.recording.writer import FORMAT, RESOLVED_NAME, read_run, write_run
 from hashidrill.core.util import folders
 from hashidrill.core.util.cores import usable_cores

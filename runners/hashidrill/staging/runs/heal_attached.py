@@ -2,8 +2,8 @@
 
 Everything that it does leaves audit lines in Consul and in the recording, as a run's own actions do.
 
-What this machine recorded (hashidrill.core.recording.ours) was admitted when it was applied, so no interlock holds
-up its revert. The keys of loads have the names of the loads: no other run may go on while they are removed.
+What this machine recorded (hashidrill.core.recording.signed_runs) was admitted when it was applied, so no interlock
+holds up its revert. The keys of loads have the names of the loads: no other run may go on while they are removed.
 
 A revert is an action too, and a journal of another machine may ask for any. So it counts only where the operator
 confirms each host, and where every interlock admits its experiment now: armed, released, alone, within the blast
@@ -25,7 +25,7 @@ from hashidrill.core.errors import HashidrillError, InterlockError, JournalHeldE
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.recording.journal import KEPT, Clock, Journal
-from hashidrill.core.recording.ours import LINKED, OurRun, forget_open
+from hashidrill.core.recording.signed_runs import LINKED, OurRun, forget_open
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import HEAL_NAME

@@ -21,7 +21,7 @@ from hashidrill.core.errors import InterlockError
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import Clock
-from hashidrill.core.recording.ours import received_key
+from hashidrill.core.recording.signed_runs import received_key
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.lab.runs.engine_process import cancelled_when_told, exit_of, to_runner
 from hashidrill.lab.sandbox.sandbox import read_given

@@ -21,7 +21,7 @@ from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import read_journal
-from hashidrill.core.recording.ours import forget_open, machine_key
+from hashidrill.core.recording.signed_runs import forget_open, machine_key
 from hashidrill.core.util.files import JOURNAL_NAME, private
 from hashidrill.core.util.folders import state_folder
 from hashidrill.core.util.processes import python_path

@@ -9,8 +9,8 @@ import pytest
 
 import compared_runs
 from compared_runs import BETTER, NO_WORSE, compared, planted, rounds_of
+from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.compare.judged import judge_comparison
-from hashidrill.core.compare.kept import read_comparison
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.util.files import COMPARISON_NAME

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from compared_runs import NO_WORSE, OVERLAYS, compared, planted, rounds_of
+from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.compare.judged import judge_comparison
-from hashidrill.core.compare.kept import read_comparison
 from hashidrill.core.errors import BinaryError, UsageError
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.judging.verdict import Verdict

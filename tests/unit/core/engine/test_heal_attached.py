@@ -13,7 +13,7 @@ from test_in_attached import THEIRS, Allowing, Attached, filled, intent
 from attached_estates import TOKEN, of_nomad
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
-from hashidrill.core.recording.ours import forget_open, key_of, note_of, our_run
+from hashidrill.core.recording.signed_runs import forget_open, key_of, note_of, our_run
 from hashidrill.kubernetes import reached
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover

@@ -21,7 +21,7 @@ from hashidrill.core.errors import HypothesisInvalidError, RecordingError
 from hashidrill.core.hypothesis import Broken
 from hashidrill.core.judging.doubts import doubts
 from hashidrill.core.judging.judge import judge
-from hashidrill.core.judging.traced import TracedRecording, unseen
+from hashidrill.core.judging.reads import TracedRecording, unseen
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.testing.recordings import RecordingBuilder

@@ -9,8 +9,8 @@ import pytest
 
 from hashidrill.core.errors import NotOursError, UsageError
 from hashidrill.core.recording.journal import Clock, Journal, read_journal, signed_entries
-from hashidrill.core.recording.ours import KEY_NAME, key_of, machine_key, our_run
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.recording.signed_runs import KEY_NAME, key_of, machine_key, our_run
 from hashidrill.core.util.folders import state_folder
 from our_runs import began
 

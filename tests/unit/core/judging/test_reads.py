@@ -12,7 +12,7 @@ from confusion_cases import CASES
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.hypothesis import Broken
-from hashidrill.core.judging.traced import ALL, EVERYTHING, Read, TracedRecording
+from hashidrill.core.judging.reads import ALL, EVERYTHING, Read, TracedRecording
 from hashidrill.core.recording.reader import Operations, Recording, Series
 from hashidrill.testing.recordings import RecordingBuilder
 
