@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hashidrill.core.compare.comparison import Played, Round
+from hashidrill.core.compare.comparison_file import Kept, KeptRound
 from hashidrill.core.compare.disturbed import use_of
 from hashidrill.core.compare.figures import check_figures, figures
-from hashidrill.core.compare.comparison_file import Kept, KeptRound
 from hashidrill.core.compare.measured import Figure
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.variants import variants_of
