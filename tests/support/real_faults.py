@@ -39,7 +39,8 @@ async def main() -> None:
         consul=Consul(version=sys.argv[3], config={"performance": {"raft_multiplier": 1}}),
         disk=Disk(size=Size("256MB")),
     )
-    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), {"consul": Path(sys.argv[1])}, OPERATIONS)
+    binaries = {"consul": Path(sys.argv[1])}
+    datacenter = LocalDatacenter(spec, Path(sys.argv[2]), binaries, OPERATIONS, memory_groups=True)
     await datacenter.start()
     await datacenter.wait_ready()
     before = await _rights(datacenter)

@@ -163,6 +163,7 @@ def _cut(request: ExchangeRequest, after_s: float, number: int) -> Exchange:
 
 
 _DISK_BYTES = 256_000_000
+_AGENT_BYTES, _MACHINE_BYTES = 60_000_000, 4_000_000_000
 
 
 class FakeHost(Capable):
@@ -179,6 +180,9 @@ class FakeHost(Capable):
         self.proxies: dict[str, FakeProxy] = {}
         self.listening: set[int] = set()
         self.limits: dict[str, float] = {}
+        self.memory_limits: dict[str, int] = {}
+        self.takers: dict[str, int] = {}
+        self.refusals = 0
         self.egress: list[Toxic] = []
         """On everything that it sends, to whomever."""
         self.process: AgentProcess | None = None
@@ -289,7 +293,40 @@ class FakeHost(Capable):
     async def unlimit_cpu(self, name: str) -> None:
         self.limits.pop(name, None)
 
+    async def memory_in_use(self) -> int:
+        return (_AGENT_BYTES if self.process else 0) + sum(self.takers.values())
+
+    async def limit_memory(self, name: str, limit_bytes: int) -> None:
+        self.memory_limits[name] = limit_bytes
+        await self._make_room()
+
+    async def take_memory(self, name: str, size_bytes: int) -> None:
+        self.takers[name] = size_bytes
+        await self._make_room()
+
+    async def free_memory(self, name: str) -> None:
+        self.memory_limits.pop(name, None)
+        self.takers.pop(name, None)
+
+    async def _make_room(self) -> None:
+        """As the kernel does: it ends the largest."""
+        if await self.memory_in_use() > min(self.memory_limits.values(), default=_MACHINE_BYTES):
+            self.refusals += 1
+            self.process = None
+            self.world.consul.stopped(self)
+
     # observers
+
+    async def canary_take(self, size_bytes: int) -> int:
+        limit = min(self.memory_limits.values(), default=_MACHINE_BYTES)
+        self.refusals += size_bytes > limit
+        return min(size_bytes, max(0, limit - await self.memory_in_use()))
+
+    async def resident_bytes(self, name: str) -> int:
+        return self.takers.get(name, 0) or (_AGENT_BYTES if self.process and name in self.roles else 0)
+
+    async def memory_refusals(self) -> int:
+        return self.refusals
 
     async def agent_process(self, agent: str) -> AgentProcess | None:  # noqa: ARG002 - there is one agent a host
         return self.process

@@ -245,6 +245,8 @@ class Requires:
     """Of fsync, write, read: those that the disk layer must be able to slow or fail."""
     sized_disk: bool = False
     """The host's disk must be a small file system of its own."""
+    memory_groups: bool = False
+    """Agents must be in a cgroup for memory from their start: the kernel never charges it for what they had before."""
     spare_servers: int = 0
     """Hosts without an agent, on which a fault may start a new server."""
     throttled_cores: float = 0.0
@@ -272,6 +274,7 @@ class Requires:
             frozenset[str]().union(*(one.tools for one in each)),
             frozenset[str]().union(*(one.disk_operations for one in each)),
             any(one.sized_disk for one in each),
+            any(one.memory_groups for one in each),
             sum(one.spare_servers for one in each),
             max((one.throttled_cores for one in each), default=0.0),
             frozenset[type[Any]]().union(*(one.elsewhere for one in each)),

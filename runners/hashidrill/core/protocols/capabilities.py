@@ -3,9 +3,9 @@
 A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(DiskControl)` gives the object to call, or
 raises an error that names the host and what is missing. No host implements a capability by raising.
 
-Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, ChaosMachine,
-ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, Processes, PodStatus. A canary makes ordinary system calls in
-a process on that host, which knows nothing of the injector. AgentApi is both.
+Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, MemoryControl,
+ChaosMachine, ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, MemoryCanary, Processes, PodStatus. A canary
+makes ordinary system calls in a process on that host, which knows nothing of the injector. AgentApi is both.
 """
 
 from __future__ import annotations
@@ -275,6 +275,23 @@ class CpuControl(Protocol):
 
 
 @runtime_checkable
+class MemoryControl(Protocol):
+    """Hold the host's agents to a memory limit, and take memory away from them."""
+
+    async def memory_in_use(self) -> int:
+        """Bytes that the agents hold. Raises FaultError where the machine allows no cgroup for memory."""
+
+    async def limit_memory(self, name: str, limit_bytes: int) -> None:
+        """The kernel ends agents where they hold more that it cannot reclaim. Raises FaultError."""
+
+    async def take_memory(self, name: str, size_bytes: int) -> None:
+        """A process of that name, which counts as one of the agents, holds so much. Raises FaultError."""
+
+    async def free_memory(self, name: str) -> None:
+        """Lifts the limit and ends the process; nothing without them."""
+
+
+@runtime_checkable
 class DiskCanary(Protocol):
     """Time operations on the host's disk."""
 
@@ -322,6 +339,23 @@ class CpuCanary(Protocol):
         """
 
 
+@runtime_checkable
+class MemoryCanary(Protocol):
+    """See how much memory the host's agents hold, and how much more they could take."""
+
+    async def canary_take(self, size_bytes: int) -> int:
+        """How many of so many bytes a new process among the agents could take. The kernel ends it before any of them.
+
+        Raises FaultError when it could not be started.
+        """
+
+    async def resident_bytes(self, name: str) -> int:
+        """What the process of that agent, or of that name, has in memory; 0 without one."""
+
+    async def memory_refusals(self) -> int:
+        """How often the agents met a limit of memory, by the kernel's count. Raises FaultError."""
+
+
 CAPABILITIES: tuple[type[Any], ...] = (
     DiskControl,
     DiskSpace,
@@ -332,9 +366,11 @@ CAPABILITIES: tuple[type[Any], ...] = (
     AgentFiles,
     AgentApi,
     CpuControl,
+    MemoryControl,
     DiskCanary,
     NetworkCanary,
     CpuCanary,
+    MemoryCanary,
 )
 """Those that hashidrill's own faults and probes use; a plug-in may define others."""
 

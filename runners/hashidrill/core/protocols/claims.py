@@ -31,6 +31,7 @@ START = "a start of the agent"
 PAUSED = "a paused process"
 PROCESS = "the agent's process"
 CPU = "the host's CPU"
+MEMORY = "the host's memory"
 DISK = "the disk"
 """Its parts are the operations fsync, write and read."""
 OF_ONE_AGENT = frozenset({AGENT, ANSWERS, LISTENER, START, PAUSED, PROCESS})

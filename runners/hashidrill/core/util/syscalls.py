@@ -247,6 +247,15 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
+def resident_bytes(pid: int) -> int:
+    """What the process has in memory; 0 when it is gone, or the kernel has taken all of it away."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123 - no pathlib here
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def process_state(pid: int) -> tuple[str, int] | None:
     """(state letter, start time in clock ticks since boot) of a process, or None when it is gone."""
     try:

@@ -117,6 +117,8 @@ class LocalDatacenter(HostSelection):
     root: Path
     binaries: Mapping[str, Path]
     disk_operations: frozenset[str] = frozenset({"fsync"})
+    memory_groups: bool = False
+    """Agents are in cgroups for memory, where this user may have them."""
     spare_servers: int = 0
     artifacts: Path = Path("artifacts")
     redactor: Redactor = field(default_factory=Redactor)
@@ -160,6 +162,8 @@ class LocalDatacenter(HostSelection):
             )
             self.hosts[name] = host
         await all_at_once(partial(host.configure_network, PREFIX) for host in self.hosts.values())
+        if self.memory_groups:
+            await all_at_once(host.hold_agents for host in self.hosts.values())
         self._remember()
         here = {service.name for service in self.services}
         for service in self.services:

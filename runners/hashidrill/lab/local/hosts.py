@@ -40,6 +40,7 @@ from hashidrill.lab.sandbox.asking import ask
 T = TypeVar("T")
 _TOXIPROXY_WITHIN_S = 10.0
 _KILLED_WITHIN_S = 10.0
+_SQUEEZES, _SQUEEZE_BYTES = 8, 1 << 20
 
 
 _STATUS = Path("/proc/self/status")
@@ -144,6 +145,10 @@ class LocalHost(CanaryOfHost, Capable):
     def namespace(self) -> str:
         """Path of the host's network namespace."""
         return f"/proc/{self.pid}/ns/net"
+
+    @property
+    def _group_name(self) -> str:
+        return f"{self._root.name}/{self.name}"
 
     @property
     def cpus(self) -> int:
@@ -364,7 +369,7 @@ class LocalHost(CanaryOfHost, Capable):
 
     async def limit_cpu(self, name: str, cores: float) -> None:
         """By cgroup where that can be had, else by stopping and continuing the host's processes in turn."""
-        group = cgroups.make(f"{self._root.name}/{self.name}")
+        group = cgroups.make(self._group_name)
         if group is not None:
             group.limit(cores)
             await ask(self._hostd, {"op": "join", "files": group.procs_files()})
@@ -372,12 +377,66 @@ class LocalHost(CanaryOfHost, Capable):
             await ask(self._hostd, {"op": "throttle", "name": name, "cores": cores})
 
     async def unlimit_cpu(self, name: str) -> None:
-        group = cgroups.find(f"{self._root.name}/{self.name}")
+        group = cgroups.find(self._group_name)
         if group is not None:
             group.limit(None)
         await ask(self._hostd, {"op": "unthrottle", "name": name})
 
+    async def hold_agents(self) -> None:
+        """Its agents are in a cgroup for memory from now on, where this user may have one."""
+        group = cgroups.make(self._group_name, "memory")
+        if group is not None:
+            await ask(self._hostd, {"op": "hold", "files": group.procs_files()})
+
+    def _memory_group(self) -> cgroups.Group:
+        group = cgroups.find(self._group_name, "memory")
+        if group is None:
+            raise FaultError(
+                f"{self.name}: its agents are in no cgroup for memory: this machine has no memory controller that"
+                " this user may use; run as root on a machine with cgroups"
+            )
+        return group
+
+    async def memory_in_use(self) -> int:
+        return self._memory_group().memory_in_use()
+
+    async def limit_memory(self, name: str, limit_bytes: int) -> None:
+        """Where the kernel refuses the limit (v1), agents must make room: a process takes memory until one is ended."""
+        group, least = self._memory_group(), 0
+        for _ in range(_SQUEEZES):
+            if group.limit_memory(limit_bytes):
+                return
+            least = group.memory_in_use()
+            group.limit_memory(least + _SQUEEZE_BYTES)
+            await self.take_memory(name, least - limit_bytes + 2 * _SQUEEZE_BYTES)
+            await ask(self._hostd, {"op": "release", "name": name})
+        raise FaultError(
+            f"{self.name}: the kernel refuses a limit of {limit_bytes} bytes: it cannot reclaim enough of {least}"
+        )
+
+    async def take_memory(self, name: str, size_bytes: int) -> None:
+        await ask(self._hostd, {"op": "take", "name": name, "size": size_bytes})
+
+    async def free_memory(self, name: str) -> None:
+        group = cgroups.find(self._group_name, "memory")
+        if group is not None:
+            group.limit_memory(None)
+        await ask(self._hostd, {"op": "release", "name": name})
+
     # observers
+
+    async def canary_take(self, size_bytes: int) -> int:
+        request = {"op": "take", "size": size_bytes, "files": self._memory_group().procs_files()}
+        taken = (await ask(self._canary, request))["taken"]
+        if taken is None:
+            raise FaultError(f"{self.name}: no process could be started to try how much memory there is")
+        return int(taken)
+
+    async def resident_bytes(self, name: str) -> int:
+        return int((await ask(self._hostd, {"op": "resident", "name": name}))["bytes"])
+
+    async def memory_refusals(self) -> int:
+        return self._memory_group().memory_refusals()
 
     async def agent_process(self, agent: str) -> AgentProcess | None:
         answer = await ask(self._hostd, {"op": "agent", "agent": agent})

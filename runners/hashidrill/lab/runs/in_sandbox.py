@@ -53,6 +53,7 @@ async def run_given(
         root,
         {name: Path(path) for name, path in spec["binaries"].items()},
         required.disk_operations,
+        memory_groups=required.memory_groups,
         spare_servers=required.spare_servers,
         artifacts=recording / "artifacts",
         redactor=redactor,

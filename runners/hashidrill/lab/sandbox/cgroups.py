@@ -1,6 +1,6 @@
-"""CPU limits by cgroup, v2 or v1, where this user may have them. Groups are named after the run, for later removal.
+"""CPU and memory limits by cgroup, v2 or v1, where this user may have them. Groups are named after the run.
 
-In v2 a group has CPU limits only where the root of all groups hands the controller down. Turning that on changes the
+In v2 a group has such limits only where the root of all groups hands the controller down. Turning that on changes the
 machine beyond our own groups, so the root is marked (an extended attribute, which ends with the boot as the setting
 does), and the last run to end turns it off again.
 """
@@ -8,15 +8,19 @@ does), and the last run to end turns it off again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
 _OURS = "hashidrill-*"
-_MARK = "trusted.hashidrill.cpu"
-"""On the root: we turned the controller on there, and nobody else had."""
+_MARK = "trusted.hashidrill.{}"
+"""On the root: we turned that controller on there, and no other user of the machine had."""
+Controller: TypeAlias = Literal["cpu", "memory"]
+CONTROLLERS: tuple[Controller, ...] = ("cpu", "memory")
 # a quota below one millisecond a period is refused by the kernel
 _MIN_QUOTA_US = 1_000
 
@@ -37,42 +41,70 @@ class Group:
             (self.path / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
             (self.path / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
 
+    def memory_in_use(self) -> int:
+        """Bytes that the kernel charges to its processes. Raises OSError."""
+        return int((self.path / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")).read_text())
+
+    def limit_memory(self, limit_bytes: int | None) -> bool:
+        """Whether the kernel took the limit; None takes it away.
+
+        v2 ends processes where it cannot reclaim enough; v1 refuses a limit below what it cannot reclaim. Raises
+        OSError.
+        """
+        text = str(limit_bytes) if limit_bytes is not None else ("max" if self.version == 2 else "-1")
+        files = ("memory.high", "memory.max") if self.version == 2 else ("memory.limit_in_bytes",)
+        try:
+            for file in files:
+                (self.path / file).write_text(text)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+        return True
+
+    def memory_refusals(self) -> int:
+        """How often its processes met the limit, by the kernel's count. Raises OSError."""
+        if self.version == 1:
+            return int((self.path / "memory.failcnt").read_text())
+        words = (self.path / "memory.events").read_text().split()
+        events = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+        return events["high"] + events["max"]
+
     def procs_files(self) -> list[str]:
         """Write a pid into each of these to move it here."""
         return [str(self.path / "cgroup.procs")]
 
 
-def _parents() -> list[tuple[Path, int]]:
+def _parents(controller: Controller) -> list[tuple[Path, int]]:
     """Where a group could be made, best first."""
     found = []
-    if (_ROOT / "cgroup.controllers").is_file() and "cpu" in (_ROOT / "cgroup.controllers").read_text().split():
+    if (_ROOT / "cgroup.controllers").is_file() and controller in (_ROOT / "cgroup.controllers").read_text().split():
         found.append((_ROOT, 2))
-    found += [
-        (path, 1)
-        for path in (_ROOT / "cpu", _ROOT / "cpu,cpuacct")
-        if (path / "cpu.cfs_quota_us").is_file() or (path / "cgroup.procs").is_file()
-    ]
-    return found
+    folders = ("cpu", "cpu,cpuacct") if controller == "cpu" else ("memory",)
+    return found + [(_ROOT / folder, 1) for folder in folders if (_ROOT / folder / "cgroup.procs").is_file()]
 
 
-def make(name: str) -> Group | None:
+def make(name: str, controller: Controller = "cpu") -> Group | None:
     """The group `name` (`RUN/HOST`), made if need be; None where this user may not have one."""
-    for parent, version in _parents():
+    for parent, version in _parents(controller):
         path = parent / name
         with contextlib.suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
             if version == 2:
-                _turn_on(parent)
-                (path.parent / "cgroup.subtree_control").write_text("+cpu")
+                _turn_on(parent, controller)
+                (path.parent / "cgroup.subtree_control").write_text(f"+{controller}")
             group = Group(path, version)
-            group.limit(None)
+            if controller == "cpu":
+                group.limit(None)
+            else:
+                group.limit_memory(None)
             return group
     return None
 
 
-def find(name: str) -> Group | None:
+def find(name: str, controller: Controller = "cpu") -> Group | None:
     """The group `name` if it exists."""
-    for parent, version in _parents():
+    for parent, version in _parents(controller):
         if (parent / name).is_dir():
             return Group(parent / name, version)
     return None
@@ -86,32 +118,44 @@ def give_back() -> bool:
     Another run keeps it. So does anything else that uses it by then (a limit, a weight, groups): then the mark is
     removed.
     """
+    given = [_given_back(controller) for controller in CONTROLLERS]
+    return any(given)
+
+
+def _given_back(controller: Controller) -> bool:
+    mark = _MARK.format(controller)
     with contextlib.suppress(OSError):
-        os.getxattr(_ROOT, _MARK)  # raises where nothing was turned on by us
+        os.getxattr(_ROOT, mark)  # raises where nothing was turned on by us
         groups = [group for group in _ROOT.iterdir() if group.is_dir()]
         if any(group.match(_OURS) for group in groups):
             return False
-        used = any(_uses_cpu(group) for group in groups)
+        used = any(_uses(group, controller) for group in groups)
         if not used:
-            (_ROOT / "cgroup.subtree_control").write_text("-cpu")
-        os.removexattr(_ROOT, _MARK)
+            (_ROOT / "cgroup.subtree_control").write_text(f"-{controller}")
+        os.removexattr(_ROOT, mark)
         return not used
     return False
 
 
-def _turn_on(root: Path) -> None:
+def _turn_on(root: Path, controller: Controller) -> None:
     """Raises OSError, before anything is changed where it could not be marked as ours."""
     control = root / "cgroup.subtree_control"
-    if "cpu" not in control.read_text().split():
-        os.setxattr(root, _MARK, b"1")
-        control.write_text("+cpu")
+    if controller not in control.read_text().split():
+        os.setxattr(root, _MARK.format(controller), b"1")
+        control.write_text(f"+{controller}")
 
 
-def _uses_cpu(group: Path) -> bool:
+_UNSET = {
+    "cpu": {"cpu.max": "max", "cpu.weight": "100", "cpu.idle": "0"},
+    "memory": {"memory.max": "max", "memory.high": "max", "memory.low": "0", "memory.min": "0"},
+}
+"""What the first word of each file is where nothing was set."""
+
+
+def _uses(group: Path, controller: Controller) -> bool:
     """Whether something was set there that ends when the controller is taken away."""
-    below = _words(group / "cgroup.subtree_control")
-    limit, weight, idle = (_words(group / name) for name in ("cpu.max", "cpu.weight", "cpu.idle"))
-    return "cpu" in below or limit[:1] not in ([], ["max"]) or weight not in ([], ["100"]) or idle not in ([], ["0"])
+    set_ = [_words(group / name)[:1] not in ([], [unset]) for name, unset in _UNSET[controller].items()]
+    return any(set_) or controller in _words(group / "cgroup.subtree_control")
 
 
 def _words(file: Path) -> list[str]:

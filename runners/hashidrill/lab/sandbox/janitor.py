@@ -21,6 +21,7 @@ from typing import Any
 
 from hashidrill.lab.sandbox.cgroups import give_back
 
+_GROUPS = ("/sys/fs/cgroup", *(f"/sys/fs/cgroup/{v1}" for v1 in ("cpu", "cpu,cpuacct", "memory")))
 _GIVE_UP_S = 30.0
 _GAP_S = 0.02
 
@@ -50,12 +51,12 @@ def _open(pid_file: str) -> int | None:
 
 def _removed(root: str) -> bool:
     name = os.path.basename(root)  # noqa: PTH119 - no pathlib here
-    for pattern in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"):
+    for pattern in _GROUPS:
         for group in (*glob.glob(f"{pattern}/{name}/*/"), f"{pattern}/{name}"):  # noqa: PTH207 - no pathlib here
             with contextlib.suppress(OSError):
                 os.rmdir(group)  # noqa: PTH106 - no pathlib here
     shutil.rmtree(root, ignore_errors=True)
-    left = [root, *(f"{place}/{name}" for place in ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu"))]
+    left = [root, *(f"{place}/{name}" for place in _GROUPS)]
     return not any(os.path.exists(path) for path in left)  # noqa: PTH110 - no pathlib here
 
 

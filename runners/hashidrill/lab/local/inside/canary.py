@@ -12,6 +12,7 @@ It shares nothing with what injects faults: plain file and socket calls, its own
     {"op": "exchange", "address", "port", "upload", "download", "timeout", "connections", "until_closed",
      "at_once"}
                                                     -> {"exchanges": [{"seconds", "errno", "received"}]}
+    {"op": "take", "size", "files"}                                          -> {"taken": bytes}
     {"op": "burn", "threads", "windows", "window"}                           -> {"cores": [CPU seconds a second]}
 """
 
@@ -23,6 +24,7 @@ import hashlib
 import os
 import selectors
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -136,6 +138,25 @@ SWITCH_S = 0.0005
 _HASHED = bytes(1 << 15)
 
 
+_TAKE = """
+import mmap, os, sys
+with open("/proc/self/oom_score_adj", "w") as file:
+    file.write("1000")
+for path in sys.argv[2:]:
+    with open(path, "w") as file:
+        file.write("0")
+os.write(1, b"0\\n")
+taken, size = mmap.mmap(-1, int(sys.argv[1])), int(sys.argv[1])
+for page in range(0, size, mmap.PAGESIZE):
+    taken[page] = 1
+    if page % (1 << 20) == 0:
+        os.write(1, b"%d\\n" % page)
+os.write(1, b"%d\\n" % size)
+"""
+"""Takes memory page by page, in a cgroup, as the first process there that the kernel would end."""
+_TAKE_WITHIN_S = 10.0
+
+
 class Canary:
     """`data` is the directory beside whose files the disk is tried."""
 
@@ -174,6 +195,18 @@ class Canary:
     def do_space(self) -> dict[str, Any]:
         stat = os.statvfs(os.path.dirname(self._path))  # noqa: PTH120 - no pathlib here
         return {"free": stat.f_bavail * stat.f_frsize}
+
+    def do_take(self, size: int, files: list[str]) -> dict[str, Any]:
+        """How many bytes a new process in that cgroup could take; None when it never came to take any."""
+        command = [sys.executable, "-IS", "-c", _TAKE, str(size), *files]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+            try:
+                told = process.communicate(timeout=_TAKE_WITHIN_S)[0]
+            except subprocess.TimeoutExpired:  # the kernel slows it down instead of ending it (memory.high)
+                process.kill()
+                told = process.communicate()[0]
+        lines = told.split()
+        return {"taken": int(lines[-1]) if lines else None}
 
     def do_connect(self, address: str, port: int, timeout: float) -> dict[str, Any]:
         def connect() -> None:

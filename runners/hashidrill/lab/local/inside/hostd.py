@@ -11,6 +11,9 @@ covers agents and canary alike. Requests come over a Unix socket (see rpc.py):
     {"op": "throttle", "name": "...", "cores": 0.1}           by stopping, where cgroups cannot be had
     {"op": "unthrottle", "name": "..."}
     {"op": "join", "files": ["/sys/fs/cgroup/.../cgroup.procs"]}   move host processes into a cgroup, shells on it too
+    {"op": "hold", "files": [...]}                            the same, agents alone: those of now and later
+    {"op": "take", "name": "...", "size": N}                  a process among the agents that holds N bytes
+    {"op": "release", "name": "..."}                          ends it
     {"op": "enter", "pid": 4711}                              that one is on this host from now on, in the same cgroup
 """
 
@@ -106,6 +109,18 @@ _ANOTHER_NUMBER = 1
 number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not write to."""
 
 
+_TAKER = """
+import mmap, sys
+sys.stdin.readline()
+held = mmap.mmap(-1, int(sys.argv[1]))
+for page in range(0, len(held), mmap.PAGESIZE):
+    held[page] = 1
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""Ends with this process, which holds the other end of its input."""
+
+
 class _Spent:
     """CPU time that processes use, from one look to the next."""
 
@@ -141,6 +156,8 @@ class HostDaemon:
         self._lock = threading.Lock()
         self._canary_pid = canary_pid
         self._cgroups: list[str] = []
+        self._held: list[str] = []
+        self._takers: dict[str, subprocess.Popen[bytes]] = {}
         self._mounted: dict[str, str] = {}
         self._throttles: dict[str, tuple[threading.Event, threading.Thread]] = {}
 
@@ -169,7 +186,7 @@ class HostDaemon:
                 running = self._running(agent)
                 if running is None:
                     self._pids[agent] = self._spawn(**self._commands[agent])
-                    self._move([self._pids[agent]])
+                    self._move([self._pids[agent]], [*self._cgroups, *self._held])
                 elif running[0] == "Z" and time.monotonic() >= ends:
                     return {"error": self._still_ending(agent)}
                 if running is None or running[0] != "Z":
@@ -245,14 +262,47 @@ class HostDaemon:
     def do_join(self, files: list[str]) -> None:
         with self._lock:
             self._cgroups = files
-            self._move([*self._pids.values(), self._canary_pid, *_others_here()])
+            self._move([*self._pids.values(), self._canary_pid, *_others_here()], files)
+
+    def do_hold(self, files: list[str]) -> None:
+        with self._lock:
+            self._held = files
+            self._move([*self._pids.values()], files)
+
+    def do_take(self, name: str, size: int) -> dict[str, Any]:
+        """Returns when it holds them, or the kernel has ended it."""
+        command = [sys.executable, "-IS", "-c", _TAKER, str(size)]
+        taker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with self._lock:
+            self._takers[name] = taker
+            self._move([taker.pid], [*self._cgroups, *self._held])
+        assert taker.stdin is not None
+        assert taker.stdout is not None
+        with contextlib.suppress(OSError):
+            taker.stdin.write(b"\n")
+            taker.stdin.flush()
+        return {"held": taker.stdout.readline() == b"held\n"}
+
+    def do_release(self, name: str) -> None:
+        with self._lock:
+            taker = self._takers.pop(name, None)
+        if taker is not None:
+            with taker:
+                taker.kill()
+
+    def do_resident(self, name: str) -> dict[str, Any]:
+        """What the process of that agent or taker has in memory."""
+        with self._lock:
+            pid = self._takers[name].pid if name in self._takers else self._pids.get(name)
+        return {"bytes": 0 if pid is None else sc.resident_bytes(pid)}
 
     def do_enter(self, pid: int) -> None:
         with self._lock:
-            self._move([pid])
+            self._move([pid], self._cgroups)
 
-    def _move(self, pids: list[int]) -> None:
-        for path in self._cgroups:
+    @staticmethod
+    def _move(pids: list[int], files: list[str]) -> None:
+        for path in files:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError), open(path, "w") as procs:  # noqa: PTH123 - no pathlib
                     procs.write(str(pid))
