@@ -1,0 +1,131 @@
+"""Takes memory away from a host's agents: by a cgroup limit, or by a neighbour that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault, Cases
+from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Requires, Target, Undo
+from hashidrill.core.protocols.capabilities import MemoryCanary, MemoryControl, ProcessControl, Processes
+from hashidrill.core.protocols.claims import AGENT, ANSWERS, LISTENER, MEMORY, PROCESS, START, needs, spoils, takes
+from hashidrill.core.units import Percent, Size
+
+_SPARE_BYTES = 32 << 20
+"""The observer tries to take so much more than the limit: agents that are ended leave all of the limit to it."""
+_ANSWER_S = 0.5
+_SAFE_SHARE = Percent("10%")
+
+
+class PressureParams(Strict):
+    """What is left to the agents, of the memory that they hold before the fault, and what holds the rest."""
+
+    leave: Percent = Field(default=Percent("80%"), le=1.0, ge=_SAFE_SHARE)
+    by: Literal["limit", "neighbour"] = "limit"
+
+
+class MemoryPressure(BaseFault[PressureParams]):
+    """Leaves the host's agents `leave` of the memory that they hold: the kernel reclaims the rest, or ends agents.
+
+    `by: limit` lowers the limit of the agents' cgroup. `by: neighbour` sets it to what they hold, and another process
+    among them takes its part. The revert starts agents that the kernel has ended. cgroup v2 uses memory.high and
+    memory.max, v1 memory.limit_in_bytes; a machine without them refuses the fault.
+
+    The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel ends it
+    before it has all of that and has counted a refusal; before and after the fault, it gets all of it.
+    """
+
+    kind: ClassVar[str] = "memory.pressure"
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({MemoryCanary, MemoryControl, ProcessControl, Processes})
+    observer: ClassVar[Observer] = Observer(
+        "memory that a new process of the canary gets, the agents' own in /proc, and the kernel's count of refusals",
+        "the name of the agents' cgroup",
+    )
+    Params: ClassVar[type[Strict]] = PressureParams
+    ends_its_agent: ClassVar[bool] = True
+    holds_down: ClassVar[bool] = True
+    observed_within_s = 20.0
+    cases: ClassVar[Cases] = Cases(
+        each=({"leave": "80%"}, {"leave": "60%", "by": "neighbour"}),
+        space=({"leave": "10%..100%", "by": ["limit", "neighbour"]},),
+    )
+
+    def requires(self) -> Requires:
+        return replace(super().requires(), memory_groups=True)
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        why = "the kernel may end the agent, or refuse it memory when it starts"
+        return (
+            *super().uses(place),
+            takes(MEMORY),
+            takes(AGENT),
+            takes(PROCESS),
+            needs(START),
+            *(spoils(thing, why) for thing in (ANSWERS, LISTENER)),
+        )
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where the agents cannot be limited, or are already."""
+        host = self.hosts.host(target.host)
+        held = await host.use(MemoryControl).memory_in_use()
+        left = int(held * self.params.leave)
+        limit = left if self.params.by == "limit" else held
+        trial = limit + _SPARE_BYTES
+        taken = await host.use(MemoryCanary).canary_take(trial)
+        if taken < trial:
+            raise FaultError(
+                f"{target.host}: without the fault a process can take {Size(taken)} of {Size(trial)}, so the fault"
+                " would not show: find out what limits it"
+            )
+        running = [one for one in host.roles if await host.use(Processes).agent_process(one) is not None]
+        return {
+            "limit_bytes": limit,
+            "neighbour_bytes": limit - left,
+            "agents": {one: await host.use(MemoryCanary).resident_bytes(one) for one in running},
+            "refusals": await host.use(MemoryCanary).memory_refusals(),
+        }
+
+    async def apply(self, undo: Undo) -> None:
+        control, prior = self._host(undo).use(MemoryControl), undo["prior"]
+        await control.limit_memory(undo["fault_id"], prior["limit_bytes"])
+        if prior["neighbour_bytes"]:
+            await control.take_memory(undo["fault_id"], prior["neighbour_bytes"])
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        canary, prior = self._host(undo).use(MemoryCanary), undo["prior"]
+        trial = prior["limit_bytes"] + _SPARE_BYTES
+        taken = await canary.canary_take(trial)
+        refusals = await canary.memory_refusals() - prior["refusals"]
+        resident = {agent: await canary.resident_bytes(agent) for agent in prior["agents"]}
+        neighbour = await canary.resident_bytes(undo["fault_id"])
+        said = [
+            f"{agent} holds {Size(now)}, {Size(prior['agents'][agent])} before" if now else f"{agent} was ended"
+            for agent, now in resident.items()
+        ]
+        if present:
+            ok = taken < trial and refusals > 0 and neighbour >= prior["neighbour_bytes"]
+        else:
+            processes = self._host(undo).use(Processes)
+            silent = [agent for agent in resident if not await processes.agent_answers(agent, _ANSWER_S)]
+            ok = taken == trial and not silent and not neighbour
+        return Evidence(
+            ok,
+            f"the agents have {Size(prior['limit_bytes'])}, less {Size(prior['neighbour_bytes'])} of a neighbour"
+            if present
+            else f"a process can take {Size(trial)}, the agents answer, and no neighbour is left",
+            f"a process took {Size(taken)} of {Size(trial)}, {refusals} refusals; "
+            + "; ".join([*said, *([f"the neighbour holds {Size(neighbour)}"] if neighbour else [])]),
+            {"limit_bytes": prior["limit_bytes"], "taken_bytes": taken, "agents_bytes": sum(resident.values())},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        host = self._host(undo)
+        await host.use(MemoryControl).free_memory(undo["fault_id"])
+        for agent in undo.get("prior", {}).get("agents", ()):
+            if await host.use(Processes).agent_process(agent) is None:
+                await host.use(ProcessControl).start_agent(agent)
