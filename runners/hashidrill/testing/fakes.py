@@ -163,7 +163,7 @@ def _cut(request: ExchangeRequest, after_s: float, number: int) -> Exchange:
 
 
 _DISK_BYTES = 256_000_000
-_AGENT_BYTES, _MACHINE_BYTES = 60_000_000, 4_000_000_000
+_AGENT_BYTES, _FILE_BYTES, _MACHINE_BYTES = 60_000_000, 20_000_000, 4_000_000_000
 
 
 class FakeHost(Capable):
@@ -293,8 +293,9 @@ class FakeHost(Capable):
     async def unlimit_cpu(self, name: str) -> None:
         self.limits.pop(name, None)
 
-    async def memory_in_use(self) -> int:
-        return (_AGENT_BYTES if self.process else 0) + sum(self.takers.values())
+    async def memory_in_use(self) -> tuple[int, int]:
+        own = (_AGENT_BYTES if self.process else 0) + sum(self.takers.values())
+        return own + _FILE_BYTES, own
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
         self.memory_limits[name] = limit_bytes
@@ -310,7 +311,7 @@ class FakeHost(Capable):
 
     async def _make_room(self) -> None:
         """As the kernel does: it ends the largest."""
-        if await self.memory_in_use() > min(self.memory_limits.values(), default=_MACHINE_BYTES):
+        if (await self.memory_in_use())[0] > min(self.memory_limits.values(), default=_MACHINE_BYTES):
             self.refusals += 1
             self.process = None
             self.world.consul.stopped(self)
@@ -320,7 +321,7 @@ class FakeHost(Capable):
     async def canary_take(self, size_bytes: int) -> int:
         limit = min(self.memory_limits.values(), default=_MACHINE_BYTES)
         self.refusals += size_bytes > limit
-        return min(size_bytes, max(0, limit - await self.memory_in_use()))
+        return min(size_bytes, max(0, limit - (await self.memory_in_use())[0]))
 
     async def resident_bytes(self, name: str) -> int:
         return self.takers.get(name, 0) or (_AGENT_BYTES if self.process and name in self.roles else 0)

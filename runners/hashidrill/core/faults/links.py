@@ -67,8 +67,11 @@ class LinkParams(Strict):
     """Which connections: those that others open to the target's port (`in`), or that it opens to theirs (`out`)."""
 
     port: int = Field(ge=1, le=65535)
+    """TCP: 8300 is Consul's server RPC and Raft, 8500 its HTTP API."""
     from_: Peers = Field(default="all", alias="from")
+    """`all`, `servers`, `clients`, `host:NAME` or `consul:servers`: the other side."""
     direction: Literal["in", "out", "both"] = "in"
+    """Which connections: `in` to the target's port, `out` to that port of others, or `both`."""
 
     @field_validator("port")
     @classmethod

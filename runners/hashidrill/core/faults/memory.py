@@ -18,22 +18,24 @@ from hashidrill.core.units import Percent, Size
 
 _SPARE_BYTES = 32 << 20
 """The observer tries to take so much more than the limit: agents that are ended leave all of the limit to it."""
-_ANSWER_S = 0.5
+_ANSWER_S, _WHOLE = 0.5, ~0xFFF
 _SAFE_SHARE = Percent("10%")
 
 
 class PressureParams(Strict):
-    """What is left to the agents, of the memory that they hold before the fault, and what holds the rest."""
+    """How much of their own memory is left to the agents, and what takes the rest."""
 
     leave: Percent = Field(default=Percent("80%"), le=1.0, ge=_SAFE_SHARE)
+    """Share of what the processes hold just before the fault, without files and their cache; from 10%."""
     by: Literal["limit", "neighbour"] = "limit"
+    """`limit`: a lower limit of their cgroup; `neighbour`: another process in it."""
 
 
 class MemoryPressure(BaseFault[PressureParams]):
-    """Leaves the host's agents `leave` of the memory that they hold: the kernel reclaims the rest, or ends agents.
+    """Leaves the host's agents `leave` of their memory: the kernel reclaims the rest from files, or ends agents.
 
-    `by: limit` lowers the limit of the agents' cgroup. `by: neighbour` sets it to what they hold, and another process
-    among them takes its part. The revert starts agents that the kernel has ended. cgroup v2 uses memory.high and
+    `by: limit` limits the agents' cgroup to less than they use. `by: neighbour` limits it to what they use, and another
+    process in it takes its part. The revert starts agents that the kernel has ended. cgroup v2 uses memory.high and
     memory.max, v1 memory.limit_in_bytes; a machine without them refuses the fault.
 
     The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel ends it
@@ -72,9 +74,9 @@ class MemoryPressure(BaseFault[PressureParams]):
     async def prior(self, target: Target) -> Mapping[str, Any]:
         """Raises FaultError where the agents cannot be limited, or are already."""
         host = self.hosts.host(target.host)
-        held = await host.use(MemoryControl).memory_in_use()
-        left = int(held * self.params.leave)
-        limit = left if self.params.by == "limit" else held
+        held, own = await host.use(MemoryControl).memory_in_use()
+        less = int(own * (1 - self.params.leave)) & _WHOLE
+        limit = (held - less if self.params.by == "limit" else held) & _WHOLE
         trial = limit + _SPARE_BYTES
         taken = await host.use(MemoryCanary).canary_take(trial)
         if taken < trial:
@@ -85,7 +87,7 @@ class MemoryPressure(BaseFault[PressureParams]):
         running = [one for one in host.roles if await host.use(Processes).agent_process(one) is not None]
         return {
             "limit_bytes": limit,
-            "neighbour_bytes": limit - left,
+            "neighbour_bytes": less if self.params.by == "neighbour" else 0,
             "agents": {one: await host.use(MemoryCanary).resident_bytes(one) for one in running},
             "refusals": await host.use(MemoryCanary).memory_refusals(),
         }

@@ -97,13 +97,17 @@ class PartitionParams(Strict):
     """Who is on the other side, and in which direction packets are lost."""
 
     from_: Peers = Field(default="all", alias="from")
+    """The other side: `all`, `servers`, `clients`, `host:NAME` or `consul:servers`."""
     direction: Literal["both", "in", "out"] = "both"
+    """`both`, `in` or `out`, seen from the target."""
 
 
 class NetworkPartition(_TableFault):
     """Drops all packets between the target and `from`.
 
     Its proof involves no chance: every connection that succeeded before must hang, in each direction that is cut.
+
+    Limits: packets are dropped silently, so that connections hang rather than break, as behind a dead switch port.
     """
 
     kind: ClassVar[str] = "network.partition"
@@ -162,7 +166,9 @@ class LossParams(Strict):
     """The share of packets lost, each way."""
 
     percent: Percent = Field(gt=0)
+    """Share of packets lost, in each direction; from 0.5%."""
     from_: Peers = Field(default="all", alias="from")
+    """The other side: `all`, `servers`, `clients`, `host:NAME` or `consul:servers`."""
 
     @field_validator("percent")
     @classmethod
@@ -176,6 +182,8 @@ class NetworkLoss(_TableFault):
     """Drops packets to and from `from` with probability p, so a round trip with 1 - (1 - p)^2.
 
     A hit is a datagram to a host on the other side whose echo does not come back.
+
+    Limits: losses are independent; bursts are not modelled. TCP hides a small loss as latency.
     """
 
     kind: ClassVar[str] = "network.loss"
@@ -271,12 +279,18 @@ class BlockParams(Strict):
     """A TCP port of the target, closed for some hosts or for all. `drop` is silence, `reject` a refusal."""
 
     port: int = Field(ge=1, le=65535)
+    """8500 is Consul's HTTP API, 8300 its server RPC."""
     from_: Peers = Field(default="all", alias="from")
+    """Who is blocked."""
     action: Literal["drop", "reject"] = "drop"
+    """`drop` is silence, `reject` a refusal (TCP reset)."""
 
 
 class NetworkBlock(_TableFault):
-    """Blocks a TCP port of the target: drops packets to it, or rejects them."""
+    """Blocks a TCP port of the target: drops packets to it, or rejects them.
+
+    Limits: also blocks packets of established connections. Does not affect UDP.
+    """
 
     kind: ClassVar[str] = "network.block"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({PacketFilter})

@@ -11,7 +11,10 @@ from hashidrill.core.protocols.capabilities import Processes
 
 
 class Noop(BaseFault[NoParams]):
-    """Breaks nothing. Verifies before and after that the agent answers."""
+    """Breaks nothing. Verifies before and after that the agent answers.
+
+    Limits: it proves nothing else.
+    """
 
     kind: ClassVar[str] = "noop"
     at_a_time: ClassVar[int | None] = 0

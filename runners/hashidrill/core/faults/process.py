@@ -40,7 +40,10 @@ class _ProcessFault(BaseFault[P]):
 
 
 class ProcessPause(_ProcessFault[NoParams]):
-    """Freezes the agent with SIGSTOP: it keeps its ports, locks and place in Raft, and does nothing."""
+    """Freezes the agent with SIGSTOP: it keeps its ports, locks and place in Raft, and does nothing.
+
+    Limits: the kernel still accepts connections for it, as for any frozen process.
+    """
 
     kind: ClassVar[str] = "process.pause"
     observer: ClassVar[Observer] = Observer("/proc, and whether the agent's HTTP API answers")
@@ -81,10 +84,15 @@ class KillParams(Strict):
     """The signal that kills the agent."""
 
     signal: Literal["KILL", "TERM", "INT"] = "KILL"
+    """The signal that ends the agent: `KILL`, `TERM` or `INT`."""
 
 
 class ProcessKill(_ProcessFault[KillParams]):
-    """Kills the agent and keeps it dead; reverting starts it again on the same data."""
+    """Kills the agent and keeps it dead; reverting starts it again on the same data.
+
+    Limits: with TERM or INT the agent may leave the cluster gracefully, depending on its configuration. Its writes
+    survive in the page cache: this does not simulate a power failure.
+    """
 
     kind: ClassVar[str] = "process.kill"
     ends_its_agent: ClassVar[bool] = True
@@ -119,10 +127,14 @@ class RestartParams(Strict):
     """The signal that asks the agent to exit."""
 
     signal: Literal["KILL", "TERM", "INT"] = "TERM"
+    """The signal that ends the agent: `KILL`, `TERM` or `INT`."""
 
 
 class ProcessRestart(_ProcessFault[RestartParams]):
-    """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s."""
+    """Restarts the agent at once, as a deployment would; kills it if it does not exit within 15 s.
+
+    Limits: an agent that does not end within 15 s is an error, not a restart.
+    """
 
     kind: ClassVar[str] = "process.restart"
     ends_its_agent: ClassVar[bool] = True

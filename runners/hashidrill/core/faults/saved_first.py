@@ -18,12 +18,14 @@ class SaveParams(Strict):
     """What the snapshot is called: a later restore names it."""
 
     name: Name
+    """The name for a later `consul.snapshot.restore`."""
 
 
 class RestoreParams(Strict):
     """Which snapshot: the `name` of an earlier save."""
 
     snapshot: Name
+    """The `name` of the save."""
 
 
 def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: str) -> None:

@@ -47,11 +47,16 @@ class FailParams(Strict):
         description="A class of failure: " + ", ".join(name for name in FAULTS if name not in UNSEEN)
     )
     percent: Annotated[Percent, AfterValidator(_some)] = Percent("100%")
+    """Random share of the attempts that it affects; from 5%."""
     seed: int = Field(default=0, description="Of what chance decides: the same one makes the same choices")
 
 
 class TapFail(BaseFault[FailParams]):
-    """Fails a client's attempts at its tap, all or a random share, with one failure class."""
+    """Fails a client's attempts at its tap, all or a random share, with one failure class.
+
+    Limits: a failure between tap and agents reaches the client as a 502 of the tap, as from any gateway. A stopped
+    agent looks like `hang` to the observer too. The tap speaks HTTP/1.1 without TLS.
+    """
 
     kind: ClassVar[str] = "tap.fail"
     observer: ClassVar[Observer] = Observer(

@@ -58,7 +58,9 @@ class LatencyParams(LinkParams):
     """How much longer each round trip takes."""
 
     delay: Delay
+    """Added to each round trip, up to 3s, in whole milliseconds."""
     jitter: Provable = Duration("0s")
+    """Evenly distributed around `delay`, from a seeded generator."""
 
     @model_validator(mode="after")
     def _sensible(self) -> LatencyParams:
@@ -70,7 +72,13 @@ class LatencyParams(LinkParams):
 
 
 class NetworkLatency(LinkFault):
-    """Adds `delay` to requests on connections to the port."""
+    """Adds `delay` to requests on connections to the port.
+
+    Limits: TCP only. Connections older than the fault are not slowed but reset at their next packet; connections open
+    when the fault ends are closed. The port sees connections from its own host. The delay applies to data, not to
+    opening a connection. It cannot be proven during a partition or loss, so the combination is refused. If a toxiproxy
+    does not answer during the revert, it is killed with all connections through it.
+    """
 
     kind: ClassVar[str] = "network.latency"
     instead: ClassVar[frozenset[type[Any]]] = BY_PROXY
@@ -95,6 +103,7 @@ class LinkBandwidthParams(LinkParams):
     """How much of each connection passes, each way."""
 
     rate: Annotated[Bandwidth, AfterValidator(_whole_kb)]
+    """Like `64kB/s`: whole kB/s, from 1kB/s to 50MB/s."""
 
 
 class NetworkBandwidth(LinkFault):
@@ -121,6 +130,7 @@ class TimeoutParams(LinkParams):
     """When a connection ends on which nothing arrives; 0s: never."""
 
     timeout: Annotated[Duration, AfterValidator(_whole_ms), Field(le=_LONGEST_TIMEOUT)] = Duration("0s")
+    """When a connection ends, counted from its first data; 0s is never."""
 
 
 class NetworkTimeout(LinkFault):
@@ -144,6 +154,7 @@ class ResetParams(LinkParams):
     """How long after its first use a connection is reset."""
 
     after: Provable = Duration("0s")
+    """From the first data to the reset, up to 3s."""
 
 
 class NetworkReset(LinkFault):
@@ -167,6 +178,7 @@ class SlowCloseParams(LinkParams):
     """How much later the other side learns of the end."""
 
     delay: Delay
+    """How much later the other side sees the close; up to 3s."""
 
 
 class NetworkSlowClose(LinkFault):
@@ -187,7 +199,9 @@ class SlicerParams(LinkParams):
     """The size of the pieces into which answers are cut, and the pause after each."""
 
     size: Annotated[Size, Field(ge=1, le=_LARGEST_SLICE)] = Size("64B")
+    """Of a piece, about: toxiproxy halves what it has until it is no larger; up to 16384B."""
     delay: Delay = Duration("10ms")
+    """Pause after each piece."""
 
 
 class NetworkSlicer(LinkFault):
@@ -209,6 +223,7 @@ class LimitDataParams(LinkParams):
     """How many bytes of answers a connection carries before it ends."""
 
     bytes: Annotated[Size, Field(ge=1, le=4_000_000)]
+    """The bytes of answers after which a connection is closed; up to 4MB."""
 
 
 class NetworkLimitData(LinkFault):
@@ -250,9 +265,13 @@ class ToxicParams(LinkParams):
     """A toxic in toxiproxy's own words: times in ms (a slicer's in us), rates in kB/s, sizes in bytes."""
 
     type: Literal["latency", "bandwidth", "timeout", "reset_peer", "slow_close", "slicer", "limit_data"]
+    """The kind of toxic: `latency`, `bandwidth`, `timeout`, `reset_peer`, `slow_close`, `slicer`, `limit_data`."""
     attributes: dict[str, int]
+    """In toxiproxy's words: ms (a slicer's `delay`: us), kB/s, bytes."""
     stream: Literal["upstream", "downstream"] = "downstream"
+    """`upstream` is what the connecting side sends."""
     toxicity: Percent = Percent("100%")
+    """Share of the connections."""
 
     @model_validator(mode="after")
     def _provable(self) -> ToxicParams:

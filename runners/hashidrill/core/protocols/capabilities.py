@@ -278,8 +278,11 @@ class CpuControl(Protocol):
 class MemoryControl(Protocol):
     """Hold the host's agents to a memory limit, and take memory away from them."""
 
-    async def memory_in_use(self) -> int:
-        """Bytes that the agents hold. Raises FaultError where the machine allows no cgroup for memory."""
+    async def memory_in_use(self) -> tuple[int, int]:
+        """Bytes that are charged to the agents; those of them that are the processes' own, and no file's.
+
+        Raises FaultError where the machine allows no cgroup for memory.
+        """
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
         """The kernel ends agents where they hold more that it cannot reclaim. Raises FaultError."""

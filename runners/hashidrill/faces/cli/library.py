@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-import re
+import ast
+import contextlib
+import inspect
+import itertools
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +23,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.folders import PLAYBOOKS, say_own_wins, shipped
+from hashidrill.core.util.folders import say_own_wins
 from hashidrill.faces.cli.common import (
     Hypotheses,
     RunsDir,
@@ -33,10 +37,6 @@ from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.reports.live import display as live
 from hashidrill.reports.markdown import markdown_summary
 
-_PAGES = ("reference-faults.md", "reference-verdicts.md")
-_HEADING = re.compile(r"^##+ ", re.MULTILINE)
-_ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\| ([^|]+) \|$", re.MULTILINE)
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
 _TEMPLATE = """\
@@ -205,24 +205,66 @@ def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | Non
     if not fields:
         live.say(say, "No parameters.")
     required = set(params.model_json_schema(by_alias=True).get("required", []))
-    documented = meanings(name)
+    documented = meanings(params)
     for field, about in fields.items():
         default = "required" if field in required else f"default {about.get('default')}"
         examples = f"like {', '.join(str(value) for value in about['examples'])}" if about.get("examples") else ""
         choices = f"one of {', '.join(map(str, about['enum']))}" if about.get("enum") else ""
         live.say(say, f"  {field:<12} {'; '.join(part for part in (default, choices, examples) if part)}")
-        if meaning := documented.get(field) or about.get("description", ""):
+        if meaning := documented[field] or COMMON.get(field, ""):
             live.say(say, f"  {'':<12} {meaning}")
 
 
-def meanings(name: str) -> dict[str, str]:
-    """What each parameter of a shipped fault, load or hypothesis means: from the page that documents it."""
-    for page in _PAGES:
-        path = shipped(PLAYBOOKS) / page
-        _, found, rest = (path.read_text() if path.is_file() else "").partition(f"# `{name}`\n")
-        if found:
-            return {field: _LINK.sub(r"\1", text) for field, text in _ROW.findall(re.split(_HEADING, rest)[0])}
-    return {}
+COMMON = {
+    "load": "the load that is judged",
+    "client": "the client: its operations, and its attempts as `CLIENT.attempts`",
+    "fault": "only this fault: its kind, or the name of its step",
+    "within": "how long it may take",
+    "p50_below": "limit for a fast operation",
+    "window": "width of the sliding window",
+    "since": "`start`: counts from the moment the first fault was put in force; `end`: from the end of the last one",
+    "errors_below": "share of errors from then on",
+    "over": "how much is judged, before the step and at its end; the step has to last longer than this",
+    "snapshot": "the name of the snapshot that was restored",
+    "rolled_back_at_least": "with fewer rolled back, the restore shows nothing, and the result is INVALID",
+    "wrong_at_least": "how many the fault must make wrong, for this to say anything",
+    "p99_below": "limit of the p99",
+    "at_most": "the most that is allowed: attempts per operation, a share, or writes rolled back",
+    "retries": "the most retries, after the first attempt",
+    "deadline": "what one operation may take",
+    "clients": "number of operations needed",
+    "capacity": "attempts per second that the upstream can serve",
+    "candidate": "the variant that is judged",
+    "baseline": "the variant that it is compared with",
+    "after": "judges this long after the step was put in force, not at its end",
+}
+"""Parameters that many hypotheses have. The text of a hypothesis says what its others mean."""
+
+
+def meanings(model: Any) -> dict[str, str]:
+    """What each parameter means, by its name in YAML: its description, or the text below it in its class."""
+    below: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        with contextlib.suppress(OSError, TypeError):  # no source: a model that was made of a function's signature
+            [defined] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+            for field, text in itertools.pairwise(getattr(defined, "body", ())):
+                match field, text:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                        below[name] = " ".join(said.split()).rstrip(".")
+    return {
+        about.alias or name: (about.description or below.get(name, "")) for name, about in model.model_fields.items()
+    }
+
+
+def parameters(model: Any) -> list[tuple[str, str, str]]:
+    """Name in YAML, default as YAML writes it (or `required`), and meaning of each parameter."""
+    described = model.model_json_schema(by_alias=True)
+    required, said = described.get("required", []), meanings(model)
+    rows = []
+    for name, about in described.get("properties", {}).items():
+        default = "none" if about.get("default") is None else str(about["default"])
+        rows.append((name, "required" if name in required else default, said[name]))
+    return rows
 
 
 def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:

@@ -1,4 +1,4 @@
-"""The reference pages that are generated from the code: commands, experiment keys, and the shipped library.
+"""The reference pages, generated from the code: commands, keys, faults, loads, hypotheses, and the shipped library.
 
 `python -m hashidrill.faces.cli.reference` rewrites them in playbooks/; a test compares the files with what this
 returns.
@@ -6,19 +6,24 @@ returns.
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hashidrill.core import hypothesis
 from hashidrill.core.experiment.schema import experiment_schema
+from hashidrill.core.protocols import registry
 from hashidrill.faces.cli.app import app
-from hashidrill.faces.cli.library import rows_of
+from hashidrill.faces.cli.library import COMMON, parameters, rows_of
 from hashidrill.gamedays.gameday.model import gameday_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from hashidrill.core.protocols.abc import Observer
 
 Schema = dict[str, Any]
 _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; do not edit.\n"
@@ -26,36 +31,40 @@ _MADE = "Generated from the code by `python -m hashidrill.faces.cli.reference`; 
 
 def commands_page() -> str:
     context = typer.Context(typer.main.get_command(app), info_name="hashidrill")
-    listed: list[str] = []
     sections: list[str] = []
+    shown: dict[str, str] = {}
     for name in context.command.list_commands(context):  # type: ignore[attr-defined]  # it is a group
         command = context.command.get_command(context, name)  # type: ignore[attr-defined]
-        listed.append(f"| [{name}](#{name}) | {_about(command).partition(chr(10))[0]} |\n")
-        sections += _sections(name, command, 2)
-    head = f"# Reference: commands\n\n{_MADE}\n`--help` after any command prints the same.\n\n"
-    return head + "| command | what it does |\n| --- | --- |\n" + "".join(listed) + "".join(sections)
+        sections += _sections(name, command, 2, shown)
+    head = f"# Reference: commands\n\n{_MADE}\n`--help` prints the same, and examples.\n"
+    return head + "".join(sections)
 
 
 def _about(command: Any) -> str:
     return (command.help or "").strip()
 
 
-def _sections(name: str, command: Any, level: int) -> Iterator[str]:
+def _sections(name: str, command: Any, level: int, shown: dict[str, str]) -> Iterator[str]:
     """That of a command; a group has those of its commands below its own."""
-    yield f"\n{'#' * level} {name}\n\n{_about(command)}\n{_parameters(command)}{_examples(command.epilog or '')}"
+    yield f"\n{'#' * level} {name}\n\n{_about(command)}\n{_parameters(name, command, shown)}"
     for below, one in getattr(command, "commands", {}).items():
-        yield from _sections(f"{name} {below}", one, level + 1)
+        yield from _sections(f"{name} {below}", one, level + 1, shown)
 
 
-def _parameters(command: Any) -> str:
-    rows = []
+def _parameters(name: str, command: Any, shown: dict[str, str]) -> str:
+    """A row each, but for options that an earlier command explains in the same words."""
+    rows, again = list[str](), dict[str, list[str]]()
     for parameter in command.params:
-        name = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar
-        rows.append((name or parameter.name.upper(), _default(parameter), parameter.help or ""))
-    if not rows:
-        return ""
-    lines = "".join(f"| `{name}` | {default} | {_cell(text)} |\n" for name, default, text in rows)
-    return f"\n| argument or option | default | meaning |\n| --- | --- | --- |\n{lines}"
+        opts = ", ".join(parameter.opts) if parameter.param_type_name == "option" else parameter.metavar
+        row = f"| `{opts or parameter.name.upper()}` | {_default(parameter)} | {_cell(parameter.help or '')} |\n"
+        first = shown.setdefault(row, name)
+        if first == name:
+            rows.append(row)
+        else:
+            again.setdefault(first, []).append(f"`{opts}`")
+    table = "\n| argument or option | default | meaning |\n| --- | --- | --- |\n" + "".join(rows) if rows else ""
+    links = [f"{', '.join(opts)}: as for [{first}](#{first.replace(' ', '-')})" for first, opts in again.items()]
+    return table + (f"\n{'; '.join(links)}.\n" if links else "")
 
 
 def _default(parameter: Any) -> str:
@@ -65,11 +74,6 @@ def _default(parameter: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "none" if value is None or value in {"", ()} else f"{getattr(value, 'value', value)}"
-
-
-def _examples(epilog: str) -> str:
-    calls = [line for line in epilog.replace("Example: ", "").splitlines() if line.startswith("hashidrill")]
-    return "\n```sh\n" + "\n".join(calls) + "\n```\n" if calls else ""
 
 
 def keys_page() -> str:
@@ -87,7 +91,7 @@ def keys_page() -> str:
         "`variants` names overlays of `datacenter`, `load`, `clients` and `expect`, each merged over the experiment\n"
         "in the same way; `{}` is the experiment as it is. `hashidrill run EXPERIMENT` runs each of them, `rounds`\n"
         "times in turn (A B, B A, ...), and judges `compare` over the recordings\n"
-        "([comparisons](reference-verdicts.md#comparisons-of-variants)). `expect` holds for every variant; one with\n"
+        "([comparisons](verdicts.md#comparisons-of-variants)). `expect` holds for every variant; one with\n"
         "an `expect` of its own is judged by that alone. `hashidrill run EXPERIMENT --variant NAME` runs one variant,\n"
         "and `hashidrill show EXPERIMENT --variant NAME` prints it, complete.\n"
     )
@@ -168,27 +172,69 @@ def game_day_page() -> str:
 
 
 def library_page() -> str:
-    """The shipped experiments, faults, loads and hypotheses, a line each, as `hashidrill list` prints them."""
-    head = f"# Reference: the library\n\n{_MADE}"
-    return head + "".join(_listed(*each) for each in _LISTS)
-
-
-_LISTS = (
-    ("Experiments", "experiments", "`hashidrill show NAME` prints the file: it says which incident it comes from."),
-    ("Faults", "faults", "How each works, its parameters, observer and limits: [faults](reference-faults.md)."),
-    ("Loads", "loads", "Their parameters: [loads](reference-faults.md#loads)."),
-    (
-        "Hypotheses",
-        "hypotheses",
-        "Definitions, thresholds and sources: [hypotheses](reference-verdicts.md#hypotheses).",
-    ),
-)
-
-
-def _listed(title: str, kind: str, more: str) -> str:
-    rows = [list(row.values())[:2] for row in rows_of(kind)]
+    """The shipped experiments, a line each, as `hashidrill list` prints them."""
+    rows = [list(row.values())[:2] for row in rows_of("experiments")]
     lines = "".join(f"| `{name}` | {_cell(what)} |\n" for name, what in rows)
-    return f"\n## {title}\n\n{more}\n\n| {kind.rstrip('s')} | what it does |\n| --- | --- |\n{lines}"
+    return (
+        f"# Reference: the library\n\n{_MADE}\n"
+        "`hashidrill show NAME` prints the file: it says which incident it comes from. The library's other parts have\n"
+        "pages of their own: [faults](reference-faults.md#faults), [loads](reference-faults.md#loads),\n"
+        "[hypotheses](reference-verdicts.md#hypotheses).\n"
+        f"\n## Experiments\n\n| experiment | what it does |\n| --- | --- |\n{lines}"
+    )
+
+
+def faults_page() -> str:
+    """Every fault and every load, as `hashidrill show KIND` prints them."""
+    shown: dict[str, str] = {}
+    faults = [_kind(kind, cls.__doc__, cls.Params, shown, cls.observer) for kind, cls in registry.faults().items()]
+    loads = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.loads().items()]
+    return (
+        f"# Reference: faults and loads\n\n{_MADE}\n"
+        "[Steps and proofs](steps-and-proofs.md) says how a fault is aimed, applied, proven and reverted.\n"
+        f"\n## Faults\n{''.join(faults)}\n## Loads\n\n"
+        "Loads are open loop: an operation starts when it is due, however slow earlier ones are, and its latency\n"
+        "counts from that moment. Any of them can have a [profile](steps-and-proofs.md#load-profiles).\n"
+        f"{''.join(loads)}"
+    )
+
+
+def _kind(name: str, doc: str | None, params: Any, shown: dict[str, str], observer: Observer | None = None) -> str:
+    """A section. What an earlier one says in the same words, it leaves to that: `shown` has the first to say it."""
+    told = [f"`{key}` ({default}): {_cell(text)}" for key, default, text in parameters(params)]
+    if observer is not None:
+        shared = f", shared with the injector: {observer.shares}" if observer.shares else ""
+        told.append(f"Observed through {observer.through}{shared}.")
+    lines, again = list[str](), dict[str, list[str]]()
+    for line in told:
+        first = shown.setdefault(line, name)
+        if first == name:
+            lines.append(f"- {line}\n")
+        else:
+            again.setdefault(first, []).append(line.partition(" (")[0] if line[0] == "`" else "the observer")
+    lines += [f"- {', '.join(parts)}: as for `{first}`.\n" for first, parts in again.items()]
+    return f"\n### `{name}`\n\n{inspect.cleandoc(doc or '')}\n" + ("\n" + "".join(lines) if lines else "")
+
+
+def verdicts_page() -> str:
+    """Every shipped hypothesis, as `hashidrill show NAME` prints it."""
+    common = "".join(f"| `{name}` | {text} |\n" for name, text in COMMON.items())
+    parts = (("Hypotheses", hypothesis.all_hypotheses()), ("Comparisons", hypothesis.all_comparisons()))
+    return (
+        f"# Reference: hypotheses\n\n{_MADE}\n"
+        "[Verdicts](verdicts.md) says what PASS, FAIL and INVALID mean. A failed operation counts as infinitely slow.\n"
+        "In force means from the moment a fault was applied until it was reverted. Parameters of many hypotheses:\n"
+        f"\n| parameter | meaning |\n| --- | --- |\n{common}"
+        + "".join(
+            f"\n## {title}\n" + "".join(_hypothesis(name, one.doc, one.Params) for name, one in found.items())
+            for title, found in parts
+        )
+    )
+
+
+def _hypothesis(name: str, doc: str, params: Any) -> str:
+    takes = [f"`{key}`" if default == "required" else f"`{key}` ({default})" for key, default, _ in parameters(params)]
+    return f"\n### `{name}`\n\n{inspect.cleandoc(doc)}\n\nParameters: {', '.join(takes) or 'none'}.\n"
 
 
 def _cell(text: str) -> str:
@@ -197,9 +243,11 @@ def _cell(text: str) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference-commands.md": commands_page,
+    "reference-faults.md": faults_page,
     "reference-gameday.md": game_day_page,
     "reference-keys.md": keys_page,
     "reference-library.md": library_page,
+    "reference-verdicts.md": verdicts_page,
 }
 
 

@@ -35,12 +35,18 @@ class TimeParams(Strict):
     """How wrong the clock is, and which way."""
 
     offset: Annotated[Duration, AfterValidator(_tellable)]
+    """How wrong the clock is; from 5s to 24h."""
     direction: Literal["ahead", "behind"] = "ahead"
+    """Which way the clock is moved: `ahead` or `behind`."""
     container: Annotated[str, Field(min_length=1)] | None = None
+    """Its name; none: that of the product, as the official charts have it."""
 
 
 class Time(_Asked[TimeParams]):
-    """Sets the clock that the agent reads ahead or behind; that of its node stays as it is."""
+    """Sets the clock that the agent reads ahead or behind; that of its node stays as it is.
+
+    Limits: only the wall clock (`CLOCK_REALTIME`): timers that count on the monotonic clock do not see it.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.time"
     observer: ClassVar[Observer] = Observer("the time in the agent's own answers, beside this machine's clock")
@@ -68,6 +74,7 @@ class PortParams(Strict):
     """Which port of the pod."""
 
     port: int | None = Field(default=None, ge=1, le=65535)
+    """Of the pod; none: that of the product's API, like 8500."""
 
 
 class _Http(_Asked[P]):
@@ -82,7 +89,11 @@ class _Http(_Asked[P]):
 
 
 class HttpAbort(_Http[PortParams]):
-    """Breaks off every request to a port of the agent's pod."""
+    """Breaks off every request to a port of the agent's pod.
+
+    Limits: plain HTTP: over TLS, Chaos Mesh sees no requests. A port that is not the API's cannot be seen: the run is
+    INVALID.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.http.abort"
     observer: ClassVar[Observer] = Observer(OF_AGENT)
@@ -99,10 +110,14 @@ class HttpDelayParams(PortParams):
     """How much later requests arrive."""
 
     delay: Annotated[Duration, AfterValidator(provable)]
+    """From 20ms to 2s."""
 
 
 class HttpDelay(_Http[HttpDelayParams]):
-    """Delays every request to a port of the agent's pod."""
+    """Delays every request to a port of the agent's pod.
+
+    Limits: those of `chaos_mesh.http.abort`.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.http.delay"
     observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")

@@ -37,7 +37,9 @@ class CpuParams(Strict):
     """How many workers of stress-ng, and how busy each is."""
 
     workers: Annotated[int, Field(ge=1, le=256)]
+    """How many processes burn CPU."""
     load: Annotated[Percent, AfterValidator(_whole)] = Percent("100%")
+    """How busy each is, from 10% in whole percent."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,11 @@ class Crowded:
 
 
 class Cpu(OnMachine[CpuParams]):
-    """Runs stress-ng on the machine, through the chaosd that runs there."""
+    """Runs stress-ng on the machine, through the chaosd that runs there.
+
+    Limits: the whole machine is slower, for all that runs on it. Where agents have CPU guarantees of their own, the
+    canary sees less than the workers take.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.physical.cpu"
     observer: ClassVar[Observer] = Observer("busy loops of the canary on that host")

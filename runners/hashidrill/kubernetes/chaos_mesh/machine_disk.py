@@ -35,7 +35,11 @@ class FillParams(Strict):
     """How much is taken, and where."""
 
     size: Annotated[Size, AfterValidator(_seen)]
+    """How much is taken, at least 1MiB."""
     path: Annotated[str, Field(pattern=r"^/[^\n]*$", max_length=1000)]
+    """A folder of the machine, for a file with a name of chaosd's, or a file that is not there yet; on the disk that
+    the agent writes to.
+    """
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,11 @@ class Filled:
 
 
 class DiskFill(OnMachine[FillParams]):
-    """Allocates a file of `size` in a folder of the machine, through the chaosd that runs there."""
+    """Allocates a file of `size` in a folder of the machine, through the chaosd that runs there.
+
+    Limits: a `size` that does not fit is refused: chaosd would allocate nothing and report success. Blocks are
+    reserved, and nothing is written: the disk is full, and not slow.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.physical.disk_fill"
     observer: ClassVar[Observer] = Observer("what the file system of the agent's data says is free, asked on that host")

@@ -32,8 +32,11 @@ class ProcessParams(Strict):
     """Which processes get which signal."""
 
     signal: Literal["STOP", "KILL", "TERM"] = "STOP"
+    """`STOP`, which chaosd takes back by CONT; `KILL` or `TERM`, which need `restart`."""
     process: Annotated[str, Field(pattern=_NAME)] | None = None
+    """Name of the executable; none: that of the product. chaosd signals every process of that name on the machine."""
     restart: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """The command by which chaosd starts it again, like `systemctl start consul`."""
 
     @model_validator(mode="after")
     def _comes_back(self) -> ProcessParams:
@@ -48,7 +51,11 @@ class ProcessParams(Strict):
 
 
 class PhysicalProcess(OnMachine[ProcessParams]):
-    """Signals the agent's process through the chaosd on its machine: stops it, or ends it."""
+    """Signals the agent's process through the chaosd on its machine: stops it, or ends it.
+
+    Limits: a service manager that restarts a killed agent ends the fault early: the run is INVALID. Two agents of one
+    product on a machine are both signalled.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.physical.process"
     observer: ClassVar[Observer] = Observer(OF_AGENT)

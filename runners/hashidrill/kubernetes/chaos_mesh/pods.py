@@ -38,10 +38,15 @@ class PodKillParams(Strict):
     """How the pod is deleted."""
 
     grace: Duration = Field(default=Duration("0s"), le=600)
+    """How long the pod may take to end by itself, in whole seconds."""
 
 
 class PodKill(_PodFault[PodKillParams]):
-    """Deletes the pod of the agent; its StatefulSet starts another one of that name."""
+    """Deletes the pod of the agent; its StatefulSet starts another one of that name.
+
+    Limits: only a pod of a StatefulSet: another one does not come back under its name. The new pod usually has another
+    address, and the run does not follow it: name the agent's URL under `agents`, by a name that does.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.pod_kill"
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
@@ -57,7 +62,10 @@ class PodKill(_PodFault[PodKillParams]):
 
 
 class PodFailure(_PodFault[NoParams]):
-    """Keeps the pod of the agent from running: Chaos Mesh swaps its images for one that does nothing."""
+    """Keeps the pod of the agent from running: Chaos Mesh swaps its images for one that does nothing.
+
+    Limits: the containers restart when it begins and when it ends.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.pod_failure"
     observer: ClassVar[Observer] = Observer(f"{OF_KUBELET}, and {OF_AGENT}", SHARED)
@@ -74,10 +82,14 @@ class ContainerKillParams(Strict):
     """Which container is killed."""
 
     container: Annotated[str, Field(min_length=1)] | None = None
+    """Its name; none: that of the product, as the official charts have it."""
 
 
 class ContainerKill(_PodFault[ContainerKillParams]):
-    """Kills a container in the pod of the agent; its kubelet starts it again."""
+    """Kills a container in the pod of the agent; its kubelet starts it again.
+
+    Limits: a kubelet that backs off waits longer after each kill.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.container_kill"
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
@@ -100,10 +112,15 @@ class DelayParams(Strict):
     """How much later what the pod sends leaves it."""
 
     delay: Annotated[Duration, AfterValidator(provable)]
+    """From 20ms to 2s."""
 
 
 class NetworkDelay(_PodFault[DelayParams]):
-    """Delays everything that the pod of the agent sends, by netem."""
+    """Delays everything that the pod of the agent sends, by netem.
+
+    Limits: only where the attach file says `netem: true`. What passes between agents is delayed too, and is not
+    measured.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.network.delay"
     observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")

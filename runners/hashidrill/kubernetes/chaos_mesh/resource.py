@@ -26,9 +26,14 @@ class ResourceParams(Strict):
     """What is asked of Chaos Mesh, and what of it this machine will see."""
 
     chaos: str
+    """The kind of the object that is created: `NetworkChaos`, `IOChaos`, `StressChaos`, `TimeChaos`, `HTTPChaos`, ."""
     spec: dict[str, Any]
+    """Its `spec`, without `mode`, `selector` and `duration`: `on` says whom it hits, and hashidrill how long it lasts.
+    """
     effect: Literal["silent", "slow"]
+    """What is seen of it: the agent is `silent`, or `slow`."""
     by: Annotated[Duration, AfterValidator(provable)] | None = None
+    """Of `slow`: how much longer each answer takes, from 20ms to 2s."""
 
     @field_validator("chaos")
     @classmethod
@@ -65,7 +70,11 @@ class ResourceParams(Strict):
 
 
 class Resource(ChaosMeshFault[ResourceParams]):
-    """A fault of Chaos Mesh on the agent's pod, in its own words, that makes the agent silent or slow."""
+    """A fault of Chaos Mesh on the agent's pod, in its own words, that makes the agent silent or slow.
+
+    Limits: a field that the cluster's own definition does not have is an error. A fault that makes the agent neither
+    silent nor slow for this machine cannot be proven, and the run is INVALID.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.resource"
     observer: ClassVar[Observer] = Observer(OF_AGENT)

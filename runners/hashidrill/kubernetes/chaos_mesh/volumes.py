@@ -22,13 +22,20 @@ class IoLatencyParams(Strict):
     """Which operations of a volume take longer, and by how much."""
 
     delay: Annotated[Duration, AfterValidator(provable)]
+    """Of each operation, from 20ms to 2s."""
     volume: Annotated[str, Field(pattern=r"^/[\w./-]*$", description="Where it is mounted in the pod")]
     op: Literal["fsync", "write"] = "fsync"
+    """Which operations wait: `fsync` or `write`."""
     container: Annotated[str, Field(min_length=1)] | None = None
+    """Its name; none: that of the product, as the official charts name it."""
 
 
 class IoLatency(ChaosMeshFault[IoLatencyParams]):
-    """Delays operations on a volume of the leader's pod: every write that it commits waits for them."""
+    """Delays operations on a volume of the leader's pod: every write that it commits waits for them.
+
+    Limits: Consul, and its leader: no write waits for the disk of a follower. A token needs `write` on
+    `hashidrill/nothing/`.
+    """
 
     kind: ClassVar[str] = "chaos_mesh.io.latency"
     observer: ClassVar[Observer] = Observer("how long writes through the agent take, which change nothing")

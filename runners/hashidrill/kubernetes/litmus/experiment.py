@@ -35,7 +35,9 @@ class ExperimentParams(SeenParams):
     """Which experiment, and what is said to it."""
 
     experiment: Name
+    """The name of a ChaosExperiment in that namespace: the name of its folder in the ChaosHub."""
     env: dict[str, str] = Field(default={})
+    """What is said to it, as texts; `on` says whom it hits, and hashidrill how long it lasts."""
 
     @field_validator("experiment")
     @classmethod
@@ -53,7 +55,11 @@ class ExperimentParams(SeenParams):
 
 
 class Experiment(SeenFault[ExperimentParams]):
-    """An experiment of a ChaosHub on the agent's pod, in its own words."""
+    """An experiment of a ChaosHub on the agent's pod, in its own words.
+
+    Limits: a name in `env` that the ChaosExperiment does not list is an error. Other experiments on nodes are refused:
+    a node is more than one agent.
+    """
 
     kind: ClassVar[str] = "litmus.experiment"
     observer: ClassVar[Observer] = BY_EFFECT

@@ -30,8 +30,11 @@ class HttpParams(Strict):
     """Which port of the pod, and where Litmus's proxy listens in it."""
 
     port: Port | None = None
+    """Of the pod; none: that of the product's API, like 8500."""
     proxy: Port = 20000
+    """A free port of the pod, on which the proxy listens."""
     container: Container | None = None
+    """The container whose network is meant; none: that of the product."""
 
 
 class _Http(LitmusFault[P]):
@@ -57,10 +60,15 @@ class HttpLatencyParams(HttpParams):
     """How much later answers leave the pod."""
 
     delay: Delay
+    """From 20ms to 2s."""
 
 
 class PodHttpLatency(_Http[HttpLatencyParams]):
-    """Delays every answer from a port of the agent's pod."""
+    """Delays every answer from a port of the agent's pod.
+
+    Limits: plain HTTP: over TLS, the proxy sees no answers. A port that is not the API's cannot be seen: the run is
+    INVALID.
+    """
 
     kind: ClassVar[str] = "litmus.pod_http_latency"
     Params: ClassVar[type[Strict]] = HttpLatencyParams
@@ -79,10 +87,14 @@ class HttpResetParams(HttpParams):
     """When a connection is reset."""
 
     after: Annotated[Duration, Field(le=1.0)] = Duration("0s")
+    """How long after its first request a connection is reset, up to 1s."""
 
 
 class PodHttpResetPeer(_Http[HttpResetParams]):
-    """Resets every connection to a port of the agent's pod."""
+    """Resets every connection to a port of the agent's pod.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
 
     kind: ClassVar[str] = "litmus.pod_http_reset_peer"
     Params: ClassVar[type[Strict]] = HttpResetParams
@@ -100,10 +112,14 @@ class HttpStatusParams(HttpParams):
     """Which status each answer has."""
 
     code: Code
+    """One that Litmus knows, like `503`."""
 
 
 class PodHttpStatusCode(_Http[HttpStatusParams]):
-    """Gives every answer from a port of the agent's pod another status."""
+    """Gives every answer from a port of the agent's pod another status.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
 
     kind: ClassVar[str] = "litmus.pod_http_status_code"
     Params: ClassVar[type[Strict]] = HttpStatusParams
@@ -122,11 +138,16 @@ class HttpHeaderParams(HttpParams):
     """Which header each answer has."""
 
     header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,60}$")]
+    """The name of the header that is changed."""
     value: Annotated[str, Field(pattern=_PLAIN)]
+    """Its value, in plain characters."""
 
 
 class PodHttpModifyHeader(_Http[HttpHeaderParams]):
-    """Sets a header of every answer from a port of the agent's pod."""
+    """Sets a header of every answer from a port of the agent's pod.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
 
     kind: ClassVar[str] = "litmus.pod_http_modify_header"
     Params: ClassVar[type[Strict]] = HttpHeaderParams
@@ -146,10 +167,14 @@ class HttpBodyParams(HttpParams):
     """What each answer says."""
 
     body: Annotated[str, Field(pattern=_PLAIN)]
+    """What each answer says, in plain characters."""
 
 
 class PodHttpModifyBody(_Http[HttpBodyParams]):
-    """Replaces the body of every answer from a port of the agent's pod."""
+    """Replaces the body of every answer from a port of the agent's pod.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
 
     kind: ClassVar[str] = "litmus.pod_http_modify_body"
     Params: ClassVar[type[Strict]] = HttpBodyParams

@@ -25,12 +25,19 @@ class LatencyParams(Strict):
     """How much later what the pod sends leaves it."""
 
     delay: Delay
+    """From 20ms to 2s."""
     interface: Interface = "eth0"
+    """The pod's network interface."""
     container: Container | None = None
+    """The container whose network is meant; none: that of the product."""
 
 
 class PodNetworkLatency(LitmusFault[LatencyParams]):
-    """Delays everything that the pod of the agent sends."""
+    """Delays everything that the pod of the agent sends.
+
+    Limits: only where the attach file says `netem: true`. What passes between agents is delayed too, and is not
+    measured.
+    """
 
     kind: ClassVar[str] = "litmus.pod_network_latency"
     observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")
@@ -56,8 +63,13 @@ class LossParams(SeenParams):
     """Which share of the packets that the pod sends is lost."""
 
     percent: Share = _ALL
+    """Share of the packets."""
     effect: Seen = "silent"
+    """What is seen of it: the agent is `silent` or `slow`, its container `restarted`, its pod `replaced`; required
+    below 100%.
+    """
     interface: Interface = "eth0"
+    """The pod's network interface."""
 
     @model_validator(mode="after")
     def _of_a_part(self) -> LossParams:
@@ -70,7 +82,11 @@ class LossParams(SeenParams):
 
 
 class PodNetworkLoss(SeenFault[LossParams]):
-    """Loses packets that the pod of the agent sends: with all of them it falls silent."""
+    """Loses packets that the pod of the agent sends: with all of them it falls silent.
+
+    Limits: only where the attach file says `netem: true`. Nobody outside counts lost packets: a loss that does not do
+    what `effect` says makes the run INVALID. A liveness probe that fails meanwhile restarts the container.
+    """
 
     kind: ClassVar[str] = "litmus.pod_network_loss"
     observer: ClassVar[Observer] = BY_EFFECT
@@ -91,11 +107,16 @@ class CorruptionParams(SeenParams):
     """Which share of the packets that the pod sends is corrupted."""
 
     percent: Share = _ALL
+    """Share of the packets."""
     interface: Interface = "eth0"
+    """The pod's network interface."""
 
 
 class PodNetworkCorruption(SeenFault[CorruptionParams]):
-    """Corrupts packets that the pod of the agent sends."""
+    """Corrupts packets that the pod of the agent sends.
+
+    Limits: those of `litmus.pod_network_loss`. The receiver drops corrupted packets, so that it looks like a loss.
+    """
 
     kind: ClassVar[str] = "litmus.pod_network_corruption"
     observer: ClassVar[Observer] = BY_EFFECT

@@ -36,7 +36,11 @@ class Drained:
 
 
 class NodeDrain(LitmusFault[NoParams]):
-    """Drains the node that the agent's pod is on, with every pod there."""
+    """Drains the node that the agent's pod is on, with every pod there.
+
+    Limits: only where the attach file says `drain: true`, because the pods of others leave the node too. A node with
+    more than one agent of the estate is refused, and so is one that is cordoned already.
+    """
 
     kind: ClassVar[str] = "litmus.node_drain"
     observer: ClassVar[Observer] = Observer(f"{OF_KUBELET}, and what the node says of itself there", SHARED)

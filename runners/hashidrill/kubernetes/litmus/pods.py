@@ -24,10 +24,14 @@ class PodDeleteParams(Strict):
     """How the pod is deleted."""
 
     force: bool = True
+    """The pod gets no time to end by itself."""
 
 
 class PodDelete(_Taken[PodDeleteParams]):
-    """Deletes the pod of the agent; its StatefulSet starts another one of that name."""
+    """Deletes the pod of the agent; its StatefulSet starts another one of that name.
+
+    Limits: those of `chaos_mesh.pod_kill`.
+    """
 
     kind: ClassVar[str] = "litmus.pod_delete"
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
@@ -46,11 +50,16 @@ class ContainerKillParams(Strict):
     """Which container is killed, and how."""
 
     container: Container | None = None
+    """Its name; none: that of the product, as the official charts have it."""
     signal: Literal["KILL", "TERM"] = "KILL"
+    """The signal that ends the container: `KILL` or `TERM`."""
 
 
 class ContainerKill(_Taken[ContainerKillParams]):
-    """Kills a container in the pod of the agent; its kubelet starts it again."""
+    """Kills a container in the pod of the agent; its kubelet starts it again.
+
+    Limits: a kubelet that backs off waits longer after each kill.
+    """
 
     kind: ClassVar[str] = "litmus.container_kill"
     observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)

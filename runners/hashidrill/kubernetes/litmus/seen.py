@@ -36,8 +36,11 @@ class SeenParams(Strict):
     """What this machine will see of it."""
 
     effect: Seen
+    """What is seen of it: `silent`, `slow`, `restarted` or `replaced`."""
     by: Delay | None = None
+    """Of `slow`: how much longer each answer takes, from 20ms to 2s."""
     container: Container | None = None
+    """Its name; none: that of the product."""
 
     @model_validator(mode="after")
     def _slow_by(self) -> SeenParams:

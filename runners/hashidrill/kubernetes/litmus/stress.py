@@ -27,11 +27,17 @@ class CpuParams(SeenParams):
     """How much CPU is taken."""
 
     cores: Annotated[int, Field(ge=1, le=256)] = 1
+    """How many processes take it."""
     load: Annotated[Percent, Field(ge=0.01)] = Percent("100%")
+    """Share of a core that each takes."""
 
 
 class PodCpuHog(SeenFault[CpuParams]):
-    """Takes CPU in the cgroup of the agent's container."""
+    """Takes CPU in the cgroup of the agent's container.
+
+    Limits: nobody outside the pod sees its CPU: hashidrill proves what the agent shows of it, and no more. A container
+    without a CPU limit may show nothing; the run is then INVALID.
+    """
 
     kind: ClassVar[str] = "litmus.pod_cpu_hog"
     observer: ClassVar[Observer] = BY_EFFECT
@@ -51,11 +57,16 @@ class MemoryParams(SeenParams):
     """How much memory is taken."""
 
     size: Some
+    """How much, from 1MiB."""
     workers: Workers = 1
+    """How many processes take it."""
 
 
 class PodMemoryHog(SeenFault[MemoryParams]):
-    """Takes memory in the cgroup of the agent's container."""
+    """Takes memory in the cgroup of the agent's container.
+
+    Limits: nobody outside the pod sees its memory. The kernel may kill Litmus's own process first, and nothing is seen.
+    """
 
     kind: ClassVar[str] = "litmus.pod_memory_hog"
     observer: ClassVar[Observer] = BY_EFFECT
@@ -75,12 +86,18 @@ class IoParams(SeenParams):
     """How much is written, and where."""
 
     percent: Annotated[Percent, Field(ge=0.01)] = Percent("10%")
+    """Share of the free file system that the files take."""
     workers: Workers = 4
+    """How many processes write."""
     path: Annotated[str, Field(pattern=r"^/[\w./-]*$")] | None = None
+    """The folder, usually that of the agent's data; none: that of the container."""
 
 
 class PodIoStress(SeenFault[IoParams]):
-    """Writes and reads files in the agent's container, as fast as its disk allows."""
+    """Writes and reads files in the agent's container, as fast as its disk allows.
+
+    Limits: nobody outside the pod sees its disk. Other pods on that disk are slowed too.
+    """
 
     kind: ClassVar[str] = "litmus.pod_io_stress"
     observer: ClassVar[Observer] = BY_EFFECT
@@ -102,11 +119,16 @@ class FillParams(SeenParams):
     """How full the container's ephemeral storage becomes."""
 
     percent: Annotated[Percent, Field(ge=0.01)] = Percent("80%")
+    """Share of the limit."""
     of: Some | None = None
+    """The limit, where the container has none."""
 
 
 class DiskFill(SeenFault[FillParams]):
-    """Fills the ephemeral storage of the agent's container."""
+    """Fills the ephemeral storage of the agent's container.
+
+    Limits: nobody outside the pod sees its disk. Data on a volume of its own is not in the ephemeral storage.
+    """
 
     kind: ClassVar[str] = "litmus.disk_fill"
     observer: ClassVar[Observer] = BY_EFFECT

@@ -397,7 +397,7 @@ class LocalHost(CanaryOfHost, Capable):
             )
         return group
 
-    async def memory_in_use(self) -> int:
+    async def memory_in_use(self) -> tuple[int, int]:
         return self._memory_group().memory_in_use()
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
@@ -406,7 +406,7 @@ class LocalHost(CanaryOfHost, Capable):
         for _ in range(_SQUEEZES):
             if group.limit_memory(limit_bytes):
                 return
-            least = group.memory_in_use()
+            least, _ = group.memory_in_use()
             group.limit_memory(least + _SQUEEZE_BYTES)
             await self.take_memory(name, least - limit_bytes + 2 * _SQUEEZE_BYTES)
             await ask(self._hostd, {"op": "release", "name": name})

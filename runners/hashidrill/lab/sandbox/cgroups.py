@@ -41,9 +41,11 @@ class Group:
             (self.path / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
             (self.path / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
 
-    def memory_in_use(self) -> int:
-        """Bytes that the kernel charges to its processes. Raises OSError."""
-        return int((self.path / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")).read_text())
+    def memory_in_use(self) -> tuple[int, int]:
+        """Bytes that the kernel charges to its processes; those of them that end with the processes. Raises OSError."""
+        current, own = ("memory.current", "anon") if self.version == 2 else ("memory.usage_in_bytes", "total_rss")
+        words = (self.path / "memory.stat").read_text().split()
+        return int((self.path / current).read_text()), int(words[words.index(own) + 1])
 
     def limit_memory(self, limit_bytes: int | None) -> bool:
         """Whether the kernel took the limit; None takes it away.

@@ -33,6 +33,7 @@ class Get(AgentLoad):
         """What is asked for: what is fresh is in no cache."""
 
         rate: Rate = Field(gt=0, le=1000)
+        """Requests offered, like `50/s`, whatever comes back."""
         keys: Annotated[int, Field(ge=1, le=10_000, description="How many things, in turn")] = 20
         fresh: Annotated[Percent, Field(le=1, description="The share of requests for something new")] = Percent("0%")
         via: Via

@@ -328,7 +328,7 @@ def test_a_comparison_of_a_newer_hashidrill_is_not_guessed_at(tmp_path):
 
 
 def test_the_comparison_in_the_reference_page_judges_as_it_says(tmp_path):
-    page = (ROOT / "playbooks" / "reference-verdicts.md").read_text()
+    page = (ROOT / "playbooks" / "verdicts.md").read_text()
     example = page.partition("# hypotheses/sooner.py\n")[2].partition("```")[0]
     (tmp_path / "hypotheses").mkdir()
     (tmp_path / "hypotheses" / "sooner.py").write_text(example)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import re
 
 import anyio
 import pytest
 
-import places
 import virtual_time
 from hashidrill.core.engine.inject import noted, planned
 from hashidrill.core.protocols import registry
@@ -17,8 +15,6 @@ from hashidrill.products.consul import api
 from hashidrill.reports.html import fault_proofs
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.recordings import RecordingBuilder
-
-REFERENCE = places.ROOT / "playbooks" / "reference-faults.md"
 
 
 def built_in():
@@ -34,13 +30,6 @@ def test_every_kind_says_what_its_observer_looks_through_and_what_that_shares(ki
     observer = vars(built_in()[kind]).get("observer")  # its own: what a base class says may not be so for this kind
     assert isinstance(observer, Observer)
     assert observer.through
-
-
-def test_the_reference_says_the_same():
-    text = REFERENCE.read_text().partition("## What observers share")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| (.+) \| (.+) \|$", text, re.MULTILINE)
-    said = {kind: (cls.observer.through, cls.observer.shares or "nothing") for kind, cls in built_in().items()}
-    assert {kind: (through, shares) for kind, through, shares in rows} == said
 
 
 def test_the_journal_and_the_report_have_it_with_the_proof(tmp_path):

@@ -67,10 +67,15 @@ class StopParams(Strict):
     """Whether the agent leaves the datacenter first; otherwise it gets SIGTERM and does what its configuration says."""
 
     leave: bool = False
+    """True: leave the datacenter first (`PUT /v1/agent/leave`); false: SIGTERM."""
 
 
 class AgentStop(BaseFault[StopParams]):
-    """Stops the agent gracefully; reverting starts it again."""
+    """Stops the agent gracefully; reverting starts it again.
+
+    Limits: on SIGTERM client agents leave, and servers do not, unless `leave_on_terminate` says so. A server that left
+    becomes a voter about 12 s after its return, when autopilot considers it stable.
+    """
 
     kind: ClassVar[str] = "consul.agent.stop"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, Processes})
@@ -155,7 +160,14 @@ class AgentStop(BaseFault[StopParams]):
 
 
 class ServerReplace(OfServers[NoParams]):
-    """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back."""
+    """Replaces the server: a new one joins on a spare host as a voter, then the old one leaves. Revert swaps back.
+
+    Limits: takes about half a minute each way, most of which autopilot waits for the new server to be stable (10 s) and
+    the old one for its requests to drain (5 s). The fault waits for a new server as long as it catches up, and gives up
+    after 40 s without progress, or after 3 min. Each step adds one spare host to the datacenter; the old server's name
+    and what is free decide which. Loads that ask the servers themselves go on asking the old one. What conflicts with
+    it starts 2 min after its `for` at the earliest, because its end is not known beforehand.
+    """
 
     kind: ClassVar[str] = "consul.server.replace"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})

@@ -36,7 +36,9 @@ class ConfigParams(Strict):
     """What to set, as in Consul's configuration file, and whether to reload or restart."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
+    """Keys as in Consul's configuration file, merged into the existing ones: `{raft_trailing_logs: 50}`."""
     by: Literal["auto", "reload", "restart"] = "auto"
+    """`reload` or `restart`; auto reloads if that is enough."""
 
     @field_validator("set_")
     @classmethod
@@ -56,7 +58,13 @@ class ConfigParams(Strict):
 
 
 class ConsulConfig(BaseFault[ConfigParams]):
-    """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other."""
+    """Changes agent configuration: reloads where Consul can, otherwise restarts one agent after the other.
+
+    Limits: `consul validate` checks the configuration first; its complaint becomes the error. With three or more
+    servers, the fault does not restart a server if the others alive would not be a majority (it first waits up to 20 s
+    for a server on its way back); with one or two servers it has to. Reverting restarts in any case. The added key
+    costs one catalog write.
+    """
 
     kind: ClassVar[str] = "consul.config"
     at_a_time: ClassVar[int | None] = 1

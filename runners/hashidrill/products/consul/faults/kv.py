@@ -39,10 +39,13 @@ class BloatParams(Strict):
     """How many keys, how large, and the prefix for them, which must be empty."""
 
     keys: int = Field(ge=1, le=1_000_000)
+    """How many, up to 1000000."""
     value: Size = Size("512B")
+    """Size of each, up to 256kB; all together up to 2GB."""
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$", max_length=100)] = (
         "hashidrill/obsolete"
     )
+    """Prefix of the keys; must be empty before."""
 
     @model_validator(mode="after")
     def _fits(self) -> BloatParams:
@@ -56,7 +59,11 @@ class BloatParams(Strict):
 
 
 class KvBloat(BaseFault[BloatParams]):
-    """Fills the KV store with `keys` unused keys and deletes them on revert."""
+    """Fills the KV store with `keys` unused keys and deletes them on revert.
+
+    Limits: the keys are in the Raft log and in every server's memory; deleting them does not shrink the log's file, nor
+    the memory at once.
+    """
 
     kind: ClassVar[str] = "consul.kv.bloat"
     at_a_time: ClassVar[int | None] = 0

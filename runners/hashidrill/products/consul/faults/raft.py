@@ -39,11 +39,20 @@ class BloatParams(Strict):
     """How many free pages, and whether they are put into the stopped server's file, or made by writes."""
 
     free_pages: Annotated[int, Field(ge=_FEWEST, le=_MOST)] = 300_000
+    """How many pages are free afterwards: 50,000 to 2,000,000; `by: writes` makes 100,000 at most."""
     by: Literal["offline", "writes"] = "offline"
+    """How the pages come to be free: `offline` or `writes`."""
 
 
 class RaftBloat(OfServers[BloatParams]):
-    """Bloats raft.db with free pages, whose list BoltDB rewrites at each commit."""
+    """Bloats raft.db with free pages, whose list BoltDB rewrites at each commit.
+
+    Limits: only where the log is in BoltDB: Consul 1.10, or `raft_logstore: {backend: boltdb}` in
+    `datacenter.consul.server_config` of newer ones, without `no_freelist_sync`. A leader is restarted and so loses its
+    leadership: `consul.leader.pin` returns it. boltdb v1 itself drops the last free page of a list this long when it
+    opens the file (one page is leaked, which `bbolt check` reports); Consul does not notice. `by: writes` grows the
+    files of the other servers too, without free pages in them.
+    """
 
     kind: ClassVar[str] = "consul.raft.bloat"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
@@ -121,7 +130,10 @@ class RaftBloat(OfServers[BloatParams]):
 
 
 class RaftCompact(OfServers[NoParams]):
-    """Stops the server, compacts raft.db with `bbolt compact` and starts it again: Roblox's fix of 2021."""
+    """Stops the server, compacts raft.db with `bbolt compact` and starts it again: Roblox's fix of 2021.
+
+    Limits: it is momentary: nothing is reverted. It needs BoltDB, as `consul.raft.bloat` does.
+    """
 
     kind: ClassVar[str] = "consul.raft.compact"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})

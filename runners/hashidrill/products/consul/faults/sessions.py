@@ -28,10 +28,15 @@ class ExpireParams(Strict):
     """Whose sessions: those of the host's node whose name begins so; empty for all."""
 
     prefix: str = ""
+    """Only sessions whose name begins so; without it, all."""
 
 
 class SessionExpire(BaseFault[ExpireParams]):
-    """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL."""
+    """Destroys all sessions of a node, or those with a name, at once: the same effect as an expired TTL.
+
+    Limits: for Consul's state, destroying a session through the API equals an expired TTL, but no timer runs out, so
+    this says nothing about the precision of TTLs. To find the keys they hold, the fault reads the whole KV store.
+    """
 
     kind: ClassVar[str] = "consul.session.expire"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})

@@ -42,7 +42,11 @@ class _OfTheState(BaseFault[P]):
 
 
 class SnapshotSave(_OfTheState[SaveParams]):
-    """Saves a snapshot of Consul's state in the recording, for a later restore."""
+    """Saves a snapshot of Consul's state in the recording, for a later restore.
+
+    Limits: it happens at once, and reverting only removes the marker. All servers share one state, so name one host; a
+    follower forwards the request.
+    """
 
     kind: ClassVar[str] = "consul.snapshot.save"
     observer: ClassVar[Observer] = Observer(
@@ -107,7 +111,11 @@ class SnapshotSave(_OfTheState[SaveParams]):
 
 
 class SnapshotRestore(_OfTheState[RestoreParams]):
-    """Restores a snapshot saved earlier in the run. Reverting does not undo the restore."""
+    """Restores a snapshot saved earlier in the run. Reverting does not undo the restore.
+
+    Limits: it happens at once. Nothing restores the rolled-back state; reverting only removes the markers. The step's
+    `for` is how long the method goes on afterwards. Only one restore per run can be judged.
+    """
 
     kind: ClassVar[str] = "consul.snapshot.restore"
     sets_back: ClassVar[bool] = True

@@ -39,6 +39,9 @@ class StreamsParams(Strict):
         ]
         | None
     ) = None
+    """Hosts of client agents, like `[client-1, client-2]`; without it, all. Another step can give the others' streams
+    to another server.
+    """
 
 
 class StreamsGather(OfServers[StreamsParams]):
@@ -46,10 +49,15 @@ class StreamsGather(OfServers[StreamsParams]):
 
     All agents' streams, or with `agents` those of the named ones: another step can give the rest to another server.
 
-
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
     thousands of agents each server has its share. With a few, where the load is is a matter of luck; with this it is
     not. Blocking queries, writes and gossip go wherever they went.
+
+    Limits: later agents may stay with a server that they cannot reach, and have no streams then: seen on 1.22.2, of
+    agents that had none yet. RPC must not be encrypted. What the observer sees are the rules: an agent moves its
+    streams when it next sends something on the old connection, which is at once where anything changes. It follows no
+    change of leader. If the server ends or freezes, agents have no streams, and no answers to what is streamed, until
+    it is back. Loads that subscribe directly (`consul.streams`) are not moved.
     """
 
     kind: ClassVar[str] = "consul.streams.gather"

@@ -56,7 +56,10 @@ def _positive(duration: Duration) -> Duration:
 
 
 class HealthChecks(ConsulLoad):
-    """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came."""
+    """Registers `checks` HTTP checks on each agent. An operation is one check; its latency is how late it came.
+
+    The signal `LOAD.registered` is the number of checks.
+    """
 
     kind: ClassVar[str] = "consul.health_checks"
     not_by_address: ClassVar[str] = "the agents would send their checks to this machine"

@@ -126,7 +126,11 @@ class _KvLoad(ConsulLoad):
 
 
 class KvWrite(_KvLoad):
-    """Writes unique values and reads back at the end what the datacenter kept."""
+    """Writes unique values and reads back at the end what the datacenter kept.
+
+    The final reads fetch them 1 MB at a time, then the load deletes them; if the agents do not answer within 5 s, the
+    signal `LOAD.left` says how many remain.
+    """
 
     kind: ClassVar[str] = "consul.kv.write"
     divides: ClassVar[bool] = True
@@ -140,6 +144,7 @@ class KvWrite(_KvLoad):
         rate: LoadRate
         keys: Keys = 500
         value: Annotated[Size, AfterValidator(_sane_value)] = Size("512B")
+        """Size of each value."""
         once: Annotated[
             Percent,
             Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
@@ -258,6 +263,7 @@ class KvRead(_KvLoad):
         rate: LoadRate
         keys: Keys = 500
         mode: Literal["default", "stale", "consistent"] = "default"
+        """Consul's consistency modes."""
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
 

@@ -63,7 +63,11 @@ Positive = Annotated[Duration, AfterValidator(_positive)]
 
 
 class Lock(ConsulLoad):
-    """Runs `holders` clients that compete for `locks` locks, evenly spread."""
+    """Runs `holders` clients that compete for `locks` locks, evenly spread.
+
+    The load also writes the signals `LOAD.held` (locks that a contender believes it holds) and `LOAD.lost` (how often a
+    contender lost that belief without a release).
+    """
 
     kind: ClassVar[str] = "consul.lock"
     signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None}
@@ -84,6 +88,7 @@ class Lock(ConsulLoad):
         renew: Annotated[Positive, Field(description="How often a session is renewed")] = Duration("5s")
         claim_every: Annotated[Positive, Field(description="How often who has no lock asks for it")] = Duration("1s")
         hold: Annotated[Positive, Field(description="How long a lock is kept; none: for ever")] | None = None
+        """How long to keep a lock before releasing it; none: for ever."""
         lock_delay: Annotated[
             Duration,
             Field(ge=0, le=LONGEST_LOCK_DELAY, description="How long a lock stays shut after its session was lost"),

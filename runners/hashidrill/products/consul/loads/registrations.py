@@ -51,6 +51,8 @@ class Registrations(ConsulLoad):
     An operation is something that the catalog says wrongly until it says it rightly. First each change (`register`,
     `deregister`), from when it was due; later an instance that is `missing`, or a `ghost`: one that was deregistered
     and is there again. The final reads say of each instance which of its changes the catalog shows.
+
+    The load also writes `LOAD.present`, `LOAD.missing` and `LOAD.ghosts`.
     """
 
     kind: ClassVar[str] = "consul.service.registrations"

@@ -40,7 +40,11 @@ _NS = 1_000_000_000
 
 
 class Streams(ConsulLoad):
-    """Opens `count` streaming subscriptions, spread over the servers that `via` selects."""
+    """Opens `count` streaming subscriptions, spread over the servers that `via` selects.
+
+    It also writes `LOAD.open`, `LOAD.events` (a second) and `LOAD.lag` (99th percentile of how long after a change of
+    `consul.service.churn` was sent its event came).
+    """
 
     kind: ClassVar[str] = "consul.streams"
     not_by_address: ClassVar[str] = "it opens streams at the servers' port 8300, which wants an agent's certificate"

@@ -44,7 +44,11 @@ Service = Annotated[
 
 
 class Views(ConsulLoad):
-    """Keeps `count` materialized views open in each agent that `via` selects; the service need not exist."""
+    """Keeps `count` materialized views open in each agent that `via` selects; the service need not exist.
+
+    It also writes `LOAD.open` (open views), `LOAD.streaming` (the share of them that streaming serves, by
+    `X-Consul-Query-Backend`) and `LOAD.establish` (views offered per second:
+    """
 
     kind: ClassVar[str] = "consul.views"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = SIGNALS

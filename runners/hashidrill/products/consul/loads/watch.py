@@ -48,7 +48,10 @@ Wait = Annotated[Duration, Field(description="How long Consul holds a query open
 
 
 class Watch(ConsulLoad):
-    """Keeps `count` blocking queries open, on a load's keys or on a service, spread over the agents."""
+    """Keeps `count` blocking queries open, on a load's keys or on a service, spread over the agents.
+
+    It also writes `LOAD.open`, `LOAD.streaming`, `LOAD.establish` and `LOAD.wakeups` (a second).
+    """
 
     kind: ClassVar[str] = "consul.watch"
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {**SIGNALS, "wakeups": Rate}
@@ -62,6 +65,7 @@ class Watch(ConsulLoad):
 
         count: Annotated[Count, Field(description="How many, at a level of 100%")]
         service: Service | None = None
+        """The service to watch."""
         keys_of: Annotated[str, Field(pattern=NAME_PATTERN)] | None = Field(
             default=None, description="The load whose keys are watched, in turn"
         )

@@ -100,7 +100,11 @@ class FailParams(PickParams):
 
 
 class AllocFail(_OfAllocations[FailParams]):
-    """Kills the tasks of some allocations, again after each restart, until Nomad gives them up as failed."""
+    """Kills the tasks of some allocations, again after each restart, until Nomad gives them up as failed.
+
+    Limits: a job whose `restart` block never gives up (`mode = "delay"`) does not fail: an error after `within`. With
+    Nomad's own settings a service is restarted twice, 15 s later each time.
+    """
 
     kind: ClassVar[str] = "nomad.alloc.fail"
     Params: ClassVar[type[FailParams]] = FailParams
@@ -151,10 +155,15 @@ class SignalParams(PickParams):
     """Which signal. STOP freezes tasks until the fault is reverted; what the others do is up to the tasks."""
 
     signal: Literal["STOP", "KILL", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] = "STOP"
+    """STOP, KILL, TERM, INT, HUP, QUIT, USR1 or USR2."""
 
 
 class AllocSignal(_OfAllocations[SignalParams]):
-    """Sends a signal to the tasks of some allocations. STOP freezes them: Nomad goes on taking them for running."""
+    """Sends a signal to the tasks of some allocations. STOP freezes them: Nomad goes on taking them for running.
+
+    Limits: refused where fewer allocations run than `count`, and where their processes cannot be seen, as in a task
+    driver that hides them.
+    """
 
     kind: ClassVar[str] = "nomad.alloc.signal"
     Params: ClassVar[type[SignalParams]] = SignalParams

@@ -25,6 +25,9 @@ class NodeBlackHole(OfNodes[NoParams]):
     """The node's folder of allocations takes none: each new one fails at once, and the node stays ready and empty.
 
     What runs there already goes on. The agent heartbeats, answers, and reports its driver as healthy.
+
+    Limits: each look takes a second or two: a task is started. A node on which tasks fail already is refused. It may be
+    in force together with `nomad.node.eligibility`, which is the mitigation: begin that later, and end it earlier.
     """
 
     kind: ClassVar[str] = "nomad.node.black_hole"

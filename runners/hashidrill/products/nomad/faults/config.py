@@ -29,6 +29,7 @@ class ConfigParams(Strict):
     """What to set, as in Nomad's configuration file."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
+    """Keys and values as in Nomad's configuration file: `{server: {heartbeat_grace: 10s}}`."""
 
     @field_validator("set_")
     @classmethod
@@ -42,7 +43,11 @@ class ConfigParams(Strict):
 
 
 class NomadConfig(BaseFault[ConfigParams]):
-    """Changes agent configuration: restarts one agent after the other; tasks of a client go on meanwhile."""
+    """Changes agent configuration: restarts one agent after the other; tasks of a client go on meanwhile.
+
+    Limits: keys on which the datacenter depends (`data_dir`, `server.bootstrap_expect`, addresses, ports) are refused.
+    A leader that restarts loses its leadership.
+    """
 
     kind: ClassVar[str] = "nomad.config"
     Params: ClassVar[type[Strict]] = ConfigParams

@@ -40,7 +40,11 @@ class _Heartbeat:
 
 
 class NodeDisconnect(OfNodes[NoParams]):
-    """Drops what the node's agent sends to Nomad's servers, so its heartbeats stop; its tasks, and Consul, go on."""
+    """Drops what the node's agent sends to Nomad's servers, so its heartbeats stop; its tasks, and Consul, go on.
+
+    Limits: in force after 5 to 7 s with this datacenter's settings, after 20 to 30 s with Nomad's own. A node that
+    comes back stops allocations that were replaced meanwhile.
+    """
 
     kind: ClassVar[str] = "nomad.node.disconnect"
     observer: ClassVar[Observer] = Observer(

@@ -24,7 +24,12 @@ class StopParams(jobs.JobParams):
 
 
 class JobStop(OfWork[StopParams]):
-    """Stops a job, and with it all of its allocations; reverting registers it again, as it was."""
+    """Stops a job, and with it all of its allocations; reverting registers it again, as it was.
+
+    Limits: in force once all tasks have ended, which takes as long as their job gives them. A job that runs nothing,
+    like one that is only dispatched, is proven by Nomad's word alone. What a periodic or dispatched job had started
+    before goes on.
+    """
 
     kind: ClassVar[str] = "nomad.job.stop"
     Params: ClassVar[type[StopParams]] = StopParams

@@ -23,10 +23,14 @@ class TransferParams(Strict):
     """To whom; without it, the first of the others by name."""
 
     to: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
+    """A server's name, like nomad-2; without it, the first of the others by name."""
 
 
 class LeaderTransfer(BaseFault[TransferParams]):
-    """Moves the leadership of Nomad's servers once, by a transfer."""
+    """Moves the leadership of Nomad's servers once, by a transfer.
+
+    Limits: an error on a server that does not lead. Put it on `nomad:leader`.
+    """
 
     kind: ClassVar[str] = "nomad.leader.transfer"
     Params: ClassVar[type[Strict]] = TransferParams

@@ -54,7 +54,10 @@ class _Ineligible(OfNodes[P]):
 
 
 class NodeEligibility(_Ineligible[NoParams]):
-    """The scheduler places nothing more on the node; what runs there goes on."""
+    """The scheduler places nothing more on the node; what runs there goes on.
+
+    Limits: an error on a host that is no client of Nomad, and on a node that gets no work already.
+    """
 
     kind: ClassVar[str] = "nomad.node.eligibility"
     observer: ClassVar[Observer] = _OBSERVER
@@ -82,10 +85,15 @@ class DrainParams(Strict):
     """How long tasks have before they are ended anyway."""
 
     deadline: Duration = Field(default=Duration("30s"), gt=0)
+    """How long tasks have before they are stopped anyway."""
 
 
 class NodeDrain(_Ineligible[DrainParams]):
-    """Moves all work away from the node, as before maintenance; what has not moved by the deadline is stopped."""
+    """Moves all work away from the node, as before maintenance; what has not moved by the deadline is stopped.
+
+    Limits: in force once the node is empty, so it may take as long as `deadline` to be proven. Work that fits on no
+    other node is stopped and waits (`nomad.evals_blocked`).
+    """
 
     kind: ClassVar[str] = "nomad.node.drain"
     observer: ClassVar[Observer] = _OBSERVER

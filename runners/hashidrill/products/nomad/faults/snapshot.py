@@ -40,7 +40,10 @@ class _OfTheState(OfWork[P]):
 
 
 class SnapshotSave(_OfTheState[SaveParams]):
-    """Saves a snapshot of Nomad's state in the recording, for a later restore."""
+    """Saves a snapshot of Nomad's state in the recording, for a later restore.
+
+    Limits: it happens at once, and reverting only removes the marker. All servers share one state, so name one host.
+    """
 
     kind: ClassVar[str] = "nomad.snapshot.save"
     observer: ClassVar[Observer] = Observer(
@@ -80,7 +83,11 @@ class SnapshotSave(_OfTheState[SaveParams]):
 
 
 class SnapshotRestore(_OfTheState[RestoreParams]):
-    """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore."""
+    """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore.
+
+    Limits: it happens at once. Nothing restores the rolled-back state; reverting only removes the markers. The step's
+    `for` is how long the method goes on afterwards.
+    """
 
     kind: ClassVar[str] = "nomad.snapshot.restore"
     sets_back: ClassVar[bool] = True

@@ -81,6 +81,7 @@ class Artifacts(NomadLoad):
         """Nomad itself tries a failed download again only as often as the task's restart policy says: `retries`."""
 
         rate: Rate = Field(gt=0, le=20)
+        """Builds offered, at most 20/s; each starts processes: on two cores, 2/s is a lot."""
         retries: int = Field(default=0, ge=0, le=5, description="Restarts that the policy of the task allows")
         gap: Duration = Field(default=Duration("1s"), gt=0, description="Before each restart")
         size: Size = Field(default=Size("64KiB"), gt=0, le=64 * 2**20, description="Of the artifact")

@@ -48,6 +48,7 @@ class JobChurn(NomadLoad):
         """Each version of a job starts `count` tasks, which sleep, and a change replaces them."""
 
         rate: Rate = Field(gt=0, le=100)
+        """Steps offered, at most 100/s."""
         jobs: int = Field(default=10, ge=1, le=1_000, description="How many of them run at a time, about")
         count: int = Field(default=1, ge=0, le=100, description="Tasks of each job; 0 leaves only servers with work")
         via: Via = "nomad:servers"

@@ -38,6 +38,10 @@ class Dispatch(NomadLoad):
 
     An operation is `ok` when Nomad has acknowledged the dispatch. The final reads are the dispatched jobs that Nomad
     knows at the end, so that `no_acknowledged_write_lost` can judge whether accepted work was forgotten.
+
+    `LOAD.work` is how often a task of it started, and in its text the state (`complete`, `runs`, `waits`, `failed`,
+    `lost`, `dropped`, `forgotten`) that `no_alloc_lost` judges. `LOAD.witnessed`, an account in which no server of
+    Nomad has a say.
     """
 
     kind: ClassVar[str] = "nomad.dispatch"
@@ -47,6 +51,7 @@ class Dispatch(NomadLoad):
         """Each task takes some 0.1 s of CPU to start: on two cores, 2/s is a lot."""
 
         rate: Rate = Field(gt=0, le=100)
+        """Dispatches offered, at most 100/s; each starts processes: on two cores, 2/s is a lot."""
         runs_for: Duration = Field(default=Duration("0s"), ge=0, description="How long each task runs")
         witness: bool = Field(default=False, description="Each task says itself when it begins and ends, over TCP")
         via: Via = "nomad:servers"

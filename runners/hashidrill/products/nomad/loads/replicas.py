@@ -32,6 +32,8 @@ class Replicas(NomadLoad):
     The first operations begin when the job is registered: a cold start. Later ones begin when a replica is seen not to
     run any more, as Nomad's servers know it, and end when they know another one in its place to run. A replica with
     another allocation, or restarted, since the last look was away from that look on.
+
+    `LOAD.running` is how many run.
     """
 
     kind: ClassVar[str] = "nomad.replicas"

@@ -36,6 +36,7 @@ class ConfigParams(Strict):
     """What to set, as in Vault's configuration file."""
 
     set_: dict[str, Any] = Field(alias="set", min_length=1)
+    """Keys as in Vault's configuration file: `{default_lease_ttl: 10m}`."""
 
     @field_validator("set_")
     @classmethod
@@ -54,7 +55,11 @@ class ConfigParams(Strict):
 
 
 class VaultConfig(BaseFault[ConfigParams]):
-    """Changes configuration keys of a server and restarts it; of several servers, one after the other."""
+    """Changes configuration keys of a server and restarts it; of several servers, one after the other.
+
+    Limits: a standby passes that question on to the active server, so for a standby the file and the new process have
+    to do.
+    """
 
     kind: ClassVar[str] = "vault.config"
     at_a_time: ClassVar[int | None] = 1

@@ -21,7 +21,11 @@ _SEALED_WITHIN_S = 20.0
 
 
 class Seal(BaseFault[NoParams]):
-    """Seals the server, and keeps it sealed. Vault seals only its active server on request: a standby is restarted."""
+    """Seals the server, and keeps it sealed. Vault seals only its active server on request: a standby is restarted.
+
+    Limits: on `vault:active`, another server takes over, so the fault is also a failover. A sealed server has no vote
+    in integrated storage: sealing two of three is an outage.
+    """
 
     kind: ClassVar[str] = "vault.seal"
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, VaultKeys, VaultOperator})

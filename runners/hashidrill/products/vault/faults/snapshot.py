@@ -38,12 +38,14 @@ class SaveParams(Strict):
     """What the snapshot is called: a later `vault.snapshot.restore` names it."""
 
     name: Name
+    """The name for a later `vault.snapshot.restore`."""
 
 
 class RestoreParams(Strict):
     """Which snapshot: the `name` of an earlier `vault.snapshot.save`."""
 
     snapshot: Name
+    """The `name` of an earlier `vault.snapshot.save`."""
 
 
 class _OfTheStorage(BaseFault[P]):
@@ -114,7 +116,11 @@ class _OfTheStorage(BaseFault[P]):
 
 
 class SnapshotSave(_OfTheStorage[SaveParams]):
-    """Saves a snapshot of Vault's integrated storage in the recording, for a later restore."""
+    """Saves a snapshot of Vault's integrated storage in the recording, for a later restore.
+
+    Limits: it happens at once, and reverting only removes the marker. It is put on `vault:active`, with `storage: raft`
+    alone; beneath a Vault with `storage: consul`, `consul.snapshot.save` is the same.
+    """
 
     kind: ClassVar[str] = "vault.snapshot.save"
     observer: ClassVar[Observer] = Observer(
@@ -159,7 +165,11 @@ class SnapshotSave(_OfTheStorage[SaveParams]):
 
 
 class SnapshotRestore(_OfTheStorage[RestoreParams]):
-    """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it."""
+    """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it.
+
+    Limits: a standby passes the question on to the active server. What was lost is judged by `no_secret_lost` and
+    `no_lease_lost` with `snapshot`.
+    """
 
     kind: ClassVar[str] = "vault.snapshot.restore"
     sets_back: ClassVar[bool] = True

@@ -22,6 +22,9 @@ class TokenRevoke(BaseFault[NoParams]):
     """Revokes the token of the loads: whatever they ask is refused with 403. Reverting makes the same token again.
 
     Tokens that were made with it (`vault.token.churn`) are revoked as well, and stay so.
+
+    Limits: Vault also revokes every token that was made with it: those of `vault.token.churn` are gone for good, and
+    `no_acknowledged_write_lost` on that load says so.
     """
 
     kind: ClassVar[str] = "vault.token.revoke"

@@ -65,7 +65,12 @@ def identity_of(answer: Answer) -> str | None:
 
 
 class KvWrite(VaultLoad):
-    """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it."""
+    """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it.
+
+    a secret that is not listed counts as missing, and in `LOAD.unlisted`, because Vault reads from memory what its
+    storage may have lost. After the final reads the load deletes its secrets; if that takes over 5 s, the signal
+    `LOAD.left` says how many remain.
+    """
 
     kind: ClassVar[str] = "vault.kv.write"
     divides: ClassVar[bool] = True
@@ -80,6 +85,7 @@ class KvWrite(VaultLoad):
         rate: LoadRate
         keys: Keys = 100
         value: Annotated[Size, AfterValidator(_sane_secret)] = Size("512B")
+        """Size of each secret."""
         once: Annotated[
             Percent,
             Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),

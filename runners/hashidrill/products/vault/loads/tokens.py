@@ -63,6 +63,8 @@ class TokenChurn(VaultLoad):
 
     An operation is one token: it is `ok` once it was made, and revoked where that was its turn. A token itself is never
     recorded: its accessor finds it, and opens nothing.
+
+    Vault knows tokens from memory that its storage lost, and those count as missing, and in `LOAD.unlisted`.
     """
 
     kind: ClassVar[str] = "vault.token.churn"
