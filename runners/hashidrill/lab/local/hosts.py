@@ -408,14 +408,20 @@ class LocalHost(CanaryOfHost, Capable):
                 return
             least, _ = group.memory_in_use()
             group.limit_memory(least + _SQUEEZE_BYTES)
-            await self.take_memory(name, least - limit_bytes + 2 * _SQUEEZE_BYTES)
+            size_bytes = least - limit_bytes + 2 * _SQUEEZE_BYTES
+            await ask(self._hostd, {"op": "take", "name": name, "size": size_bytes})
             await ask(self._hostd, {"op": "release", "name": name})
         raise FaultError(
             f"{self.name}: the kernel refuses a limit of {limit_bytes} bytes: it cannot reclaim enough of {least}"
         )
 
     async def take_memory(self, name: str, size_bytes: int) -> None:
-        await ask(self._hostd, {"op": "take", "name": name, "size": size_bytes})
+        """Where the kernel ends it, with an agent or instead of one, it is started again."""
+        for _ in range(_SQUEEZES):
+            if (await ask(self._hostd, {"op": "take", "name": name, "size": size_bytes}))["held"]:
+                return
+            await ask(self._hostd, {"op": "release", "name": name})
+        raise FaultError(f"{self.name}: the kernel ends each process that takes {size_bytes} bytes among the agents")
 
     async def free_memory(self, name: str) -> None:
         group = cgroups.find(self._group_name, "memory")
