@@ -18,7 +18,7 @@ class SaveParams(Strict):
     """What the snapshot is called: a later restore names it."""
 
     name: Name
-    """The name for a later `consul.snapshot.restore`."""
+    """The name for a later restore."""
 
 
 class RestoreParams(Strict):
