@@ -16,8 +16,7 @@ from hashidrill.core.engine.run import run
 from hashidrill.core.errors import SelectorError
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.faults.disk import DiskLatency
-from hashidrill.core.loads.schedule import OpenLoop
-from hashidrill.core.loads.waiting import Waiting
+from hashidrill.core.loads.schedule import OpenLoop, Waiting
 from hashidrill.core.protocols.abc import Operation, Sample
 from hashidrill.core.protocols.events import Audience, Bus, Tick
 from hashidrill.core.recording.journal import read_journal

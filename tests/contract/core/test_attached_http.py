@@ -8,8 +8,7 @@ import ssl
 import pytest
 import trustme
 
-from hashidrill.core.loads.entrance import opened
-from hashidrill.core.loads.http_client import HttpClient
+from hashidrill.core.loads.http_client import HttpClient, opened
 from hashidrill.core.util.tls import TlsFileError
 
 pytestmark = pytest.mark.lie

@@ -28,8 +28,7 @@ from hashidrill.core.experiment.load_levels import Profile
 from hashidrill.core.hypothesis import Broken
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
-from hashidrill.core.loads.schedule import CANCELLED
-from hashidrill.core.loads.waiting import REPORT_AFTER_S
+from hashidrill.core.loads.schedule import CANCELLED, REPORT_AFTER_S
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.kv import KvRead, KvWrite, identify

@@ -22,11 +22,10 @@ import trustme
 
 from hashidrill.core.errors import FaultError, UsageError
 from hashidrill.core.tap.command import CommandError, run
-from hashidrill.core.tap.door import can_count_refusals
-from hashidrill.core.tap.messages import Reply
 from hashidrill.core.tap.plans import Always, First, ForSeconds, Nothing, OnceReused
-from hashidrill.core.tap.tap import Tap
+from hashidrill.core.tap.tap import Tap, can_count_refusals
 from hashidrill.core.tap.upstream import HttpUpstream, Scripted
+from hashidrill.core.tap.wire import Reply
 
 
 def needs_packets(test):
@@ -216,7 +215,7 @@ def test_a_tap_that_cannot_count_refusals_leaves_no_port_behind(monkeypatch):
     def not_allowed(_port):
         raise FaultError("counting SYNs needs CAP_NET_RAW")
 
-    monkeypatch.setattr("hashidrill.core.tap.door._syn_watcher", not_allowed)
+    monkeypatch.setattr("hashidrill.core.tap.tap._syn_watcher", not_allowed)
 
     async def main():
         tap = Tap(Upstream(), plan=First("refused"))

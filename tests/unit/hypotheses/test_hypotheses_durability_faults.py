@@ -15,7 +15,7 @@ from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.hypothesis import Broken
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.turns import Turns
+from hashidrill.core.loads.schedule import Turns
 from hashidrill.core.recording.reader import Operations
 from hashidrill.products.consul.loads.kv import ONCE_PREFIX, KvWrite
 from hashidrill.testing.recordings import RecordingBuilder

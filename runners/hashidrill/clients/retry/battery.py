@@ -40,10 +40,10 @@ from hashidrill.core.errors import FaultError
 from hashidrill.core.tap import catalogue
 from hashidrill.core.tap.attempts import Attempt, DoubtError, Run, header_in
 from hashidrill.core.tap.command import CommandError, Ended, pointed_at, run
-from hashidrill.core.tap.messages import Request
 from hashidrill.core.tap.plans import Always, First, Nothing, OnceReused, Plan
 from hashidrill.core.tap.tap import Tap
 from hashidrill.core.tap.upstream import Upstream, UpstreamError
+from hashidrill.core.tap.wire import Request
 from hashidrill.core.util.processes import SOONER
 
 

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from hashidrill.core.tap.attempts import Attempt, Run
 from hashidrill.core.tap.catalogue import RETRY_AFTER_S
-from hashidrill.core.tap.messages import Reply, Request
 from hashidrill.core.tap.plans import Always, First, ForSeconds, InTurn, Nothing, Plan, WithProbability
 from hashidrill.core.tap.tap import Tap
 from hashidrill.core.tap.upstream import HttpUpstream, Scripted
+from hashidrill.core.tap.wire import Reply, Request
 
 T = TypeVar("T")
 _CALL_WITHIN_S = 30.0

@@ -18,7 +18,7 @@ import anyio.abc
 
 from hashidrill.core.errors import DatacenterError, HashidrillError
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.core.loads.lines import unpacked
+from hashidrill.core.loads.operations import unpacked
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import EmitOperation, Sample
 
@@ -100,7 +100,7 @@ class LoadGenerator:
     itself, the block is cancelled and DatacenterError is raised from it. However the block is left, operations in
     flight are emitted first, and the process is gone afterwards.
 
-    `entrances` say what agents want beside an address, by the start of their URL (hashidrill.core.loads.entrance).
+    `entrances` say what agents want beside an address, by the start of their URL (hashidrill.core.loads.http_client).
     With a `fleet`, the process is the conductor of several workers, which speaks as one generator
     (hashidrill.staging.generators).
     """

@@ -25,9 +25,8 @@ from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.faults.cpu import cores_for, provable_cores
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
-from hashidrill.core.loads.lines import packed
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.loads.turns import Turns, stamp
+from hashidrill.core.loads.operations import packed
+from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, stamp
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import USUAL_BYTES, TakesMemory
 from hashidrill.core.util.cores import usable_cores

@@ -58,7 +58,7 @@ class Ended:
         self._ok.append(ok)
 
     def wait(self, begun: Iterable[int], ended: Iterable[int]) -> None:
-        """What `hashidrill.core.loads.waiting.Waiting.take` returned."""
+        """What `hashidrill.core.loads.schedule.Waiting.take` returned."""
         self._windows.clear()
         self._waiting.update(begun)
         for due_ns in ended:

@@ -26,7 +26,7 @@ from pydantic import Field, field_validator
 
 from hashidrill.core.errors import FaultError, SelectorError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults import by_proxy, toxiproxy
+from hashidrill.core.faults import toxiproxy
 from hashidrill.core.faults.base import BaseFault, across_troubles, patient, peers_of, table_of
 from hashidrill.core.faults.network import Peers
 from hashidrill.core.faults.trials import Sampling, Trial, median, trial_of
@@ -42,7 +42,7 @@ from hashidrill.core.protocols.abc import (
     Trouble,
     Undo,
 )
-from hashidrill.core.protocols.capabilities import ECHO_PORT, NetworkCanary, PacketFilter, Proxies
+from hashidrill.core.protocols.capabilities import ECHO_PORT, EstateLinks, NetworkCanary, PacketFilter, Proxies
 from hashidrill.core.protocols.claims import (
     CANARY_LINKS,
     CANARY_TIMES,
@@ -55,6 +55,115 @@ from hashidrill.core.protocols.claims import (
 )
 from hashidrill.core.protocols.packets import Block, PacketRule, Redirect
 from hashidrill.core.util.wait import all_at_once
+
+PROVABLE = frozenset({"latency", "timeout", "reset_peer"})
+"""The types of toxics that a connection to somebody else's agent shows."""
+BY_PROXY: frozenset[type[Any]] = frozenset({EstateLinks})
+"""What a host must be able to do for it."""
+BY_PROXY_OBSERVER = Observer(
+    "our own connections through the same proxies to the agent behind them",
+    "the proxies; toxiproxy's API confirms the toxics",
+)
+
+
+@dataclass(frozen=True)
+class ByProxy:
+    """One link fault, on a host that has EstateLinks."""
+
+    kind: str
+    port: int
+    toxics: Sequence[Toxic]
+    hosts: Any
+
+    def _links(self, host: str) -> EstateLinks:
+        links: EstateLinks = self.hosts.host(host).use(EstateLinks)
+        return links
+
+    def plan(self, target: Target, fault_id: str) -> Undo:
+        """Raises SelectorError where no proxy leads to the port."""
+        links = self._links(target.host)
+        proxies = list(links.proxies_to(self.port))
+        if not proxies:
+            raise SelectorError(
+                f"{self.kind} on {target.host}: no proxy of the toxiproxy leads to its port {self.port}; `hashidrill"
+                " toxiproxy plan --attach FILE` writes some"
+            )
+        if not links.provable(self.port):
+            raise SelectorError(
+                f"{self.kind} on {target.host}: hashidrill does not know what the agent on port {self.port} answers, so"
+                " the fault could not be proven; name the port of an agent's API"
+            )
+        return {"proxies": proxies, "toxics": list(links.toxic_names(fault_id, len(self.toxics)))}
+
+    async def apply(self, undo: Undo) -> None:
+        links = self._links(undo["host"])
+        await all_at_once(partial(links.add_toxics, proxy, undo["toxics"], self.toxics) for proxy in undo["proxies"])
+
+    async def revert(self, undo: Undo) -> None:
+        links = self._links(undo["host"])
+        await all_at_once(partial(links.remove_toxics, proxy, undo["toxics"]) for proxy in undo["proxies"])
+
+    async def prior(self, undo: Undo, sampling: Sampling) -> Mapping[str, Any]:
+        """Raises FaultError if the links, as they are, could not prove the toxics."""
+        baseline: dict[str, Any] = {}
+        for proxy, exchanges in (await self._through(undo, sampling)).items():
+            if sampling.counts(sampling.near(exchanges)) is None:
+                raise FaultError(f"the proxy {proxy}: {sampling.refused(exchanges)}")
+            baseline[proxy] = {"struck": sampling.struck(exchanges), "typical_s": median(exchanges).seconds}
+        return {"baseline": baseline, "exchanges": sampling.exchanges}
+
+    async def verify(self, undo: Undo, sampling: Sampling, *, present: bool) -> Evidence:
+        links = self._links(undo["host"])
+        seen = await self._through(undo, sampling)
+        held = {proxy: len(await links.held_toxics(proxy, undo["toxics"])) for proxy in undo["proxies"]}
+        judge = _shown if present else _free
+        wrong = [
+            proxy
+            for proxy in seen
+            if not judge(sampling, _before(undo, proxy), seen[proxy]) or bool(held[proxy]) is not present
+        ]
+        told = (wrong or list(seen))[0]
+        hits = sampling.hits(seen[told])
+        of_them = median(hits if hits and present else seen[told])
+        trial = sampling.trial
+        figures: dict[str, float | str] = {"links": len(seen), "exchanges": sampling.exchanges, "proxy": told}
+        if trial.unit and sampling.toxicity == 1:
+            figures |= {f"asked_{trial.unit}": trial.asked_figure, f"measured_{trial.unit}": trial.figure(of_them)}
+            figures["own_s"] = _before(undo, told).get("typical_s", 0.0)
+        return Evidence(
+            not wrong,
+            f"{trial.asked} through {', '.join(undo['proxies'])}" if present else "no sign of it, and no toxic of ours",
+            f"{trial.measured(of_them)} through {told}, toxics in {sum(map(bool, held.values()))} of {len(held)}",
+            figures,
+        )
+
+    async def _through(self, undo: Undo, sampling: Sampling) -> dict[str, Sequence[Exchange]]:
+        links = self._links(undo["host"])
+        found: dict[str, Sequence[Exchange]] = {}
+
+        async def look(proxy: str) -> None:
+            found[proxy] = await links.exchange_through(proxy, sampling.request)
+
+        await all_at_once(partial(look, proxy) for proxy in undo["proxies"])
+        return {proxy: found[proxy] for proxy in undo["proxies"]}
+
+
+def _before(undo: Undo, proxy: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = undo.get("prior", {}).get("baseline", {}).get(proxy, {})
+    return found
+
+
+def _shown(sampling: Sampling, before: Mapping[str, Any], exchanges: Sequence[Exchange]) -> bool:
+    """Enough exchanges were hit, and the median as asked."""
+    needed, hits = sampling.counts(before.get("struck", 0)), sampling.hits(exchanges)
+    shown = needed is not None and needed.shows(len(hits))
+    return shown and sampling.trial.fits(median(hits), 2 * before.get("typical_s", 0.0))
+
+
+def _free(sampling: Sampling, before: Mapping[str, Any], exchanges: Sequence[Exchange]) -> bool:
+    needed = sampling.counts(before.get("struck", 0))
+    return needed is not None and needed.is_free(sampling.struck(exchanges))
+
 
 FIRST_PORT, PORT_TRIPLES = 22_000, 3_000
 BASELINE = "baseline"
@@ -112,16 +221,16 @@ class LinkFault(BaseFault[Any]):
         """Its other way, the estate's proxies, leads to whoever uses them, and proves not all toxics."""
         asked = self.params
         everybody = bool(self.instead) and asked.direction == "in" and asked.from_ == "all"
-        fits = everybody and self.toxics()[0].type in by_proxy.PROVABLE
+        fits = everybody and self.toxics()[0].type in PROVABLE
         instead = self.instead if fits else frozenset[type[Any]]()
         return replace(super().requires(), tools=frozenset({"toxiproxy"}), instead=instead)
 
-    def _by_proxy(self, host: str) -> by_proxy.ByProxy | None:
+    def _by_proxy(self, host: str) -> ByProxy | None:
         """None where the host puts a toxiproxy in front of its own port."""
         if not self.requires().other_way(self.hosts.host(host)):
             return None
-        vars(self)["observer"] = by_proxy.OBSERVER  # this fault's own: it is another one than its kind's
-        return by_proxy.ByProxy(self.kind, self.params.port, self.toxics(), self.hosts)
+        vars(self)["observer"] = BY_PROXY_OBSERVER  # this fault's own: it is another one than its kind's
+        return ByProxy(self.kind, self.params.port, self.toxics(), self.hosts)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         """Only one rule can redirect a connection: the first one hides the others."""

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import SIDES, Cases
-from hashidrill.core.faults.by_proxy import BY_PROXY
-from hashidrill.core.faults.links import OBSERVER, LinkFault, LinkParams
+from hashidrill.core.faults.links import BY_PROXY, OBSERVER, LinkFault, LinkParams
 from hashidrill.core.faults.trials import LONGEST, TYPES, trial_of
 from hashidrill.core.protocols.abc import Observer, Toxic
 from hashidrill.core.units import Bandwidth, Duration, Percent, Size

@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.experiment.model import ATTEMPTS
-from hashidrill.core.loads.detail import detail_as
+from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.protocols.abc import Detail, Operation, Reason
 from hashidrill.core.recording.reader import Operations
 from hashidrill.core.tap.attempts import Attempt

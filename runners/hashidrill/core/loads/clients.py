@@ -9,6 +9,7 @@ All taps of a client fail what one list of faults says. It is changed over a Uni
     {"op": "fail", "id": "0-tap.fail-careful", "fault": "503", "share": 0.3, "seed": 7}
     {"op": "pass", "id": "0-tap.fail-careful"}
     {"op": "observe"}       -> {"url": "http://10.73.0.2:41000"}: a tap as the command's, of which nothing is recorded
+
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import contextlib
 import itertools
 import json
 import os
+import pwd
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,7 +32,6 @@ from hashidrill.core.experiment.model import ClientSpec
 from hashidrill.core.loads import service_clients
 from hashidrill.core.loads.attempts import to_operation
 from hashidrill.core.loads.base import BaseLoad
-from hashidrill.core.loads.invoker import as_invoker
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import Operation, Reason
 from hashidrill.core.protocols.registry import CLIENT
@@ -38,8 +40,10 @@ from hashidrill.core.tap.command import CommandError, Ended, pointed_at, run, un
 from hashidrill.core.tap.plans import Moment, WithProbability
 from hashidrill.core.tap.tap import Tap
 from hashidrill.core.tap.upstream import HttpUpstream, Link, Scripted, Upstream
+from hashidrill.core.util.commands import tool
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.processes import is_machine_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +52,25 @@ if TYPE_CHECKING:
     from hashidrill.core.loads.context import LoadContext
     from hashidrill.core.protocols.abc import EmitOperation
     from hashidrill.core.tap.attempts import Attempt
+
+
+def as_invoker(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The command and environment to start: unchanged where nobody called sudo, or where setpriv is missing."""
+    uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
+    setpriv = tool("setpriv")
+    if not (is_machine_root() and uid.isdecimal() and gid.isdecimal() and int(uid) and setpriv):
+        return list(command), dict(environment)
+    rights = ["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
+    try:
+        account = pwd.getpwuid(int(uid))
+    except KeyError:
+        groups, own = "--clear-groups", {}
+    else:
+        groups = "--init-groups"
+        own = {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
+    start = [setpriv, f"--reuid={uid}", f"--regid={gid}", groups, *rights, "--"]
+    return [*start, *command], {**environment, **own}
+
 
 THIS_PYTHON = "{python}"
 AGAIN_AFTER_S = 1.0

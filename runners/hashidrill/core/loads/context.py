@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hashidrill.core.experiment.load_levels import Course
-from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Now
-from hashidrill.core.loads.waiting import Waiting
+from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Now, Waiting
 from hashidrill.core.recording.journal import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hashidrill.core.loads.entrance import Entrance
-    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.loads.http_client import Entrance, HttpClient
 
 
 def _nowhere(_what: str, _value: float | None, _text: str) -> None:

@@ -10,21 +10,96 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import socket
 import ssl
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode
 
-from hashidrill.core.loads.answer import Answer, LostError
-from hashidrill.core.loads.entrance import Entrance
+import anyio
+
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols.abc import Reason
+from hashidrill.core.util.tls import Tls
+from hashidrill.core.util.wait import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
     from hashidrill.core.loads.connection import Connection
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Of one agent, by the start of its URL. `tls` is None for plain HTTP; `head` and `query` go into each request."""
+
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    """The name that its certificate must have; None: that of its address."""
+    head: str = field(default="", repr=False)
+    query: str = ""
+
+
+def opened(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Entrance]:
+    """Entrances by URL, from plain data: `tls` (fields of Tls), `headers` and `params` of each request.
+
+    Raises TlsFileError.
+    """
+    contexts: dict[Tls, ssl.SSLContext] = {}
+    found = {}
+    for url, one in given.items():
+        tls, context = Tls(**one["tls"]), None
+        if url.startswith("https://"):
+            if tls not in contexts:
+                contexts[tls] = tls.context()
+            context = contexts[tls]
+        head = "".join(f"{name}: {value}\r\n" for name, value in one["headers"].items())
+        found[url] = Entrance(context, tls.server_name or None, head, urlencode(one["params"]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. Without an answer `status` is 0, and `sent` says whether the request may have left."""
+
+    status: int
+    body: bytes = b""
+    error: str = ""
+    sent: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """By lower-case name."""
+    reason: str = ""
+    """Where there is no answer for a reason of our own: overloaded, cancelled."""
+
+    @property
+    def why(self) -> str:
+        """The code of an operation that asked for another answer than this."""
+        if self.reason:
+            return self.reason
+        if not self.sent or not self.status:
+            return Reason.NO_ANSWER if self.sent else Reason.NOT_SENT
+        if self.status < 400:
+            return Reason.UNEXPECTED
+        return Reason.REFUSED if self.status < 500 else Reason.SERVER_ERROR
+
+
+class LostError(Exception):
+    """The connection broke after the request may have been sent."""
+
+
+def shown_body(body: bytes) -> str:
+    """The start of it, for an error text."""
+    return body[:200].decode(errors="replace") or "(empty body)"
+
+
+def read_error(answer: Answer) -> str:
+    """Why a read failed: there was no answer, or not the status 200."""
+    return answer.error if answer.status == 0 else f"HTTP {answer.status}: {shown_body(answer.body.strip())}"
+
 
 P = TypeVar("P", bound="asyncio.Protocol")
 
@@ -181,3 +256,52 @@ def _unconnected(error: OSError) -> Answer:
     if error.errno in _OWN_LIMITS:
         return Answer(0, error=f"{OVERLOADED}: {said}", sent=False, reason=Reason.OVERLOADED)
     return Answer(0, error=said, sent=False)
+
+
+_AT_ONCE = 16
+_ATTEMPT_TIMEOUT_S = 10.0
+_GAP_S = 0.2
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+
+
+async def insist(
+    http: HttpClient,
+    endpoints: Sequence[str],
+    method: str,
+    path: str,
+    accept: Callable[[Answer], T | None],
+    *,
+    within_s: float,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> T:
+    """What `accept` makes of the first answer it takes (it returns None for the others), asking each endpoint in turn.
+
+    Raises WaitTimeoutError with the last answer after `within_s` seconds.
+    """
+    turn = itertools.cycle(endpoints)
+
+    async def attempt() -> tuple[T | None, str]:
+        url = next(turn).rstrip("/") + path
+        answer = await http.request(method, url, body=body, params=params, timeout_s=_ATTEMPT_TIMEOUT_S)
+        return accept(answer), f"{url}: {read_error(answer)}"
+
+    return await wait_until(f"{method} {path} to be answered", attempt, within_s=within_s, gap_s=_GAP_S)
+
+
+async def for_each(items: Iterable[I], do: Callable[[I], Awaitable[None]]) -> None:
+    """Do it for all items, a few at once. The first exception ends it and is raised as it is."""
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def one(item: I) -> None:
+        async with limiter:
+            await do(item)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for item in items:
+                tasks.start_soon(one, item)
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None

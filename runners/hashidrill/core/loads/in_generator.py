@@ -42,10 +42,9 @@ from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.load_levels import Course, Profile, Share
 from hashidrill.core.experiment.model import ATTEMPTS
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.entrance import opened
-from hashidrill.core.loads.lines import packed
-from hashidrill.core.loads.schedule import CpuMeter, LagMeter
-from hashidrill.core.loads.waiting import Waiting
+from hashidrill.core.loads.http_client import opened
+from hashidrill.core.loads.operations import packed
+from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Waiting
 from hashidrill.core.protocols import registry
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.processes import ahead

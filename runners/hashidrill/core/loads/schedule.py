@@ -12,15 +12,65 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from hashidrill.core.experiment.load_levels import Course, Pace
-from hashidrill.core.loads.waiting import Waiting
 from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
+
+
+_NS = 1_000_000_000
+REPORT_AFTER_S = 0.25
+
+
+class Waiting:
+    """The operations of one load that were started and have not ended, on the generator's side.
+
+    What `take` returns first mentions an operation when it has waited for `report_after_s`: those that end sooner, as
+    most do, cost no message.
+    """
+
+    def __init__(self, report_after_s: float = REPORT_AFTER_S) -> None:
+        self._report_after_ns = int(report_after_s * _NS)
+        self._quiet: dict[int, int] = {}
+        self._reported: dict[int, int] = {}
+        self._ended: list[int] = []
+        self._next = 0
+
+    def begin(self, due_ns: int) -> int:
+        """An operation that was due then starts. Returns what `end` takes."""
+        self._next += 1
+        self._quiet[self._next] = due_ns
+        return self._next
+
+    def end(self, token: int) -> None:
+        """It ended, however; idempotent."""
+        if self._quiet.pop(token, None) is None and (due_ns := self._reported.pop(token, None)) is not None:
+            self._ended.append(due_ns)
+
+    @contextmanager
+    def operation(self, due_ns: int) -> Iterator[None]:
+        """`begin` and `end` around a block."""
+        token = self.begin(due_ns)
+        try:
+            yield
+        finally:
+            self.end(token)
+
+    def take(self, now_ns: int) -> tuple[list[int], list[int]]:
+        """When those were due that have waited for long since the last call, and those of them that have ended."""
+        before_ns = now_ns - self._report_after_ns
+        overdue = {token: due_ns for token, due_ns in self._quiet.items() if due_ns <= before_ns}
+        for token in overdue:
+            del self._quiet[token]
+        self._reported |= overdue
+        ended, self._ended = self._ended, []
+        return list(overdue.values()), ended
+
 
 MAX_IN_FLIGHT = 10_000
 OVERLOADED = "generator overloaded"
@@ -28,7 +78,6 @@ OVERLOADED = "generator overloaded"
 CANCELLED = "still in flight when the load was stopped"
 
 CPU_EVERY_S = 0.25
-_NS = 1_000_000_000
 _LOOK_EVERY_S = 0.05
 """How long a change of the level may go unseen: what became due since then starts at once."""
 
@@ -199,3 +248,116 @@ class OpenLoop:
                 detail=planned if reply.detail is None else reply.detail,
             )
         )
+
+
+class Agenda:
+    """One load's operations, and the tasks that perform them."""
+
+    def __init__(
+        self,
+        load: str,
+        clock: Now,
+        emit: EmitOperation,
+        *,
+        lag: LagMeter | None = None,
+        waiting: Waiting | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._load = load
+        self.clock = clock
+        self._emit = emit
+        self._lag = lag or LagMeter()
+        self._waiting = waiting or Waiting()
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+
+    async def until(self, due_ns: int) -> None:
+        """Returns at that moment of the run's clock, or at once when it is over."""
+        while (left_ns := due_ns - self.clock.now_ns()) > 0:  # noqa: ASYNC110 - for a time, not for an event
+            # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
+            await asyncio.sleep(math.ceil(left_ns / 1e6) / 1e3)
+
+    async def operation(
+        self, due_ns: int, key: str, value: str, perform: Callable[[], Awaitable[Reply]], detail: Detail | None = None
+    ) -> Operation:
+        """Wait until it is due, perform it, emit it; what was emitted. Cancelled under way, it is emitted as `unknown`.
+
+        `perform` raises nothing but cancellation: what goes wrong with the datacenter is a Reply.
+        """
+        await self.until(due_ns)
+        start_ns = self.clock.now_ns()
+        self._lag.note(start_ns - due_ns)
+        if self._in_flight >= self._max_in_flight:
+            return self._settle(due_ns, start_ns, key, value, overloaded(self._max_in_flight), detail=detail)
+        self._in_flight += 1
+        try:
+            with self._waiting.operation(due_ns):
+                reply = await perform()
+        except asyncio.CancelledError:
+            self._settle(due_ns, start_ns, key, value, UNDER_WAY, detail=detail)
+            raise
+        finally:
+            self._in_flight -= 1
+        return self._settle(due_ns, start_ns, key, value, reply, detail=detail)
+
+    def _settle(
+        self, due_ns: int, start_ns: int, key: str, value: str, reply: Reply, *, detail: Detail | None
+    ) -> Operation:
+        settled = Operation(
+            load=self._load,
+            intended_ns=due_ns,
+            start_ns=start_ns,
+            end_ns=self.clock.now_ns(),
+            outcome=reply.outcome,
+            key=key,
+            value=value if reply.value is None else reply.value,
+            status=reply.status,
+            error=reply.error,
+            reason=reply.reason,
+            detail=detail if reply.detail is None else reply.detail,
+        )
+        self._emit(settled)
+        return settled
+
+    def record(self, operation: Operation) -> None:
+        """Emit what somebody else performed, like a check that arrived."""
+        self._emit(operation)
+
+
+def stamp(run_id: str, n: int) -> str:
+    """What identifies write n of a run, and is recorded as the operation's value."""
+    return f"{run_id}.{n}"
+
+
+class Turns:
+    """Which key each write goes to: one that is written once, or one of those that are written in turn.
+
+    A write that a later one overwrote cannot be looked for at the end, so whether it was lost nobody can say. A share
+    of `once` (0 to 1), evenly spread, goes to keys of its own. With `most` such keys that share begins to shrink, as
+    `most` / n at write n: a load of 1,000 times as many writes leaves 8 times as many keys (1 + ln 1,000), and has
+    some to look for in each second to the end.
+    """
+
+    def __init__(self, once: float, keys: int, most: int) -> None:
+        self._once, self._keys, self._most = once, keys, most
+        self._owed = 0.0
+        self.once = 0
+        """How many keys have been written once."""
+        self.in_turn = 0
+        """How many writes went to the keys that are written in turn."""
+
+    def skip_to(self, n: int) -> None:
+        """The writes before `n` have had their turns, whoever made them: other generators share the load."""
+        while self.once + self.in_turn < n:
+            self.next()
+
+    def next(self) -> tuple[bool, int]:
+        """Whether the next write has a key of its own, and the number of its key among those of its sort."""
+        self._owed += min(self._once, self._most / (self.once + self.in_turn + 1))
+        # a sum of shares falls a hair short of the whole: 0.1 ten times is under 1
+        if self._owed >= 1 - 1e-9:
+            self._owed -= 1
+            self.once += 1
+            return True, self.once - 1
+        self.in_turn += 1
+        return False, (self.in_turn - 1) % self._keys

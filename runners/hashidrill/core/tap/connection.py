@@ -16,7 +16,7 @@ from typing import cast
 import h11
 
 from hashidrill.core.tap import wire
-from hashidrill.core.tap.messages import Headers, Reply, Request, origin_form
+from hashidrill.core.tap.wire import Headers, Reply, Request, origin_form
 
 _LARGEST_BODY_BYTES = 64 * 1024 * 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)

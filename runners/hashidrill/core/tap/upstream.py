@@ -13,7 +13,7 @@ import h11
 
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.tap import wire
-from hashidrill.core.tap.messages import Reply, Request
+from hashidrill.core.tap.wire import Reply, Request
 
 _HOP_BY_HOP = {
     b"connection",

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import Cases
-from hashidrill.core.faults.disk_trials import acts_on
+from hashidrill.core.faults.disk import acts_on
 from hashidrill.core.protocols.abc import Claim, Evidence, Hosts, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import ChaosMachine, DiskCanary
 from hashidrill.core.protocols.claims import takes

@@ -64,7 +64,7 @@ class Login:
         return f"{parts.scheme}://{bracketed}" + (f":{parts.port}" if parts.port else "")
 
     def entrance(self) -> dict[str, Any]:
-        """What loads need to be let in, as plain data with the token in it (hashidrill.core.loads.entrance)."""
+        """What loads need to be let in, as plain data with the token in it (hashidrill.core.loads.http_client)."""
         return {"tls": asdict(self.tls), "headers": dict(self.headers), "params": dict(self.params)}
 
     @property

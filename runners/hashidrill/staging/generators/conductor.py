@@ -32,7 +32,7 @@ from hashidrill.staging.generators.secrecy import Identity, packed
 from hashidrill.staging.generators.spawners import LocalSpawner, Spawner, SpawnError
 
 Line = Sequence[Any]
-"""An operation as hashidrill.core.loads.lines packs it."""
+"""An operation as hashidrill.core.loads.operations packs it."""
 _END = 3
 _ended = itemgetter(_END)
 MOST_WAITING = 500_000

@@ -8,7 +8,7 @@ import h11
 import pytest
 
 from hashidrill.core.tap import wire
-from hashidrill.core.tap.messages import Reply, Request
+from hashidrill.core.tap.wire import Reply, Request
 
 GET = b"GET /v1/kv/x?raw HTTP/1.1\r\nHost: tap\r\nUser-Agent: a b/1\r\nX-Empty: \r\n\r\n"
 PUT = b"PUT /v1/kv/x HTTP/1.1\r\nhost: tap\r\nConnection: Keep-Alive\r\nContent-Length: 3\r\n\r\nabc"

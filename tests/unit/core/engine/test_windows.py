@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hashidrill.core.engine.monitor import Ended
 from hashidrill.core.judging import measure
-from hashidrill.core.loads.waiting import Waiting
+from hashidrill.core.loads.schedule import Waiting
 
 S = 1_000_000_000
 PERCENTS = (1, 25, 50, 90, 99, 100)

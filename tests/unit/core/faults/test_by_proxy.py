@@ -9,7 +9,7 @@ import pytest
 import virtual_time
 from fake_toxiproxy import FakeLinks, FakeToxiproxy
 from hashidrill.core.errors import FaultError, SelectorError
-from hashidrill.core.faults.by_proxy import OBSERVER, PROVABLE
+from hashidrill.core.faults.links import BY_PROXY_OBSERVER, PROVABLE
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import EstateLinks
 from hashidrill.testing.fakes import FakeDatacenter
@@ -169,8 +169,8 @@ def test_the_journal_names_the_observer_that_really_looked():
     async def then(fault, undo):
         return fault.observer
 
-    assert in_force(estate, then) == OBSERVER
-    assert registry.fault("network.latency").observer != OBSERVER
+    assert in_force(estate, then) == BY_PROXY_OBSERVER
+    assert registry.fault("network.latency").observer != BY_PROXY_OBSERVER
 
 
 @pytest.mark.parametrize(

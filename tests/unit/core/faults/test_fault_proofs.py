@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from fault_cases import of_package
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
-from hashidrill.core.faults.disk_trials import DRIFT_S
+from hashidrill.core.faults.disk import DRIFT_S
 from hashidrill.core.protocols import registry
 from hashidrill.testing.fakes import FakeDatacenter, Noise
 

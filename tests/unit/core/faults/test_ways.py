@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import virtual_time
-from hashidrill.core.faults.ways import Way, explanations
+from hashidrill.core.faults.network import Way, explanations
 from hashidrill.core.protocols.abc import Barrier
 from hashidrill.testing.fakes import FakeDatacenter
 

@@ -7,8 +7,8 @@ import pwd
 
 import pytest
 
-from hashidrill.core.loads import invoker
-from hashidrill.core.loads.invoker import as_invoker
+from hashidrill.core.loads import clients
+from hashidrill.core.loads.clients import as_invoker
 from hashidrill.core.util import processes
 
 COMMAND = ["curl", "{url}"]
@@ -23,7 +23,7 @@ def root(monkeypatch, tmp_path):
     ids.write_text("         0          0 4294967295\n")
     monkeypatch.setattr(processes, "ALL_USERS", ids)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(invoker, "tool", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(clients, "tool", lambda name: f"/usr/bin/{name}")
     return ids
 
 
@@ -64,5 +64,5 @@ def test_in_an_ordinary_users_namespace_there_is_nobody_to_become(root):
 
 
 def test_without_setpriv_the_command_is_as_it_was(monkeypatch):
-    monkeypatch.setattr(invoker, "tool", lambda _name: None)
+    monkeypatch.setattr(clients, "tool", lambda _name: None)
     assert as_invoker(COMMAND, SUDO) == (COMMAND, SUDO)

@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from hashidrill.core.loads.lines import packed, unpacked
+from hashidrill.core.loads.operations import packed, unpacked
 from hashidrill.core.protocols.abc import Detail, Operation, Reason, Sample
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import damage

@@ -4,7 +4,7 @@ import pytest
 
 from hashidrill.core.experiment.load_levels import Course, Pace, Piece, Share
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.turns import Turns
+from hashidrill.core.loads.schedule import Turns
 from hashidrill.products.consul.loads.kv import KvWrite
 from hashidrill.staging.generators.division import Division, DivisionError, Stopped
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from hashidrill.core.loads.detail import detail_as
+from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Detail
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from hashidrill.core.loads.agenda import Agenda
+    from hashidrill.core.loads.schedule import Agenda
     from hashidrill.core.protocols.abc import Operation
 
 GONE = "the session is gone"

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.http_client import HttpClient
-from hashidrill.core.loads.params import LoadRate
-from hashidrill.core.loads.patient import for_each, insist
+from hashidrill.core.loads.base import LoadRate
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import UNDER_WAY, OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost, Operation
 from hashidrill.core.protocols.rights import Left, Right
@@ -30,8 +29,8 @@ from hashidrill.products.consul.loads.kv import Via
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
 
-    from hashidrill.core.loads.answer import Answer
     from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.http_client import Answer
     from hashidrill.core.protocols.abc import EmitOperation
 
 REGISTER, DEREGISTER = "register", "deregister"

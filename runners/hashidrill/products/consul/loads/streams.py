@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.base import Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import connected
-from hashidrill.core.loads.params import Timeout
 from hashidrill.core.loads.schedule import CANCELLED
 from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right

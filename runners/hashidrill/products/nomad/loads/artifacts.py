@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.detail import detail_as
-from hashidrill.core.loads.patient import insist
+from hashidrill.core.loads.http_client import insist
+from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import Detail, LoadCost
 from hashidrill.core.units import Duration, Rate, Size
@@ -33,8 +33,7 @@ from hashidrill.products.nomad.loads.base import (
 )
 
 if TYPE_CHECKING:
-    from hashidrill.core.loads.answer import Answer
-    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.loads.http_client import Answer, HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
 
 TABLE = "nomad_build"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.patient import insist
+from hashidrill.core.loads.http_client import insist
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.units import Duration, Rate
@@ -27,7 +27,7 @@ from hashidrill.products.nomad.loads.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.http_client import Answer
     from hashidrill.core.protocols.abc import EmitOperation
 
 _META = "hashidrill"

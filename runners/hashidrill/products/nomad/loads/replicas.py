@@ -17,7 +17,7 @@ from hashidrill.products.nomad.loads.starts import start_of
 
 if TYPE_CHECKING:
     from hashidrill.core.loads.http_client import HttpClient
-    from hashidrill.core.loads.waiting import Waiting
+    from hashidrill.core.loads.schedule import Waiting
     from hashidrill.core.protocols.abc import Detail, EmitOperation
 
 _LOOK_EVERY_S = 0.25

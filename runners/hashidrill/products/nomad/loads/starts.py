@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from hashidrill.core.loads.detail import detail_as
+from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.protocols.abc import Detail
 
 TABLE = "nomad_start"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.params import Keys, LoadRate, Timeout
-from hashidrill.core.loads.patient import for_each, insist
-from hashidrill.core.loads.schedule import Reply
-from hashidrill.core.loads.turns import Turns, stamp
+from hashidrill.core.loads.base import Keys, LoadRate, Timeout
+from hashidrill.core.loads.http_client import for_each, insist
+from hashidrill.core.loads.schedule import Reply, Turns, stamp
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent, Size
 from hashidrill.products.vault import rights
@@ -32,8 +31,8 @@ from hashidrill.products.vault.policy import MOUNT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.core.loads.answer import Answer
     from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.http_client import Answer
     from hashidrill.core.protocols.abc import EmitOperation
 
 ONCE_KEYS = 5_000

@@ -1,8 +1,8 @@
-"""An operation on its way from the load generator to the engine: a list that JSON can hold, and back."""
+"""Operations as JSON holds them between the load generator and the engine, and their details as objects."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from hashidrill.core.protocols.abc import Detail, Operation
 
@@ -39,3 +39,17 @@ def unpacked(line: list[Any]) -> Operation:
         reason,
         None if detail is None else Detail(*detail),
     )
+
+
+Row = TypeVar("Row")
+
+
+def detail_as(cls: type[Row], detail: Detail | None, table: str, kind: str) -> Row:
+    """The row as an object of `cls`. Raises ValueError where it is no detail of such a load."""
+    if detail is None or detail.table != table:
+        what = "without a detail" if detail is None else f"of the sort {detail.table!r}"
+        raise ValueError(f"an operation {what} is no operation of a {kind} load")
+    try:
+        return cls(**detail.fields)
+    except TypeError as error:
+        raise ValueError(f"{dict(detail.fields)!r} is no operation of a {kind} load: {error}") from None
