@@ -25,7 +25,7 @@ from hashidrill import (
     Sample,
     Strict,
 )
-from hashidrill.core.loads.http_client import read_error
+from hashidrill.core.loads.answer import read_error
 from hashidrill.core.util.wait import wait_until
 
 PORT = 8080

@@ -7,7 +7,7 @@ from typing import Any
 
 import httptools
 
-from hashidrill.core.loads.http_client import Answer, LostError
+from hashidrill.core.loads.answer import Answer, LostError
 
 
 class Connection(asyncio.Protocol):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import read_error
 from hashidrill.core.loads.base import AgentLoad, Timeout
-from hashidrill.core.loads.http_client import read_error
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.protocols.rights import Right

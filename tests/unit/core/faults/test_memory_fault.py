@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from hashidrill.core.engine.inject import planned
-from hashidrill.core.errors import CapabilityError, FaultError
+from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.memory import MemoryPressure, PressureParams
 from hashidrill.core.protocols.capabilities import MemoryControl
 from hashidrill.lab.sandbox.cgroups import Group
@@ -76,7 +76,7 @@ def test_agents_that_something_else_limits_are_refused(world):
 
 def test_a_host_without_a_cgroup_for_memory_is_named(world):
     del world.hosts["consul-1"].parts[MemoryControl]
-    with pytest.raises(CapabilityError, match=r"consul-1.*MemoryControl \(hold the host's agents to a memory limit"):
+    with pytest.raises(FaultError, match=r"consul-1.*MemoryControl \(hold the host's agents to a memory limit"):
         in_force(world)
 
 

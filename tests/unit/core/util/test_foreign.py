@@ -11,8 +11,8 @@ import hashidrill
 from hashidrill.core.errors import FaultError, HashidrillError, HypothesisInvalidError
 from hashidrill.core.judging.judge import read_verdict
 from hashidrill.core.loads import clients
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.attempts import from_operations
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.core.loads.service_clients import reported
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.util.foreign import parse

@@ -5,8 +5,9 @@ import errno
 import pytest
 from pydantic import ValidationError
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import Answer, _unconnected
+from hashidrill.core.loads.http_client import _unconnected
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.units import Duration, Size

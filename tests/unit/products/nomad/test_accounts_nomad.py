@@ -6,7 +6,7 @@ import pytest
 from test_loads_nomad import load, runs_for
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.loads.http_client import Answer
+from hashidrill.core.loads.answer import Answer
 from hashidrill.products.nomad.loads import accounts
 from hashidrill.products.nomad.loads.churn import JobChurn
 from hashidrill.products.nomad.loads.dispatch import Dispatch

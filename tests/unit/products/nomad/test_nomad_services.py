@@ -8,8 +8,8 @@ import json
 
 import pytest
 
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import Answer
 from hashidrill.products.nomad.loads.services import Services
 from hashidrill.products.nomad.loads.views import ALLOC, Wrong, wrong
 from virtual_time import VirtualClock, run

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import OpenLoop, Reply, stamp
 from hashidrill.core.protocols.abc import Detail, LoadCost

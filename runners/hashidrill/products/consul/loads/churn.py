@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import Answer, for_each
+from hashidrill.core.loads.http_client import for_each
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost, Reason
 from hashidrill.core.protocols.rights import Left, Right

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import Keys, LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import Answer, HttpClient, for_each, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, stamp
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.protocols.rights import Left, Right

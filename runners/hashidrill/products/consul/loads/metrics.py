@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadRate, Timeout
-from hashidrill.core.loads.http_client import Answer, HttpClient, insist, read_error
+from hashidrill.core.loads.http_client import HttpClient, insist
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost, Reason
 from hashidrill.core.protocols.rights import Left, Right

@@ -29,8 +29,8 @@ from hashidrill.products.consul.loads.kv import Via
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
 
+    from hashidrill.core.loads.answer import Answer
     from hashidrill.core.loads.context import LoadContext
-    from hashidrill.core.loads.http_client import Answer
     from hashidrill.core.protocols.abc import EmitOperation
 
 REGISTER, DEREGISTER = "register", "deregister"

@@ -6,7 +6,7 @@ not happen.
 
 from __future__ import annotations
 
-from hashidrill.core.loads.http_client import Answer, shown_body
+from hashidrill.core.loads.answer import Answer, shown_body
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 

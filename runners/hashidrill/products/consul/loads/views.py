@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import Timeout
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.http_client import Answer, read_error
 from hashidrill.core.loads.schedule import CANCELLED
 from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right

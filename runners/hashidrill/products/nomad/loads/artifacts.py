@@ -33,7 +33,8 @@ from hashidrill.products.nomad.loads.base import (
 )
 
 if TYPE_CHECKING:
-    from hashidrill.core.loads.http_client import Answer, HttpClient
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
 
 TABLE = "nomad_build"

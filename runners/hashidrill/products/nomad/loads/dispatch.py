@@ -27,7 +27,7 @@ from hashidrill.products.nomad.loads.witness import Witness
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.core.loads.http_client import Answer
+    from hashidrill.core.loads.answer import Answer
     from hashidrill.core.protocols.abc import EmitOperation
 
 _META = "hashidrill"

@@ -20,7 +20,8 @@ from hashidrill.products.nomad.loads.views import KINDS_OF_WRONG, MISSING, Wrong
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hashidrill.core.loads.http_client import Answer, HttpClient
+    from hashidrill.core.loads.answer import Answer
+    from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
 
 _LOOK_EVERY_S = 0.5

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad
-from hashidrill.core.loads.http_client import Answer, HttpClient, read_error
+from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost, Reason
 from hashidrill.core.util.foreign import parse

@@ -22,8 +22,9 @@ from hashidrill.products.vault.loads.base import VaultLoad, Via, body_of, listed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hashidrill.core.loads.answer import Answer
     from hashidrill.core.loads.context import LoadContext
-    from hashidrill.core.loads.http_client import Answer, HttpClient
+    from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
 
 MOST_READ = 20_000
