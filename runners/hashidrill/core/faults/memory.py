@@ -17,7 +17,7 @@ from hashidrill.core.protocols.claims import AGENT, ANSWERS, LISTENER, MEMORY, P
 from hashidrill.core.units import Percent, Size
 
 _SPARE_BYTES = 32 << 20
-"""The observer tries to take so much more than the limit: agents that are ended leave all of the limit to it."""
+"""The observer tries to take this much more than the limit: agents that are ended leave all of the limit to it."""
 _ANSWER_S, _WHOLE = 0.5, ~0xFFF
 _SAFE_SHARE = Percent("10%")
 

@@ -288,7 +288,7 @@ class MemoryControl(Protocol):
         """The kernel ends agents where they hold more that it cannot reclaim. Raises FaultError."""
 
     async def take_memory(self, name: str, size_bytes: int) -> None:
-        """A process of that name, which counts as one of the agents, holds so much. Raises FaultError."""
+        """A process of that name, which counts as one of the agents, holds `size_bytes`. Raises FaultError."""
 
     async def free_memory(self, name: str) -> None:
         """Lifts the limit and ends the process; nothing without them."""
@@ -347,7 +347,7 @@ class MemoryCanary(Protocol):
     """See how much memory the host's agents hold, and how much more they could take."""
 
     async def canary_take(self, size_bytes: int) -> int:
-        """How many of so many bytes a new process among the agents could take. The kernel ends it before any of them.
+        """How many of `size_bytes` a new process among the agents could take. The kernel ends it before any of them.
 
         Raises FaultError when it could not be started.
         """
