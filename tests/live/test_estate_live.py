@@ -18,6 +18,7 @@ from attached_consul import Staging
 from drills import environment, experiment
 from estate_drills import Drills, proxies_of
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import SetsBack
 from hashidrill.core.recording.reader import Recording
 from secret_hunt import Hunt
 
@@ -108,7 +109,7 @@ def ran(drills, what, servers=3, **more):
         clients=1,
         recovery="6s",
     )
-    if any(registry.fault(step["fault"]).sets_back for step in method):
+    if any(isinstance(registry.fault(step["fault"]), SetsBack) for step in method):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"breaks_quorum": True}))
         return drills.run(path, "--breaks-quorum", **more)
     if what in OVER_SSH:

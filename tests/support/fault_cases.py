@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.faults.base import Cases
 from hashidrill.core.faults.links import LinkFault
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import OnTap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +32,7 @@ def on_products(package: str) -> list[tuple[str, dict[str, Any], str]]:
 
 _HOSTS = of_package("core.faults")
 _LINKS = {kind: cls for kind, cls in _HOSTS.items() if issubclass(cls, LinkFault)}
-_TAPS = {kind: cls for kind, cls in _HOSTS.items() if cls.on_client}
+_TAPS = {kind: cls for kind, cls in _HOSTS.items() if isinstance(cls, OnTap)}
 _CONSUL = of_package("products.consul.faults")
 _STATE = {kind: cls for kind, cls in _CONSUL.items() if kind.startswith(("consul.snapshot.", "consul.raft."))}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.base import BaseFault, P
-from hashidrill.core.protocols.abc import Claim, Evidence, Place, Target, Undo
+from hashidrill.core.protocols.abc import Claim, Evidence, HappensOnce, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import ChaosObjects, PodStatus
 from hashidrill.core.protocols.claims import AGENT, ANSWERS, HOST, needs, spoils, takes
 from hashidrill.core.protocols.rights import Right
@@ -78,7 +78,9 @@ class InjectedFault(BaseFault[P]):
         return await self.effect(target.agent).before(self.hosts, target)
 
     async def apply(self, undo: Undo) -> None:
-        await self._objects(undo["host"]).create(undo["object"], self.wanted(undo), once=self.once)
+        await self._objects(undo["host"]).create(
+            undo["object"], self.wanted(undo), once=isinstance(self, HappensOnce) and self.once
+        )
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         """By the effect alone; where that is not as asked, `measured` says what the controller says."""

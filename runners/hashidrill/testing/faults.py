@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hashidrill.core.engine.inject import GONE_WITHIN_S, PROVEN_WITHIN_S, fault_from_undo, observed_within_s, planned
 from hashidrill.core.errors import WaitTimeoutError
-from hashidrill.core.protocols.abc import Evidence, Fault, Target, Undo
+from hashidrill.core.protocols.abc import Evidence, Fault, HappensOnce, Target, Undo
 from hashidrill.core.util.wait import wait_until
 
 
@@ -48,7 +48,7 @@ async def check_fault(
         assert not before.ok, f"{fault.kind}: the observer sees the effect before it was applied: {before.measured}"
     await _apply_and_prove(fault, undo)
     present = await _seen(fault, undo, present=True)
-    if not fault.once:
+    if not (isinstance(fault, HappensOnce) and fault.once):
         await _seen(fault, undo, present=True, what="still in force")  # it is proven again just before its revert
     if has_effect and not momentary:
         still = await fault.verify(undo, present=False)

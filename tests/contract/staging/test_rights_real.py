@@ -185,9 +185,10 @@ def needed(product, names):
 def all_of(product):
     """All that the kinds of a product need, where no experiment says it."""
     cls = registry.services()[product]
-    faults = [registry.fault(kind) for kind in cls.faults]
+    faults = [registry.fault(kind) for kind in registry.fault_kinds() if registry.product_of(kind) == product]
+    loads = [registry.load(kind) for kind in registry.load_kinds() if kind.startswith(f"{product}.")]
     rights = [right for fault in faults for right in _asked(fault)]
-    rights += [right for kind in cls.loads for right in registry.load(kind).rights("load", None)]
+    rights += [right for load in loads for right in load.rights("load", None)]
     return {right: ["x"] for right in [*rights, *cls(cls.Spec()).rights()]}
 
 

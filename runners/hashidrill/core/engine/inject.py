@@ -15,7 +15,17 @@ from typing import Any
 import anyio
 
 from hashidrill.core.errors import FaultError, HashidrillError, OthersFaultError, RevertError
-from hashidrill.core.protocols.abc import Evidence, Fault, Hosts, Target, Undo
+from hashidrill.core.protocols.abc import (
+    Evidence,
+    Fault,
+    HappensOnce,
+    Hosts,
+    KeepsPrior,
+    ObservedSlowly,
+    Target,
+    Undo,
+    UndoneByOthers,
+)
 from hashidrill.core.recording.journal import Entry, Journal
 from hashidrill.core.util.wait import pause
 
@@ -53,17 +63,21 @@ class InForce:
         """How much is left of `for_s` seconds in force. They begin when it was applied: it acts while it is proven."""
         return max(0.0, for_s - (anyio.current_time() - self.applied_s))
 
+    @property
+    def happens_once(self) -> bool:
+        return isinstance(self.fault, HappensOnce) and self.fault.once
+
     async def hold(self, for_s: float, *, lasts: Lasts = pause, undone_by: Undoing = lambda _: "") -> None:
         """Holds the fault until it was in force this long, as `lasts(seconds)` counts it; both proofs are part of that.
 
         There is no second proof for a fault that happens once (`once`), nor for one that another fault was meant to
         undo: `undone_by(kinds)` names one of these kinds that was proven since.
         """
-        if self.fault.once:
+        if self.happens_once:
             await lasts(self.left_s(for_s))
             return
         await lasts(self.left_s(for_s - self.proof_s))
-        if kind := undone_by(self.fault.undone_by):
+        if isinstance(self.fault, UndoneByOthers) and (kind := undone_by(self.fault.undone_by)):
             self.journal.write("fault.undone", sync=True, fault_id=self.undo["fault_id"], by=kind)
         else:
             looked_s = anyio.current_time()
@@ -138,14 +152,14 @@ def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
 
 def observed_within_s(fault: Fault, ordinary_s: float) -> float:
     """How long its observer may take to agree: `ordinary_s`, or longer if the fault declares so."""
-    return max(ordinary_s, fault.observed_within_s)
+    return max(ordinary_s, fault.observed_within_s) if isinstance(fault, ObservedSlowly) else ordinary_s
 
 
 async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
     """The complete undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
     undo = fault.plan(target, fault_id=fault_id)
     try:
-        return {**undo, "prior": dict(await fault.prior(target))}
+        return {**undo, "prior": dict(await fault.prior(target)) if isinstance(fault, KeepsPrior) else {}}
     except HashidrillError as error:
         raise FaultError(f"{fault.kind} on {target.host}: nothing was applied: {error}") from None
 

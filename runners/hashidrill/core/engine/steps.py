@@ -19,7 +19,7 @@ from hashidrill.core.engine.run_state import Acting, Attendant, Run
 from hashidrill.core.errors import FaultError, SelectorError, WaitTimeoutError
 from hashidrill.core.experiment.model import Mark, Step, make_fault
 from hashidrill.core.experiment.selectors import aimed
-from hashidrill.core.protocols.abc import Fault, Place, Target
+from hashidrill.core.protocols.abc import Fault, OnTap, Place, Target, claims_of
 from hashidrill.core.protocols.capabilities import described
 from hashidrill.core.protocols.claims import AGENT, claims_thing
 from hashidrill.core.protocols.events import InForce, Lasting
@@ -75,7 +75,7 @@ async def _hold(
     Faults that need the agent to themselves take turns. If one had to wait, or its agent came back late, the next one
     on that agent starts later too: it would otherwise hit an agent that is still coming back.
     """
-    if not claims_thing(AGENT, make_fault(step, None).uses(Place(target.host, frozenset({target.host})))):
+    if not claims_thing(AGENT, claims_of(make_fault(step, None), Place(target.host, frozenset({target.host})))):
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
         return
     turn = running.turns[f"{target.host}/{target.agent}"]
@@ -119,7 +119,7 @@ async def _inject(
 
 def _check_able(running: Run, fault: Fault, target: Target) -> None:
     """Raises FaultError if the host lacks what the fault requires, before anything is planned or applied."""
-    if fault.on_client:
+    if isinstance(fault, OnTap) and fault.on_client:
         return
     host = running.datacenter.host(target.host)
     lacking = sorted(described(each) for each in fault.requires().lacking(host))

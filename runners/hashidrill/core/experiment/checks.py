@@ -23,7 +23,7 @@ from hashidrill.core.experiment.documents import listed
 from hashidrill.core.experiment.model import OF_VARIANTS, SECTIONS, Experiment, Mark, Step, make_fault, services_of
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX, aimed, host_forms, parse_selector, place_of
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import TOOLS
+from hashidrill.core.protocols.abc import TOOLS, FindsTroubles, HoldsAgentDown, OnTap, RestartsAgent, claims_of
 from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import ChecksExperiments, roles_of
@@ -182,7 +182,7 @@ class _Rules:
         # at most one message per place in the step; a selector without a match already has one
         place = self._places[index]
         said: list[tuple[str | int, ...]] = [] if place.hosts else [("on",)]
-        for at, text in fault.troubles(place):
+        for at, text in fault.troubles(place) if isinstance(fault, FindsTroubles) else ():
             if at not in said:
                 self._note((*loc, *at), text)
                 said.append(at)
@@ -197,7 +197,7 @@ class _Rules:
     def _check_on(self, step: Step, loc: Loc) -> None:
         """Faults of a tap target a client, all others target hosts."""
         client = step.on.removeprefix(CLIENT_PREFIX) if step.on.startswith(CLIENT_PREFIX) else None
-        of_a_tap = registry.fault(step.fault).on_client
+        of_a_tap = _on_tap(registry.fault(step.fault))
         taps = [f"{CLIENT_PREFIX}{name}" for name in self._experiment.clients]
         if client is None and of_a_tap:
             text = f"{step.fault} targets a client (client:NAME), not {shown(step.on)}: {near(step.on, taps)}"
@@ -205,7 +205,7 @@ class _Rules:
         elif client is None:
             self._check_selector(aimed(step.fault, step.on), loc)
         elif not of_a_tap:
-            alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if fault.on_client)
+            alone = " and ".join(kind for kind, fault in sorted(registry.faults().items()) if _on_tap(fault))
             text = f"{shown(step.on)} is a client's tap, which takes only {alone}; {step.fault} targets a host"
             self._note(loc, text)
         elif client not in self._experiment.clients:
@@ -238,7 +238,7 @@ class _Rules:
                     self._note((*loc, "after"), text)
 
     def _check_clashes(self) -> None:
-        claimed = [(n, step, (self._places[n], fault.uses(self._places[n]))) for n, step, fault in self._faults]
+        claimed = [(n, step, (self._places[n], claims_of(fault, self._places[n]))) for n, step, fault in self._faults]
         for index, (number, step, claims) in enumerate(claimed):
             for before, earlier, others in claimed[:index]:
                 if found := clash(others, claims):
@@ -248,9 +248,10 @@ class _Rules:
 
     def _check_restarts(self) -> None:
         for number, step, fault in self._faults:
-            for other, holding, holder in self._faults if fault.restarts else ():
-                down = holder.holds_down and other != number
-                if down and fault.restarts and _falls_into(fault.restarts, self._places[number], self._places[other]):
+            restarts = fault.restarts if isinstance(fault, RestartsAgent) else None
+            for other, holding, holder in self._faults if restarts else ():
+                down = isinstance(holder, HoldsAgentDown) and holder.holds_down and other != number
+                if down and restarts and _falls_into(restarts, self._places[number], self._places[other]):
                     text = f"{step.fault} restarts {step.on} while method[{other}] ({holding.fault} on {holding.on})"
                     text += " may still be in force; let it begin and end outside that time"
                     self._note(("method", number, "fault"), text)
@@ -270,6 +271,10 @@ class _Rules:
 
 def _breaks(step: Step | Mark) -> TypeGuard[Step]:
     return isinstance(step, Step)
+
+
+def _on_tap(fault: Any) -> bool:
+    return isinstance(fault, OnTap) and fault.on_client
 
 
 def _falls_into(restarts: Restarts, place: Place, down: Place) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import NeedsRights
 from hashidrill.core.protocols.service import HasAcls
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | No
                 names.append(who)
 
     for step in experiment.faults:
-        need(step.fault, registry.fault(step.fault)(step.parameters, None).rights())
+        fault = registry.fault(step.fault)(step.parameters, None)
+        need(step.fault, fault.rights() if isinstance(fault, NeedsRights) else ())
     for name, spec in experiment.load.items():
         need(f"{spec.kind} ({name})", registry.load(spec.kind).rights(name, spec.parameters))
     for service in services_of(experiment.datacenter):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.protocols.abc import Claim, Host, Hosts, Observer, Place, Requires, Restarts, Target, Trouble, Undo
+from hashidrill.core.protocols.abc import Claim, Host, Hosts, Observer, Place, Requires, Target, Trouble, Undo
 from hashidrill.core.protocols.claims import HOST, is_across, needs, takes
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import shown
 from hashidrill.core.util.wait import pause
 
@@ -129,35 +128,17 @@ class BaseFault(Generic[P]):
     """Whether it ends the agent's process, so that somebody must start it again."""
     instead: ClassVar[frozenset[type[Any]]] = frozenset()
     """Capabilities with which it takes another way, on a host that has all of them (`Requires.instead`)."""
-    once: ClassVar[bool] = False
-    undone_by: ClassVar[frozenset[str]] = frozenset()
-    on_client: ClassVar[bool] = False
-    restarts: ClassVar[Restarts | None] = None
-    holds_down: ClassVar[bool] = False
-    at_a_time: ClassVar[int | None] = None
-    sets_back: ClassVar[bool] = False
     cases: ClassVar[Cases] = Cases()
 
     def __init__(self, params: P, hosts: Hosts) -> None:
         self.params = params
         self.hosts = hosts
 
-    @property
-    def observed_within_s(self) -> float:
-        return 0.0
-
     def requires(self) -> Requires:
         return Requires(self.capabilities, elsewhere=self.elsewhere)
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (needs(HOST), takes(self.kind))
-
-    def troubles(self, place: Place) -> Iterable[Trouble]:
-        return ()
-
-    def rights(self) -> Sequence[Right]:
-        """What is done to a host takes rights on that host, and none that a product gives."""
-        return ()
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         return {
@@ -172,9 +153,6 @@ class BaseFault(Generic[P]):
 
     def plan_more(self, target: Target) -> dict[str, Any]:
         """What this kind of fault adds to the undo. Pure."""
-        return {}
-
-    async def prior(self, target: Target) -> Mapping[str, Any]:
         return {}
 
     def _host(self, undo: Undo) -> Host:

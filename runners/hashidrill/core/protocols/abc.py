@@ -32,7 +32,7 @@ from hashidrill.core.protocols.capabilities import (
     Processes,
     Proxies,
 )
-from hashidrill.core.protocols.claims import Claim, Place, Restarts
+from hashidrill.core.protocols.claims import HOST, Claim, Place, Restarts, needs, takes
 from hashidrill.core.protocols.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
 from hashidrill.core.protocols.outcome import Detail, Reason
 from hashidrill.core.protocols.rights import Left, Right
@@ -288,59 +288,22 @@ TOOLS = frozenset({"toxiproxy", "bbolt"})
 class Fault(Protocol):
     """One way to break exactly one target: no loops, no retries, no selection in it; the engine has those.
 
-    The attributes and the first three methods declare what validate and the engine must know of it. They are asked
-    without a datacenter (`hosts` is None then), of a fault with its parameters.
-    `hashidrill.core.faults.base.BaseFault` has all of them, for a fault that is put on a host and clashes with its
-    own kind alone.
+    What is declared is asked without a datacenter (`hosts` is None then), of a fault with its parameters. The protocols
+    after this one are optional: a fault that has one is asked (`isinstance(fault, FindsTroubles)`).
     """
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     observer: ClassVar[Observer | None]
     """What its proof looks through; every built-in kind has one."""
-    once: ClassVar[bool]
-    """It is done once and need not last: others are proven again before their revert."""
-    undone_by: ClassVar[frozenset[str]]
-    """The kinds of faults that are meant to undo it while it is in force."""
-    on_client: ClassVar[bool]
-    """It is put on the tap of a client (`client:NAME`), and not on a host."""
-    restarts: ClassVar[Restarts | None]
-    """When it restarts the agent of its host."""
-    holds_down: ClassVar[bool]
-    """It holds the agent of its host down, or a restart would undo it: no restart of another fault may fall into it."""
-    at_a_time: ClassVar[int | None]
-    """How many of its hosts it disturbs at one time: 1 for a rolling change, 0 for none; None for all of them."""
-    sets_back: ClassVar[bool]
-    """It sets back what all agents share: all of them count as disturbed, and so may be what interlocks keep there."""
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
-
-    @property
-    def observed_within_s(self) -> float:
-        """How long its observer may need; 0 for no longer than others' (hashidrill.core.engine.inject)."""
 
     def requires(self) -> Requires:
         """What the datacenter must have, for this fault to be possible."""
 
-    def uses(self, place: Place) -> Sequence[Claim]:
-        """What it takes, needs and spoils there. Claims of two faults that clash are refused
-        (hashidrill.core.protocols.claims).
-        """
-
-    def troubles(self, place: Place) -> Iterable[Trouble]:
-        """What is wrong with putting it there: where in the step, and why."""
-
-    def rights(self) -> Sequence[Right]:
-        """What a token must be allowed, where the products have ACLs."""
-
     def plan(self, target: Target, *, fault_id: str) -> Undo:
         """What will be undone. Pure: nothing is touched, and the same arguments give the same names."""
-
-    async def prior(self, target: Target) -> Mapping[str, Any]:
-        """What is there before the fault and must be there after it: plain JSON, kept as `undo["prior"]`.
-
-        Only looks. Raises FaultError when it cannot be had: then nothing is applied.
-        """
 
     async def apply(self, undo: Undo) -> None:
         """Put the fault in force. Raises FaultError; the engine calls `revert(undo)` in any case."""
@@ -350,6 +313,111 @@ class Fault(Protocol):
 
     async def revert(self, undo: Undo) -> None:
         """Take the fault away. Idempotent; works from a fresh process and from any phase."""
+
+
+@runtime_checkable
+class ClaimsThings(Protocol):
+    """It shares things with other faults, or needs them to itself; without this it claims its host and its kind."""
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        """What it takes, needs and spoils there. Claims of two faults that clash are refused
+        (hashidrill.core.protocols.claims).
+        """
+
+
+def claims_of(fault: Fault, place: Place) -> Sequence[Claim]:
+    """What a fault claims there."""
+    return fault.uses(place) if isinstance(fault, ClaimsThings) else (needs(HOST), takes(fault.kind))
+
+
+@runtime_checkable
+class FindsTroubles(Protocol):
+    """It can tell mistakes about its place that no model can."""
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        """What is wrong with putting it there: where in the step, and why."""
+
+
+@runtime_checkable
+class NeedsRights(Protocol):
+    """It asks products that may have ACLs."""
+
+    def rights(self) -> Sequence[Right]:
+        """What a token must be allowed."""
+
+
+@runtime_checkable
+class KeepsPrior(Protocol):
+    """It puts back what it found."""
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """What is there before the fault and must be there after it: plain JSON, kept as `undo["prior"]`.
+
+        Only looks. Raises FaultError when it cannot be had: then nothing is applied.
+        """
+
+
+@runtime_checkable
+class ObservedSlowly(Protocol):
+    """Its observer needs longer than others' (hashidrill.core.engine.inject)."""
+
+    @property
+    def observed_within_s(self) -> float: ...
+
+
+@runtime_checkable
+class HappensOnce(Protocol):
+    """With `once`, it is done once and need not last: others are proven again before their revert."""
+
+    once: ClassVar[bool]
+
+
+@runtime_checkable
+class UndoneByOthers(Protocol):
+    """Faults of these kinds are meant to undo it while it is in force."""
+
+    undone_by: ClassVar[frozenset[str]]
+
+
+@runtime_checkable
+class OnTap(Protocol):
+    """With `on_client`, it is put on the tap of a client (`client:NAME`), and not on a host."""
+
+    on_client: ClassVar[bool]
+
+
+@runtime_checkable
+class RestartsAgent(Protocol):
+    """It restarts the agent of its host."""
+
+    restarts: ClassVar[Restarts | None]
+
+
+@runtime_checkable
+class HoldsAgentDown(Protocol):
+    """With `holds_down`, it holds the agent of its host down, or a restart would undo it.
+
+    No restart of another fault may fall into it.
+    """
+
+    holds_down: ClassVar[bool]
+
+
+@runtime_checkable
+class DisturbsFew(Protocol):
+    """It disturbs this many of its hosts at one time: 1 for a rolling change, 0 for none; None, as without, for all."""
+
+    at_a_time: ClassVar[int | None]
+
+
+@runtime_checkable
+class SetsBack(Protocol):
+    """With `sets_back`, it sets back what all agents share.
+
+    All of them count as disturbed, and so may be what interlocks keep there.
+    """
+
+    sets_back: ClassVar[bool]
 
 
 class Probe(Protocol):

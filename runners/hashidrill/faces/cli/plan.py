@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.errors import InterlockError
 from hashidrill.core.experiment.model import make_fault
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import NeedsRights
 from hashidrill.core.units import Duration
 from hashidrill.faces.cli.common import print_json, print_line
 from hashidrill.staging.attach.plan import digest_of
@@ -142,7 +143,7 @@ def _data(action: Action, experiment: Experiment) -> dict[str, Any]:
         "params": params,
         "reverted": _first_line(inspect.getdoc(fault.revert) or "it takes its own effect away"),
         "observer": fault.observer.through if fault.observer else "",
-        "rights": [f"{right.service}: {right}" for right in fault.rights()],
+        "rights": [f"{one.service}: {one}" for one in (fault.rights() if isinstance(fault, NeedsRights) else ())],
     }
 
 

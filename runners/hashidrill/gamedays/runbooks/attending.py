@@ -74,8 +74,8 @@ class SandboxHands:
         return found
 
     async def faded(self) -> Sequence[str]:
-        held = {fault_id: each for fault_id, each in self.run_.held.items() if not each.fault.once}
-        return [fault_id for fault_id, each in held.items() if await each.prove_again() is False]
+        lasting = [(name, each) for name, each in self.run_.held.items() if not each.happens_once]
+        return [fault_id for fault_id, each in lasting if await each.prove_again() is False]
 
     def note(self, what: str, text: str, **data: Any) -> None:
         self.run_.journal.write("attended.did", sync=True, what=what, text=text, **data)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hashidrill.core.experiment.model import AnyStep
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import HappensOnce
 from hashidrill.core.units import Bandwidth
 from hashidrill.kubernetes.interchange.document import UnsupportedError
 from hashidrill.kubernetes.interchange.to_chaos_mesh import Made, Writer, of_step
@@ -58,7 +59,7 @@ def _own(kind: str) -> Writer:
 
     def write(parameters: Any, product: str) -> Made:
         fault = registry.fault(kind)(parameters, None)
-        once = {"CHAOS_INTERVAL": "3600"} if fault.once else {}
+        once = {"CHAOS_INTERVAL": "3600"} if isinstance(fault, HappensOnce) and fault.once else {}
         return fault.experiment, {**fault.env(product), **once}, []
 
     return write

@@ -25,6 +25,7 @@ import httpx
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import DisturbsFew, SetsBack
 from hashidrill.core.protocols.service import HasAcls
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import all_at_once, beside
@@ -206,10 +207,10 @@ def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) 
         action.at_s,
         action.at_s + action.for_s,
         len(action.hosts) if action.many else 1,
-        kind.at_a_time,
+        kind.at_a_time if isinstance(kind, DisturbsFew) else None,
         frozenset(named[name] for name in step.after if name in named),
     )
-    if not kind.sets_back:
+    if not (isinstance(kind, SetsBack) and kind.sets_back):
         return window
     return replace(window, hosts=everyone, most=len(everyone), at_a_time=None, sets_back=True)
 

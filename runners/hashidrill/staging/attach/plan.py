@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.experiment.model import Step, services_of
 from hashidrill.core.experiment.selectors import aimed, parse_selector
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import SetsBack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,8 @@ def digest_of(experiment: Experiment, settings: InterlockSettings) -> str:
 
 def sets_back(experiment: Experiment) -> bool:
     """Whether a fault of it sets back what all agents share."""
-    return any(registry.fault(step.fault).sets_back for step in experiment.faults)
+    kinds = (registry.fault(step.fault) for step in experiment.faults)
+    return any(isinstance(kind, SetsBack) and kind.sets_back for kind in kinds)
 
 
 def lines_of(experiment: Experiment, settings: InterlockSettings) -> Iterator[str]:

@@ -15,6 +15,7 @@ from hashidrill.core.experiment.loader import load_document
 from hashidrill.core.experiment.model import DatacenterSpec, make_fault, services_of
 from hashidrill.core.experiment.selectors import Selector, aimed, parse_selector
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import OnTap
 from hashidrill.core.protocols.capabilities import described
 from hashidrill.core.protocols.claims import is_across
 from hashidrill.staging.attach.datacenter import AttachedHost
@@ -120,7 +121,7 @@ def _of_faults(
 
 def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Service], offers: Offers) -> Iterator[str]:
     fault = make_fault(step, None)
-    if fault.on_client:
+    if isinstance(fault, OnTap) and fault.on_client:
         yield "an attached datacenter has no taps"
         return
     required = fault.requires()
@@ -179,7 +180,7 @@ def possible_kinds(target: AttachTarget, estate: Estate, offers: Offers = NO_CAR
 
 
 def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
-    if fault.on_client:
+    if isinstance(fault, OnTap) and fault.on_client:
         return "an attached datacenter has no taps"
     instead: frozenset[type[Any]] = getattr(fault, "instead", frozenset())
     if instead and any(all(host.can(one) for one in instead) for host in hosts):

@@ -202,7 +202,7 @@ def test_a_tool_that_nobody_can_get_is_refused_at_validate():
 @pytest.mark.parametrize(
     ("bare", "lacks", "base"),
     [
-        (Bare, "uses", "hashidrill.core.faults.base.BaseFault"),
+        (Bare, "plan", "hashidrill.core.faults.base.BaseFault"),
         (BareLoad, "clean_up", "hashidrill.core.loads.base.BaseLoad"),
     ],
 )

@@ -20,6 +20,7 @@ from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.faults.disk import DRIFT_S
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import OnTap
 from hashidrill.testing.fakes import FakeDatacenter, Noise
 
 LOOKS = 3
@@ -135,5 +136,5 @@ def test_a_fault_is_proven_or_proven_gone_and_never_both_or_neither(kind, data):
 
 
 def test_the_space_has_every_fault_that_can_be_taken_back_of_a_host():
-    of_hosts = {kind for kind, fault in of_package("core.faults").items() if not fault.on_client}
+    of_hosts = {kind for kind, fault in of_package("core.faults").items() if not isinstance(fault, OnTap)}
     assert set(SPACE) == of_hosts - {"noop", "process.restart"}
