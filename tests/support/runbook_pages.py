@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from hashidrill.gamedays.runbooks.following import Ran
+from hashidrill.gamedays.runbooks.follower import Ran
 from hashidrill.gamedays.runbooks.parser import parse_runbook
 
 PAGE = """\

@@ -51,7 +51,7 @@ class Table:
 
 Cell = str | Badge | Code
 Part = str | tuple[Cell, ...] | Bullets | Table
-"""A tuple is a paragraph."""
+"""A tuple is a paragraph: its cells, with a space between two."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _html(part: Part) -> Html:
         case str():
             return el("p", part)
         case _:
-            return el("p", *map(_html_cell, part))
+            return el("p", *(content for cell in part for content in (_html_cell(cell), " ")))
 
 
 def _heading(title: str) -> Html | None:
@@ -119,7 +119,7 @@ def _markdown(part: Part) -> str:
         case str():
             return plain(part, _LONGEST)
         case _:
-            return "".join(map(_markdown_cell, part))
+            return " ".join(map(_markdown_cell, part))
 
 
 def _titled(title: str, text: str) -> str:

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from hashidrill.gamedays.runbooks.attending import _PRELUDE, in_shell
+from hashidrill.gamedays.runbooks.attendant import _PRELUDE, in_shell
 
 
 def ran(text, *, within_s=10.0, environment=None, folder="/tmp"):

@@ -34,7 +34,7 @@ from hashidrill.gamedays.gameday.conduct import Lead, Unattended, conduct, left_
 from hashidrill.gamedays.gameday.journal import DAY_FILE, DayJournal, changed, find_day, plan_of_day, recordings_of
 from hashidrill.gamedays.gameday.leads import TROUBLE, OnPage, Terminal
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun, read_plan
-from hashidrill.gamedays.gameday.playing import PlayOne, Standing, compare, judged_again, look_at, play, play_alone
+from hashidrill.gamedays.gameday.player import PlayOne, Standing, compare, judged_again, look_at, play, play_alone
 from hashidrill.gamedays.gameday.report import outcome_of, write_reports
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.heal import heal_run, sweep

@@ -14,7 +14,7 @@ from hashidrill.gamedays.gameday.answers import Measured, compared, in_words
 from hashidrill.gamedays.gameday.conduct import RUNS, abort_reason, attempts, due_date, no_go, stopped_by_lead
 from hashidrill.gamedays.gameday.journal import DayJournal, Result
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
-from hashidrill.gamedays.gameday.playing import FIGURES
+from hashidrill.gamedays.gameday.player import FIGURES
 from hashidrill.reports.document import Badge, Bullets, Code, Part, Section, Table, to_html, to_markdown
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, Html, el, page
 from hashidrill.reports.markdown import plain
@@ -286,7 +286,7 @@ def _listed(title: str, lines: Sequence[str]) -> Section:
 
 
 def _run_parts(run: Found) -> Iterator[Part]:
-    yield (Badge(run["verdict"] or run["state"], _TONES.get(run["verdict"], "known")), " ", run["title"])
+    yield (Badge(run["verdict"] or run["state"], _TONES.get(run["verdict"], "known")), run["title"])
     over = [f"over the limit of the day: {each}" for each in run["passed"]]
     repeated = [f"an earlier attempt was {each['verdict']}: {each['recording']}" for each in run["before"]]
     yield Bullets([*run["reasons"], *over, *repeated])
@@ -307,7 +307,7 @@ def _run_parts(run: Found) -> Iterator[Part]:
     yield Bullets(run["notes"].splitlines(), title="Notes")
     if recording := run["recording"]:
         linked = run["report"] and recording.startswith(f"{RUNS}/")
-        yield ("Recording: ", Code(recording, f"{recording}/{REPORT_NAME}" if linked else ""))
+        yield ("Recording:", Code(recording, f"{recording}/{REPORT_NAME}" if linked else ""))
 
 
 def prediction_rows(run: Found) -> list[tuple[str, str, str, str, str]]:

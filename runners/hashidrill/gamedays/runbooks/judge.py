@@ -22,7 +22,7 @@ from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import NOT_JUDGED, Finding, Judgement, RunVerdict, Verdict
 from hashidrill.core.recording.journal import Entry
 from hashidrill.core.recording.reader import Operations, Recording
-from hashidrill.gamedays.runbooks.following import DONE, OFF
+from hashidrill.gamedays.runbooks.follower import DONE, OFF
 
 WINDOW_S = 2.0
 STEP_S = 0.5

@@ -331,7 +331,7 @@ def player(runbook: Runbook, folder: Path, events: Bus) -> Play:
     def play(course: Course) -> Path:
         found = prepare(course.resolved, lambda text: events.publish(Note(text=text)))
         engine = Engine(
-            "hashidrill.gamedays.runbooks.attending",
+            "hashidrill.gamedays.runbooks.attendant",
             sandbox,
             {"PYTHONPATH": python_path()},
             given={"rehearsal": course.given(runbook)},

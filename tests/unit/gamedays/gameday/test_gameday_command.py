@@ -127,7 +127,7 @@ def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine,
 
 def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, monkeypatch):
     with monkeypatch.context() as judging:
-        judging.setattr("hashidrill.gamedays.gameday.playing.judge_and_report", interrupted)
+        judging.setattr("hashidrill.gamedays.gameday.player.judge_and_report", interrupted)
         assert called("run", day_file(tmp_path, **UNATTENDED), "--yes")[0] == 130
     code, said, err = called("resume", "--yes", "--json")
     found = json.loads(said)
@@ -143,7 +143,7 @@ def test_ctrl_c_while_a_run_is_judged_costs_no_second_run(machine, tmp_path, mon
 def test_a_recording_of_a_run_that_had_ended_counts_only_as_a_whole(machine, tmp_path, monkeypatch):
     """Planted: somebody changed it meanwhile."""
     with monkeypatch.context() as judging:
-        judging.setattr("hashidrill.gamedays.gameday.playing.judge_and_report", interrupted)
+        judging.setattr("hashidrill.gamedays.gameday.player.judge_and_report", interrupted)
         called("run", day_file(tmp_path, **UNATTENDED), "--yes")
     [left] = (the_day(tmp_path) / "runs").iterdir()
     (left / "run.json").write_text("{}")

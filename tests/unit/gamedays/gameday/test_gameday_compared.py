@@ -12,7 +12,7 @@ from game_days import day_file, planned
 from hashidrill.core.errors import ExperimentError
 from hashidrill.core.util.files import COMPARISON_NAME
 from hashidrill.faces.cli import gameday
-from hashidrill.gamedays.gameday import playing
+from hashidrill.gamedays.gameday import player
 from hashidrill.gamedays.gameday.journal import recordings_of
 from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.lab.runs.heal import Healed
@@ -82,7 +82,7 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(gameday, "play", lambda *a, **named: play(*a, **named, runner=planted_.run))
     monkeypatch.setattr(gameday, "play_alone", lambda *a, **named: alone(*a, **named, runner=planted_.run))
     monkeypatch.setattr(gameday.time, "sleep", lambda _: None)
-    compare = playing.compare
+    compare = player.compare
     monkeypatch.setattr(gameday, "compare", lambda *a, **named: compare(*a, **named, prepare=lambda *_: None))
     monkeypatch.setenv("HASHIDRILL_HISTORY", str(tmp_path / "history.sqlite"))
     monkeypatch.chdir(tmp_path)

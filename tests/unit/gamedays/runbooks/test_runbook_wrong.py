@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from engine_game import SLOW, Game
-from hashidrill.gamedays.runbooks.attending import LOOK_EVERY_S, Attendant
-from hashidrill.gamedays.runbooks.following import Follower
+from hashidrill.gamedays.runbooks.attendant import LOOK_EVERY_S, Attendant
+from hashidrill.gamedays.runbooks.follower import Follower
 from hashidrill.gamedays.runbooks.judge import harm_of
 from hashidrill.gamedays.runbooks.parser import read_runbook
 from places import ROOT

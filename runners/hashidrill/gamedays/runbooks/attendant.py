@@ -1,6 +1,6 @@
 """Whoever follows the runbook, inside of the sandbox: goes to hosts, and watches what becomes of the agents.
 
-    python -m hashidrill.gamedays.runbooks.attending ROOT
+    python -m hashidrill.gamedays.runbooks.attendant ROOT
 
 is the engine's process of a rehearsal: as hashidrill.lab.runs.in_sandbox, with the runbook's follower for an attendant.
 """
@@ -28,7 +28,7 @@ from hashidrill.core.protocols.capabilities import Processes
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.processes import ahead
 from hashidrill.core.util.wait import pause
-from hashidrill.gamedays.runbooks.following import Follower, Ran
+from hashidrill.gamedays.runbooks.follower import Follower, Ran
 from hashidrill.gamedays.runbooks.model import Runbook
 from hashidrill.gamedays.runbooks.parser import parse_runbook
 from hashidrill.lab.local import host_tools

@@ -3,7 +3,7 @@
 import pytest
 
 import virtual_time
-from hashidrill.gamedays.runbooks.following import Follower, Ran
+from hashidrill.gamedays.runbooks.follower import Follower, Ran
 from hashidrill.gamedays.runbooks.model import PlaceError, hosts_of
 from runbook_pages import CLIENT, SERVERS, line_of, page, sick
 
