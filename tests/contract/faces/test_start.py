@@ -19,6 +19,8 @@ NOT_FOR_HELP = SLOW | {
     "anyio",
     "pydantic",
     "ruamel.yaml",
+    "rich.markdown",
+    "rich.traceback",
     "hashidrill.core.protocols.service",
     "hashidrill.core.hypothesis",
 }

@@ -11,6 +11,7 @@ two packages have is the other package's. What an entry point names is imported 
     hashidrill.refusals           PRODUCT = how to ask its agent about a configuration (hashidrill.rollouts.gate)
     hashidrill.attached           kubernetes = what pods add to one (hashidrill.staging.attach.product)
     hashidrill.commands           COMMAND = a function that adds it (hashidrill.faces.cli.commands)
+    hashidrill.documents          KIND = a function that checks such a file (hashidrill.faces.cli.validate)
     hashidrill.faults             any name = a class, or a module or package in which classes declare their `kind`;
                                   under the name of a product, they are about its agents
     hashidrill.loads              the same

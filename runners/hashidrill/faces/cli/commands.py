@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -52,6 +55,18 @@ class Commands(Mapping[str, Any]):
         return len(registry.entries(COMMANDS))
 
 
+def _import_help() -> None:
+    """Imports typer's help without what it takes for Markdown and tracebacks, which this help has none of."""
+    stand_ins = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
+    put = {name: ModuleType(name) for name in stand_ins if name not in sys.modules}
+    for name, module in put.items():
+        setattr(module, stand_ins[name], type(stand_ins[name], (), {}))
+    sys.modules.update(put)
+    import_module("typer.rich_utils")
+    for name in put:
+        del sys.modules[name]
+
+
 class LazyGroup(TyperGroup):
     """A group of `Commands`; its help needs no command's module."""
 
@@ -82,6 +97,7 @@ class LazyGroup(TyperGroup):
         return result
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        _import_help()
         self._only_listed = True
         try:
             super().format_help(ctx, formatter)

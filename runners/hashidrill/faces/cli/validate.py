@@ -9,10 +9,10 @@ import typer
 
 from hashidrill.core.engine.requirements import check_memory, lacking_memory
 from hashidrill.core.errors import ExperimentError, HashidrillError
-from hashidrill.core.experiment.attached import KIND as ATTACH
-from hashidrill.core.experiment.library import BASE_KIND, SUFFIXES, find_experiment, list_experiments, read_experiment
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
+from hashidrill.core.experiment.library import SUFFIXES, find_experiment, list_experiments, read_experiment
 from hashidrill.core.experiment.loader import check_base, load_document, resolve
+from hashidrill.core.protocols import registry
 from hashidrill.core.util.folders import PLAYBOOKS, find_playbook, located
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_text
 
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.documents import Document
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
-_GAME_DAY = "GameDay"
-"""As hashidrill.gamedays.gameday.model.KIND, whose import most files need not pay for."""
-
-_SCENARIO, _CAMPAIGN = "Scenario", "Campaign"
-"""As hashidrill.gamedays.training.scenario.KIND and hashidrill.gamedays.training.campaign.KIND, likewise."""
+DOCUMENTS = "hashidrill.documents"
+"""The group of the entry points of kinds of documents: KIND = a function that raises what is wrong with one."""
 _RUNBOOK = ".md"
 """Runbooks are Markdown."""
 
@@ -76,7 +73,7 @@ def _check_variants(path: Path) -> None:
     check_figures(resolved, variants)
 
 
-def _check_day(document: Document, path: Path) -> None:
+def check_day(document: Document, path: Path) -> None:
     """A game day, with every experiment that it names. Raises ExperimentError."""
     from hashidrill.gamedays.gameday.plan import plan_of  # noqa: PLC0415 - few files are game days
 
@@ -84,7 +81,7 @@ def _check_day(document: Document, path: Path) -> None:
         _fits(path, run.name, run.resolved)
 
 
-def _check_scenario(document: Document, path: Path) -> None:
+def check_scenario(document: Document, path: Path) -> None:
     """A scenario, and the experiment of each of its truths. Raises ExperimentError."""
     from hashidrill.gamedays.training.course import course_of, each_choice  # noqa: PLC0415 - few files are scenarios
     from hashidrill.gamedays.training.scenario import scenario_of  # noqa: PLC0415 - as above
@@ -94,7 +91,7 @@ def _check_scenario(document: Document, path: Path) -> None:
         _fits(path, f"the truth {choice.truth}", course_of(written, choice).resolved)
 
 
-def _check_campaign(_document: Document, path: Path) -> None:
+def check_campaign(_document: Document, path: Path) -> None:
     """A campaign, with its scenarios and the pages that it names. Raises ExperimentError."""
     from hashidrill.gamedays.training.campaign import read_campaign  # noqa: PLC0415 - few files are campaigns
 
@@ -123,7 +120,14 @@ def _check_attach(path: Path) -> None:
     check_attach_file(path)
 
 
-_CHECKS = {_GAME_DAY: _check_day, _SCENARIO: _check_scenario, _CAMPAIGN: _check_campaign}
+def check_attach_document(_document: Document, path: Path) -> None:
+    """A file of `kind: Attach`. Raises what check_attach_file raises."""
+    _check_attach(path)
+
+
+def check_base_document(document: Document, path: Path) -> None:
+    """What experiments extend. Raises ExperimentError."""
+    check_base(document, near_to=path)
 
 
 def _found(name: str) -> Path:
@@ -140,14 +144,8 @@ def _error_of(path: Path) -> str | None:
             return None
         document = read_experiment(path)
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
-        if isinstance(kind, str) and kind in _CHECKS:
-            _CHECKS[kind](document, path)
-            return None
-        if isinstance(document.data, dict) and document.data.get("kind") == BASE_KIND:
-            check_base(document, near_to=path)
-            return None
-        if isinstance(document.data, dict) and document.data.get("kind") == ATTACH:
-            _check_attach(path)
+        if isinstance(kind, str) and kind in registry.entries(DOCUMENTS):
+            registry.plugin(DOCUMENTS, kind)(document, path)
             return None
         experiment = load_document(document, near_to=path)
         if experiment.datacenter.stands:
