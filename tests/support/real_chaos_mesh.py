@@ -127,7 +127,7 @@ async def keeps_its_contract_when_it_kills(world):
     """What brings the agent back is the command of the fault, which chaosd runs."""
     again = world.datacenter.root / "again.py"
     again.write_text(
-        "import sys, anyio\nfrom hashidrill.lab.sandbox.asking import ask\n"
+        "import sys, anyio\nfrom hashidrill.lab.local.hosts import ask\n"
         "anyio.run(ask, __import__('pathlib').Path(sys.argv[1]), {'op': 'start', 'agent': 'consul'})\n"
     )
     restart = shlex.join([sys.executable, str(again), str(world.datacenter.root / f"s/{HOST}.host")])

@@ -25,7 +25,6 @@ from hashidrill.core.util.syscalls import process_state
 from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import binaries, pins
 from hashidrill.lab.provision import build as binaries_build
-from hashidrill.lab.provision import pinned as known_pins
 from hashidrill.lab.provision.products import PRODUCTS, WayError, reported_version
 
 # the tests move XDG_CACHE_HOME, and with it Go's own cache, which is better shared
@@ -106,7 +105,7 @@ class ReleaseServer:
 def pinned(monkeypatch):
     """What this package knows of archives: nothing, until a test says otherwise."""
     known: dict[str, str] = {}
-    monkeypatch.setattr(known_pins, "pinned", known.get)
+    monkeypatch.setattr(binaries_archive, "pinned", known.get)
     return known
 
 
@@ -217,14 +216,14 @@ def test_whether_a_pinned_archive_is_there_is_asked_without_downloading_it(serve
 def test_a_maintainer_adds_the_pins_of_a_version_as_they_are_measured(server, pinned, monkeypatch, tmp_path):
     file = tmp_path / "pins.sha256"
     file.write_text("# pins\n")
-    monkeypatch.setattr(known_pins, "pins_file", lambda: file)
+    monkeypatch.setattr(binaries_archive, "pins_file", lambda: file)
     archives = {arch: zipped(consul=CONSUL, arch=arch.encode()) for arch in pins.ARCHITECTURES}
     names = {arch: f"consul_1.23.0_linux_{arch}.zip" for arch in archives}
     sums = "".join(f"{hashlib.sha256(archives[arch]).hexdigest()}  {names[arch]}\n" for arch in archives)
     server.files["/consul/1.23.0/consul_1.23.0_SHA256SUMS"] = sums.encode()
     server.files |= {f"/consul/1.23.0/{names[arch]}": archives[arch] for arch in archives}
     pins.main("consul", "1.23.0")
-    assert known_pins.parse(file.read_text()) == {
+    assert binaries_archive.parse_pins(file.read_text()) == {
         f"consul/1.23.0/{names[arch]}": hashlib.sha256(archives[arch]).hexdigest() for arch in archives
     }
     server.files[f"/consul/1.23.0/{names['arm64']}"] += b"."

@@ -33,9 +33,8 @@ from hashidrill.core.protocols.packets import Chain, PacketRule, Redirect, State
 from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.redaction import without_secrets
 from hashidrill.lab.local.datacenter import BRIDGE
-from hashidrill.lab.local.hosts import LocalHost
+from hashidrill.lab.local.hosts import LocalHost, ask
 from hashidrill.lab.sandbox import cgroups
-from hashidrill.lab.sandbox.asking import ask
 from hashidrill.products.consul.faults.rpc import CANARY_PORT
 
 TABLE = "wire"

@@ -35,7 +35,26 @@ from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.lab.canaries import ANSWERS_WITHIN_S, CanaryOfHost
 from hashidrill.lab.sandbox import cgroups, nf_tables
-from hashidrill.lab.sandbox.asking import ask
+
+
+async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = ANSWERS_WITHIN_S) -> dict[str, Any]:
+    """One request to hostd, a canary or diskd. Raises FaultError with the answer's error, or when none comes."""
+    try:
+        with anyio.fail_after(within_s):
+            async with await anyio.connect_unix(str(socket_path)) as stream:
+                await stream.send(json.dumps(request).encode() + b"\n")
+                answer = b""
+                while not answer.endswith(b"\n"):
+                    answer += await stream.receive(1 << 20)
+    except TimeoutError:
+        raise FaultError(f"{socket_path.name}: no answer to {request['op']} within {within_s:g}s") from None
+    except (OSError, anyio.EndOfStream) as error:
+        raise FaultError(f"{socket_path.name}: cannot ask for {request['op']}: {error or 'closed'}") from None
+    decoded: dict[str, Any] = json.loads(answer)
+    if decoded.get("error"):
+        raise FaultError(f"{socket_path.name}: {request['op']}: {decoded['error']}")
+    return decoded
+
 
 T = TypeVar("T")
 _TOXIPROXY_WITHIN_S = 10.0

@@ -1,8 +1,9 @@
 """Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
 
-The SHA-256 of the versions that hashidrill asks for by itself is in this package (hashidrill.lab.provision.pinned).
-Another version is checked against the list that its vendor publishes with it, and the user is told so: who can
-change the one file on that server can change the other.
+The SHA-256 of the versions that hashidrill asks for by itself is in this package (pins.sha256, in the format of
+`sha256sum`); a maintainer adds a version with `python -m hashidrill.lab.provision.pins`. Another version is checked
+against the list that its vendor publishes with it, and the user is told so: who can change the one file on that server
+can change the other.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import hashlib
 import hmac
 import ipaddress
 import platform
+import re
 import shutil
 import time
 import zipfile
+from functools import cache
+from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import httpx
 
-from hashidrill.lab.provision import pinned
 from hashidrill.lab.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
 
 if TYPE_CHECKING:
@@ -38,6 +41,35 @@ LARGEST_CHECKSUMS_BYTES = 1_000_000
 _PINNED = "this package"
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
+
+
+def parse_pins(text: str) -> dict[str, str]:
+    """Path below the vendor's base URL -> SHA-256. Raises ValueError for a line that is neither a pin nor a comment."""
+    pins: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in pins:
+            raise ValueError(f"line {number}: expected `SHA256  PATH`, each path once, found {line!r}")
+        pins[match[2]] = match[1]
+    return pins
+
+
+@cache
+def _known() -> dict[str, str]:
+    return parse_pins(pins_file().read_text())
+
+
+def pins_file() -> Path:
+    # wheels are always unpacked, so this is a file on disk
+    return Path(str(resources.files("hashidrill.lab.provision") / "pins.sha256"))
+
+
+def pinned(path: str) -> str | None:
+    """The SHA-256 that the file at this path below its vendor's base URL must have; None where it is not known."""
+    return _known().get(path)
 
 
 def download(product: Product, version: str, work: Path, say: Callable[[str], None]) -> tuple[Path, str]:
@@ -103,7 +135,7 @@ def _archive(product: Product, version: str) -> str:
 
 def _wanted(client: httpx.Client, product: Product, version: str, path: str) -> tuple[str, str]:
     """(SHA-256 that the archive must have, who says so). Raises WayError."""
-    if (pin := pinned.pinned(path)) is not None:
+    if (pin := pinned(path)) is not None:
         return pin, _PINNED
     if (product.name, version) in DEFAULT_VERSIONS:
         raise WayError(f"this package does not know the SHA-256 of {path}, and does without downloads it cannot check")

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hashidrill.lab.provision import archive, pinned
+from hashidrill.lab.provision import archive
 from hashidrill.lab.provision.products import product_named
 
 ARCHITECTURES = ("amd64", "arm64")
@@ -24,11 +24,11 @@ def main(name: str, version: str) -> None:
     with tempfile.TemporaryDirectory(prefix="hashidrill-pins-") as work:
         for arch in ARCHITECTURES:
             path, sha256 = archive.measured(product_named(name), version, arch, Path(work), _say)
-            if (known := pinned.pinned(path)) is not None:
+            if (known := archive.pinned(path)) is not None:
                 _say(f"{path}: {'pinned already' if known == sha256 else f'PINNED AS {known}, and is now {sha256}'}")
             else:
                 lines.append(f"{sha256}  {path}\n")
-    with pinned.pins_file().open("a") as file:
+    with archive.pins_file().open("a") as file:
         file.writelines(lines)
     _say("".join(lines).rstrip() or "nothing was added")
 

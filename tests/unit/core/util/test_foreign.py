@@ -45,7 +45,6 @@ OURS = {
     "lab/provision/machine_trials.py",
     "lab/runs/in_sandbox.py",
     "lab/runs/launch.py",
-    "lab/sandbox/asking.py",
     "lab/sandbox/init.py",
     "lab/sandbox/janitor.py",
     "lab/sandbox/rpc.py",

@@ -11,7 +11,7 @@ import pytest
 
 from hashidrill.core.errors import BinaryError, MachineError
 from hashidrill.lab.provision import archive as binaries_archive
-from hashidrill.lab.provision import binaries, packages, pinned
+from hashidrill.lab.provision import binaries, packages
 from hashidrill.lab.provision import build as binaries_build
 from hashidrill.lab.provision import products as binaries_products
 from hashidrill.lab.provision.build import Go
@@ -453,7 +453,7 @@ def test_this_package_knows_the_checksum_of_every_download_that_a_run_asks_for(a
     assert len(wanted) == 5
     for name, version in wanted:
         path = PRODUCTS[name].release.archive.format(name=name, version=version, arch=arch)
-        assert re.fullmatch("[0-9a-f]{64}", pinned.pinned(path) or "")
+        assert re.fullmatch("[0-9a-f]{64}", binaries_archive.pinned(path) or "")
 
 
 @pytest.mark.parametrize(
@@ -461,4 +461,4 @@ def test_this_package_knows_the_checksum_of_every_download_that_a_run_asks_for(a
 )
 def test_a_line_of_the_pins_that_is_none_is_an_error(line):
     with pytest.raises(ValueError, match="expected `SHA256  PATH`"):
-        pinned.parse(f"# comment\n\n{line}\n")
+        binaries_archive.parse_pins(f"# comment\n\n{line}\n")
