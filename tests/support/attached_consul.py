@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import json
 import os
 import secrets
 import signal
-import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import uuid
@@ -27,8 +24,9 @@ from typing import Any
 
 import trustme
 
+from attached_products import Product
+
 PORT = 8501
-_LED_WITHIN_S = 60.0
 _ENTRIES = (
     "service-defaults",
     "proxy-defaults",
@@ -61,8 +59,10 @@ session_prefix "" { policy = "write" }
 """
 
 
-class Staging:
+class Staging(Product):
     """Three servers and a client. `network` is the second number of their addresses, 127.NETWORK.0.x."""
+
+    service, names = "consul", ("server.staging.consul", "client.staging.consul")
 
     def __init__(
         self,
@@ -75,28 +75,16 @@ class Staging:
         of_clients: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """`of_clients`: more keys of the configuration of the clients."""
-        self.folder, self._consul, self._of_clients = folder, consul, of_clients
-        self.hosts = {
+        folder.mkdir(parents=True, exist_ok=True)
+        hosts = {
             f"{name}-{n}": f"127.{network}.{net}.{n}"
             for name, net, count in (("stage", 0, servers), ("worker", 1, clients))
             for n in range(1, count + 1)
         }
-        self._servers = servers
-        self.management, self.drill, self.reader = (_uuid() for _ in range(3))
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._files()
-
-    def _files(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        ca, other = trustme.CA(), trustme.CA()
-        ca.cert_pem.write_to_path(self.folder / "ca.pem")
-        other.cert_pem.write_to_path(self.folder / "other-ca.pem")
-        names = ["server.staging.consul", "client.staging.consul", "localhost", *self.hosts.values()]
-        certificate = ca.issue_cert(*names)
-        certificate.private_key_pem.write_to_path(self.folder / "key.pem")
-        with (self.folder / "cert.pem").open("wb") as file:
-            for blob in certificate.cert_chain_pems:
-                file.write(blob.bytes())
+        super().__init__(consul, hosts, folder)
+        self._of_clients, self._servers = of_clients, servers
+        self.drill, self.reader = str(uuid.uuid4()), str(uuid.uuid4())
+        trustme.CA().cert_pem.write_to_path(self.folder / "other-ca.pem")
         for name, token in (("drill", self.drill), ("reader", self.reader), ("management", self.management)):
             (self.folder / f"{name}.token").write_text(token + "\n")
 
@@ -104,7 +92,6 @@ class Staging:
         gossip = base64.b64encode(secrets.token_bytes(32)).decode()
         join = [address for name, address in self.hosts.items() if name.startswith("stage")]
         for name, address in self.hosts.items():
-            file = str(self.folder / "{}.pem")
             config = {
                 "datacenter": "staging",
                 "node_name": name,
@@ -122,9 +109,9 @@ class Staging:
                 "ports": {"http": -1, "https": PORT, "dns": -1, "grpc": -1, "grpc_tls": -1, "serf_wan": -1},
                 "tls": {
                     "defaults": {
-                        "ca_file": file.format("ca"),
-                        "cert_file": file.format("cert"),
-                        "key_file": file.format("key"),
+                        "ca_file": self.pem("ca"),
+                        "cert_file": self.pem("cert"),
+                        "key_file": self.pem("key"),
                         "verify_incoming": True,
                         "verify_outgoing": True,
                     },
@@ -144,21 +131,14 @@ class Staging:
             path = self.conf(name)
             path.mkdir()
             (path / "agent.json").write_text(json.dumps(config))
-            with (self.folder / f"{name}.log").open("wb") as log:
-                self._processes[name] = subprocess.Popen(
-                    [str(self._consul), "agent", f"-config-dir={path}"],
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=_dies_with_us,  # noqa: PLW1509 - no threads at this point
-                )
-        self._wait()
-        self._make_tokens()
+            self._run(name, "agent", f"-config-dir={path}")
+        self.until(self._whole, "whole Consul")
+        for name, token, rules in (("drill", self.drill, _DRILLS), ("reader", self.reader, _READS)):
+            self.make_token(name, token, rules)
 
     def stop(self) -> None:
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
+        for name in self._processes:
+            self.kill(name)
         for pid in self._restarted():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -202,9 +182,6 @@ class Staging:
                 return []
             raise
 
-    def url(self, host: str) -> str:
-        return f"https://{self.hosts[host]}:{PORT}"
-
     def attach_file(
         self,
         *,
@@ -226,12 +203,7 @@ class Staging:
         self, method: str, path: str, body: bytes | None = None, *, host: str = "stage-1", token: str = ""
     ) -> bytes:
         """One request of an operator of theirs: by another client than ours. Raises urllib's errors."""
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
-        context.load_cert_chain(self.folder / "cert.pem", self.folder / "key.pem")
-        request = urllib.request.Request(self.url(host) + path, data=body, method=method)
-        request.add_header("X-Consul-Token", token or self.management)
-        with urllib.request.urlopen(request, timeout=5, context=context) as reply:
-            answer: bytes = reply.read()
+        answer: bytes = self.request(method, path, body, host=host, token=token)
         return answer
 
     def leader(self) -> str:
@@ -246,23 +218,12 @@ class Staging:
         self._processes[host].kill()
         self._processes[host].wait()
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _LED_WITHIN_S
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, ValueError):
-                members = json.loads(self.ask("GET", "/v1/agent/members"))
-                alive = [one for one in members if one["Status"] == 1]
-                told = [node for node in self.listed("/v1/catalog/nodes") if "environment" in (node["Meta"] or {})]
-                whole = len(alive) == len(told) == len(self.hosts)  # each has told its own meta
-                if self.leader() and whole and self.ask("PUT", "/v1/kv/ready", b"x") == b"true":
-                    return
-            time.sleep(0.2)
-        logs = {name: (self.folder / f"{name}.log").read_text(errors="replace")[-500:] for name in self.hosts}
-        raise RuntimeError(f"no Consul within {_LED_WITHIN_S:g}s: {logs}")
-
-    def _make_tokens(self) -> None:
-        for name, token, rules in (("drill", self.drill, _DRILLS), ("reader", self.reader, _READS)):
-            self.make_token(name, token, rules)
+    def _whole(self) -> bool:
+        members = json.loads(self.ask("GET", "/v1/agent/members"))
+        alive = [one for one in members if one["Status"] == 1]
+        told = [node for node in self.listed("/v1/catalog/nodes") if "environment" in (node["Meta"] or {})]
+        whole = len(alive) == len(told) == len(self.hosts)  # each has told its own meta
+        return bool(self.leader() and whole and self.ask("PUT", "/v1/kv/ready", b"x") == b"true")
 
     def make_token(self, name: str, token: str, rules: str) -> None:
         policy = {"Name": name, "Rules": rules}
@@ -292,14 +253,6 @@ _LISTS: tuple[tuple[str, Callable[[Any], tuple[str, Any]]], ...] = (
     ("/v1/query", lambda one: (f"query {one['ID']}", one["Name"])),
 )
 """What an API lists, and the name and the value that each thing of it has."""
-
-
-def _uuid() -> str:
-    return str(uuid.uuid4())
-
-
-def _dies_with_us() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A real Nomad and a real Vault of somebody else, reached by address alone: TLS, client certificates and ACLs.
+"""A real Nomad and a real Vault that hashidrill did not start: TLS, client certificates and ACLs.
 
-As tests/support/attached_consul.py has a Consul: ordinary processes on loopback addresses of their own.
+They are ordinary processes on loopback addresses of their own, as the Consul of tests/support/attached_consul.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import trustme
 
 _WITHIN_S = 90.0
 _NOBODY = 65534
-PORTS = {"nomad": 4646, "vault": 8200}
-HEADERS = {"nomad": "X-Nomad-Token", "vault": "X-Vault-Token"}
+PORTS = {"consul": 8501, "nomad": 4646, "vault": 8200}
+HEADERS = {"consul": "X-Consul-Token", "nomad": "X-Nomad-Token", "vault": "X-Vault-Token"}
 
 
 class Product:
@@ -35,9 +35,9 @@ class Product:
     names: tuple[str, ...] = ()
     """In the certificates, beside the addresses."""
 
-    def __init__(self, binary, hosts):
+    def __init__(self, binary, hosts, folder=None):
         self.hosts, self._binary = hosts, binary
-        self.folder = Path(tempfile.mkdtemp(prefix=f"hashidrill-{self.service}-", dir="/tmp"))  # nobody gets in there
+        self.folder = folder or Path(tempfile.mkdtemp(prefix=f"hashidrill-{self.service}-", dir="/tmp"))
         self.management = str(uuid.uuid4())
         self._processes = {}
         ca = trustme.CA()
@@ -62,9 +62,12 @@ class Product:
             for each in (path, self.folder / name, self.folder / "key.pem", self.folder / "cert.pem"):
                 os.chown(each, _NOBODY, _NOBODY)
             who = ["--reuid", str(_NOBODY), "--regid", str(_NOBODY), "--clear-groups"]
+        self._run(name, *words, f"-config={path}", who=who)
+
+    def _run(self, name, *words, who=()):
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *who, str(self._binary), *words, f"-config={path}"],
+                ["setpriv", "--pdeathsig", "KILL", *who, str(self._binary), *words],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -76,15 +79,18 @@ class Product:
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def ask(self, method, path, body=None, *, host="", token=""):
-        """One request of an operator of theirs, in JSON. Raises urllib's errors."""
+    def request(self, method, path, data=None, *, host="", token=""):
+        """The bytes that answer one request of an operator of theirs. Raises urllib's errors."""
         context = ssl.create_default_context(cafile=self.pem("ca"))
         context.load_cert_chain(self.pem("cert"), self.pem("key"))
-        data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url(host or next(iter(self.hosts))) + path, data=data, method=method)
         request.add_header(HEADERS[self.service], token or self.management)
         with urllib.request.urlopen(request, timeout=5, context=context) as reply:
-            answer = reply.read()
+            return reply.read()
+
+    def ask(self, method, path, body=None, **more):
+        """The same in JSON."""
+        answer = self.request(method, path, None if body is None else json.dumps(body).encode(), **more)
         return json.loads(answer) if answer else None
 
     def until(self, holds, what):
