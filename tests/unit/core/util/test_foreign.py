@@ -21,8 +21,8 @@ from hashidrill.testing.recordings import RecordingBuilder
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
 OURS = {
-    "clients/audit/json_text.py",
-    "clients/audit/report_files.py",
+    "clients/audit/report.py",
+    "clients/audit/tree.py",
     "clients/retry/timed_taps.py",
     "core/engine/load_generator.py",
     "core/loads/in_generator.py",
