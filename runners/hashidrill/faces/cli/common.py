@@ -32,7 +32,6 @@ Hypotheses = Annotated[
 ]
 
 Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
-Repeated = list[str] | None
 AttachFile = Annotated[
     Path, typer.Option("--attach", metavar="FILE", help="The existing datacenter (a file of `kind: Attach`).")
 ]

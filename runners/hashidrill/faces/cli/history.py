@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -94,6 +94,14 @@ def _fitting(name: str, known: list[str]) -> list[str]:
     return [each for each in known if each.endswith(f"/{asked}")]
 
 
+def _tell(document: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(data.document(**document))
+        return
+    for line in lines:
+        say(console(), line)
+
+
 def list_(
     experiment: AnExperiment = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the last ones.")] = 30,
@@ -107,12 +115,8 @@ def list_(
         days = [] if experiment else store.days(last=last)
     all_of_them: list[Run | Day] = [*runs, *days]
     entries = sorted(all_of_them, key=lambda each: each.ended_s)[-last:]
-    if as_json:
-        rows = [pages.run_data(each) if isinstance(each, Run) else pages.day_data(each) for each in entries]
-        print_json(pages.document(entries=rows))
-        return
-    for line in pages.list_lines(entries):
-        say(console(), line)
+    rows = [data.run_data(each) if isinstance(each, Run) else data.day_data(each) for each in entries]
+    _tell({"entries": rows}, pages.list_lines(entries), as_json=as_json)
 
 
 def show(
@@ -123,11 +127,7 @@ def show(
     """Show what the history knows of a run, also where its recording is gone."""
     with _store(db) as store:
         found = store.run(run)
-    if as_json:
-        print_json(pages.document(run=pages.whole_run(found)))
-        return
-    for line in pages.run_lines(found):
-        say(console(), line)
+    _tell({"run": data.whole_run(found)}, pages.run_lines(found), as_json=as_json)
 
 
 def trend(
@@ -146,12 +146,9 @@ def trend(
     rows = {
         each: [one for one in trends(runs) if figure in one.name] for each, runs in found.items()
     }  # the level of each figure is by all of them: a selection finds nothing more
-    if as_json:
-        print_json(pages.document(series=[pages.trends_data(each, rows[each], found[each]) for each in found]))
-        return
-    for each, runs in found.items():
-        for line in pages.trend_lines(each, rows[each], len(runs)):
-            say(console(), line)
+    series = [data.trends_data(each, rows[each], found[each]) for each in found]
+    lines = (line for each, runs in found.items() for line in pages.trend_lines(each, rows[each], len(runs)))
+    _tell({"series": series}, lines, as_json=as_json)
 
 
 def changed(
@@ -172,12 +169,8 @@ def changed(
     known = [each for each in found if each is not None]
     if not known:
         raise UsageError(f"no run of {experiment} counted yet: all were INVALID")
-    if as_json:
-        print_json(pages.document(series=[pages.changed_data(each) for each in known]))
-        return
-    for each in known:
-        for line in pages.changed_lines(each):
-            say(console(), line)
+    lines = (line for each in known for line in pages.changed_lines(each))
+    _tell({"series": [data.changed_data(each) for each in known]}, lines, as_json=as_json)
 
 
 def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None) -> None:
@@ -191,11 +184,8 @@ def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None)
             for each in _series(store, experiment)
             if (runs := store.runs(each, counting=True))
         }
-    if as_json:
-        print_json(pages.document(series=[pages.state_data(each, one) for each, one in found.items()]))
-        return
-    for each, one in found.items():
-        say(console(), f"{each}: {one}")
+    series = [data.state_data(each, one) for each, one in found.items()]
+    _tell({"series": series}, (pages.state_line(each, one) for each, one in found.items()), as_json=as_json)
 
 
 def add(

@@ -9,7 +9,7 @@ import pytest
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.judging.judge import GUARDRAIL
 from hashidrill.core.judging.verdict import Finding, Judgement
-from hashidrill.faces.pytest_plugin.session import runs
+from hashidrill.faces.pytest_plugin import runs
 from hashidrill.faces.pytest_plugin.shared_runs import NotJudgedError, Run
 
 if TYPE_CHECKING:
@@ -57,22 +57,38 @@ class ExperimentFile(pytest.File):
                 self.add_marker(getattr(pytest.mark, tag))
 
 
-class _ExperimentItem(pytest.Item):
-    """What all sorts of items have in common."""
+class _Item(pytest.Item):
+    def setup(self) -> None:
+        """Fails, which is pytest's ERROR here, where there is nothing that counts."""
+        why = ""
+        try:
+            self.check()
+        except NotJudgedError as error:
+            why = str(error)
+        if why:  # outside of the handler: pytest would print the reason twice, as one error during another
+            pytest.fail(why, pytrace=False)
+
+    def check(self) -> None:
+        """Note what was found. Raises NotJudgedError when it does not count."""
+        raise NotImplementedError
+
+    def note_judgement(self, judgement: Judgement) -> None:
+        self.user_properties += [("finding", str(judgement.finding)), ("evidence", judgement.text)]
+        self.user_properties += [(f"figure.{name}", _property(value)) for name, value in judgement.figures.items()]
+
+    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
+        return self.path, None, f"{self.path.stem}: {self.name}"
+
+
+class _ExperimentItem(_Item):
+    """An item of one run, or of the rounds of one variant."""
 
     def __init__(self, *, variant: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._variant = variant
 
-    def setup(self) -> None:
-        """Fails, which is pytest's ERROR here, where there is nothing that counts."""
-        why = ""
-        try:
-            self.judgeable(self.run())
-        except NotJudgedError as error:
-            why = str(error)
-        if why:  # outside of the handler: pytest would print the reason twice, as one error during another
-            pytest.fail(why, pytrace=False)
+    def check(self) -> None:
+        self.judgeable(self.run())
 
     def judgeable(self, run: Run) -> None:
         """Note what was found. Raises NotJudgedError when it does not count."""
@@ -95,12 +111,7 @@ class _ExperimentItem(pytest.Item):
         if run.turned:
             self.user_properties.append(("turned", run.turned))
         if judgement is not None:
-            self.user_properties.append(("finding", str(judgement.finding)))
-            self.user_properties.append(("evidence", judgement.text))
-            self.user_properties += [(f"figure.{name}", _property(value)) for name, value in judgement.figures.items()]
-
-    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
-        return self.path, None, f"{self.path.stem}: {self.name}"
+            self.note_judgement(judgement)
 
 
 class ExpectationItem(_ExperimentItem):
@@ -160,29 +171,21 @@ class GuardrailsItem(_ExperimentItem):
         return [judgement for judgement in run.judged.judgements if judgement.hypothesis == GUARDRAIL]
 
 
-class ComparisonItem(pytest.Item):
+class ComparisonItem(_Item):
     def __init__(self, *, index: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._index = index
 
-    def setup(self) -> None:
-        """Fails, which is pytest's ERROR here, where there is nothing that counts."""
-        why = ""
-        try:
-            compared = runs(self.config).compared(self.path)
-            verdict = compared.verdict
-            judgement = verdict.comparisons[self._index]
-            self.user_properties += [("experiment", compared.experiment), ("comparison", str(compared.folder))]
-            self.user_properties += [("finding", str(judgement.finding)), ("evidence", judgement.text)]
-            self.user_properties += [(f"figure.{name}", _property(value)) for name, value in judgement.figures.items()]
-            if verdict.invalid and judgement.finding not in _FAILED:
-                why = compared.invalid_text()
-            elif judgement.finding is Finding.INVALID:
-                why = f"{judgement.title} cannot be judged: {judgement.text}\n{compared.see_again()}"
-        except NotJudgedError as error:
-            why = str(error)
-        if why:
-            pytest.fail(why, pytrace=False)
+    def check(self) -> None:
+        compared = runs(self.config).compared(self.path)
+        verdict = compared.verdict
+        judgement = verdict.comparisons[self._index]
+        self.user_properties += [("experiment", compared.experiment), ("comparison", str(compared.folder))]
+        self.note_judgement(judgement)
+        if verdict.invalid and judgement.finding not in _FAILED:
+            raise NotJudgedError(compared.invalid_text())
+        if judgement.finding is Finding.INVALID:
+            raise NotJudgedError(f"{judgement.title} cannot be judged: {judgement.text}\n{compared.see_again()}")
 
     def runtest(self) -> None:
         compared = runs(self.config).compared(self.path)
@@ -191,9 +194,6 @@ class ComparisonItem(pytest.Item):
             pytest.xfail(f"{judgement.known_issue}: {judgement.text}")
         if judgement.finding in _FAILED:
             pytest.fail(_broken(compared.experiment, judgement, compared.see_again()), pytrace=False)
-
-    def reportinfo(self) -> tuple[os.PathLike[str] | str, int | None, str]:
-        return self.path, None, f"{self.path.stem}: {self.name}"
 
 
 def _names(expectations: list[Expectation]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME, VERDICT_NA
 from hashidrill.reports.compared import judge_and_report_comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pytest
@@ -269,19 +269,20 @@ def _report(recording: Recording, path: Path) -> RunVerdict:
     return judge_and_report(recording, near_to=path)[0]
 
 
+def _folders(given: list[Path], name: str) -> Iterator[Path]:
+    """Those of the given folders, or in them, that have a file of this name. Raises UsageError."""
+    for place in given:
+        if not place.is_dir():
+            raise UsageError(f"--hashidrill-recording {place}: there is no such directory")
+        yield from [place] if (place / name).is_file() else [file.parent for file in place.glob(f"*/{name}")]
+
+
 def _find(given: list[Path], experiment: Experiment) -> Recording:
     """The newest recording of a run of that very experiment, whatever it expects now.
 
     Raises UsageError that names the recordings there are, or what another experiment of this name did differently.
     """
-    found: dict[Path, tuple[str, str]] = {}
-    for place in given:
-        if not place.is_dir():
-            raise UsageError(f"--hashidrill-recording {place}: there is no such directory")
-        candidates = (
-            [place] if (place / JOURNAL_NAME).is_file() else [file.parent for file in place.glob(f"*/{JOURNAL_NAME}")]
-        )
-        found.update({path: _describe(path) for path in candidates})
+    found = {path: _describe(path) for path in _folders(given, JOURNAL_NAME)}
     asked = experiment.metadata.name
     ours = sorted([(started, path) for path, (name, started) in found.items() if name == asked], reverse=True)
     if not ours:
@@ -305,12 +306,7 @@ def _find(given: list[Path], experiment: Experiment) -> Recording:
 
 def _find_comparison(given: list[Path], asked: str) -> Kept:
     """The newest comparison of the experiment of that name. Raises UsageError that names those that there are."""
-    found: dict[Path, Kept] = {}
-    for place in given:
-        if not place.is_dir():
-            raise UsageError(f"--hashidrill-recording {place}: there is no such directory")
-        files = [place / COMPARISON_NAME] if (place / COMPARISON_NAME).is_file() else place.glob(f"*/{COMPARISON_NAME}")
-        found |= {file.parent: read_comparison(file.parent) for file in files}
+    found = {path: read_comparison(path) for path in _folders(given, COMPARISON_NAME)}
     ours = sorted((path for path, kept in found.items() if kept.experiment.name == asked), key=lambda path: path.name)
     if not ours:
         there = ", ".join(sorted({kept.experiment.name for kept in found.values()})) or "none"
