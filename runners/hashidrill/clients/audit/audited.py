@@ -240,19 +240,12 @@ class Group:
 
     def policy(self, *names: str) -> Mapping | None:
         """A block of the group merged over that of the job, as Nomad does with update, reschedule and restart."""
-        found = [*self.job.body.blocks(*names), *self.body.blocks(*names)]
-        if not found:
-            return None
-        place = found[-1].place
-        return Mapping(tuple(entry for body in found for entry in body.entries), place, found[-1].labels)
+        return _over([*self.job.body.blocks(*names), *self.body.blocks(*names)])
 
     def restart(self, task: Mapping) -> Mapping | None:
         """A task's restart policy: its own over the group's."""
         names = ("restart", "RestartPolicy")
-        found = [*self.body.blocks(*names), *task.blocks(*names)]
-        if not found:
-            return None
-        return Mapping(tuple(entry for body in found for entry in body.entries), found[-1].place)
+        return _over([*self.body.blocks(*names), *task.blocks(*names)])
 
     def commands(self) -> Iterator[tuple[Command, Place]]:
         """What the tasks start: command and args, or those of an image."""
@@ -270,6 +263,12 @@ class Group:
     def services(self) -> list[Mapping]:
         names = ("service", "Services")
         return [*self.body.blocks(*names), *(body for task in self.tasks() for body in task.blocks(*names))]
+
+
+def _over(bodies: Sequence[Mapping]) -> Mapping | None:
+    """All of these as one, at the place of the last, which wins."""
+    entries = tuple(entry for body in bodies for entry in body.entries)
+    return Mapping(entries, bodies[-1].place, bodies[-1].labels) if bodies else None
 
 
 def _name(body: Mapping) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -227,12 +227,9 @@ class Log:
         ]
 
     def check(self, question: Mapping[str, Any]) -> None:
-        """Raises UsageError when this is another question than the one that the runs were made for.
-
-        What an earlier version did not log is taken to be as it was.
-        """
+        """Raises UsageError when this is another question than the one that the runs were made for."""
         plain = parse(json.dumps(dict(question)).encode())
-        changed = [key for key in sorted(self.question) if plain.get(key) != self.question[key]]
+        changed = [key for key in sorted({*plain, *self.question}) if plain.get(key) != self.question.get(key)]
         if not changed:
             return
         raise UsageError(
@@ -241,16 +238,7 @@ class Log:
         )
 
     def add_run(self, candidate: str, trial: Trial) -> None:
-        said = {
-            "outcome": trial.outcome,
-            "text": trial.text,
-            "recording": trial.recording,
-            "value": trial.value,
-            "clear": trial.clear,
-            "absent": trial.absent,
-            "cut": trial.cut,
-        }
-        self._write(_RUN, {"candidate": candidate, **said})
+        self._write(_RUN, {"candidate": candidate, **asdict(trial)})
         self.runs.append((candidate, trial))
 
     def add_answer(self, answer: Mapping[str, Any]) -> None:
@@ -284,10 +272,9 @@ class Log:
                 str(line["text"]),
                 str(line["recording"]),
                 _number(line["value"]),
-                # earlier versions do not say
-                line.get("clear") is True,
-                float(line.get("absent", 0.0)),
-                line.get("cut") is True,
+                line["clear"] is True,
+                float(line["absent"]),
+                line["cut"] is True,
             )
             self.runs.append((str(line["candidate"]), trial))
         except (KeyError, ValueError, TypeError):

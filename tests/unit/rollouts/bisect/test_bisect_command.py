@@ -284,18 +284,6 @@ def test_a_resumed_search_notices_that_a_binary_of_ones_own_was_built_anew(box, 
     assert "its runs answer another question: binaries changed since then" in str(result.exception)
 
 
-def test_a_log_of_an_earlier_version_is_resumed(box, tmp_path):
-    """It did not log the hypotheses, nor the machine."""
-    box.interrupted_at = 3
-    box.keys("--log", "log.jsonl")
-    first, *rest = (tmp_path / "log.jsonl").read_text().splitlines(keepends=True)
-    line = json.loads(first)
-    del line["question"]["hypotheses"], line["question"]["runs_on"]
-    line["hash"] = hash_of(line["question"])
-    (tmp_path / "log.jsonl").write_text("".join([json.dumps(line) + "\n", *rest]))
-    assert box.run("--resume", "log.jsonl").exit_code == 0
-
-
 def test_invalid_runs_are_made_again_and_count_as_nothing(box):
     box.invalid_at = (1, 4, 5)
 
