@@ -1,1 +1,1 @@
-"""How a judged run looks: HTML, Markdown, timeline, figures. `core/judging/` says what it means."""
+"""How a run looks while it goes on, and judged: terminal, HTML, Markdown. `core/judging/` says what it means."""

@@ -11,30 +11,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hashidrill.faces.pytest_plugin.session import RUNS, runs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hashidrill.clients.retry.fixture import TapInThread
     from hashidrill.core.recording.reader import Recording
-    from hashidrill.faces.pytest_plugin.shared_runs import Runs
 
 _SUFFIXES = {".yaml", ".yml"}
 _HEAD_BYTES = 65536
 _OURS = re.compile(rb"""^[\s{]*["']?apiVersion["']?\s*:\s*["']?hashidrill/""", re.MULTILINE)
 _KIND = re.compile(rb"""^[\s{]*["']?kind["']?\s*:\s*["']?(?P<kind>\w+)""", re.MULTILINE)
 _OTHER_KINDS = {b"Base", b"Playbook", b"Scenario", b"GameDay"}
-
-
-RUNS: pytest.StashKey[Runs] = pytest.StashKey()
-
-
-def runs(config: pytest.Config) -> Runs:
-    """The runs of the session, shared by all tests that ask for them; made when the first one does."""
-    from hashidrill.faces.pytest_plugin.shared_runs import Runs  # noqa: PLC0415 - see the module's docstring
-
-    if RUNS not in config.stash:
-        config.stash[RUNS] = Runs(config)
-    return config.stash[RUNS]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.judging.judge import GUARDRAIL
 from hashidrill.core.judging.verdict import Finding, Judgement
-from hashidrill.faces.pytest_plugin import runs
+from hashidrill.faces.pytest_plugin.session import runs
 from hashidrill.faces.pytest_plugin.shared_runs import NotJudgedError, Run
 
 if TYPE_CHECKING:
