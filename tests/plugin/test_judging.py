@@ -14,7 +14,7 @@ from hashidrill.core.experiment.loader import load_text
 from hashidrill.core.judging.comparison import differences
 from hashidrill.core.judging.judge import read_verdict
 from hashidrill.gamedays.history import (
-    turned as turned_runs,  # once: pytester forgets what a session inside of it imported
+    on_turn_red as turned_runs,  # once: pytester forgets what a session inside of it imported
 )
 from hashidrill.gamedays.history.model import history_file
 from hashidrill.gamedays.history.store import Store, opened

@@ -96,7 +96,7 @@ def _fitting(name: str, known: list[str]) -> list[str]:
 
 def _tell(document: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
     if as_json:
-        print_json(data.document(**document))
+        print_json(pages.document(**document))
         return
     for line in lines:
         say(console(), line)
@@ -115,7 +115,7 @@ def list_(
         days = [] if experiment else store.days(last=last)
     all_of_them: list[Run | Day] = [*runs, *days]
     entries = sorted(all_of_them, key=lambda each: each.ended_s)[-last:]
-    rows = [data.run_data(each) if isinstance(each, Run) else data.day_data(each) for each in entries]
+    rows = [pages.run_data(each) if isinstance(each, Run) else pages.day_data(each) for each in entries]
     _tell({"entries": rows}, pages.list_lines(entries), as_json=as_json)
 
 
@@ -127,7 +127,7 @@ def show(
     """Show what the history knows of a run, also where its recording is gone."""
     with _store(db) as store:
         found = store.run(run)
-    _tell({"run": data.whole_run(found)}, pages.run_lines(found), as_json=as_json)
+    _tell({"run": pages.whole_run(found)}, pages.run_lines(found), as_json=as_json)
 
 
 def trend(
@@ -146,7 +146,7 @@ def trend(
     rows = {
         each: [one for one in trends(runs) if figure in one.name] for each, runs in found.items()
     }  # the level of each figure is by all of them: a selection finds nothing more
-    series = [data.trends_data(each, rows[each], found[each]) for each in found]
+    series = [pages.trends_data(each, rows[each], found[each]) for each in found]
     lines = (line for each, runs in found.items() for line in pages.trend_lines(each, rows[each], len(runs)))
     _tell({"series": series}, lines, as_json=as_json)
 
@@ -170,7 +170,7 @@ def changed(
     if not known:
         raise UsageError(f"no run of {experiment} counted yet: all were INVALID")
     lines = (line for each in known for line in pages.changed_lines(each))
-    _tell({"series": [data.changed_data(each) for each in known]}, lines, as_json=as_json)
+    _tell({"series": [pages.changed_data(each) for each in known]}, lines, as_json=as_json)
 
 
 def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None) -> None:
@@ -184,7 +184,7 @@ def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None)
             for each in _series(store, experiment)
             if (runs := store.runs(each, counting=True))
         }
-    series = [data.state_data(each, one) for each, one in found.items()]
+    series = [pages.state_data(each, one) for each, one in found.items()]
     _tell({"series": series}, (pages.state_line(each, one) for each, one in found.items()), as_json=as_json)
 
 
