@@ -185,7 +185,7 @@ def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None)
             if (runs := store.runs(each, counting=True))
         }
     series = [pages.state_data(each, one) for each, one in found.items()]
-    _tell({"series": series}, (pages.state_line(each, one) for each, one in found.items()), as_json=as_json)
+    _tell({"series": series}, (f"{each}: {one}" for each, one in found.items()), as_json=as_json)
 
 
 def add(
