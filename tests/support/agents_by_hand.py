@@ -20,7 +20,7 @@ import httpx
 from full_stack import sums
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
-from hashidrill.core.protocols.observed import ApiAnswer
+from hashidrill.core.protocols.capabilities import ApiAnswer
 from hashidrill.core.protocols.service import Site, Workspace
 
 SPEC = {

@@ -22,7 +22,7 @@ from lightkube.config.models import Cluster as Server
 from lightkube.config.models import User
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.protocols.observed import Toxic
+from hashidrill.core.protocols.capabilities import Toxic
 from hashidrill.core.protocols.packets import Block
 from hashidrill.kubernetes.kubernetes.client import Cluster
 from hashidrill.staging.attach.product import attachables

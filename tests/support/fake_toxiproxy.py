@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from hashidrill.core.protocols.observed import Toxic
+from hashidrill.core.protocols.capabilities import Toxic
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.links import HostLinks, link_of
 from hashidrill.staging.attach.login import Login

@@ -8,8 +8,7 @@ from typing import Any
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import Evidence, Hosts, Target, Undo
-from hashidrill.core.protocols.capabilities import AgentApi
-from hashidrill.core.protocols.observed import ApiAnswer
+from hashidrill.core.protocols.capabilities import AgentApi, ApiAnswer
 from hashidrill.kubernetes.observing import ANSWERS_S
 from hashidrill.staging.attach.product import attachables
 

@@ -17,8 +17,7 @@ import anyio
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import Evidence, Host, Hosts, Target, Undo
-from hashidrill.core.protocols.capabilities import AgentApi, PodStatus
-from hashidrill.core.protocols.observed import PodSeen
+from hashidrill.core.protocols.capabilities import AgentApi, PodSeen, PodStatus
 from hashidrill.staging.attach.product import attachables
 
 ANSWERS_S = 1.0

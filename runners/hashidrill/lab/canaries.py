@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hashidrill.core.protocols.observed import Exchange, ExchangeRequest, Timing
+from hashidrill.core.protocols.capabilities import Exchange, ExchangeRequest, Timing
 
 ANSWERS_WITHIN_S = 30.0
 CPU, NETWORK = "cpu", "network"

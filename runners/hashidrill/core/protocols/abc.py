@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -20,21 +21,25 @@ from hashidrill.core.protocols.capabilities import (
     AgentApi,
     AgentFiles,
     AgentProcess,
+    ApiAnswer,
+    Barrier,
     Capable,
     CpuCanary,
     CpuControl,
     DiskCanary,
     DiskControl,
     DiskSpace,
+    Exchange,
+    ExchangeRequest,
     NetworkCanary,
     PacketFilter,
     ProcessControl,
     Processes,
     Proxies,
+    Timing,
+    Toxic,
 )
 from hashidrill.core.protocols.claims import HOST, Claim, Place, Restarts, needs, takes
-from hashidrill.core.protocols.observed import ApiAnswer, Barrier, Exchange, ExchangeRequest, Timing, Toxic
-from hashidrill.core.protocols.outcome import Detail, Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Quantity
 
@@ -139,6 +144,37 @@ class Sample:
     text: str = ""
     host: str = ""
     ok: bool = True
+
+
+class Reason(StrEnum):
+    """Why an operation was not ok."""
+
+    OVERLOADED = "overloaded"
+    """The generator itself could not send it, which says nothing about the datacenter."""
+    CANCELLED = "cancelled"
+    """Still in flight when the load was stopped."""
+    NOT_SENT = "not-sent"
+    """No connection: it certainly had no effect."""
+    NO_ANSWER = "no-answer"
+    """It may have been sent, but no complete answer came."""
+    REFUSED = "refused"
+    """Answered with 4xx, or with a plain no."""
+    SERVER_ERROR = "server-error"
+    """Answered with 5xx."""
+    UNEXPECTED = "unexpected"
+    """Answered with something that does not answer this kind of operation."""
+    SERVICE_ENDED = "service-ended"
+    """A long-running client exited by itself; this is no operation of its own."""
+    UNREPORTED = "unreported"
+    """A long-running client went silent; in its steady state it would have reported this operation by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What the operations of one kind of load record in addition: a row of the table `detail_TABLE` of a recording."""
+
+    table: str
+    fields: Mapping[str, str | float | bool | None]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ two packages have is the other package's. What an entry point names is imported 
     hashidrill.services           PRODUCT = its class (hashidrill.core.protocols.service.Service)
     hashidrill.default_services   PRODUCT = the same, of one that runs in a datacenter that names no service
     hashidrill.signals            the first word of signals that a product's probes write = its class
-    hashidrill.settings           PRODUCT = how to read its agents' settings (hashidrill.core.protocols.agent_reports)
+    hashidrill.settings           PRODUCT = how to read its agents' settings (hashidrill.core.probes.agent_reports)
     hashidrill.attach             PRODUCT = how to attach a running one (hashidrill.staging.attach.product)
     hashidrill.refusals           PRODUCT = how to ask its agent about a configuration (hashidrill.rollouts.gate)
     hashidrill.attached           kubernetes = what pods add to one (hashidrill.staging.attach.product)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill.core.protocols.outcome import Reason
+from hashidrill.core.protocols.abc import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

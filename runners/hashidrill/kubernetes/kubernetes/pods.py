@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hashidrill.core.protocols.observed import PodSeen
+from hashidrill.core.protocols.capabilities import PodSeen
 from hashidrill.kubernetes.kubernetes.client import Cluster
 
 

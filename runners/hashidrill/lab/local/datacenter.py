@@ -22,9 +22,9 @@ import anyio
 from hashidrill.core.errors import DatacenterError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX
+from hashidrill.core.probes.agent_reports import reports
 from hashidrill.core.probes.hosts import DiskProbe, MachineProbe, ProcessProbe
 from hashidrill.core.protocols.abc import Probe, Target
-from hashidrill.core.protocols.agent_reports import reports
 from hashidrill.core.protocols.service import (
     AddsCapabilities,
     AgentPlace,

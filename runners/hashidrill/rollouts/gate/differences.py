@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from hashidrill.core.protocols.agent_reports import alike
+from hashidrill.core.probes.agent_reports import alike
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.nested import dotted, leaves
 from hashidrill.core.util.redaction import MARK, Redactor, is_secret_name

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 import anyio
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.protocols.observed import Exchange, ExchangeRequest, Toxic
+from hashidrill.core.protocols.capabilities import Exchange, ExchangeRequest, Toxic
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import ApiAnswer

@@ -15,8 +15,7 @@ from anyio.abc import TaskGroup
 
 from hashidrill.core.errors import FaultError, OthersFaultError
 from hashidrill.core.protocols import packets
-from hashidrill.core.protocols.capabilities import AgentProcess
-from hashidrill.core.protocols.observed import Barrier, Timing
+from hashidrill.core.protocols.capabilities import AgentProcess, Barrier, Timing
 from hashidrill.core.protocols.packets import Block, PacketRule, Redirect
 from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.lab.canaries import ANSWERS_WITHIN_S, CPU, NETWORK, CanaryOfHost

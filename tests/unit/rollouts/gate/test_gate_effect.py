@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hashidrill.core.protocols.agent_reports import alike
+from hashidrill.core.probes.agent_reports import alike
 from hashidrill.rollouts.gate.playing import Plan, play_all
 from hashidrill.rollouts.gate.report import as_junit, as_markdown, as_sarif, as_text, pages, verdict_lines
 from hashidrill.rollouts.gate.suite import key_map, picked, suite
