@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from hashidrill.core.compare.disturbed import use_of
 from hashidrill.core.errors import HypothesisInvalidError, UsageError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition
 from hashidrill.core.experiment.library import complete, read_experiment
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.hypothesis import Held, require
 from hashidrill.core.hypothesis.files import FOLDER
 from hashidrill.core.judging import measure
@@ -31,6 +32,7 @@ from hashidrill.core.judging.judge import judge_question
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import Finding
 from hashidrill.core.recording.reader import Recording
+from hashidrill.lab.sandbox.sandbox import scratch_folder
 
 TRIES, REPEAT = 16, 2
 """Runs at most; and how many must agree at each end of the bracket."""
@@ -287,12 +289,15 @@ def _parent(document: Any, place: Sequence[str], path: Path) -> Any:
     raise UsageError(f"{path}: --vary names nothing; write it like load.kv-writes.rate")
 
 
-def probe_of(varied: Varied, until: Sequence[Condition], run: Callable[[Path], Path]) -> Callable[[Value], Probe]:
-    """What runs the experiment with a value and judges it. `run` gives the recording of the file that it is given."""
+def probe_of(
+    varied: Varied, until: Sequence[Condition], run: Callable[[ResolvedExperiment], Path]
+) -> Callable[[Value], Probe]:
+    """What runs the experiment with a value and judges it. `run` returns the recording."""
 
     def probe(value: Value) -> Probe:
-        with tempfile.TemporaryDirectory(prefix="hashidrill-capacity-") as folder:
-            recording = Recording(run(varied.write(value, Path(folder))))
+        with scratch_folder() as folder:
+            resolved = resolve(varied.write(value, folder))
+        recording = Recording(run(resolved))
         outcome, text = judged(recording, until)
         return Probe(value, outcome, text, str(recording.path))
 

@@ -7,12 +7,12 @@ takes root (port 53 and the mounts); where it cannot be had, DNS failure cannot 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
 import ssl
 import struct
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from typing import Self
 import trustme
 
 from hashidrill.core.errors import FaultError
-from hashidrill.lab.sandbox.sandbox import work_parent
+from hashidrill.lab.sandbox.sandbox import scratch_folder
 
 NAME = "tap.hashidrill.test"
 """RFC 6761 keeps .test for this: no resolver on the way knows it."""
@@ -45,6 +45,7 @@ class NameServer:
         # an address of our own in 127/8, so that a resolver of this machine, and other runs, are not in the way
         self.address = f"127.73.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
         self._folder: Path | None = None
+        self._scratch = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:
         if os.geteuid() != 0:
@@ -57,7 +58,7 @@ class NameServer:
             )
         except OSError as error:
             raise FaultError(f"a name server cannot listen on {self.address}:53: {error.strerror}") from None
-        self._folder = Path(tempfile.mkdtemp(prefix="hashidrill-names-", dir=work_parent()))
+        self._folder = self._scratch.enter_context(scratch_folder())
         self._folder.chmod(0o755)
         (self._folder / "resolv.conf").write_text(f"nameserver {self.address}\noptions timeout:2 attempts:1\n")
         (self._folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
@@ -68,8 +69,7 @@ class NameServer:
     ) -> None:
         if self._transport is not None:
             self._transport.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     def wrapped(self, command: Sequence[str]) -> list[str]:
         folder = self._folder or Path()
@@ -123,7 +123,8 @@ class Authority:
     """A context manager: its files are in a private directory, which is gone afterwards."""
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="hashidrill-ca-", dir=work_parent()))
+        self._scratch = scratch_folder()
+        self._folder = self._scratch.__enter__()
         made = trustme.CA()
         made.cert_pem.write_to_path(str(self.trusted))
         made.issue_cert(*NAMES).private_key_and_cert_chain_pem.write_to_path(str(self.certificate))
@@ -132,7 +133,7 @@ class Authority:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.__exit__(None, None, None)
 
     @property
     def trusted(self) -> Path:

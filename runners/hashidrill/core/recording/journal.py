@@ -213,6 +213,10 @@ class LineKey:
                 write_whole(self.note, json.dumps({**known, "lines": lines}))
 
 
+UNSIGNED = LineKey()
+"""Signs nothing."""
+
+
 class Journal:
     """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
 
@@ -246,7 +250,7 @@ class Journal:
         self._lock = threading.Lock()
         self._on_entry = on_entry
         self._torn = _ends_torn(path)
-        self._key, self._name = key or LineKey(), path.name
+        self._key, self._name = key or UNSIGNED, path.name
         signed, missing = signed_entries(path, self._key)
         self._lines = len(signed) + missing
 
@@ -358,12 +362,18 @@ def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
 
     Of a line that was repeated, the first counts; lines without its MAC do not.
     """
-    found: dict[int, Entry] = {}
+    lines, missing = signed_lines(path, key)
+    return [entry for line in lines if (entry := entry_of(line)) is not None], missing
+
+
+def signed_lines(path: Path, key: LineKey) -> tuple[list[bytes], int]:
+    """The same for a file of any lines. Raises OSError."""
+    found: dict[int, bytes] = {}
     with path.open("rb") as lines:
         for line in lines:
             number = key.number(line, path.name)
-            if number is not None and number not in found and (entry := entry_of(line)) is not None:
-                found[number] = entry
+            if number is not None:
+                found.setdefault(number, line)
     return [found[number] for number in sorted(found)], max(found, default=-1) + 1 - len(found)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import NotOursError, UsageError
-from hashidrill.core.recording.journal import LineKey, read_journal, signed_entries
+from hashidrill.core.recording.journal import LineKey, read_journal, signed_entries, signed_lines
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME, private_folder
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 KEY_NAME = "machine.key"
 OPEN_NAME = "open"
 _BYTES = 32
-LINKED = (JOURNAL_NAME, HEAL_NAME, RESOLVED_NAME, "audit.jsonl", "artifacts")
+AUDIT_NAME = "audit.jsonl"
+LINKED = (JOURNAL_NAME, HEAL_NAME, RESOLVED_NAME, AUDIT_NAME, "artifacts")
 """What heal reads, writes, or writes into: none of it may be a link."""
 
 
@@ -114,6 +115,15 @@ def note_open(run_id: str, recording: Path) -> Path:
     return path
 
 
+def open_recordings() -> list[Path]:
+    """Where the runs are recorded of which something may be left, by their notes."""
+    found = []
+    for note in sorted((state_folder() / OPEN_NAME).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # torn, or its run has just ended
+            found.append(Path(foreign.parse(note.read_bytes())["recording"]))
+    return found
+
+
 def forget_open(run_id: str) -> None:
     """Nothing of the run is left."""
     with contextlib.suppress(OSError):
@@ -141,6 +151,24 @@ def our_run(run: Path) -> OurRun:
         lost = _noted(run, run_id, len(signed) + missing) or lost
     after = signed_entries(run / HEAL_NAME, key)[0] if (run / HEAL_NAME).is_file() else []
     return OurRun(run_id, signed, after, key, lost)
+
+
+def audit_told(run: Path, run_id: str) -> str:
+    """How many audit lines the recording has, and whether they are as this machine wrote them; "" without any.
+
+    Raises UsageError.
+    """
+    path = run / AUDIT_NAME
+    try:
+        lines, (signed, missing) = path.read_bytes().splitlines(), signed_lines(path, key_of(run_id))
+    except OSError:
+        return ""
+    doubts = [f"{missing} are missing"] if missing else []
+    if others := len(lines) - len(signed):
+        doubts.append(f"{others} {'is' if others == 1 else 'are'} torn, changed, or of another machine")
+    if not signed or b'"verb": "end"' not in signed[-1]:
+        doubts.append("the last one does not say that it ended")
+    return f"{AUDIT_NAME}: {len(lines)} lines, {'; '.join(doubts) or 'as this machine wrote them'}"
 
 
 def _check_resolved(run: Path, began: Entry) -> None:

@@ -18,6 +18,8 @@ from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
 
 PLAYBOOKS = "playbooks"
 RUNS_DIR = Path(".hashidrill/runs")
+DAYS = "days"
+"""The folder of game days, beside that of runs."""
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 

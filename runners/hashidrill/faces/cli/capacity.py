@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +12,9 @@ from rich.table import Table
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition, load_signals, probe_signals, unit_trouble
 from hashidrill.core.experiment.library import find_experiment
-from hashidrill.core.experiment.loader import load_experiment, resolve
+from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
@@ -22,6 +22,7 @@ from hashidrill.core.units import Level
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
+from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
 from hashidrill.rollouts.capacity import (
     REPEAT,
@@ -85,8 +86,10 @@ def capacity(
     found = Search()
     stuck: list[Path] = []
 
-    def run(file: Path) -> Path:
-        recording = _run(file, runs_dir, say, plain=plain or as_json, title=f"{vary}: {len(found.probes) + 1}. run")
+    def run(resolved: ResolvedExperiment) -> Path:
+        title = f"{vary}: {len(found.probes) + 1}. run"
+        with live.LiveView(say, title, plain=plain or as_json or not say.is_terminal) as view:
+            recording = run_experiment(resolved, runs_dir=runs_dir, events=Bus(view.event))
         if Recording(recording).outcome == "revert":
             stuck.append(recording)
             raise KeyboardInterrupt  # inject nothing more
@@ -109,11 +112,6 @@ def capacity(
         if stuck:
             live.say(say, f"a fault could not be reverted: `hashidrill heal {stuck[0]}`")
     raise typer.Exit(code)
-
-
-def _run(file: Path, runs_dir: Path, say: Console, *, plain: bool, title: str) -> Path:
-    with live.LiveView(say, title, plain=plain or not say.is_terminal) as view:
-        return run_experiment(resolve(file), runs_dir=runs_dir, events=Bus(view.event))
 
 
 def _condition(text: str, experiment: Experiment) -> Condition:
@@ -162,8 +160,8 @@ def _bounds(varied: Varied, from_: str | None, to: str | None) -> tuple[Value, V
 
 def _check(varied: Varied, value: Value) -> None:
     """The changed experiment is a right one, before anything is run. Raises ExperimentError."""
-    with tempfile.TemporaryDirectory(prefix="hashidrill-capacity-") as folder:
-        load_experiment(varied.write(value, Path(folder)))
+    with scratch_folder() as folder:
+        load_experiment(varied.write(value, folder))
 
 
 def exit_code(found: Search) -> int:

@@ -16,7 +16,7 @@ from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
 from hashidrill.reports.text import plain_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
@@ -108,6 +108,20 @@ def recordings(runs_dir: Path) -> list[Path]:
     except OSError:
         return []
     return [runs_dir / name for name in names if os.path.isfile(f"{runs_dir}/{name}/{JOURNAL_NAME}")]  # noqa: PTH113
+
+
+def recordings_below(folder: Path) -> Iterator[Path]:
+    """All recordings, those of comparisons, rehearsals and game days among them, in the order of their folders."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - as above
+    except OSError:
+        return
+    for name in names:
+        path = f"{folder}/{name}"
+        if os.path.isfile(f"{path}/{JOURNAL_NAME}"):  # noqa: PTH113 - as above
+            yield Path(path)
+        elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 - as above
+            yield from recordings_below(Path(path))
 
 
 def is_comparison(path: Path) -> bool:

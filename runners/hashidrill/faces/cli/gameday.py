@@ -23,7 +23,7 @@ from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME, write_whole
-from hashidrill.core.util.folders import find_playbook
+from hashidrill.core.util.folders import DAYS, find_playbook
 from hashidrill.faces.cli import gameday_words as words
 from hashidrill.faces.cli.attached import BREAKS_QUORUM, AttachTo, attached
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
     from hashidrill.gamedays.warroom.room import Room
 
-DAYS = "days"
 _INTERRUPTED = 130
 _STOPPED = "interrupted"
 """The outcome of a run that somebody stopped, also one that was stopped from outside."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.lab.runs.rounds import AT_MOST
+from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
 from hashidrill.rollouts.gate.configuration import Side, Source, check_taken, from_git, product_of, sides, sources_of
 from hashidrill.rollouts.gate.differences import differences_of
@@ -166,9 +166,9 @@ def gate(
         return
     began_s = time.monotonic()
     clear(output)
-    with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
+    with scratch_folder() as folder:
         newer = candidate_version is not None
-        sources = _sources(baseline, candidate, git, path, Path(folder), versions_differ=newer)
+        sources = _sources(baseline, candidate, git, path, folder, versions_differ=newer)
         versions = _versions(baseline_version, candidate_version, files_given=any(sources))
         named = product_of(*sources, product)
         both = sides(sources[0], sources[1], product=named, versions=versions, role=role)

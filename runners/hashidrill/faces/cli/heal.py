@@ -14,7 +14,9 @@ import typer
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.recording.journal import settled
+from hashidrill.core.recording.signed_runs import open_recordings
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME
+from hashidrill.core.util.folders import DAYS
 from hashidrill.faces.cli.attached import AttachTo, attached
 from hashidrill.faces.cli.common import (
     Json,
@@ -24,7 +26,7 @@ from hashidrill.faces.cli.common import (
     find_recording,
     print_json,
     print_text,
-    recordings,
+    recordings_below,
 )
 from hashidrill.lab.runs.heal import Healed, heal_local, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR
@@ -85,8 +87,15 @@ def heal(
 
 
 def _unsettled(runs_dir: Path, *, attached: bool) -> Iterator[Path]:
-    """The recordings that something may be left of. Runs against an existing datacenter also leave what loads made."""
-    for path in recordings(runs_dir):
+    """The recordings that something may be left of. Runs against an existing datacenter also leave what loads made.
+
+    Those are found by their notes too, wherever they are recorded.
+    """
+    found = [path for place in (runs_dir, runs_dir.parent / DAYS) for path in recordings_below(place)]
+    if attached:
+        known = {path.resolve() for path in found}
+        found += [path for path in open_recordings() if path not in known and (path / JOURNAL_NAME).is_file()]
+    for path in found:
         with contextlib.suppress(OSError):
             if not attached and not (path / HEAL_NAME).is_file() and settled(path / JOURNAL_NAME):
                 continue

@@ -33,7 +33,7 @@ from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.faults.toxiproxy import VERSION as TOXIPROXY_VERSION
 from hashidrill.core.protocols.capabilities import PacketFilter
 from hashidrill.core.protocols.events import Bus, Note, decode
-from hashidrill.core.recording.journal import Clock, Journal, LineKey, read_journal
+from hashidrill.core.recording.journal import UNSIGNED, Clock, Journal, LineKey, read_journal
 from hashidrill.core.recording.provenance import HYPOTHESES_NAME
 from hashidrill.core.recording.reader import EXPERIMENT_NAME
 from hashidrill.core.recording.signed_runs import forget_open, key_of, note_open
@@ -146,7 +146,7 @@ class Engine:
         except UsageError:
             if self.outlives:
                 raise
-            return LineKey()
+            return UNSIGNED
         return replace(key, note=note_open(recording.name, recording)) if self.outlives else key
 
 

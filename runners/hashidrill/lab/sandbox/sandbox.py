@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,22 @@ def sandbox(
         except subprocess.TimeoutExpired:
             janitor.kill()
             janitor.wait()
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder of this process's own, and gone afterwards: by `hashidrill heal` where this process was killed.
+
+    Raises MachineError.
+    """
+    root = _new_root()
+    held = _make(root)
+    try:
+        (root / "pid").write_text(str(os.getpid()))  # it is not one that is just being made
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        os.close(held)
 
 
 def _new_root() -> Path:

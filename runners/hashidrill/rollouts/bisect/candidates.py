@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from hashidrill.core.util.checkout import check_out, git
 from hashidrill.core.util.nested import Keys as Key
 from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.core.util.redaction import Redactor
+from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.rollouts.bisect.broken import SUFFIX
 from hashidrill.rollouts.bisect.smallest import members_of
 from hashidrill.rollouts.bisect.trials import hash_of_secret
@@ -257,8 +257,7 @@ class _Making:
 
     def _check(self, kept: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         whole = dict(kept) | ({_ROLE: settings[_ROLE]} if isinstance(settings.get(_ROLE), bool) else {})
-        with tempfile.TemporaryDirectory(prefix="hashidrill-bisect-") as folder:
-            work = Path(folder)
+        with scratch_folder() as work:
             file = work / "candidate.json"
             file.write_text(json.dumps(whole))
             words = self.refusal(file, work, whole)

@@ -7,7 +7,6 @@ joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,6 +27,7 @@ from hashidrill.core.util.checkout import check_out, git
 from hashidrill.core.util.nested import Keys as Key
 from hashidrill.core.util.nested import leaves, merge
 from hashidrill.core.util.redaction import Redactor
+from hashidrill.lab.sandbox.sandbox import scratch_folder
 
 SUFFIXES = (".hcl", ".json")
 MAX_BYTES = 1024 * 1024
@@ -464,8 +464,7 @@ def check_taken(
     """Raises UsageError with the agent's words for a configuration that it refuses. `side`: baseline or candidate."""
     if not config.sources:
         return
-    with tempfile.TemporaryDirectory(prefix="hashidrill-gate-") as folder:
-        work = Path(folder)
+    with scratch_folder() as work:
         words = ask(config.product)(binary, [source.path for source in config.sources], config.settings, work)
         for source in config.sources:
             words = words.replace(str(source.path.absolute()), source.shown).replace(str(source.path), source.shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from dataclasses import asdict
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 import virtual_time
+from hashidrill.clients.retry.surroundings import Authority
 from hashidrill.core.errors import FaultError, JournalHeldError, OthersFaultError, UsageError
 from hashidrill.core.protocols import registry
 from hashidrill.core.recording.journal import Clock, Entry, Journal, read_journal
@@ -23,7 +25,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME, held_by_us
 from hashidrill.core.util.run_origin import here
 from hashidrill.lab.runs import heal
-from hashidrill.lab.sandbox.sandbox import NAME_PREFIX
+from hashidrill.lab.sandbox.sandbox import NAME_PREFIX, scratch_folder
 from hashidrill.testing.fakes import FakeDatacenter
 
 OUR_PID = os.getpid()
@@ -417,6 +419,24 @@ def left(work, name, *, pid=None, age_s=0.0):
         (root / "pid").write_text(str(pid))
     os.utime(root, (time.time() - age_s,) * 2)
     return root
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("age_s", [0, 3600])
+def test_the_folder_of_a_command_is_kept_while_it_goes_on_and_removed_once_it_was_killed(work, age_s):
+    with scratch_folder() as folder:
+        os.utime(folder, (time.time() - age_s,) * 2)
+        assert (swept(work), folder.exists()) == ([], True)
+        left_over = shutil.copytree(folder, folder.with_name(f"{NAME_PREFIX}killed"))
+    assert not folder.exists()
+    assert swept(work) == [left_over]
+
+
+@pytest.mark.lie
+def test_the_certificates_of_a_long_retry_battery_are_left_alone(work):
+    with Authority() as authority:
+        os.utime(authority.trusted.parent, (time.time() - 3600,) * 2)
+        assert (swept(work), authority.trusted.exists()) == ([], True)
 
 
 def test_the_directory_of_a_dead_sandbox_is_removed(work):

@@ -15,9 +15,11 @@ import pytest
 from hashidrill.core.engine.inject import open_faults
 from hashidrill.core.recording.journal import outcome_of, settled
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.recording.signed_runs import forget_open, note_open
 from hashidrill.faces.cli import heal, listing
 from hashidrill.lab.runs.heal import entries_of
 from hashidrill.testing.recordings import RecordingBuilder
+from our_runs import began
 
 MANY = 10_000
 LIST_S, HEAL_S = 1.0, 5.0
@@ -121,6 +123,29 @@ def test_a_run_against_an_existing_datacenter_is_healed_whatever_its_journal_say
     """Its loads may have left something there."""
     assert [*heal._unsettled(one.parent, attached=False)] == []
     assert [*heal._unsettled(one.parent, attached=True)] == [one]
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("where", ["runs/both-compared/one", "days/20261126-day/runs/one", "days/a-day/runs/both/one"])
+def test_what_died_in_a_comparison_or_in_a_game_day_is_healed_too(tmp_path, where):
+    (tmp_path / where).mkdir(parents=True)
+    began(tmp_path / where, "one").close()
+    assert [*heal._unsettled(tmp_path / "runs", attached=False)] == [tmp_path / where]
+
+
+@pytest.mark.lie
+def test_a_run_against_an_existing_datacenter_is_healed_wherever_it_is_recorded(tmp_path, monkeypatch):
+    """Nothing to heal, while a fault of it is in force, is the worst that can be said from another folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "elsewhere" / "one").mkdir(parents=True)
+    began(tmp_path / "elsewhere" / "one", "one", attached={"name": "staging-1"}).close()
+    note_open("gone", tmp_path / "gone")
+    (tmp_path / "state" / "hashidrill" / "open" / "torn.json").write_text('{"recor')
+    for _ in range(2):
+        assert [*heal._unsettled(tmp_path / "runs", attached=True)] == [tmp_path / "elsewhere" / "one"]
+    assert [*heal._unsettled(tmp_path / "runs", attached=False)] == []
+    forget_open("one")
+    assert [*heal._unsettled(tmp_path / "runs", attached=True)] == []
 
 
 def test_a_folder_that_is_not_there_has_no_runs():

@@ -373,8 +373,9 @@ def test_a_probe_runs_the_changed_experiment_and_names_its_recording(run):
     seen = []
     built = run.load("kv-writes").build()
 
-    def fake(file):
-        seen.append(YAML(typ="safe").load(file.read_text())["load"]["kv-writes"]["rate"])
+    def fake(resolved):
+        assert not resolved.path.exists(), "a folder that a killed search would leave"
+        seen.append(resolved.data["load"]["kv-writes"]["rate"])
         return built.path
 
     done = probe_of(Varied.of(path(), "load.kv-writes.rate"), [SLO], fake)(Value.parse("75/s"))
@@ -393,7 +394,7 @@ def test_a_search_keeps_no_recording_of_the_runs_that_it_judged(run, monkeypatch
             kept.append(weakref.ref(self))
 
     monkeypatch.setattr(capacity_runs, "Recording", Counted)
-    probe = probe_of(Varied.of(path(), "load.kv-writes.rate"), [SLO], lambda _file: built.path)
+    probe = probe_of(Varied.of(path(), "load.kv-writes.rate"), [SLO], lambda _resolved: built.path)
     done = [probe(Value.parse("75/s")) for _ in range(3)]
     gc.collect()
     assert [each.outcome for each in done] == [Outcome.HELD] * 3
@@ -408,8 +409,8 @@ def machine(monkeypatch, tmp_path):
     """The command with runs that are not real: writes slow down over 300/s."""
     runs = []
 
-    def run(file, runs_dir, say, *, plain, title):
-        rate = float(YAML(typ="safe").load(file.read_text())["load"]["kv-writes"]["rate"].removesuffix("/s"))
+    def run(resolved, *, runs_dir, events):
+        rate = float(resolved.data["load"]["kv-writes"]["rate"].removesuffix("/s"))
         runs.append(rate)
         if rate == machine_.interrupted_at:
             raise KeyboardInterrupt(tmp_path)
@@ -420,7 +421,7 @@ def machine(monkeypatch, tmp_path):
     class machine_:  # noqa: N801 - a bag of switches
         interrupted_at = stuck_at = None
 
-    monkeypatch.setattr(command, "_run", run)
+    monkeypatch.setattr(command, "run_experiment", run)
     return machine_
 
 
