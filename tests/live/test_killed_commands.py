@@ -256,7 +256,6 @@ LOAD = {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "
 METHOD = [
     {"fault": "process.pause", "on": "consul:clients", "for": "4s"},
     {"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delay": "100ms"}, "for": "4s"},
-    {"fault": "consul.leader.transfer", "on": "consul:leader", "at": "5s", "for": "2s"},
 ]
 OF_RUNS = ("key hashidrill-audit/", "key hashidrill-interlocks/lock", "session ", "check ")
 """What a datacenter has of runs that are over, for a while, and what changes by itself."""

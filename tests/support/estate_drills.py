@@ -138,12 +138,19 @@ class Drills:
         for service, product in also.items():
             file, token = self.least(path, service, product)
             tokens |= {f"the token of {service}": token, f"the management token of {service}": product.management}
+            self._register(service, product)
             parts.append(f"  {service}: {json.dumps(product.part(self.estate.folder / f'{file}.token'))}\n")
         self._more = "".join(parts) + before
         try:
             yield self.file(name), tokens
         finally:
             self._more = before
+
+    def _register(self, service, product):
+        """In the Consul that arms, as its operators do: it arms no product that it does not name."""
+        for host, address in product.hosts.items():
+            node = {"Node": f"{service}-{host}", "Address": address, "Service": {"Service": service}}
+            self.estate.ask("PUT", "/v1/catalog/register", json.dumps(node).encode())
 
     def run(self, path, *words, also=MappingProxyType({}), within_s=120):
         """Armed by an operator, and run with the least tokens; everything is looked at before, during and after.

@@ -78,6 +78,7 @@ async def held(
     who: str = "",
     undoing: bool = False,
     run: str = "",
+    armed: str = "",
     connect: Connect | None = None,
     awaited: Collection[str] = (),
 ) -> AsyncIterator[Parts]:
@@ -87,7 +88,16 @@ async def held(
     the hosts that are `awaited` are waited for while they restart.
     """
     async with open_carriers.carried(
-        target, estate, wires, deadline_s=deadline_s, tell=tell, who=who, undoing=undoing, run=run, awaited=awaited
+        target,
+        estate,
+        wires,
+        deadline_s=deadline_s,
+        tell=tell,
+        who=who,
+        undoing=undoing,
+        run=run,
+        armed=armed,
+        awaited=awaited,
     ) as carried:
         if not target.kubernetes:
             yield carried

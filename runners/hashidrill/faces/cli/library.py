@@ -22,6 +22,7 @@ from hashidrill.core.hypothesis.files import outlines, unrun
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.recording.signed_runs import audit_told
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.folders import say_own_wins
 from hashidrill.faces.cli.common import (
@@ -183,6 +184,8 @@ def _show_run(path: Path, resolved: Path | bool) -> None:
         rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording, recorded_hypotheses=resolved)
     )
     print_text(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
+    if told := audit_told(path, str(recording.run.get("id", path.name))):
+        print_text(f"\n{told}\n")
 
 
 def _show_text(name: str, doc: str | None) -> None:

@@ -27,6 +27,8 @@ from hashidrill.core.experiment.rights import rights_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import DisturbsFew, SetsBack
 from hashidrill.core.protocols.service import HasAcls
+from hashidrill.core.recording.journal import UNSIGNED, LineKey
+from hashidrill.core.recording.signed_runs import AUDIT_NAME
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import all_at_once, beside
 from hashidrill.staging.attach.plan import digest_of, sets_back
@@ -34,7 +36,7 @@ from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.interlocks import anchor, lock
 from hashidrill.staging.interlocks.audit import Audit
 from hashidrill.staging.interlocks.blast_radius import Window
-from hashidrill.staging.interlocks.guard import AUDIT_NAME, CONSUL, Guard, Held, Subject
+from hashidrill.staging.interlocks.guard import CONSUL, Elsewhere, Guard, Held, Subject
 from hashidrill.staging.interlocks.kv import Kv
 from hashidrill.staging.interlocks.production import Named
 from hashidrill.staging.interlocks.settings import interlock_rights, settings_of
@@ -67,13 +69,13 @@ class Interlocks:
         await self._guard.check(subject_of(plan))
 
     def hold(
-        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None
+        self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None, key: LineKey = UNSIGNED
     ) -> AbstractAsyncContextManager[Held]:
-        """Around the whole run, before anything is written; `recording` gets the audit lines too.
+        """Around the whole run, before anything is written; `recording` gets the audit lines too, signed with `key`.
 
         Raises InterlockError.
         """
-        return self._guard.held(subject_of(plan), tell, recording)
+        return self._guard.held(subject_of(plan), tell, recording, key)
 
 
 def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:
@@ -115,6 +117,12 @@ def subject_of(plan: Plan) -> Subject:
             window_of(action, experiment, frozenset(estate.hosts)) for action in plan.actions if action.verb == "apply"
         ),
         loads={name: load.kind for name, load in experiment.load.items()},
+        agents=tuple(
+            Elsewhere(product, host.name, host.address)
+            for host in estate.hosts.values()
+            for product in host.roles
+            if CONSUL not in host.roles
+        ),
         rights=rights_of(experiment, guards),
         needs_s=longest_s(experiment),
         may_break_quorum=experiment.breaks_quorum,
@@ -231,6 +239,7 @@ async def witnessed(
     *,
     tell: Callable[[str], None],
     recording: Path | None,
+    key: LineKey = UNSIGNED,
 ) -> AsyncIterator[Told]:
     """Takes the audit lines of what is done after a run. If they cannot be written, it says so and goes on."""
     try:
@@ -257,6 +266,7 @@ async def witnessed(
         tell=tell,
         redactor=Redactor(target.secrets()),
         file=file,
+        key=key,
         webhook=written.webhook,
         post=post,
         series=f"heal-{now:%Y%m%dT%H%M%SZ}-",

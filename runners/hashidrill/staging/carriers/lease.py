@@ -37,6 +37,8 @@ class Terms:
     """The id of the run whose faults these are: those of another run with the same names are left alone."""
     waits_s: float = 0.0
     """How long a revert waits, on each host, for one that does not answer: after a restart it does, soon."""
+    armed: str = ""
+    """The signed arming of that run, for hosts that say who may arm; "" for an arming that nobody signed."""
 
     def named(self, table: str) -> str:
         """The name on the host of an nft table: faults of two runs of one experiment have the same names."""
@@ -167,6 +169,7 @@ async def apply(
         "folder": terms.folder,
         "who": terms.who,
         "run": terms.run,
+        "armed": terms.armed,
     }
     lines = await listen_to(shell.where, await shell.hold(spec), tasks)
     said = await lines.event("applied", "refused", "failed", within_s=_APPLIES_WITHIN_S)

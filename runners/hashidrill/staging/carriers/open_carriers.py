@@ -255,6 +255,7 @@ async def carried(
     connect: Connect | None = None,
     undoing: bool = False,
     run: str = "",
+    armed: str = "",
     nomad: Reaching = by_nomad,
     awaited: Collection[str] = (),
 ) -> AsyncIterator[dict[str, dict[type[Any], Any]]]:
@@ -282,7 +283,7 @@ async def carried(
                 if offers[name].capabilities:
                     way, settings = ways[offers[name].by]
                     waits_s = AWAITED_S if name in awaited or not undoing else 0.0
-                    terms = Terms(float(settings.lease), deadline_s, who, settings.notes, run, waits_s)
+                    terms = Terms(float(settings.lease), deadline_s, who, settings.notes, run, waits_s, armed)
                     shell = await stack.enter_async_context(way(name, host.address))
                     hosts[name] = _host(
                         host, shell, tasks=tasks, settings=settings, wires=wires, terms=terms, tell=tell

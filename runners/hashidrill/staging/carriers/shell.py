@@ -174,7 +174,8 @@ exec(compile(d, "hashidrill", "exec"))
 OLDEST_PYTHON = (3, 8)
 _INSIDE = "hashidrill.staging.carriers.inside"
 _PATHS = "hashidrill.core.util.trusted_paths"
-AGENT = (_PATHS, *(f"{_INSIDE}.{name}" for name in ("system", "notes", "restart", "slowdown", "host_faults", "agent")))
+_PARTS = ("system", "armed", "notes", "restart", "slowdown", "host_faults", "agent")
+AGENT = (_PATHS, *(f"{_INSIDE}.{name}" for name in _PARTS))
 """In the order in which they need each other. The last one has the function that is called: `main`."""
 NOTES = (_PATHS, f"{_INSIDE}.system", f"{_INSIDE}.notes")
 """Its functions are `hand_over` and `keep`."""

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from hashidrill.core.errors import HashidrillError, InterlockError
+from hashidrill.core.recording.journal import UNSIGNED, LineKey, signed_lines
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import pause
 from hashidrill.staging.interlocks.kv import Kv
@@ -79,16 +80,22 @@ class Audit:
         tell: Callable[[str], None],
         redactor: Redactor,
         file: Path | None = None,
+        key: LineKey = UNSIGNED,
         webhook: str | None = None,
         post: Post | None = None,
         series: str = "",
     ) -> None:
-        """`file` is that of the recording: a line of JSON for each. `series` begins the names of keys: lines of another
+        """`file` is that of the recording: a line of JSON for each, signed with `key` as those of its journal are, so
+        that a line that is changed, added or taken out is noticed. `series` begins the names of keys: lines of another
         process about the same run must not overwrite those that are there.
         """
         self._kv, self._prefix, self._run, self._experiment, self._who = kv, prefix, run, experiment, who
         self._now, self._tell, self._redactor = now, tell, redactor
         self._file, self._webhook, self._post, self._series = file, webhook, post, series
+        self._key, self._first = key, 0
+        if file is not None and file.is_file():  # of the run that heal goes on with
+            signed, missing = signed_lines(file, key)
+            self._first = len(signed) + missing
         self.lines: list[Line] = []
         self._unwritten: dict[int, Line] = {}
         self._changed = anyio.Event()
@@ -144,7 +151,7 @@ class Audit:
             while True:
                 try:
                     there = set(await self._kv.keys(f"{self._prefix}/{self._run}/"))
-                    missing = [line for line in self.lines if self._key(line) not in there]
+                    missing = [line for line in self.lines if self._place(line) not in there]
                     if not missing:
                         self._unwritten.clear()
                         break
@@ -178,7 +185,7 @@ class Audit:
 
     async def _write_all(self) -> None:
         for line in list(self._unwritten.values()):
-            await self._kv.put(self._key(line), json.dumps(line.data()))
+            await self._kv.put(self._place(line), json.dumps(line.data()))
             self._unwritten.pop(line.number, None)
             self._wake()
 
@@ -209,12 +216,13 @@ class Audit:
             return
         try:
             fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "w") as file:
-                file.write(json.dumps(line.data()) + "\n")
+            text, number = json.dumps(line.data()) + "\n", self._first + line.number - 1
+            with os.fdopen(fd, "wb") as file:
+                file.write(self._key.signed(text.encode(), self._file.name, number))
         except OSError as error:
             self._once(f"audit lines could not be written to {self._file}: {error.strerror}")
 
-    def _key(self, line: Line) -> str:
+    def _place(self, line: Line) -> str:
         return f"{self._prefix}/{self._run}/{self._series}{line.number:04d}"
 
     def _wake(self) -> None:

@@ -13,11 +13,14 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import anyio
 
 from hashidrill.core.errors import FaultError, InterlockError, RevertError
 from hashidrill.core.protocols.rights import Right
+from hashidrill.core.recording.journal import UNSIGNED, LineKey
+from hashidrill.core.recording.signed_runs import AUDIT_NAME
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import beside, pause
 from hashidrill.staging.interlocks import anchor, arming, blast_radius, lock, operate, production, stop
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from hashidrill.staging.interlocks.lock import Lock
 
 CONSUL = "consul"
-AUDIT_NAME = "audit.jsonl"
 _WRITTEN_WITHIN_S = 5.0
 _MOVED_WITHIN_S = 60.0
 """How long a fault that follows a role may take to leave the host where it was."""
@@ -43,6 +45,15 @@ _SEEN_WITHIN_S = 30.0
 Lacking = Callable[["ProductCalls", Iterable[Right]], Awaitable[Sequence[Right]]]
 Down = Callable[[], Awaitable[frozenset[str]]]
 """The hosts of servers that do not answer now."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An agent of another product than Consul, at an address where no agent of that Consul is."""
+
+    product: str
+    host: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,8 @@ class Subject:
     windows: Sequence[Window] = ()
     loads: Mapping[str, str] = field(default_factory=dict)
     """The kind of each load, by its name."""
+    agents: Sequence[Elsewhere] = ()
+    """The agents of other products that are on no host of the Consul."""
     rights: Mapping[Right, Sequence[str]] = field(default_factory=dict)
     """What is needed, and by whom."""
     needs_s: float = 0.0
@@ -100,6 +113,8 @@ class Guard:
         self._redactor, self._folder, self._post = redactor, folder, post
         self._kv = Kv(self.consul)
         self._newest = 0
+        self.armed = ""
+        """The text of the arming that was read last."""
 
     async def check(self, subject: Subject) -> None:
         """Reads, and raises InterlockError for the first reason not to run."""
@@ -108,6 +123,7 @@ class Guard:
         deny = DenyList.of(written.words, written.names, written.not_production)
         production.check(deny, names, subject.metas, f"{subject.attach_file}: {subject.datacenter}")
         await anchor.check(self._kv, self.settings, subject.datacenter, subject.attach_file)
+        await self._check_named(subject)
         armed = (await self._armed(subject))[1]
         await stop.check_released(self._kv, self.settings.stop.key)
         await lock.check_free(self._kv, self.settings.lock.key)
@@ -121,9 +137,9 @@ class Guard:
 
     @asynccontextmanager
     async def held(
-        self, subject: Subject, tell: Callable[[str], None], recording: Path | None = None
+        self, subject: Subject, tell: Callable[[str], None], recording: Path | None = None, key: LineKey = UNSIGNED
     ) -> AsyncIterator[Held]:
-        """Around the whole run, whose audit lines go into `recording` too.
+        """Around the whole run, whose audit lines go into `recording` too, signed with `key`.
 
         Raises InterlockError where it must not be, before anything was written.
         """
@@ -143,6 +159,7 @@ class Guard:
                 tell=tell,
                 redactor=self._redactor,
                 file=recording and recording / AUDIT_NAME,
+                key=key,
                 webhook=written.webhook,
                 post=self._post,
             )
@@ -189,6 +206,7 @@ class Guard:
         )
         armed = arming.check(found, wanted, where)
         self._check_newest(entry, where)
+        self.armed = entry.value if entry is not None else ""
         return found, armed
 
     def _check_newest(self, entry: Entry | None, where: str) -> None:
@@ -202,15 +220,37 @@ class Guard:
 
     async def _tags(self) -> list[Named]:
         """The names and tags of all services that Consul lists."""
+        found = await self._listed("services")
+        names = [Named("service", str(name)) for name in found]
+        return [*names, *(Named("tag", str(tag)) for tags in found.values() for tag in tags or ())]
+
+    async def _check_named(self, subject: Subject) -> None:
+        """Raises InterlockError for a Nomad or a Vault that the Consul which arms does not name: it arms its own."""
+        named: dict[str, set[str]] = {}
+        for product in {one.product for one in subject.agents}:
+            found = [name for name in await self._listed("services") if product in name.lower()]
+            instances = [one for name in found for one in await self._listed(f"service/{quote(name)}")]
+            named[product] = {str(one.get(key)) for one in instances for key in ("Address", "ServiceAddress")}
+        strange = [one for one in subject.agents if one.address not in named[one.product]]
+        if strange:
+            products = " and ".join(sorted({one.product for one in strange}))
+            raise InterlockError(
+                f"{', '.join(f'{one.host} ({one.address})' for one in strange)}: the Consul that arms"
+                f" {subject.datacenter} does not name this {products}: it has no node there, and no service"
+                f" `{strange[0].product}` with that address; correct the address of {products} in"
+                f" {subject.attach_file}, or have that Consul's operators register the service"
+            )
+
+    async def _listed(self, what: str) -> Any:
+        """What Consul's catalog has. Raises InterlockError."""
         try:
-            answer = await self.consul.request("GET", "/v1/catalog/services")
+            answer = await self.consul.request("GET", f"/v1/catalog/{what}")
             found = answer.json() if answer.status == 200 else None
         except FaultError as error:
             raise InterlockError(f"Consul did not list its services: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict if what == "services" else list):
             raise InterlockError(f"Consul did not list its services: HTTP {answer.status}; its token may not read them")
-        names = [Named("service", str(name)) for name in found]
-        return [*names, *(Named("tag", str(tag)) for tags in found.values() for tag in tags or ())]
+        return found
 
     async def groups(self, subject: Subject) -> list[Group]:
         """Who is there, and who is down now."""
@@ -248,6 +288,7 @@ class Held:
         tell: Callable[[str], None],
     ) -> None:
         self._guard, self._subject, self._audit, self._lock = guard, subject, audit, locked
+        self.armed = guard.armed
         self._until, self._armed, self._tell = until, armed, tell
         self._disturbed = Disturbed((), breaks_quorum=_all(subject, armed))
         self._why, self._stops, self._setting_back, self._set_back = "", anyio.Event(), 0, False

@@ -24,8 +24,8 @@ from hashidrill.core.engine.inject import open_faults, settle
 from hashidrill.core.errors import HashidrillError, InterlockError, JournalHeldError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.recording.journal import KEPT, Clock, Journal
-from hashidrill.core.recording.signed_runs import LINKED, OurRun, forget_open
+from hashidrill.core.recording.journal import KEPT, Clock, Journal, LineKey, signed_lines
+from hashidrill.core.recording.signed_runs import AUDIT_NAME, LINKED, OurRun, forget_open
 from hashidrill.core.recording.writer import RESOLVED_NAME
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import HEAL_NAME
@@ -40,7 +40,6 @@ from hashidrill.staging.attach.product import in_kubernetes
 from hashidrill.staging.carriers.host import CarriedHost
 from hashidrill.staging.carriers.nomad_jobs import remove_jobs
 from hashidrill.staging.generators.nomad_spawner import remove_left
-from hashidrill.staging.interlocks.guard import AUDIT_NAME
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
@@ -253,10 +252,10 @@ async def _heal(
 ) -> Healed | None:
     began = began_in(known.entries)
     name, run_id = str(began.get("experiment", "")), known.id
-    async with witnessed(target, wires, run_id, name, tell=tell, recording=run) as note:
+    async with witnessed(target, wires, run_id, name, tell=tell, recording=run, key=known.key) as note:
         done = await heal_run(run, hosts, attached=target.name, told=partial(_note, note, name), ours=known)
         ours = (began.get("attached") or {}).get("name") == target.name
-        if ours and (done is None or not done.refused) and unswept(run):
+        if ours and (done is None or not done.refused) and unswept(run, known.key):
             if done is None:
                 done = Healed(run, died=False)
                 note("heal", name)
@@ -306,32 +305,24 @@ async def _clean(
         done.left.append(why)
 
 
-def unswept(run: Path) -> bool:
-    """Whether what its loads left may still be there: it, or the last heal, did not end, or left something."""
+def unswept(run: Path, key: LineKey) -> bool:
+    """Whether what its loads left may still be there: it, or the last heal, did not end, or left something.
+
+    Lines that this machine did not sign say nothing.
+    """
+    try:
+        lines, missing = signed_lines(run / AUDIT_NAME, key)
+    except OSError:
+        return False
     ended, left = True, False
-    for verb in _verbs(run / AUDIT_NAME):
+    for verb in (str(foreign.parse(line)["verb"]) for line in lines):
         if verb in {"begin", "heal"}:
             ended, left = False, False
         elif verb == "left":
             left = True
         elif verb == "end":
             ended = True
-    return left or not ended
-
-
-def _verbs(path: Path) -> list[str]:
-    """The verbs of the audit lines that the recording holds. A line that was torn, as its engine died, says nothing."""
-    verbs = []
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            verbs.append(str(foreign.parse(line)["verb"]))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return verbs
+    return left or not ended or bool(missing)
 
 
 def _faulted(known: OurRun, datacenter: str) -> set[str]:

@@ -73,7 +73,9 @@ async def run_given(
         check_same(expected, found)
         plan = plan_of(experiment, target, found, run_id=run_id)
         say = Teller(events, redactor)
-        held = await stack.enter_async_context(interlocks(target, found, wires).hold(plan, say, recording))
+        held = await stack.enter_async_context(
+            interlocks(target, found, wires).hold(plan, say, recording, received_key(spec))
+        )
         await stack.enter_async_context(leaving_nothing(experiment, wires, run_id, held.note, say, mine=held.mine))
         if fleet is not None:
             where = f"{fleet['workers']} clients"
@@ -81,7 +83,14 @@ async def run_given(
         longest_s = max((one.for_s for one in plan.actions if one.verb == "apply"), default=0.0)
         parts = await stack.enter_async_context(
             (carry or in_kubernetes().held)(
-                target, found, wires, deadline_s=longest_s + _LONGER_S, tell=say, who=who(), run=run_id
+                target,
+                found,
+                wires,
+                deadline_s=longest_s + _LONGER_S,
+                tell=say,
+                who=who(),
+                run=run_id,
+                armed=held.armed,
             )
         )
         pods = await stack.enter_async_context(in_kubernetes().watched(target))

@@ -21,7 +21,7 @@ from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.journal import read_journal
-from hashidrill.core.recording.signed_runs import forget_open, machine_key
+from hashidrill.core.recording.signed_runs import forget_open, key_of, machine_key
 from hashidrill.core.util.files import JOURNAL_NAME, private
 from hashidrill.core.util.folders import state_folder
 from hashidrill.core.util.processes import python_path
@@ -146,7 +146,7 @@ def run_attached(
     )
     try:
         recording = record(resolved, engine, runs_dir=runs_dir, events=events or Bus(), found={})
-        if not unswept(recording) and not open_faults(read_journal(recording / JOURNAL_NAME)):
+        if not unswept(recording, key_of(recording.name)) and not open_faults(read_journal(recording / JOURNAL_NAME)):
             forget_open(recording.name)
         return recording
     finally:

@@ -13,7 +13,7 @@ from test_in_attached import THEIRS, Allowing, Attached, filled, intent
 from attached_estates import TOKEN, of_nomad
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
-from hashidrill.core.recording.signed_runs import forget_open, key_of, note_of, our_run
+from hashidrill.core.recording.signed_runs import audit_told, forget_open, key_of, note_of, our_run
 from hashidrill.kubernetes import reached
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
@@ -26,6 +26,13 @@ from virtual_time import run
 AUDIT, LOCK = "hashidrill-audit/", "hashidrill-interlocks/lock"
 
 
+def audit_lines(verbs):
+    """As this machine signs them."""
+    key = key_of("run-1")
+    lines = [json.dumps({"verb": verb}).encode() + b"\n" for verb in verbs]
+    return [key.signed(line, "audit.jsonl", number) for number, line in enumerate(lines)]
+
+
 class Dead:
     """A run against the fake datacenter whose engine was killed with a fault in force, and its recording."""
 
@@ -36,8 +43,7 @@ class Dead:
         with self._journal(ours, id="run-1", experiment="short", root="", attached={"name": name}) as journal:
             self.event, self.intent = intent(self.game)
             journal.write(self.event, sync=True, **self.intent)
-        lines = [json.dumps({"verb": verb}) for verb in audit]
-        (folder / "audit.jsonl").write_text("\n".join(lines) + '\n{"verb": "ap')
+        (folder / "audit.jsonl").write_bytes(b"".join(audit_lines(audit)) + b'{"verb": "ap')
         filled(self.world)
 
     def _journal(self, ours, **run):
@@ -240,12 +246,38 @@ def test_its_own_end_is_the_last_line_of_the_journal(dead):
     ],
 )
 def test_whether_anything_may_be_left_is_told_by_the_audit_lines(tmp_path, verbs, unknown):
-    (tmp_path / "audit.jsonl").write_text("".join(json.dumps({"verb": verb}) + "\n" for verb in verbs))
-    assert unswept(tmp_path) is unknown
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(audit_lines(verbs)))
+    assert unswept(tmp_path, key_of("run-1")) is unknown
 
 
 def test_a_recording_without_audit_lines_touched_nothing(tmp_path):
-    assert not unswept(tmp_path)
+    assert not unswept(tmp_path, key_of("run-1"))
+
+
+LIES = {
+    "an end that nobody wrote": lambda lines: [*lines[:3], b'{"verb": "end"}\n'],
+    "the end of another run": lambda lines: [
+        *lines[:3],
+        key_of("run-2").signed(b'{"verb": "end"}\n', "audit.jsonl", 3),
+    ],
+    "a line of the journal": lambda lines: [
+        *lines[:3],
+        key_of("run-1").signed(b'{"verb": "end"}\n', "journal.jsonl", 3),
+    ],
+    "what is left is not there": lambda lines: [*lines[:2], *lines[3:]],
+    "what is left is changed": lambda lines: [line.replace(b'"left"', b'"gone"') for line in lines],
+}
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("lie", LIES)
+def test_an_audit_line_that_was_changed_added_or_taken_out_does_not_count_and_is_told(tmp_path, lie):
+    lines = audit_lines(["begin", "load", "left", "end"])
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(lines))
+    assert audit_told(tmp_path, "run-1") == "audit.jsonl: 4 lines, as this machine wrote them"
+    (tmp_path / "audit.jsonl").write_bytes(b"".join(LIES[lie](lines)))
+    assert unswept(tmp_path, key_of("run-1"))
+    assert "as this machine wrote them" not in audit_told(tmp_path, "run-1")
 
 
 def test_hosts_with_a_fault_that_may_be_in_force_are_waited_for_and_no_others(dead, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from hashidrill.core.experiment.attached import attached_to
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.model import DatacenterSpec, make_fault
 from hashidrill.core.protocols.events import Bus
-from hashidrill.core.recording.journal import Clock, Journal, read_journal
+from hashidrill.core.recording.journal import UNSIGNED, Clock, Journal, read_journal
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.lab.runs import heal
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
@@ -38,6 +38,8 @@ TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "5s
 class Allowing:
     """Interlocks that say yes, and note what they were asked."""
 
+    armed = "an arming"
+
     def __init__(self, *, stop_after_s=None, refuses=(), allows=True):
         self.plan = None
         self.admitted, self.noted = [], []
@@ -45,7 +47,7 @@ class Allowing:
         self.lost = False
 
     @contextlib.asynccontextmanager
-    async def hold(self, plan, tell, recording):
+    async def hold(self, plan, tell, recording, key=UNSIGNED):
         self.plan = plan
         if not self._allows:
             raise InterlockError("not armed")

@@ -9,10 +9,12 @@ import pytest
 import virtual_time
 from fake_kv import FakeKv
 from hashidrill.core.errors import FaultError, InterlockError
+from hashidrill.core.recording.journal import LineKey, signed_lines
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.staging.interlocks.audit import Audit
 from hashidrill.staging.interlocks.kv import Kv
 
+KEY = LineKey(b"of run-7")
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
 SECRET = "8e1c7f6e-secret-0000-token"
 PREFIX = "hashidrill-audit"
@@ -158,11 +160,16 @@ def test_fewer_runs_than_that_are_all_kept():
 async def test_each_line_is_in_the_recording_at_once_and_for_its_owner_alone(tmp_path):
     world, file = FakeKv(), tmp_path / "audit.jsonl"
     world.silent = True
-    audit = Audit(Kv(world), PREFIX, "run-7", "x", "ana", now=lambda: NOON, tell=print, redactor=Redactor(), file=file)
-    audit.note("apply", "disk.latency", "consul-1")
-    assert json.loads(file.read_text())["where"] == "consul-1"
-    audit.note("gone", "disk.latency", "consul-1")
-    assert [json.loads(line)["verb"] for line in file.read_text().splitlines()] == ["apply", "gone"]
+    for count in (2, 4):  # of heal, after the run
+        how = {"now": lambda: NOON, "tell": print, "redactor": Redactor(), "file": file, "key": KEY}
+        audit = Audit(Kv(world), PREFIX, "run-7", "x", "ana", **how)
+        audit.note("apply", "disk.latency", "consul-1")
+        assert json.loads(file.read_text().splitlines()[-1])["where"] == "consul-1"
+        audit.note("gone", "disk.latency", "consul-1")
+        assert "mac" not in audit.lines[0].data()
+        signed, missing = signed_lines(file, KEY)
+        assert [json.loads(line)["verb"] for line in signed] == ["apply", "gone"] * (count // 2)
+        assert missing == 0
     assert file.stat().st_mode & 0o777 == 0o600
 
 

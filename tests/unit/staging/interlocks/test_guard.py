@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
@@ -20,7 +21,7 @@ from hashidrill.staging.interlocks import arming, stop
 from hashidrill.staging.interlocks.anchor import Anchor
 from hashidrill.staging.interlocks.arming import Armed, Arming
 from hashidrill.staging.interlocks.blast_radius import Window
-from hashidrill.staging.interlocks.guard import Guard, Subject
+from hashidrill.staging.interlocks.guard import Elsewhere, Guard, Subject
 from hashidrill.staging.interlocks.kv import Kv
 from hashidrill.staging.interlocks.lock import Holder
 from hashidrill.staging.interlocks.production import Named
@@ -71,6 +72,7 @@ class World(FakeKv):
     def __init__(self, arm=GOOD, **more):
         super().__init__({ANCHOR_KEY: FIXED} | ({ARMED: arm.text()} if arm else {}), **more)
         self.services = {"consul": [], "web": ["staging"]}
+        self.instances = {}
         self.down = frozenset()
         self.missing = []
         self.posted = []
@@ -79,6 +81,8 @@ class World(FakeKv):
         if path == "/v1/catalog/services" and not self.silent:
             self.reads.append((method, path))
             return ApiAnswer(200 if self.services is not None else 403, json.dumps(self.services).encode())
+        if path in self.instances:
+            return ApiAnswer(200, json.dumps(self.instances[path]).encode())
         return await super().request(method, path, **more)
 
     def guard(self, written=None, folder=Path("/nowhere"), now=None):
@@ -125,6 +129,50 @@ def held(world, play=None, subject=SUBJECT, written=None, told=None):
 
 
 # who is refused
+
+
+ELSEWHERE = replace(
+    SUBJECT,
+    agents=(
+        Elsewhere("nomad", "nomad-1", "10.9.0.1"),
+        Elsewhere("nomad", "node-7", "10.9.0.7"),
+        Elsewhere("vault", "v", "10.9.0.9"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("instances", "said"),
+    [
+        (
+            {},
+            "v (10.9.0.9): the Consul that arms staging-1 does not name this nomad and vault: it has no node there",
+        ),
+        (
+            {"nomad": ["10.9.0.1"], "vault": ["10.9.0.9"]},
+            "node-7 (10.9.0.7): the Consul that arms staging-1 does not name this nomad",
+        ),
+        ({"nomad": ["10.9.0.1", "10.9.0.7", "10.9.0.9"], "vault": []}, "does not name this vault"),
+        ({"web": ["10.9.0.1", "10.9.0.7", "10.9.0.9"]}, "does not name this nomad and vault"),
+    ],
+)
+def test_a_consul_arms_no_nomad_and_no_vault_but_its_own(instances, said):
+    """An attach file may name the address of any Nomad beside a Consul that its author armed."""
+    with pytest.raises(InterlockError, match=re.escape(said)):
+        check(naming(World(), instances), ELSEWHERE)
+
+
+def test_what_is_registered_in_the_consul_that_arms_may_be_attached():
+    check(naming(World(), {"nomad-client": ["10.9.0.7"], "Nomad": ["10.9.0.1"], "vault": ["10.9.0.9"]}), ELSEWHERE)
+
+
+def naming(world, instances):
+    """`world` with these services, by the addresses of their instances: those of their nodes, or their own."""
+    world.services |= {name: [] for name in instances}
+    for name, addresses in instances.items():
+        key = "Address" if name.startswith("nomad") else "ServiceAddress"
+        world.instances[f"/v1/catalog/service/{name}"] = [{"Address": "10.0.0.1", key: each} for each in addresses]
+    return world
 
 
 def locked(world):

@@ -3,7 +3,11 @@
 What it is told (`program(spec)`, as JSON):
 
     {"id": "0-disk", "kind": "disk", "args": {...}, "lease_s": 15, "deadline_s": 120, "renewals": "lines" | "signal",
-     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-...", "waits": false, "handed": false}
+     "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-...", "armed": "...", "waits": false,
+     "handed": false}
+
+`armed` is the signed arming of the run, "" where none is: a host may ask for it
+(hashidrill.staging.carriers.inside.armed). A revert needs none.
 
 A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
 and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal: whatever started it
@@ -30,10 +34,11 @@ import os
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.staging.carriers.inside import notes
+from hashidrill.staging.carriers.inside import armed, notes
 from hashidrill.staging.carriers.inside.host_faults import KINDS, HostFault
 from hashidrill.staging.carriers.inside.notes import Note, another, others_of, whose
 from hashidrill.staging.carriers.inside.system import RefusedError, System, now_s
@@ -138,6 +143,7 @@ class Agent:
                 self._wait(woken, stops, renewals)
             if self.spec.get("handed"):
                 self.fault.args = self.spec["args"] = notes.take_arguments()
+            armed.check(str(self.spec.get("armed", "")), time.time(), self.system.armed_by)
             self._take_over()
             self.fault.check()
             self._keep()

@@ -29,6 +29,8 @@ class System:
     """Tools by name, and processes by `PID@START`: the start time keeps one from being taken for another."""
 
     proc = Path("/proc")
+    armed_by = Path("/etc/hashidrill/armed-by")
+    """Who may arm faults on this host (hashidrill.staging.carriers.inside.armed)."""
 
     def tool(self, name: str) -> str:
         """Its path. Raises RefusedError."""
