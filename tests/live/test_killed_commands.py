@@ -341,6 +341,7 @@ def test_a_run_against_an_existing_datacenter_that_is_killed_is_healed_and_start
         changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
         struck.wrong += [f"{name} was {before.get(name)}, is {after.get(name)}" for name in changed]
         struck.wrong += place.wrong_second_start()
+        place.work.rmdir()
         done.append(struck)
         tell(str(struck))
     assert [str(each) for each in done if each.wrong] == [], f"HASHIDRILL_KILL_SEED={SEED}"

@@ -19,7 +19,7 @@ from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
 PLAYBOOKS = "playbooks"
 RUNS_DIR = Path(".hashidrill/runs")
 DAYS = "days"
-"""The folder of game days, beside that of runs."""
+"""The folder of game days. Its parent holds the folder of runs too."""
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
