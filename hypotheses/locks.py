@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashidrill import Held, HypothesisInvalidError, Operations, Percent, Recording, hypothesis, measure, require
 from hashidrill.core.judging.checkable import spans_in_force
 from hashidrill.core.judging.measure import SECOND, seconds, share, when
-from hashidrill.products.consul.loads.contender import SESSION_GONE, Action
+from hashidrill.products.consul.loads.locks import SESSION_GONE, Action
 
 _SHOWN = 5
 _FEWEST = 10

@@ -18,7 +18,7 @@ from hashidrill import (
 from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.measure import seconds, share, when
 from hashidrill.core.recording.reader import Bools
-from hashidrill.products.nomad.loads.starts import Start
+from hashidrill.products.nomad.loads.replicas import Start
 
 _PLACED = "nomad.allocs_placed"
 _JUST_NOW_S = 2.0

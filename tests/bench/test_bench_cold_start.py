@@ -20,7 +20,7 @@ from bench_runs import table
 from cold_start_model import Measured, fit, simulate
 from drills import Drill
 from hashidrill.core.recording.reader import Recording
-from hashidrill.products.nomad.loads.starts import Start
+from hashidrill.products.nomad.loads.replicas import Start
 
 pytestmark = [pytest.mark.bench, pytest.mark.nomad, pytest.mark.live, pytest.mark.needs("datacenter", "nomad")]
 SIZES = (25, 50, 100, 200)

@@ -11,9 +11,9 @@ from functools import partial
 from confusion import LIE, NOTHING, TRUTH
 from hashidrill.core.tap.catalogue import VERDICTS
 from hashidrill.products.consul.loads.cas import Step
-from hashidrill.products.consul.loads.contender import Action
+from hashidrill.products.consul.loads.locks import Action
 from hashidrill.products.nomad.loads.artifacts import Build
-from hashidrill.products.nomad.loads.starts import Start
+from hashidrill.products.nomad.loads.replicas import Start
 from hashidrill.testing.recordings import RecordingBuilder
 from reset_runs import LOAD as RESET_LOAD
 from reset_runs import Game, bloated, cas_recording, ordinary, step

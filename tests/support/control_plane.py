@@ -18,11 +18,10 @@ from ruamel.yaml import YAML
 
 from hashidrill.core.protocols.service import Site
 from hashidrill.core.util.wait import wait_until
-from hashidrill.kubernetes.kubernetes.rbac import policy
-from hashidrill.kubernetes.lab_plane import commands
-from hashidrill.kubernetes.lab_plane.commands import API, CHAOSD, WEBHOOK
-from hashidrill.kubernetes.lab_plane.papers import Papers
-from hashidrill.kubernetes.lab_plane.plane import listens
+from hashidrill.kubernetes.lab_plane import service
+from hashidrill.kubernetes.lab_plane.plane import Papers, listens
+from hashidrill.kubernetes.lab_plane.service import API_PORT, CHAOSD_PORT, WEBHOOK_PORT
+from hashidrill.kubernetes.rbac import policy
 
 HERE = "127.0.0.1"
 ADMIN, USER = "admin-token", "hashidrill-token"
@@ -46,7 +45,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        return f"https://{HERE}:{API}"
+        return f"https://{HERE}:{API_PORT}"
 
     def kubeconfig(self, token: str, *, name: str = "kubeconfig") -> Path:
         path = self.folder / name
@@ -96,7 +95,7 @@ class ControlPlane:
     @property
     def chaosd(self) -> str:
         """Its URL."""
-        return f"http://{self.machine.address}:{CHAOSD}"
+        return f"http://{self.machine.address}:{CHAOSD_PORT}"
 
     def _site(self, name: str) -> Site:
         address = self.machine.address if name == "chaosd" else HERE
@@ -113,17 +112,17 @@ class ControlPlane:
         """As the product starts each of them."""
         site = self._site(name)
         if name == "etcd":
-            return commands.etcd(site)
+            return service.etcd(site)
         if name == "kube-apiserver":
-            return commands.api_server(site, HERE)
+            return service.api_server(site, HERE)
         if name == "chaosd":
-            return commands.chaosd(site)
+            return service.chaosd(site)
         return [str(self.binaries[name])]
 
     def _environment(self, name: str) -> dict[str, str]:
         if name != "chaos-controller-manager":
             return dict(os.environ)
-        return {**os.environ, **commands.controller(self._site(name)), "NAMESPACE": NAMESPACE}
+        return {**os.environ, **service.controller(self._site(name)), "NAMESPACE": NAMESPACE}
 
     async def ask(self, method: str, path: str, body=None, *, token: str = ADMIN, patch: str = "") -> httpx.Response:
         """One request as the administrator. `patch`: what kind of patch the body is, like `merge-patch`."""
@@ -163,10 +162,10 @@ class ControlPlane:
         await wait_until("the API server to be ready", ready, within_s=_READY_WITHIN_S, gap_s=0.3)
 
     async def controller_ready(self) -> None:
-        await self._listens("chaos-controller-manager", HERE, WEBHOOK)
+        await self._listens("chaos-controller-manager", HERE, WEBHOOK_PORT)
 
     async def chaosd_ready(self) -> None:
-        await self._listens("chaosd", self.machine.address, CHAOSD)
+        await self._listens("chaosd", self.machine.address, CHAOSD_PORT)
 
     async def _listens(self, name: str, address: str, port: int) -> None:
         async def ready():
@@ -194,7 +193,7 @@ class ControlPlane:
                     "admissionReviewVersions": ["v1"],
                     "failurePolicy": "Ignore",
                     "clientConfig": {
-                        "url": f"https://{HERE}:{WEBHOOK}/{what}-chaos-mesh-org-v1alpha1-{plural}",
+                        "url": f"https://{HERE}:{WEBHOOK_PORT}/{what}-chaos-mesh-org-v1alpha1-{plural}",
                         "caBundle": self.papers.bundle,
                     },
                 }

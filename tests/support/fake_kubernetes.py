@@ -24,7 +24,7 @@ from lightkube.config.models import User
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.capabilities import Toxic
 from hashidrill.core.protocols.packets import Block
-from hashidrill.kubernetes.kubernetes.client import Cluster
+from hashidrill.kubernetes.client import Cluster
 from hashidrill.staging.attach.product import attachables
 
 NAMESPACE, SERVER = "consul", "https://10.73.0.80:6443"
@@ -257,6 +257,10 @@ class FakeKubernetes:
             "conditions": [{"type": name, "status": str(value)} for name, value in conditions.items()],
             "experiment": {"desiredPhase": "Run", "containerRecords": [record]},
         }
+
+    def left(self):
+        """What stays that was not there before a run."""
+        return list(self.objects)
 
     def expire(self):
         """The durations of all objects are over: the controller recovers by itself, and keeps the objects."""

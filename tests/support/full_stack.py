@@ -11,7 +11,7 @@ import secrets
 import time
 from pathlib import Path
 
-from hashidrill.products.vault.policy import MOUNT
+from hashidrill.products.vault.rights import MOUNT
 from leaks import processes_of
 
 FLAGS = ("--stack", "--clients", "2")

@@ -9,8 +9,9 @@ from hashidrill.core.faults.base import table_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import AgentFiles, PacketFilter, ProcessControl
 from hashidrill.core.util.wait import wait_until
-from hashidrill.products.nomad import api, jobs, markers
-from hashidrill.products.nomad.agents import data_dir
+from hashidrill.products.nomad import api, markers
+from hashidrill.products.nomad.faults import work
+from hashidrill.products.nomad.settings import data_dir
 
 JOB, SNAPSHOT = "sleepers", "before"
 
@@ -93,7 +94,7 @@ async def _another_runs(hosts, undo):
     """What a fault would see that had killed nothing: another allocation, which runs."""
 
     async def found():
-        live = [one for one in await jobs.allocations(hosts, JOB) if jobs.runs(one)]
+        live = [one for one in await work.allocations(hosts, JOB) if work.runs(one)]
         return (live or None), "none runs"
 
     live = await wait_until("an allocation to run", found, within_s=30)

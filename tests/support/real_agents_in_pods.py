@@ -24,7 +24,7 @@ from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Size
 from hashidrill.faces.cli.doctor_attach import examined
-from hashidrill.kubernetes.reached import located, look
+from hashidrill.kubernetes.attach_capabilities import located, look
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach

@@ -29,11 +29,11 @@ from hashidrill.core.protocols.capabilities import ChaosMachine, Processes
 from hashidrill.core.units import Size
 from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes.chaos_mesh import objects
-from hashidrill.kubernetes.chaos_mesh.hosts import of_machine
-from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
-from hashidrill.kubernetes.kubernetes.client import cluster_of
-from hashidrill.kubernetes.kubernetes.objects import Owned
+from hashidrill.kubernetes.chaos_mesh.machines import PhysicalProcess, ProcessParams
+from hashidrill.kubernetes.chaos_mesh.objects import of_machine
+from hashidrill.kubernetes.client import cluster_of
+from hashidrill.kubernetes.objects import Owned
+from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault

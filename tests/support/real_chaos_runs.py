@@ -18,7 +18,7 @@ from control_plane import NAMESPACE, USER, grant
 from drills import environment, experiment, hashidrill, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.kubernetes.chaos_mesh import objects
-from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams
+from hashidrill.kubernetes.chaos_mesh.machines import PhysicalProcess, ProcessParams
 
 _WITHIN_S = 180
 _PROVEN_WITHIN_S = 90

@@ -8,8 +8,8 @@ from control_plane import ADMIN, NAMESPACE
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.capabilities import ChaosMachine
 from hashidrill.core.util.wait import wait_until
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
-from hashidrill.kubernetes.kubernetes.client import cluster_of
+from hashidrill.kubernetes.client import cluster_of
+from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 from real_chaos_machines import in_force
 
 PHYSICAL = "PhysicalMachineChaos"

@@ -25,7 +25,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul import api
-from hashidrill.products.consul.loads.subscribe import RPC_PORT, SubscribeConnection
+from hashidrill.products.consul.loads.streams import RPC_PORT, SubscribeConnection
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 

@@ -23,11 +23,11 @@ from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import LitmusPod, PodStatus
-from hashidrill.kubernetes.kubernetes.client import cluster_of
-from hashidrill.kubernetes.kubernetes.objects import Owned, ours
-from hashidrill.kubernetes.kubernetes.pods import Watched
+from hashidrill.kubernetes.client import cluster_of
 from hashidrill.kubernetes.litmus import engines
-from hashidrill.kubernetes.litmus.hosts import AimedAt
+from hashidrill.kubernetes.litmus.engines import AimedAt
+from hashidrill.kubernetes.objects import Owned, ours
+from hashidrill.kubernetes.pods import Watched
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault

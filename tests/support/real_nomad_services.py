@@ -19,8 +19,7 @@ from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
-from hashidrill.products.nomad.loads.services import Services
-from hashidrill.products.nomad.loads.views import ALLOC, KINDS_OF_WRONG
+from hashidrill.products.nomad.loads.services import ALLOC, KINDS_OF_WRONG, Services
 
 COUNT = 4
 SERVICE = "hashidrill-web-1"

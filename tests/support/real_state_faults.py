@@ -21,7 +21,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul import markers
-from hashidrill.products.consul.faults.raft_db import RaftDb
+from hashidrill.products.consul.faults.raft import RaftDb
 from hashidrill.products.consul.model import Consul
 from hashidrill.products.consul.snapshots import read_snapshot, restored_name, saved_name
 from hashidrill.testing.faults import check_fault

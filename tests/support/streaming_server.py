@@ -7,7 +7,7 @@ import h2.config
 import h2.connection
 import h2.events
 
-from hashidrill.products.consul.loads.subscribe import fields
+from hashidrill.products.consul.loads.streams import fields
 
 
 def event(index, *, end=False, payload=b""):

@@ -12,7 +12,7 @@ import h2.config
 import h2.connection
 import h2.events
 
-from hashidrill.products.consul.loads.subscribe import fields
+from hashidrill.products.consul.loads.streams import fields
 
 _PATH = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 _TYPES = {

@@ -12,14 +12,13 @@ from typing import Any
 import anyio
 import pytest
 
-from chaos_mesh_cases import CHAOS_MESH_CASES
 from confusion import LIE, TRUTH, Matrix, unplanted
+from external_faults import CHAOS_MESH_CASES, LITMUS_CASES
 from fault_cases import CASES, OLD, TAP_CASES, momentary
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target
 from hashidrill.testing.fakes import FakeDatacenter
-from litmus_cases import LITMUS_CASES
 from nomad_fault_cases import NOMAD_CASES
 from vault_fault_cases import CASES as VAULT_CASES
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import virtual_time
-from chaos_mesh_cases import CHAOS_MESH_CASES
+from external_faults import CHAOS_MESH_CASES, LITMUS_CASES
 from fault_cases import CASES, OLD, STATE_CASES, TAP_CASES, nature
 from hashidrill.core.engine.inject import injected
 from hashidrill.core.faults.disk import DiskLatency
@@ -19,7 +19,6 @@ from hashidrill.core.protocols.abc import Target
 from hashidrill.core.recording.journal import Journal, read_journal
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
-from litmus_cases import LITMUS_CASES
 from nomad_fault_cases import NOMAD_CASES
 from vault_fault_cases import CASES as VAULT_CASES
 

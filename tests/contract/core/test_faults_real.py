@@ -8,13 +8,12 @@ import sys
 import pytest
 
 import places
-from chaos_mesh_cases import CHAOS_MESH_CASES
 from consul_fault_cases import RUNS, disarmed_of
+from external_faults import CHAOS_MESH_CASES, LITMUS_CASES
 from fault_cases import DISARMED, HOST_CASES, LINK_CASES, STATE_CASES, TAP_CASES, UNDISARMABLE
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.processes import python_path
 from hashidrill.lab.sandbox.sandbox import sandbox
-from litmus_cases import LITMUS_CASES
 from nomad_fault_cases import NOMAD_CASES
 from vault_fault_cases import CASES as VAULT_CASES
 

@@ -31,8 +31,8 @@ from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import CANCELLED, REPORT_AFTER_S
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
+from hashidrill.products.consul.loads.base import write_reply
 from hashidrill.products.consul.loads.kv import KvRead, KvWrite, identify
-from hashidrill.products.consul.loads.replies import write_reply
 from hashidrill.testing.recordings import RecordingBuilder
 
 
@@ -272,7 +272,7 @@ def test_final_reads_of_large_values_go_key_by_key():
             load = KvWrite("w", writes(value="512B", keys=100_000), LoadContext([consul.url], run_id="run"))
             consul.kv = {f"hashidrill/w/{n}": f"run.{n};xx".encode() for n in range(3)}
             keys = [f"hashidrill/w/{n}" for n in range(5)]
-            async with load._http() as client:
+            async with load.client() as client:
                 return await load._read_each(client, keys, 10), consul.queries
 
     final, queries = asyncio.run(main())

@@ -13,7 +13,7 @@ from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
-from hashidrill.products.consul.loads.changes import mark
+from hashidrill.products.consul.loads.base import mark
 from hashidrill.products.consul.loads.churn import ServiceChurn
 from hashidrill.products.consul.loads.streams import Streams
 from hashidrill.products.consul.loads.views import Views

@@ -16,8 +16,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.cas import KvCas, Step
-from hashidrill.products.consul.loads.contender import Action
-from hashidrill.products.consul.loads.locks import Lock
+from hashidrill.products.consul.loads.locks import Action, Lock
 from hashidrill.testing.recordings import RecordingBuilder
 
 pytestmark = pytest.mark.timeout(120)

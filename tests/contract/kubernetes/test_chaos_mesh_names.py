@@ -7,11 +7,11 @@ from ruamel.yaml import YAML
 
 from hashidrill.core.experiment.library import list_experiments
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.kubernetes.chaos_mesh.vocabulary import FIELDS
 from hashidrill.kubernetes.interchange.document import UnsupportedError
 from hashidrill.kubernetes.interchange.from_chaos_mesh import BREAK_NOTHING
 from hashidrill.kubernetes.interchange.to_chaos_mesh import workflow
-from hashidrill.kubernetes.kubernetes.crd import problems
+from hashidrill.kubernetes.objects import problems
+from hashidrill.kubernetes.vocabulary import FIELDS
 
 pytestmark = [pytest.mark.live, pytest.mark.kubernetes, pytest.mark.needs("go")]
 

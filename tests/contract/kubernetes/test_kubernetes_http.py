@@ -14,11 +14,11 @@ import pytest
 import trustme
 
 from fake_kubernetes import FakeKubernetes
+from hashidrill.kubernetes import client
 from hashidrill.kubernetes.chaos_mesh import objects
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
-from hashidrill.kubernetes.kubernetes import client
-from hashidrill.kubernetes.kubernetes.client import ClusterError, cluster_of
-from hashidrill.kubernetes.kubernetes.objects import Owned
+from hashidrill.kubernetes.client import ClusterError, cluster_of
+from hashidrill.kubernetes.objects import Owned
+from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 from hashidrill.testing.fakes import FakeDatacenter
 
 TOKEN = "a-token-of-ours"

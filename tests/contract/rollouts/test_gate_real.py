@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from hashidrill.core.errors import UsageError
 from hashidrill.core.util.nested import merge
 from hashidrill.faces.cli.app import app
-from hashidrill.products.consul.refusal import refusal as consul_refuses
-from hashidrill.products.nomad.refusal import known_keys
+from hashidrill.products.consul.settings import refusal as consul_refuses
+from hashidrill.products.nomad.settings import known_keys
 from hashidrill.rollouts.gate.configuration import check_taken, configuration, from_git, shipped, sources_of
 from hashidrill.rollouts.gate.differences import differences
 
@@ -158,7 +158,7 @@ class TestKeysThatTheTablesName:
     @pytest.mark.vault
     @pytest.mark.needs("vault")
     def test_vault_knows_each_of_them(self, binary, tmp_path):
-        from hashidrill.products.vault.refusal import refusal
+        from hashidrill.products.vault.settings import refusal
 
         keys = {key for key in named_keys("vault") if not key.startswith("storage.")} - {"listener", "listener.unix"}
         unknown = []

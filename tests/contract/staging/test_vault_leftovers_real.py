@@ -21,7 +21,7 @@ from hashidrill.products.vault import leftovers as vault_leftovers
 from hashidrill.products.vault import rights
 from hashidrill.products.vault.leftovers import left_by
 from hashidrill.products.vault.loads.kv import KvRead, KvWrite
-from hashidrill.products.vault.policy import MOUNT
+from hashidrill.products.vault.rights import MOUNT
 from hashidrill.staging.attach import leftovers
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
@@ -192,14 +192,11 @@ def test_secrets_whose_newest_version_alone_is_deleted_do_not_count_as_gone(serv
     left = left_by("lied", RUN)
     server.put(f"{left.name}once/0")
 
-    async def newest_alone(wire, method, path, left, params=None, *, asked=vault_leftovers._asked):
-        if method == "DELETE":
-            assert (await wire.request("DELETE", f"/v1/{MOUNT}/data/{path}")).status == 204
-            return {}
-        return await asked(wire, method, path, left, params)
+    async def newest_alone(wire, key, left):
+        assert (await wire.request("DELETE", f"/v1/{MOUNT}/data/{key}")).status == 204
 
     with monkeypatch.context() as planted:
-        planted.setattr(vault_leftovers, "_asked", newest_alone)
+        planted.setattr(vault_leftovers, "_delete", newest_alone)
         (removed, [why]), _ = server.swept(left, within_s=3)
     assert removed == []
     assert "it was still there when the time for it was over" in why

@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import chaos_mesh_cases
 import consul_fault_cases
+import external_faults
 import fault_cases
 import library_runs
-import litmus_cases
 import nomad_fault_cases
 import places
 import real_chaos_machines
@@ -91,8 +90,8 @@ def test_every_fault_kind_is_run_on_the_real_thing_each_time(on_the_real_thing):
     of_state = set(re.findall(r'"(consul\.[\w.]+)"', (places.SUPPORT / "real_state_faults.py").read_text()))
     in_a_tier_of_its_own = {kind for kind, *_ in (*nomad_fault_cases.NOMAD_CASES, *vault_fault_cases.CASES)}
     by_a_real_chaosd = {*real_chaos_machines.MACHINE_CASES, "chaos_mesh.physical.process"}
-    on_no_real_pod_yet = {kind for kind, _ in chaos_mesh_cases.CHAOS_MESH_CASES} - by_a_real_chaosd
+    on_no_real_pod_yet = {kind for kind, _ in external_faults.CHAOS_MESH_CASES} - by_a_real_chaosd
     assert not [kind for kind in on_no_real_pod_yet if ".physical." in kind]  # reference-kubernetes.md says so
-    on_no_real_pod_yet |= {kind for kind, _ in litmus_cases.LITMUS_CASES}  # and so does reference-litmus.md
+    on_no_real_pod_yet |= {kind for kind, _ in external_faults.LITMUS_CASES}  # and so does reference-litmus.md
     left = set(registry.faults()) - on_the_real_thing - of_state
     assert left == in_a_tier_of_its_own | by_a_real_chaosd | on_no_real_pod_yet

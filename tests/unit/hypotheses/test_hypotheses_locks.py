@@ -5,7 +5,7 @@ import pytest
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HypothesisInvalidError
 from hashidrill.core.hypothesis import Broken
-from hashidrill.products.consul.loads.contender import SESSION_GONE, Action
+from hashidrill.products.consul.loads.locks import SESSION_GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
 
 TTL_S = 10.0

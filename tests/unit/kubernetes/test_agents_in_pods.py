@@ -16,8 +16,8 @@ from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import ChaosPod
 from hashidrill.faces.cli.doctor_attach import Looked, as_data, lines
 from hashidrill.faces.cli.validate import _error_of
-from hashidrill.kubernetes.kubernetes.client import cluster_of
-from hashidrill.kubernetes.reached import located, look
+from hashidrill.kubernetes.attach_capabilities import located, look
+from hashidrill.kubernetes.client import cluster_of
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover, troubles
 from hashidrill.staging.attach.interlocks import names_of
@@ -106,24 +106,21 @@ def test_servers_are_found_by_the_labels_of_the_official_chart_and_asked_at_thei
 
 
 @pytest.mark.lie
-def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its_name(there):
+async def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its_name(there):
     """A machine's name says nothing in a cluster: another pod of the namespace may have it."""
     rename(there, "consul-1", "consul-server-0")
     there.pod("consul-1", "10.73.0.99", {"app": "web"})
     found = there.attached()
     assert found.offers["consul-1"].said == "pod consul-server-0 in consul"
 
-    async def leader():
-        datacenter = AttachedDatacenter(
-            DatacenterSpec.model_validate(found.estate.as_datacenter()),
-            found.target,
-            found.estate,
-            there.fake.wires(found.target),
-        )
-        [one] = await datacenter.select("consul:leader")
-        return one.host
-
-    assert run(leader()) == "consul-1"
+    datacenter = AttachedDatacenter(
+        DatacenterSpec.model_validate(found.estate.as_datacenter()),
+        found.target,
+        found.estate,
+        there.fake.wires(found.target),
+    )
+    [one] = await datacenter.select("consul:leader")
+    assert one.host == "consul-1"
     assert ChaosPod in found.offers["consul-1"].capabilities
 
 

@@ -14,7 +14,7 @@ from hashidrill.core.errors import AttachError
 from hashidrill.core.experiment.library import experiment_name, list_experiments, read_experiment
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.faces.cli.validate import _error_of
-from hashidrill.kubernetes.reached import located, look
+from hashidrill.kubernetes.attach_capabilities import located, look
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.attachable import lacking
@@ -124,19 +124,16 @@ def test_without_pods_it_is_refused_and_says_why(name, tmp_path):
         Attached(target, estate).over(PATHS[name])
 
 
-def test_a_pod_that_is_not_ready_keeps_each_of_them_from_beginning(tmp_path):
+async def test_a_pod_that_is_not_ready_keeps_each_of_them_from_beginning(tmp_path):
     estates = FakeEstate(FakeDatacenter(servers=3, clients=0))
     kubernetes = FakeKubernetes(estates.world, pods=SERVERS)
     kubernetes.ready("consul-3", ready=False)
 
-    async def found():
-        target = await located(
-            read_target(attach_file(tmp_path, ATTACH.replace(", vault: {}", "")), {}), kubernetes.cluster
-        )
-        estate = await discover(target, estates.wires(target))
-        return Attached(target, estate, await look(target, estate, kubernetes.cluster))
-
-    there = run(found())
+    target = await located(
+        read_target(attach_file(tmp_path, ATTACH.replace(", vault: {}", "")), {}), kubernetes.cluster
+    )
+    estate = await discover(target, estates.wires(target))
+    there = Attached(target, estate, await look(target, estate, kubernetes.cluster))
     for name in set(PLANNED) - {"vault-active-pod-killed"}:
         with pytest.raises(AttachError, match="1 of its 3 pods is not ready: consul-3"):
             there.over(PATHS[f"kubernetes/{name}"])

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 
-import anyio
 import pytest
 from pydantic import ValidationError
 
-from chaos_mesh_cases import chaos_world
 from engine_game import Datacenter, Game
+from external_faults import chaos_world
 from hashidrill.core.engine.run import EXIT_CODES
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.loader import load_document
 from hashidrill.core.protocols import registry
-from hashidrill.core.recording.journal import read_journal
 from hashidrill.kubernetes.interchange.document import UnsupportedError
 from hashidrill.kubernetes.interchange.reading import imported
 
@@ -61,23 +59,6 @@ def test_zero_probes_are_a_pass_of_100_there_and_no_experiment_here():
         load_document(Document("ours", f"{head}\nexpect: []\n"))
 
 
-def test_all_recovered_before_anything_was_injected_is_neither_in_force_nor_gone(tmp_path):
-    """Chaos Mesh: AllRecovered is True from the first moment on, also of what could never be injected."""
-    seen = []
-
-    async def look(_traffic):
-        await anyio.sleep(1)
-        seen.extend(one["status"]["conditions"] for one in kubernetes.objects.values())
-
-    one, kubernetes = game(tmp_path, STOPPED, "fails")
-    outcome = one.run(during=look)
-    said = [condition for conditions in seen for condition in conditions if condition["type"] == "AllRecovered"]
-    assert EXIT_CODES[outcome] == 3
-    assert {condition["status"] for condition in said} == {"True"}, "so says its status"
-    assert "not proven in force" in one.error
-    assert kubernetes.objects == {}
-
-
 @pytest.mark.lie
 @pytest.mark.parametrize("spec", [{}, {"target": {}}, {"externalTargets": []}])
 def test_a_partition_from_nobody_passes_admission_there_and_is_refused_here(spec):
@@ -94,18 +75,3 @@ def test_a_typo_in_a_field_is_dropped_there_and_refused_here(name, tmp_path):
     assert EXIT_CODES[one.run()] == 3
     assert "would drop it" in one.error
     assert [asked for asked in kubernetes.asked if asked[0] == "POST"] == []
-
-
-@pytest.mark.lie
-def test_a_status_left_at_injected_after_its_end_is_no_fault_in_force(tmp_path):
-    """The controller took the effect back and never wrote so: what it said last is all that its history has."""
-
-    async def over(_traffic):
-        await anyio.sleep(6)
-        kubernetes.expire()
-
-    one, kubernetes = game(tmp_path, STOPPED)
-    one.run(during=over)
-    faded = [entry for entry in read_journal(one.path / "journal.jsonl") if entry.event == "fault.faded"]
-    assert "its controller says AllInjected" in faded[0].data["evidence"]["measured"]
-    assert "fault.still" not in one.events

@@ -21,8 +21,8 @@ from hashidrill.core.experiment.loader import load_document
 from hashidrill.faces.cli.app import app
 from hashidrill.kubernetes.interchange import to_chaos_mesh, to_litmus
 from hashidrill.kubernetes.interchange.document import UnsupportedError, go_seconds
+from hashidrill.kubernetes.interchange.label_selectors import labels_of
 from hashidrill.kubernetes.interchange.reading import imported
-from hashidrill.kubernetes.interchange.whom import labels_of
 
 SERVERS = {"labelSelectors": {"app": "consul", "component": "server"}}
 CHAOS = "chaos-mesh.org/v1alpha1"

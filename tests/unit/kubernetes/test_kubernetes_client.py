@@ -7,8 +7,8 @@ import pytest
 
 from fake_kubernetes import FakeKubernetes
 from hashidrill.core.errors import AttachError
-from hashidrill.kubernetes.kubernetes.client import ClusterError, cluster_of
-from hashidrill.kubernetes.kubernetes.crd import dropped, problems
+from hashidrill.kubernetes.client import ClusterError, cluster_of
+from hashidrill.kubernetes.objects import dropped, problems
 from hashidrill.staging.attach.target import KubernetesPart, kubernetes_of
 from virtual_time import run
 

@@ -9,7 +9,7 @@ from test_agents_in_pods import There
 
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.protocols.capabilities import AgentApi
-from hashidrill.kubernetes.kubernetes.agents import located, watched
+from hashidrill.kubernetes.pods import located, watched
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.http import Wire
@@ -169,20 +169,17 @@ def test_agents_that_are_no_pods_are_not_looked_after(tmp_path):
     assert run(looked()) is None
 
 
-def test_a_wire_asks_where_the_agent_is_now():
+async def test_a_wire_asks_where_the_agent_is_now():
     asked = []
 
     def answer(request):
         asked.append(str(request.url))
         return httpx.Response(200)
 
-    async def main():
-        wire = Wire(Login("consul", "http://a"), transport=httpx.MockTransport(answer))
-        wire.move("http://a", "http://b")
-        wire.move("http://b", "http://c")
-        await wire.request("GET", "/1")
-        wire.move("http://c", "http://a")
-        await wire.request("GET", "/2")
-
-    run(main())
+    wire = Wire(Login("consul", "http://a"), transport=httpx.MockTransport(answer))
+    wire.move("http://a", "http://b")
+    wire.move("http://b", "http://c")
+    await wire.request("GET", "/1")
+    wire.move("http://c", "http://a")
+    await wire.request("GET", "/2")
     assert asked == ["http://c/1", "http://a/2"]

@@ -14,7 +14,7 @@ from hashidrill.core.loads.base import BaseLoad
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.protocols.rights import Right
-from hashidrill.kubernetes.kubernetes.rbac import SERVICE as KUBERNETES
+from hashidrill.kubernetes.rbac import SERVICE as KUBERNETES
 from hashidrill.products.consul import rights as consul
 from hashidrill.products.nomad import rights as nomad
 from hashidrill.products.vault import rights as vault

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
+from hashidrill.core.loads.schedule import OpenLoop, Reply
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.units import Duration, Rate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
     from hashidrill.core.loads.context import LoadContext
+    from hashidrill.core.loads.http_client import HttpClient
+    from hashidrill.core.protocols.abc import Detail
     from hashidrill.core.protocols.rights import Left, Right
     from hashidrill.core.units import Quantity
 
@@ -92,7 +95,10 @@ class BaseLoad:
 
 
 class AgentLoad(BaseLoad):
-    """A load on agents: its parameter `via` selects them. Raises ValueError for none."""
+    """A load on agents: its parameter `via` selects them. Raises ValueError for none.
+
+    Its cost is that of its parameter `rate`, unless it says otherwise.
+    """
 
     asks: ClassVar[str] = "agent"
 
@@ -105,3 +111,35 @@ class AgentLoad(BaseLoad):
     def via(cls, params: Any) -> str | None:
         selector: str = params.via
         return selector
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost:
+        return LoadCost(rate_per_s=getattr(params, "rate", 0.0))
+
+    def client(self) -> HttpClient:
+        return self.context.http()
+
+    def endpoint(self, n: int) -> str:
+        """The URL of the agent whose turn it is."""
+        return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
+
+    def open_loop(
+        self,
+        plan: Callable[[int], tuple[str, str]],
+        perform: Callable[[int, str, str], Awaitable[Reply]],
+        *,
+        detail: Callable[[int], Detail] | None = None,
+    ) -> OpenLoop:
+        """The load's operations at its parameter `rate`."""
+        context = self.context
+        return OpenLoop(
+            self.name,
+            self.params.rate,
+            plan,
+            perform,
+            context.clock,
+            lag=context.lag,
+            waiting=context.waiting,
+            course=context.course,
+            detail=detail,
+        )

@@ -14,7 +14,7 @@ import math
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from hashidrill.core.experiment.load_levels import Course, Pace
 from hashidrill.core.protocols.abc import Detail, EmitOperation, Operation, Reason
@@ -72,6 +72,7 @@ class Waiting:
         return list(overdue.values()), ended
 
 
+K = TypeVar("K")
 MAX_IN_FLIGHT = 10_000
 OVERLOADED = "generator overloaded"
 """In words, what Reason.OVERLOADED means: the generator itself could not send it. Such a run is INVALID."""
@@ -106,6 +107,43 @@ UNDER_WAY = Reply("unknown", error=CANCELLED, reason=Reason.CANCELLED)
 
 def overloaded(max_in_flight: int) -> Reply:
     return Reply("fail", error=f"{OVERLOADED}: {max_in_flight} operations in flight", reason=Reason.OVERLOADED)
+
+
+class Spells(Generic[K]):
+    """Operations that last from when something was seen to be wrong until it was seen to be right."""
+
+    def __init__(self, load: str, waiting: Waiting, emit: EmitOperation) -> None:
+        self._load, self._waiting, self._emit = load, waiting, emit
+        self._open: dict[K, tuple[int, int]] = {}
+
+    def __contains__(self, what: K) -> bool:
+        return what in self._open
+
+    def __iter__(self) -> Iterator[K]:
+        """Those that have not ended, as of now: they may be ended meanwhile."""
+        return iter(list(self._open))
+
+    def begin(self, what: K, since_ns: int) -> None:
+        self._open[what] = (since_ns, self._waiting.begin(since_ns))
+
+    def end(self, what: K, reply: Reply, at_ns: int, *, key: str, value: str = "") -> None:
+        since_ns, token = self._open.pop(what)
+        self._waiting.end(token)
+        self._emit(
+            Operation(
+                load=self._load,
+                intended_ns=since_ns,
+                start_ns=since_ns,
+                end_ns=at_ns,
+                key=key,
+                value=value,
+                outcome=reply.outcome,
+                status=reply.status,
+                error=reply.error,
+                reason=reply.reason,
+                detail=reply.detail,
+            )
+        )
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ It knows nothing of loads and shares no connection with them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import anyio
 import httpx
@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from hashidrill.core.probes.base import BaseProbe, SickError
 from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.service import LEADS
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -136,7 +137,99 @@ def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sampl
     return Sample(signal, mean_s, f"max {worst_s:.6f}s, {count} in 10s since {since}", host)
 
 
-class MajorityProbe(BaseProbe):
+class RaftStats(BaseModel):
+    """What a server says of its own Raft."""
+
+    state: str
+    term: int
+    commit_index: int
+
+
+_LEADER = TypeAdapter(str)
+_METRICS = TypeAdapter(Metrics)
+
+
+class AgentsProbe(BaseProbe):
+    """Of agents by host name and address; `hosts` are as they are when it samples: servers may be replaced."""
+
+    leader_path: ClassVar[str] = "/v1/status/leader"
+
+    def __init__(self, hosts: Mapping[str, str], *, api: AgentsApi) -> None:
+        self.hosts = hosts
+        self._api = api
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
+
+    async def _leader_of(self, address: str, names: Mapping[str, str]) -> str:
+        """The host name of the leader as the agent at `address` knows it. Raises SickError when it knows none."""
+        leader = await self._api.get(address, self.leader_path, _LEADER)
+        if not leader:
+            raise SickError("knows no leader")
+        leader_address = leader.rpartition(":")[0].strip("[]")
+        return names.get(leader_address, leader_address)
+
+
+class HostProbe(AgentsProbe):
+    """Of one agent."""
+
+    def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi) -> None:
+        super().__init__(hosts, api=api)
+        self.host = host
+        self._address = hosts[host]
+
+
+class RaftProbe(HostProbe):
+    """State (text; value 1 for a leader), term (text: `leads` if it does) and commit index of one server.
+
+    `signals` are these three.
+    """
+
+    async def _stats(self) -> RaftStats:
+        raise NotImplementedError
+
+    async def measure(self) -> Sequence[Sample]:
+        raft = await self._stats()
+        state, term, commit_index = self.signals
+        return [
+            Sample(state, float(raft.state == "Leader"), raft.state, self.host),
+            Sample(term, float(raft.term), LEADS if raft.state == "Leader" else "", self.host),
+            Sample(commit_index, float(raft.commit_index), "", self.host),
+        ]
+
+
+class TimesProbe(HostProbe):
+    """An agent's own timers, in seconds: the mean of its last 10 s interval (text: max and count).
+
+    A timer that did not run in that interval has no sample.
+    """
+
+    path: ClassVar[str]
+    interval_s = 2.0
+    timeout_s = 2.0
+
+    def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi) -> None:
+        super().__init__(host, hosts, api=api)
+        self._interval = Interval()
+
+    def _signal_of(self, timer: str) -> str | None:
+        raise NotImplementedError
+
+    async def measure(self) -> Sequence[Sample]:
+        metrics = await self._api.get(self._address, self.path, _METRICS)
+        self._interval.goes_on(metrics, anyio.current_time())
+        timers: dict[str, list[Timer]] = defaultdict(list)
+        for timer in metrics.samples:
+            if timer.count and (signal := self._signal_of(timer.name)):
+                timers[signal].append(timer)
+        times = [merged(signal, same, metrics.timestamp, self.host) for signal, same in timers.items()]
+        return [*times, *self._counted(metrics)]
+
+    def _counted(self, metrics: Metrics) -> Sequence[Sample]:  # noqa: ARG002 - subclasses look at it
+        return []
+
+
+class LeaderProbe(AgentsProbe):
     """The one of its `signals`, with an empty host: value 1 and the leader's host name as a majority of all servers
     sees it, else failed with value 0.
 
@@ -144,11 +237,7 @@ class MajorityProbe(BaseProbe):
     soon as a majority agrees, so that a hung server does not delay it.
     """
 
-    hosts: Mapping[str, str]
-
-    async def _leader_of(self, address: str, names: Mapping[str, str]) -> str:
-        """The host name of the leader as the agent at `address` knows it. Raises SickError when it knows none."""
-        raise NotImplementedError
+    interval_s = 0.5
 
     async def measure(self) -> Sequence[Sample]:
         names = {address: name for name, address in self.hosts.items()}

@@ -12,15 +12,17 @@ import io
 import tarfile
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hashidrill.core.errors import RecordingError
+from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.foreign import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+T = TypeVar("T")
 META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"
 
 
@@ -47,12 +49,22 @@ def restored_name(name: str) -> str:
     return f"snapshot-{name}.restored.snap"
 
 
-def packed_at(path: Path) -> bytes:
-    """Raises SnapshotError where there is no such file."""
+def keep(path: Path, packed: bytes) -> None:
+    """Among a recording's artifacts."""
+    private_folder(path.parent)
+    write_whole(path, packed)
+
+
+def decoded(path: Path, decode: Callable[[bytes], T]) -> T:
+    """What the file holds. Raises SnapshotError that says what is wrong with it."""
     try:
-        return path.read_bytes()
+        packed = path.read_bytes()
     except OSError as error:
         raise SnapshotError(f"{path}: no snapshot can be read there: {error.strerror}") from None
+    try:
+        return decode(packed)
+    except SnapshotError as error:
+        raise SnapshotError(f"{path}: {error}") from None
 
 
 def unpack(packed: bytes, product: str) -> Archive:

@@ -18,7 +18,7 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.rights import of_service
 from hashidrill.core.protocols.service import HasAcls
 from hashidrill.faces.cli.common import Json, examples, print_json, print_text
-from hashidrill.kubernetes.kubernetes import rbac
+from hashidrill.kubernetes import rbac
 from hashidrill.staging.attach.plan import sets_back
 from hashidrill.staging.attach.target import written_in
 from hashidrill.staging.carriers.settings import carrier_rights, carriers_of

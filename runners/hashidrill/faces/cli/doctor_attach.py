@@ -17,7 +17,7 @@ from hashidrill.core.experiment.library import experiments, read_experiment
 from hashidrill.core.hypothesis.files import unrun
 from hashidrill.core.protocols import registry
 from hashidrill.faces.cli.common import print_json, print_line
-from hashidrill.kubernetes.reached import located, look
+from hashidrill.kubernetes.attach_capabilities import located, look
 from hashidrill.staging.attach.datacenter import attach, described
 from hashidrill.staging.attach.discovery import troubles, unanswered
 from hashidrill.staging.attach.target import read_target

@@ -18,7 +18,7 @@ from hashidrill.core.util.folders import PLAYBOOKS
 from hashidrill.core.util.folders import located as lookup
 from hashidrill.faces.cli.common import AttachFile, duration_s, examples, print_text
 from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
-from hashidrill.kubernetes.reached import located
+from hashidrill.kubernetes.attach_capabilities import located
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.interlocks import who
 from hashidrill.staging.attach.plan import digest_of, lines_of

@@ -1,4 +1,4 @@
-"""The objects of Chaos Mesh that a run creates: what their status says, and how they go.
+"""The objects of Chaos Mesh that a run creates, each aimed at one pod or one machine.
 
 Each has a duration of its own after which the controller reverts it, however we die.
 """
@@ -6,33 +6,22 @@ Each has a duration of its own after which the controller reverts it, however we
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS, CHAOS_MESH
-from hashidrill.kubernetes.kubernetes import objects
-from hashidrill.kubernetes.kubernetes.client import Cluster
-from hashidrill.kubernetes.kubernetes.objects import GONE_WITHIN_S, Owned
-from hashidrill.kubernetes.kubernetes.plurals import plural_of
+from hashidrill.kubernetes import objects
+from hashidrill.kubernetes.client import Cluster
+from hashidrill.kubernetes.objects import GONE_WITHIN_S, Owned
+from hashidrill.kubernetes.vocabulary import CHAOS, CHAOS_MESH, plural_of
 
 OBJECTS = [(CHAOS_MESH, kind) for kind in CHAOS]
 FORCED = "chaos-mesh.chaos-mesh.org/cleanFinalizer=forced"
 _LONGEST_FAILURE = 300
 
 
-async def check(cluster: Cluster, kind: str, spec: Mapping[str, Any]) -> None:
-    """Raises FaultError where that cluster has no such kind, or would refuse or drop a part of the spec."""
-    await objects.check(cluster, CHAOS_MESH, kind, spec)
-
-
-async def create(cluster: Cluster, owned: Owned, kind: str, name: str, spec: Mapping[str, Any], *, once: bool) -> None:
-    """Nothing when it is there already. Raises FaultError; then what was created is deleted again."""
-    whole = dict(spec) if once else {**spec, "duration": owned.duration}
-    await objects.create(cluster, CHAOS_MESH, kind, owned.metadata(name), whole)
-
-
 async def remove(cluster: Cluster, kind: str, name: str, *, within_s: float = GONE_WITHIN_S) -> None:
-    """Deletes it and waits until there is none. Raises FaultError with the commands that help where it stays."""
+    """Deletes it and waits until it is gone. Raises FaultError with the commands that help if it stays."""
     helps = way_out(cluster, kind, name)
     await objects.remove(cluster, CHAOS_MESH, kind, name, said=said_of, way_out=helps, within_s=within_s)
 
@@ -87,11 +76,39 @@ def _shortly(failure: str) -> str:
     return failure.strip().removeprefix(": ").partition("\n")[0][:_LONGEST_FAILURE]
 
 
-async def ours(
-    cluster: Cluster, datacenter: str, tell: Callable[[str], None] | None = None
-) -> list[tuple[str, str, str]]:
-    """(kind, name, run) of each object that runs of ours created for that datacenter; `tell` says what is not seen.
+@dataclass(frozen=True)
+class AimedAt:
+    """Objects aimed at one machine or one pod (hashidrill.core.protocols.capabilities.ChaosObjects)."""
 
-    Raises FaultError.
-    """
-    return await objects.ours(cluster, OBJECTS, datacenter, tell)
+    cluster: Cluster
+    owned: Owned
+    netem: bool
+    aim: Mapping[str, Any]
+    """The part of a spec that names the target."""
+
+    def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
+        return {"kind": kind, "name": self.owned.named(fault_id), "namespace": self.cluster.namespace}
+
+    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
+        await objects.check(self.cluster, CHAOS_MESH, kind, {**spec, **self.aim})
+
+    async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
+        whole = {**spec, **self.aim} if once else {**spec, **self.aim, "duration": self.owned.duration}
+        await objects.create(self.cluster, CHAOS_MESH, made["kind"], self.owned.metadata(made["name"]), whole)
+
+    async def said(self, made: Mapping[str, str]) -> str:
+        found = await self.cluster.get(CHAOS_MESH.api, made["kind"], made["name"])
+        return "" if found is None else said_of(found)
+
+    async def remove(self, made: Mapping[str, str]) -> None:
+        await remove(self.cluster, made["kind"], made["name"])
+
+
+def of_machine(cluster: Cluster, owned: Owned, url: str, *, netem: bool) -> AimedAt:
+    """The machine whose chaosd is at that URL."""
+    return AimedAt(cluster, owned, netem, {"mode": "all", "address": [url]})
+
+
+def of_pod(cluster: Cluster, owned: Owned, pod: str, *, netem: bool) -> AimedAt:
+    """The pod of that name. `all` of it: with `one`, an empty selection would be no error."""
+    return AimedAt(cluster, owned, netem, {"mode": "all", "selector": {"pods": {cluster.namespace: [pod]}}})

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import Cases, NoParams, P
 from hashidrill.core.protocols.abc import Observer
 from hashidrill.core.protocols.capabilities import AgentApi, ChaosPod, PodStatus
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
-from hashidrill.kubernetes.chaos_mesh.fault import ChaosMeshFault
-from hashidrill.kubernetes.observing import OF_AGENT, OF_KUBELET, SHARED, Effect, Failed, Replaced, Restarted, Slow
+from hashidrill.kubernetes.external_fault import Container, Delay, ExternalFault
+from hashidrill.kubernetes.pod_observers import (
+    LEAST_SKEW_S,
+    OF_AGENT,
+    OF_API,
+    OF_KUBELET,
+    SHARED,
+    Effect,
+    Failed,
+    Replaced,
+    Restarted,
+    Silent,
+    Skewed,
+    Slow,
+    SlowWrites,
+)
+from hashidrill.kubernetes.vocabulary import CHAOS, CHAOS_MESH
+from hashidrill.staging.attach.product import attachables
 
-_LONGEST = Duration("2s")
+_LONGEST_SKEW = Duration("24h")
+_WHOM = ("mode", "value", "selector", "duration", "remoteCluster", "address")
+_NETEM = {"delay", "loss", "corrupt", "duplicate", "netem"}
 
 
-def provable(value: Duration) -> Duration:
-    if not 0.02 <= value <= _LONGEST:
-        raise ValueError(f"must be from 20ms to {_LONGEST}, because the proof waits for nine answers; not {value}")
-    return value
+class ChaosMeshFault(ExternalFault[P]):
+    """One object of Chaos Mesh. `injector` is ChaosPod or ChaosMachine."""
+
+    system = CHAOS_MESH
+    injector = ChaosPod
+    seen_within_s = 30.0
+    """The controller needs seconds to take up an object, and the kubelet needs seconds to report."""
+    no_netem = (
+        "it needs netem in the kernel of the node, and services.kubernetes.netem of the attach file does not say that"
+        " it is there: without it the object fails, cannot be deleted, and blocks the recovery of other faults on that"
+        " pod; run `modprobe sch_netem` on the nodes, and say `netem: true`"
+    )
 
 
-class _PodFault(ChaosMeshFault[P]):
-    injector: ClassVar[type[Any]] = ChaosPod
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, PodStatus})
-    holds_down: ClassVar[bool] = True
-
-    @property
-    def object_kind(self) -> str:
-        return "PodChaos"
+def _milliseconds(value: float) -> str:
+    return f"{round(value * 1000)}ms"
 
 
 class PodKillParams(Strict):
@@ -41,7 +63,7 @@ class PodKillParams(Strict):
     """How long the pod may take to end by itself, in whole seconds."""
 
 
-class PodKill(_PodFault[PodKillParams]):
+class PodKill(ChaosMeshFault[PodKillParams]):
     """Deletes the pod of the agent; its StatefulSet starts another one of that name.
 
     Limits: only a pod of a StatefulSet: another one does not come back under its name. The new pod usually has another
@@ -49,10 +71,13 @@ class PodKill(_PodFault[PodKillParams]):
     """
 
     kind: ClassVar[str] = "chaos_mesh.pod_kill"
-    observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
-    Params: ClassVar[type[Strict]] = PodKillParams
-    once: ClassVar[bool] = True
     cases: ClassVar[Cases] = Cases(momentary=True)
+    object_kind = "PodChaos"
+    observer = Observer(OF_KUBELET, SHARED)
+    Params = PodKillParams
+    capabilities = frozenset({ChaosPod, PodStatus})
+    holds_down = True
+    once = True
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {"action": "pod-kill", "gracePeriod": round(self.params.grace)}
@@ -61,15 +86,17 @@ class PodKill(_PodFault[PodKillParams]):
         return Replaced()
 
 
-class PodFailure(_PodFault[NoParams]):
+class PodFailure(ChaosMeshFault[NoParams]):
     """Keeps the pod of the agent from running: Chaos Mesh swaps its images for one that does nothing.
 
     Limits: the containers restart when it begins and when it ends.
     """
 
     kind: ClassVar[str] = "chaos_mesh.pod_failure"
-    observer: ClassVar[Observer] = Observer(f"{OF_KUBELET}, and {OF_AGENT}", SHARED)
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, PodStatus, AgentApi})
+    object_kind = "PodChaos"
+    observer = Observer(f"{OF_KUBELET}, and {OF_AGENT}", SHARED)
+    capabilities = frozenset({ChaosPod, PodStatus, AgentApi})
+    holds_down = True
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {"action": "pod-failure"}
@@ -81,41 +108,44 @@ class PodFailure(_PodFault[NoParams]):
 class ContainerKillParams(Strict):
     """Which container is killed."""
 
-    container: Annotated[str, Field(min_length=1)] | None = None
+    container: Container | None = None
     """Its name; none: that of the product, as the official charts have it."""
 
 
-class ContainerKill(_PodFault[ContainerKillParams]):
+class ContainerKill(ChaosMeshFault[ContainerKillParams]):
     """Kills a container in the pod of the agent; its kubelet starts it again.
 
     Limits: a kubelet that backs off waits longer after each kill.
     """
 
     kind: ClassVar[str] = "chaos_mesh.container_kill"
-    observer: ClassVar[Observer] = Observer(OF_KUBELET, SHARED)
-    Params: ClassVar[type[Strict]] = ContainerKillParams
-    once: ClassVar[bool] = True
-    cases: ClassVar[Cases] = Cases(momentary=True)
-
-    def _container(self, agent: str) -> str:
-        """As the official charts name them: after the product."""
-        return self.params.container or agent
+    object_kind = "PodChaos"
+    observer = Observer(OF_KUBELET, SHARED)
+    Params = ContainerKillParams
+    capabilities = frozenset({ChaosPod, PodStatus})
+    holds_down = True
+    once = True
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        return {"action": "container-kill", "containerNames": [self._container(agent)]}
+        return {"action": "container-kill", "containerNames": [self.params.container or agent]}
 
     def effect(self, agent: str) -> Effect:
-        return Restarted(self._container(agent))
+        return Restarted(self.params.container or agent)
+
+
+class _AnswersFault(ChaosMeshFault[P]):
+    observer = Observer(OF_API)
+    capabilities = frozenset({ChaosPod, AgentApi})
 
 
 class DelayParams(Strict):
     """How much later what the pod sends leaves it."""
 
-    delay: Annotated[Duration, AfterValidator(provable)]
+    delay: Delay
     """From 20ms to 2s."""
 
 
-class NetworkDelay(_PodFault[DelayParams]):
+class NetworkDelay(_AnswersFault[DelayParams]):
     """Delays everything that the pod of the agent sends, by netem.
 
     Limits: only where the attach file says `netem: true`. What passes between agents is delayed too, and is not
@@ -123,20 +153,238 @@ class NetworkDelay(_PodFault[DelayParams]):
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.delay"
-    observer: ClassVar[Observer] = Observer("the agent's own API, asked from this machine")
-    Params: ClassVar[type[Strict]] = DelayParams
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ChaosPod, AgentApi})
-    holds_down: ClassVar[bool] = False
-    by_netem: ClassVar[bool] = True
     cases: ClassVar[Cases] = Cases(each=({"delay": "200ms"},))
-
-    @property
-    def object_kind(self) -> str:
-        return "NetworkChaos"
+    object_kind = "NetworkChaos"
+    Params = DelayParams
+    by_netem = True
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        latency = f"{round(self.params.delay * 1000)}ms"
-        return {"action": "delay", "direction": "to", "delay": {"latency": latency, "jitter": "0ms"}}
+        delay = {"latency": _milliseconds(self.params.delay), "jitter": "0ms"}
+        return {"action": "delay", "direction": "to", "delay": delay}
 
     def effect(self, agent: str) -> Effect:
         return Slow(float(self.params.delay))
+
+
+def _readable_skew(value: Duration) -> Duration:
+    if not LEAST_SKEW_S <= value <= _LONGEST_SKEW:
+        raise ValueError(f"must be from {LEAST_SKEW_S:g}s to {_LONGEST_SKEW}: answers say whole seconds; not {value}")
+    return value
+
+
+class TimeParams(Strict):
+    """How wrong the clock is, and which way."""
+
+    offset: Annotated[Duration, AfterValidator(_readable_skew)]
+    """How wrong the clock is; from 5s to 24h."""
+    direction: Literal["ahead", "behind"] = "ahead"
+    """Which way the clock is moved: `ahead` or `behind`."""
+    container: Container | None = None
+    """Its name; none: that of the product, as the official charts have it."""
+
+
+class Time(_AnswersFault[TimeParams]):
+    """Sets the clock that the agent reads ahead or behind; that of its node stays as it is.
+
+    Limits: only the wall clock (`CLOCK_REALTIME`): timers that count on the monotonic clock do not see it.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.time"
+    cases: ClassVar[Cases] = Cases(each=({"offset": "10m", "direction": "behind"}, {"offset": "5s"}))
+    object_kind = "TimeChaos"
+    observer = Observer("the time in the agent's own answers, beside this machine's clock")
+    Params = TimeParams
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        sign = "" if self.params.direction == "ahead" else "-"
+        return {
+            "timeOffset": f"{sign}{_milliseconds(self.params.offset)}",
+            "clockIds": ["CLOCK_REALTIME"],
+            "containerNames": [self.params.container or agent],
+        }
+
+    def effect(self, agent: str) -> Effect:
+        return Skewed(float(self.params.offset) * (1 if self.params.direction == "ahead" else -1))
+
+
+class PortParams(Strict):
+    """Which port of the pod."""
+
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """Of the pod; none: that of the product's API, like 8500."""
+
+
+def _http(params: PortParams, agent: str, what: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All paths of that port; without one, of the product's API."""
+    return {"target": "Request", "port": params.port or attachables([agent])[agent].port, "path": "*", **what}
+
+
+class HttpAbort(_AnswersFault[PortParams]):
+    """Breaks off every request to a port of the agent's pod.
+
+    Limits: plain HTTP: over TLS, Chaos Mesh sees no requests. A port that is not the API's cannot be seen: the run is
+    INVALID.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.http.abort"
+    object_kind = "HTTPChaos"
+    observer = Observer(OF_AGENT)
+    Params = PortParams
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return _http(self.params, agent, {"abort": True})
+
+    def effect(self, agent: str) -> Effect:
+        return Silent()
+
+
+class HttpDelayParams(PortParams):
+    """How much later requests arrive."""
+
+    delay: Delay
+    """From 20ms to 2s."""
+
+
+class HttpDelay(_AnswersFault[HttpDelayParams]):
+    """Delays every request to a port of the agent's pod.
+
+    Limits: those of `chaos_mesh.http.abort`.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.http.delay"
+    cases: ClassVar[Cases] = Cases(each=({"delay": "300ms", "port": 8500},))
+    object_kind = "HTTPChaos"
+    Params = HttpDelayParams
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return _http(self.params, agent, {"delay": _milliseconds(self.params.delay)})
+
+    def effect(self, agent: str) -> Effect:
+        return Slow(float(self.params.delay))
+
+
+class IoLatencyParams(Strict):
+    """Which operations of a volume take longer, and by how much."""
+
+    delay: Delay
+    """Of each operation, from 20ms to 2s."""
+    volume: Annotated[str, Field(pattern=r"^/[\w./-]*$", description="Where it is mounted in the pod")]
+    op: Literal["fsync", "write"] = "fsync"
+    """Which operations wait: `fsync` or `write`."""
+    container: Container | None = None
+    """Its name; none: that of the product, as the official charts name it."""
+
+
+class IoLatency(_AnswersFault[IoLatencyParams]):
+    """Delays operations on a volume of the leader's pod: every write that it commits waits for them.
+
+    Limits: Consul, and its leader: no write waits for the disk of a follower. A token needs `write` on
+    `hashidrill/nothing/`.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.io.latency"
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"delay": "300ms", "volume": "/consul/data"},
+            {"delay": "100ms", "volume": "/consul/data", "op": "write", "container": "server"},
+        )
+    )
+    object_kind = "IOChaos"
+    observer = Observer("how long writes through the agent take, which change nothing")
+    Params = IoLatencyParams
+
+    def rights(self) -> Sequence[Right]:
+        return [*super().rights(), Right("consul", "key_prefix", "hashidrill/nothing/", "write")]
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return {
+            "action": "latency",
+            "delay": _milliseconds(self.params.delay),
+            "percent": 100,
+            "volumePath": self.params.volume,
+            "methods": [self.params.op.upper()],
+            "containerNames": [self.params.container or agent],
+        }
+
+    def effect(self, agent: str) -> Effect:
+        return SlowWrites(float(self.params.delay))
+
+
+class ResourceParams(Strict):
+    """What is asked of Chaos Mesh, and what of it this machine will see."""
+
+    chaos: str
+    """The kind of the object that is created: `NetworkChaos`, `IOChaos`, `StressChaos`, `TimeChaos`, `HTTPChaos`, ."""
+    spec: dict[str, Any]
+    """Its `spec`, without `mode`, `selector` and `duration`: `on` says whom it hits, and hashidrill how long it lasts.
+    """
+    effect: Literal["silent", "slow"]
+    """What is seen of it: the agent is `silent`, or `slow`."""
+    by: Delay | None = None
+    """Of `slow`: how much longer each answer takes, from 20ms to 2s."""
+
+    @field_validator("chaos")
+    @classmethod
+    def _of_a_pod(cls, value: str) -> str:
+        known = [one for one in CHAOS if one != "PhysicalMachineChaos"]
+        if value not in known:
+            raise ValueError(f"{value!r} is no kind of Chaos Mesh that injects into a pod: {near(value, known)}")
+        return value
+
+    @field_validator("spec")
+    @classmethod
+    def _names_no_target(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if said := [name for name in _WHOM if name in value]:
+            raise ValueError(
+                f"{' and '.join(said)} does not belong into it: `on` says whom it hits, and hashidrill how long"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_proven(self) -> ResourceParams:
+        """Chaos Mesh admits a partition without another side, and its controller says AllInjected."""
+        other = [name for name in ("target", "externalTargets") if self.spec.get(name)]
+        if self.chaos == "NetworkChaos" and self.spec.get("action") == "partition" and not other:
+            raise ValueError("a partition needs somebody on the other side: `target` or `externalTargets`")
+        if (self.effect == "slow") != (self.by is not None):
+            raise ValueError("`effect: slow` says `by` how much, like 200ms; no other effect does")
+        if self.spec.get("action") in {"pod-kill", "container-kill"}:
+            raise ValueError("use chaos_mesh.pod_kill or chaos_mesh.container_kill, which can be proven")
+        return self
+
+
+class Resource(_AnswersFault[ResourceParams]):
+    """A fault of Chaos Mesh on the agent's pod, in its own words, that makes the agent silent or slow.
+
+    Limits: a field that the cluster's own definition does not have is an error. A fault that makes the agent neither
+    silent nor slow for this machine cannot be proven, and the run is INVALID.
+    """
+
+    kind: ClassVar[str] = "chaos_mesh.resource"
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"chaos": "HTTPChaos", "spec": {"target": "Request", "port": 8500, "abort": True}, "effect": "silent"},
+            {
+                "chaos": "NetworkChaos",
+                "spec": {"action": "delay", "delay": {"latency": "300ms"}},
+                "effect": "slow",
+                "by": "300ms",
+            },
+        )
+    )
+    observer = Observer(OF_AGENT)
+    Params = ResourceParams
+
+    @property
+    def object_kind(self) -> str:  # type: ignore[override]
+        return self.params.chaos
+
+    @property
+    def by_netem(self) -> bool:  # type: ignore[override]
+        return self.params.chaos == "NetworkChaos" and self.params.spec.get("action") in _NETEM
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return self.params.spec
+
+    def effect(self, agent: str) -> Effect:
+        return Silent() if self.params.by is None else Slow(float(self.params.by))

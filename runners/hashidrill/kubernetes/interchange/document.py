@@ -1,16 +1,17 @@
-"""A mapping of a foreign file that remembers which keys were looked at, so that no key is dropped without a word."""
+"""A foreign file, read key by key so that no key is dropped without a word, and the steps read from it."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 
 from hashidrill.core.errors import UsageError
-from hashidrill.core.units import shown
+from hashidrill.core.units import Duration, shown
 
 _GO = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -201,3 +202,84 @@ class Parameters:
         fields = type(self._model).model_fields
         left = [name for name in fields if name in self._model.model_fields_set - self._seen]
         return [f"with.{fields[name].alias or name}: {getattr(self._model, name)}: not written" for name in left]
+
+
+ONCE_S = 3.0
+"""The length of a step that is over at once, which has none in a foreign file."""
+MOST_STEPS = 20
+ONE_INTERFACE, RATE_ALONE = "a local host has one network interface", "network.bandwidth has a rate alone"
+Faults = list[tuple[str, dict[str, Any]]]
+Link = dict[str, Any]
+"""Parameters of a fault on the connections of one port."""
+
+
+@dataclass
+class Step:
+    """One step of the method to be. Seconds."""
+
+    fault: str
+    on: str
+    with_: dict[str, Any] = field(default_factory=dict)
+    at_s: float = 0.0
+    for_s: float = ONCE_S
+
+    def as_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"fault": self.fault, "on": self.on}
+        if self.with_:
+            data["with"] = self.with_
+        if self.at_s:
+            data["at"] = seconds(self.at_s)
+        return {**data, "for": seconds(self.for_s)}
+
+
+@dataclass
+class Reading:
+    """One file while it is read. `on` is the selector that was asked for; empty where their labels decide."""
+
+    on: str = ""
+    side: str = ""
+    """The other side of network faults that was asked for; "" where their labels decide."""
+    steps: list[Step] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
+    defaults: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the ChaosExperiments of the file say of their environment, by their names."""
+
+    @property
+    def all(self) -> tuple[list[Document], list[str]]:
+        return self.documents, self.lost
+
+    def lose(self, text: str) -> None:
+        self.lost.append(text)
+
+    def add(self, at_s: float, for_s: float, on: str, *faults: tuple[str, dict[str, Any]]) -> None:
+        """Raises UnsupportedError for too many."""
+        for fault, parameters in faults:
+            self.steps.append(Step(fault, on, parameters, at_s, for_s))
+        if len(self.steps) > MOST_STEPS:
+            raise UnsupportedError(f"it has more than {MOST_STEPS} steps; import its parts one by one")
+
+
+def seconds(value: float) -> str:
+    """As an experiment writes it, and as Go reads it."""
+    return str(Duration(round(value, 3)))
+
+
+def loss_of(percent: float, way: str, side: str, reading: Reading, at: str) -> Faults:
+    """Packet loss `out`, `in` or `both` ways. network.loss is both ways: the share is that of lost round trips."""
+    if percent == 100:
+        return [("network.partition", {"from": side, "direction": way})]
+    each = percent if way == "both" else 100 * (1 - math.sqrt(1 - percent / 100))
+    if way != "both":
+        reading.lose(f"{at}: it loses {percent:g} % one way; here {each:.3g} % each way, so as many round trips fail")
+    return [("network.loss", {"percent": f"{each:.3g}%", "from": side})]
+
+
+def delay_of(link: Link, delay_s: float, jitter_s: float, reading: Reading, at: str) -> Faults:
+    """Seconds that a round trip takes longer."""
+    ends = "it opens to" if link.get("direction") == "out" else "others open to its"
+    reading.lose(
+        f"{at}: it delays all packets that are sent; here what is asked on connections that {ends} port {link['port']}"
+    )
+    jitter = {"jitter": seconds(jitter_s)} if jitter_s else {}
+    return [("network.latency", {**link, "delay": seconds(delay_s), **jitter})]

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Bandwidth, shown
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CLOUD, FIELDS
-from hashidrill.kubernetes.interchange.document import Document, UnsupportedError
-from hashidrill.kubernetes.interchange.steps import (
+from hashidrill.kubernetes.interchange.document import (
     ONCE_S,
     ONE_INTERFACE,
     RATE_ALONE,
+    Document,
     Faults,
     Link,
     Reading,
+    UnsupportedError,
     delay_of,
     loss_of,
     seconds,
 )
-from hashidrill.kubernetes.interchange.whom import (
+from hashidrill.kubernetes.interchange.label_selectors import (
     VOLUMES,
     everybody,
     link_of,
@@ -32,6 +32,7 @@ from hashidrill.kubernetes.interchange.whom import (
     product_of,
     side_of,
 )
+from hashidrill.kubernetes.vocabulary import CLOUD, FIELDS
 
 _RATES = {
     "bps": 1.0,
@@ -161,7 +162,6 @@ def _network(spec: Document, reading: Reading, on: str) -> tuple[Faults, bool]:
 
 
 def _traffic(name: str, given: Document, reading: Reading, link: Link, direction: str) -> Faults:
-    """One effect of netem or tbf."""
     at = f"{given.at}, direction {direction}"
     if name != "bandwidth" and given.percent("correlation"):
         given.lose("here each packet has its own chance", "correlation")
@@ -294,7 +294,6 @@ def _schedule(spec: Document, reading: Reading, at_s: float, ends_s: float) -> f
 
 
 def _embedded(spec: Document, kind: str) -> Document:
-    """The spec of the kind in a Schedule or a template. Raises UnsupportedError."""
     if not spec.has(FIELDS[kind]):
         raise spec.wrong(FIELDS[kind], f"it is missing, and has the spec of the {kind}")
     return spec.part(FIELDS[kind])
@@ -317,8 +316,6 @@ def _workflow(spec: Document, reading: Reading) -> None:
 
 @dataclass
 class _Course:
-    """A Workflow in time. Seconds."""
-
     at: str
     templates: Mapping[str, Document]
     reading: Reading

@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from hashidrill.core.protocols import registry
 from hashidrill.core.units import Size, shown
-from hashidrill.kubernetes.interchange.document import Document
-from hashidrill.kubernetes.interchange.from_chaos_mesh import rate_of
-from hashidrill.kubernetes.interchange.steps import (
+from hashidrill.kubernetes.interchange.document import (
     ONCE_S,
     ONE_INTERFACE,
     RATE_ALONE,
+    Document,
     Faults,
     Reading,
     delay_of,
     loss_of,
 )
-from hashidrill.kubernetes.interchange.whom import (
+from hashidrill.kubernetes.interchange.from_chaos_mesh import rate_of
+from hashidrill.kubernetes.interchange.label_selectors import (
     SAY_FROM,
     SAY_ON,
     at_random,
@@ -125,7 +125,6 @@ def _env(components: Document) -> dict[str, str]:
 
 
 def _experiment(one: Document, env: Document, spec: Document, reading: Reading, at_s: float) -> float:
-    """Adds its steps; returns when it ends. Seconds."""
     name = one.text("name")
     reader = _READERS.get(name)
     if reader is None:
@@ -164,7 +163,6 @@ def _no_fault(name: str) -> str:
 
 
 def _on(env: Document, spec: Document, reading: Reading) -> str:
-    """The selector that the engine means. Raises UnsupportedError."""
     application, selectors, whom = spec.part("appinfo"), spec.part("selectors"), ("TARGET_PODS", "NODE_LABEL")
     share = env.percent("PODS_AFFECTED_PERC")
     if reading.on:
@@ -195,7 +193,6 @@ def _on(env: Document, spec: Document, reading: Reading) -> str:
 
 
 def _labels(source: Document, key: str, reading: Reading) -> Document:
-    """`app=consul,component=server`. Raises UnsupportedError for another form."""
     found = dict[str, str]()
     for each in filter(None, (one.strip() for one in source.text(key).split(","))):
         name, equals, value = each.partition("=")
@@ -223,7 +220,6 @@ def _restart(signal: str, env: Document, reading: Reading) -> Faults:
 
 
 def _side(env: Document, reading: Reading) -> str:
-    """Who is on the other side. Raises UnsupportedError where it is an address."""
     env.lose(ONE_INTERFACE, "NETWORK_INTERFACE")
     keys = ("DESTINATION_IPS", "DESTINATION_HOSTS", "POD_SELECTOR", "NAMESPACE_SELECTOR")
     if not reading.side:

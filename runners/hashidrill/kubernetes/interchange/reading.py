@@ -15,11 +15,10 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.documents import printable
 from hashidrill.core.experiment.model import API_VERSION
 from hashidrill.core.units import Size, shown
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH
 from hashidrill.kubernetes.interchange import from_chaos_mesh, from_litmus
-from hashidrill.kubernetes.interchange.document import Document, UnsupportedError, check_read
-from hashidrill.kubernetes.interchange.steps import Reading, Step
-from hashidrill.kubernetes.interchange.whom import PRODUCTS
+from hashidrill.kubernetes.interchange.document import Document, Reading, Step, UnsupportedError, check_read
+from hashidrill.kubernetes.interchange.label_selectors import PRODUCTS
+from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 
 LITMUS = "litmuschaos.io"
 _LARGEST = 1_000_000
@@ -141,7 +140,6 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
 
 
 def _objects(found: Sequence[Any], reading: Reading) -> list[Document]:
-    """The objects of a file, those in a List one by one."""
     objects = list[Document]()
     for number, one in enumerate(found):
         document = Document(one, f"documents[{number}]" if len(found) > 1 else "", reading.all)
@@ -161,7 +159,6 @@ def _checked(on: str) -> str:
 
 
 def _documents(file: str, text: str) -> list[Any]:
-    """Raises UsageError."""
     if len(text) > _LARGEST:
         raise UsageError(f"{file}: larger than {_LARGEST // 1_000_000} MB")
     try:

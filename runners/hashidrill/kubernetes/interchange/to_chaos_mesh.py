@@ -8,10 +8,10 @@ from typing import Any
 
 from hashidrill.core.experiment.model import AnyStep, Mark
 from hashidrill.core.units import Bandwidth, Duration, Percent
-from hashidrill.kubernetes.chaos_mesh.vocabulary import CHAOS_MESH, FIELDS
 from hashidrill.kubernetes.interchange.document import Parameters, UnsupportedError
-from hashidrill.kubernetes.interchange.steps import seconds as go_text
-from hashidrill.kubernetes.interchange.whom import VOLUMES, labels_of
+from hashidrill.kubernetes.interchange.document import seconds as go_text
+from hashidrill.kubernetes.interchange.label_selectors import VOLUMES, labels_of
+from hashidrill.kubernetes.vocabulary import CHAOS_MESH, FIELDS
 
 Made = tuple[str, dict[str, Any], list[str]]
 """(kind, spec without whom it hits, what is lost)."""
@@ -128,7 +128,6 @@ def _bandwidth(parameters: Any, product: str) -> Made:
 
 
 def _target(parameters: Any, product: str) -> tuple[dict[str, Any], list[str]]:
-    """The other side, where `from` names one that a chart has a label for."""
     side = parameters.from_
     if side == "all":
         chart, _, _ = labels_of(f"{product}:servers")

@@ -2,3 +2,6 @@
 
 `kubernetes/chaos_mesh/` has its faults, `chaos_mesh.physical.*`, for local hosts and others.
 """
+
+NAMESPACE = "chaos-mesh"
+"""The namespace of the controller and of the objects of experiments."""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.util.commands import tool
+from hashidrill.kubernetes.lab_plane import NAMESPACE
 from hashidrill.lab.provision.packages import CHAOSD_PACKAGES, install_command
 
 if TYPE_CHECKING:
-    from hashidrill.kubernetes.chaos_mesh.hosts import AimedAt
-    from hashidrill.kubernetes.kubernetes.client import Connect
+    from hashidrill.kubernetes.chaos_mesh.objects import AimedAt
+    from hashidrill.kubernetes.client import Connect
 
 LASTS_S = 3600.0
 """The controller reverts a fault that nobody deletes: here everything ends with the datacenter anyway."""
@@ -53,8 +54,7 @@ class Machine:
     _deleted_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
-        from hashidrill.kubernetes.kubernetes.objects import Owned  # noqa: PLC0415 - lightkube takes long to import
-        from hashidrill.kubernetes.lab_plane.papers import NAMESPACE  # noqa: PLC0415 - as above
+        from hashidrill.kubernetes.objects import Owned  # noqa: PLC0415 - lightkube takes long to import
 
         name = Owned("local", "local", "hashidrill", LASTS_S).named(f"{self.url}-{fault_id}")
         return {"kind": kind, "name": name, "namespace": NAMESPACE}
@@ -80,9 +80,9 @@ class Machine:
 
     @asynccontextmanager
     async def _aimed(self) -> AsyncIterator[AimedAt]:
-        from hashidrill.kubernetes.chaos_mesh.hosts import of_machine  # noqa: PLC0415 - lightkube takes long to import
-        from hashidrill.kubernetes.kubernetes.client import cluster_of, connected  # noqa: PLC0415 - as above
-        from hashidrill.kubernetes.kubernetes.objects import Owned  # noqa: PLC0415 - as above
+        from hashidrill.kubernetes.chaos_mesh.objects import of_machine  # noqa: PLC0415 - lightkube takes long to import
+        from hashidrill.kubernetes.client import cluster_of, connected  # noqa: PLC0415 - as above
+        from hashidrill.kubernetes.objects import Owned  # noqa: PLC0415 - as above
 
         owned = Owned("local", "local", "hashidrill", LASTS_S)
         settings = {"kubeconfig": str(self.kubeconfig)}

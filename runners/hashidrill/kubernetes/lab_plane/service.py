@@ -11,20 +11,98 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import Field
+
+from hashidrill.core.experiment.strict import VERSION_PATTERN, Strict
 from hashidrill.core.protocols.abc import Host, Hosts
 from hashidrill.core.protocols.capabilities import ChaosMachine, ProcessControl
 from hashidrill.core.protocols.claims import CONTROL
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Standing, Wanted, Workspace
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.wait import wait_until
-from hashidrill.kubernetes.lab_plane.model import ChaosMesh
+from hashidrill.kubernetes.lab_plane import NAMESPACE
 from hashidrill.lab.provision.products import CHAOS_MESH_VERSION, KUBERNETES_VERSIONS
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.checks import Note
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.rights import Right
-    from hashidrill.kubernetes.lab_plane.papers import Papers
+    from hashidrill.kubernetes.lab_plane.plane import Papers
+
+
+class ChaosMesh(Strict):
+    """Chaos Mesh with the control plane it needs, and its chaosd on every host: for `chaos_mesh.physical.*`."""
+
+    chaosd: str = Field(default="1.4.0", pattern=VERSION_PATTERN, description="chaosd version, like 1.4.0")
+    kubernetes: str = Field(default="1.34.4", pattern=VERSION_PATTERN, description="Version of its kube-apiserver")
+
+
+ETCD_PORT, PEERS_PORT, API_PORT, WEBHOOK_PORT, METRICS_PORT, CHAOSD_PORT = 2379, 2380, 6443, 9443, 10080, 31767
+
+
+def etcd(site: Site) -> list[str]:
+    """Without fsync: it ends with the datacenter, and has nothing to keep."""
+    clients, peers = f"http://{site.address}:{ETCD_PORT}", f"http://{site.address}:{PEERS_PORT}"
+    options = {
+        "data-dir": site.data / "data",
+        "unsafe-no-fsync": "true",
+        "log-level": "warn",
+        "listen-client-urls": clients,
+        "advertise-client-urls": clients,
+        "listen-peer-urls": peers,
+        "initial-advertise-peer-urls": peers,
+        "initial-cluster": f"default={peers}",
+    }
+    return [str(site.binaries["etcd"]), *(f"--{name}={value}" for name, value in options.items())]
+
+
+def api_server(site: Site, etcd_address: str) -> list[str]:
+    """With RBAC, and without accounts in pods: there is no pod."""
+    options = {
+        "etcd-servers": f"http://{etcd_address}:{ETCD_PORT}",
+        "secure-port": API_PORT,
+        "bind-address": site.address,
+        "advertise-address": site.address,
+        "tls-cert-file": site.data / "tls.crt",
+        "tls-private-key-file": site.data / "tls.key",
+        "cert-dir": site.data,
+        "token-auth-file": site.data / "tokens.csv",
+        "authorization-mode": "RBAC",
+        "disable-admission-plugins": "ServiceAccount",
+        "service-account-issuer": f"https://{site.address}:{API_PORT}",
+        "service-account-key-file": site.data / "accounts.key",
+        "service-account-signing-key-file": site.data / "accounts.key",
+        "service-cluster-ip-range": "10.96.0.0/16",
+    }
+    return [str(site.binaries["kube-apiserver"]), *(f"--{name}={value}" for name, value in options.items())]
+
+
+def controller(site: Site) -> Mapping[str, str]:
+    """It takes all it is told from its environment. The files are in its folder."""
+    return {
+        "KUBECONFIG": str(site.data / "kubeconfig"),
+        "NAMESPACE": NAMESPACE,
+        "CERTS_DIR": str(site.data),
+        "WEBHOOK_HOST": site.address,
+        "WEBHOOK_PORT": str(WEBHOOK_PORT),
+        "METRICS_HOST": site.address,
+        "METRICS_PORT": str(METRICS_PORT),
+        "SECURITY_MODE": "false",
+        "CHAOSD_SECURITY_MODE": "false",
+        "ENABLE_LEADER_ELECTION": "false",
+    }
+
+
+def chaosd(site: Site) -> list[str]:
+    """It listens for its controller on the address of its host."""
+    return [str(site.binaries["chaosd"]), "server", "--host", site.address, "--port", str(CHAOSD_PORT)]
+
+
+def chaosd_environment(path: str, folders: tuple[str, ...], processes: Path) -> Mapping[str, str]:
+    """Its tools are system tools, which not everybody's PATH leads to; it looks for processes below HOST_PROC."""
+    named = [*filter(None, path.split(":"))]
+    return {"PATH": ":".join(dict.fromkeys([*named, *folders])), "HOST_PROC": str(processes)}
+
 
 ETCD_HOST, API_HOST, CONTROLLER_HOST = "etcd-1", "kube-1", "controller-1"
 ETCD, API, CONTROLLER = (f"{CONTROL}{name}" for name in ("etcd", "api", "controller"))
@@ -76,7 +154,7 @@ class ChaosMeshService(BaseService):
         ]
 
     def open(self, workspace: Workspace) -> None:
-        from hashidrill.kubernetes.lab_plane.papers import Papers  # noqa: PLC0415 - see above
+        from hashidrill.kubernetes.lab_plane.plane import Papers  # noqa: PLC0415 - see above
 
         self._workspace, self._papers = workspace, Papers(workspace.hide)
 
@@ -91,13 +169,12 @@ class ChaosMeshService(BaseService):
     def agent(self, site: Site) -> AgentPlan:
         """Files with keys are in the agent's own folder; kubeconfigs for people are in that of the service."""
         from hashidrill.core.util.commands import SYSTEM_FOLDERS  # noqa: PLC0415 - see above
-        from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
 
         self._addresses, self._definitions = site.addresses, site.binaries["chaos-mesh-definitions"]
         if site.role == ETCD:
-            return AgentPlan({}, commands.etcd(site), f"http://{site.address}:{commands.ETCD}", "/health")
+            return AgentPlan({}, etcd(site), f"http://{site.address}:{ETCD_PORT}", "/health")
         if site.role == API:
-            command = commands.api_server(site, site.addresses[ETCD_HOST])
+            command = api_server(site, site.addresses[ETCD_HOST])
             return AgentPlan({}, command, self._server, "/livez", files=self._papers.of_server(site.address))
         if site.role == CONTROLLER:
             files = {
@@ -107,28 +184,28 @@ class ChaosMeshService(BaseService):
             return AgentPlan(
                 {},
                 [str(site.binaries["chaos-controller-manager"])],
-                f"http://{site.address}:{commands.METRICS}",
+                f"http://{site.address}:{METRICS_PORT}",
                 "/metrics",
-                commands.controller(site),
+                controller(site),
                 files=files,
             )
-        environment = commands.chaosd_environment(os.environ.get("PATH", ""), SYSTEM_FOLDERS, site.processes)
-        return AgentPlan({}, commands.chaosd(site), self._chaosd(site.address), "/api/system/health", environment)
+        environment = chaosd_environment(os.environ.get("PATH", ""), SYSTEM_FOLDERS, site.processes)
+        return AgentPlan({}, chaosd(site), self._chaosd(site.address), "/api/system/health", environment)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """The API server answers, knows Chaos Mesh's kinds and who may use them, and controller and chaosd listen.
 
         Raises WaitTimeoutError with what was missing, DatacenterError for what the server refused.
         """
-        from hashidrill.kubernetes.lab_plane import commands, plane  # noqa: PLC0415 - see above
+        from hashidrill.kubernetes.lab_plane import plane  # noqa: PLC0415 - see above
 
         there = plane.Plane(self._server, self._papers)
         await there.answers(within_s, agents_run)
         await there.furnish(self._definitions, _rights())
         await hosts.host(CONTROLLER_HOST).use(ProcessControl).start_agent(self.name)
         controller = self._addresses[CONTROLLER_HOST]
-        wanted = {CONTROLLER_HOST: (controller, commands.WEBHOOK)}
-        wanted |= {host: (self._addresses[host], commands.CHAOSD) for host in self.guests}
+        wanted = {CONTROLLER_HOST: (controller, WEBHOOK_PORT)}
+        wanted |= {host: (self._addresses[host], CHAOSD_PORT) for host in self.guests}
 
         async def listen() -> tuple[bool | None, str]:
             await agents_run()
@@ -136,7 +213,7 @@ class ChaosMeshService(BaseService):
             return (None if silent else True), f"nobody listens yet on {', '.join(silent)}"
 
         await wait_until("Chaos Mesh's controller and chaosd to listen", listen, within_s=within_s, gap_s=0.2)
-        await there.admit(f"https://{controller}:{commands.WEBHOOK}")
+        await there.admit(f"https://{controller}:{WEBHOOK_PORT}")
         await there.takes("physicalmachinechaos", within_s)
         self._write(hosts)
 
@@ -159,7 +236,6 @@ class ChaosMeshService(BaseService):
             write_whole(self._file("attach.yaml"), json.dumps(attach, indent=1) + "\n")
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Nothing to do by hand; what is waited for is told."""
         self._tell = tell
 
     def say(self, text: str) -> None:
@@ -179,15 +255,13 @@ class ChaosMeshService(BaseService):
 
     @property
     def _server(self) -> str:
-        from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
 
-        return f"https://{self._addresses[API_HOST]}:{commands.API}"
+        return f"https://{self._addresses[API_HOST]}:{API_PORT}"
 
     @staticmethod
     def _chaosd(address: str) -> str:
-        from hashidrill.kubernetes.lab_plane import commands  # noqa: PLC0415 - see above
 
-        return f"http://{address}:{commands.CHAOSD}"
+        return f"http://{address}:{CHAOSD_PORT}"
 
     def _file(self, name: str) -> Path:
         return self._workspace.folder / name
@@ -195,6 +269,6 @@ class ChaosMeshService(BaseService):
 
 def _rights() -> Sequence[Right]:
     """What each fault by chaosd needs: they all are objects of one kind."""
-    from hashidrill.kubernetes.chaos_mesh.physical import PhysicalProcess, ProcessParams  # noqa: PLC0415 - see above
+    from hashidrill.kubernetes.chaos_mesh.machines import PhysicalProcess, ProcessParams  # noqa: PLC0415 - see above
 
     return PhysicalProcess(ProcessParams(), None).rights()  # type: ignore[arg-type]

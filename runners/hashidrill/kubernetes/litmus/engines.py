@@ -1,4 +1,4 @@
-"""The ChaosEngines that a run creates: what they carry, what Litmus says of them, and how they go.
+"""The ChaosEngines that a run creates, each aimed at one pod or its node.
 
 Each lasts as long as its experiment's own TOTAL_CHAOS_DURATION, after which Litmus reverts it, however we die.
 """
@@ -6,15 +6,16 @@ Each lasts as long as its experiment's own TOTAL_CHAOS_DURATION, after which Lit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.wait import wait_until
-from hashidrill.kubernetes.kubernetes import objects
-from hashidrill.kubernetes.kubernetes.client import Cluster
-from hashidrill.kubernetes.kubernetes.objects import Owned
-from hashidrill.kubernetes.litmus.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one
+from hashidrill.kubernetes import objects
+from hashidrill.kubernetes.client import Cluster
+from hashidrill.kubernetes.objects import Owned
+from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one
 
 OBJECTS = [(LITMUS, ENGINE)]
 UID = "chaosUID"
@@ -85,11 +86,6 @@ async def check(cluster: Cluster, spec: Spec, asked: Spec) -> None:
         if wrong := [name for name in env_of(each) if name not in known]:
             told = "".join(f"\n  {each}: {near(each, known)}" for each in wrong)
             raise FaultError(f"the {EXPERIMENT} {name} there does not name these, and nobody would read them:{told}")
-
-
-async def create(cluster: Cluster, owned: Owned, name: str, spec: Spec) -> None:
-    """Nothing when it is there already. Raises FaultError; then what was created is deleted again."""
-    await objects.create(cluster, LITMUS, ENGINE, owned.metadata(name), spec)
 
 
 async def remove(cluster: Cluster, name: str, *, within_s: float = ENDED_WITHIN_S) -> None:
@@ -200,7 +196,6 @@ def _running(pods: Sequence[Spec]) -> str:
 
 
 def _uid(engine: Spec | None, results: Sequence[Spec]) -> str:
-    """By which its pods are known; "" where nothing says it."""
     if engine is not None:
         return str(engine["metadata"].get("uid", ""))
     return next((str(each["metadata"].get("labels", {}).get(UID, "")) for each in results), "")
@@ -214,3 +209,89 @@ async def _results(cluster: Cluster, name: str) -> list[dict[str, Any]]:
 
 async def _pods(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
     return await cluster.listed("v1", "Pod", {UID: uid}) if uid else []
+
+
+@dataclass(frozen=True)
+class AimedAt:
+    """Engines that name one pod and nobody else (hashidrill.core.protocols.capabilities.LitmusPod)."""
+
+    cluster: Cluster
+    owned: Owned
+    netem: bool
+    account: str
+    """The ServiceAccount as which experiments run."""
+    pod: str
+
+    def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
+        return {"kind": kind, "name": self.owned.named(fault_id), "namespace": self.cluster.namespace}
+
+    async def whole(self, spec: Mapping[str, Any], *, once: bool) -> dict[str, Any]:
+        """The whole of an engine, from what is the fault's own."""
+        aim = {"selectors": {"pods": [{"namespace": self.cluster.namespace, "names": self.pod}]}}
+        return whole(spec, aim, self.account, lasts_s=self.lasts_s(once=once))
+
+    def lasts_s(self, *, once: bool) -> int:
+        return 1 if once else max(2, self.owned.seconds)
+
+    async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
+        await check(self.cluster, await self.whole(spec, once=False), spec)
+
+    async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
+        manifest = await self.whole(spec, once=once)
+        await objects.create(self.cluster, LITMUS, ENGINE, self.owned.metadata(made["name"]), manifest)
+
+    async def said(self, made: Mapping[str, str]) -> str:
+        return await said(self.cluster, made["name"])
+
+    async def remove(self, made: Mapping[str, str]) -> None:
+        await remove(self.cluster, made["name"])
+
+
+@dataclass(frozen=True)
+class AimedAtNode(AimedAt):
+    """Engines that name the node of one pod (hashidrill.core.protocols.capabilities.LitmusNode)."""
+
+    agents: Sequence[str]
+    """The pods of all agents of the estate: only one of them may be on that node."""
+    allowed: bool
+    """Whether the estate's file allows nodes to be drained."""
+
+    async def whole(self, spec: Mapping[str, Any], *, once: bool) -> dict[str, Any]:
+        """Raises FaultError where the node may not be drained."""
+        if not self.allowed:
+            raise FaultError(
+                "services.kubernetes.drain of the attach file does not say that nodes may be drained: every pod of the"
+                " node leaves it, not only those of the agents"
+            )
+        node = await node_of(self.cluster, self.pod)
+        pods = await self.cluster.listed("v1", "Pod")
+        there = {one["metadata"]["name"] for one in pods if (one.get("spec") or {}).get("nodeName") == node}
+        if others := sorted(there & {*self.agents} - {self.pod}):
+            raise FaultError(
+                f"the node {node} also runs {', '.join(others)}: to drain it takes more than one agent at a time;"
+                " spread them over nodes by anti-affinity"
+            )
+        return whole(spec, {}, self.account, lasts_s=self.lasts_s(once=once), more={"TARGET_NODE": node})
+
+
+@dataclass(frozen=True)
+class WatchedNode:
+    """The node of a pod (hashidrill.core.protocols.capabilities.NodeStatus)."""
+
+    cluster: Cluster
+    pod: str
+
+    async def name(self) -> str:
+        return await node_of(self.cluster, self.pod)
+
+    async def takes_pods(self, name: str) -> bool:
+        found = await self.cluster.node(name)
+        return found is not None and not (found.get("spec") or {}).get("unschedulable")
+
+
+async def node_of(cluster: Cluster, pod: str) -> str:
+    """Raises FaultError where the pod is on none."""
+    found = await cluster.get("v1", "Pod", pod)
+    if name := ((found or {}).get("spec") or {}).get("nodeName"):
+        return str(name)
+    raise FaultError(f"the pod {pod} is on no node")

@@ -220,7 +220,6 @@ async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
 
 
 async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
-    """How many log entries the leader has committed and this server has not applied."""
     committed = int((await raft_stats(hosts.host(leader)))["commit_index"])
     return committed - int((await raft_stats(host))["applied_index"])
 

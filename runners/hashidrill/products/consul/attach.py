@@ -6,7 +6,6 @@ Variables as of https://developer.hashicorp.com/consul/commands#environment-vari
 from __future__ import annotations
 
 import base64
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,17 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from hashidrill.core.errors import AttachError
-from hashidrill.products.consul import instances, keys
+from hashidrill.products.consul import leftovers
 from hashidrill.products.consul.model import Consul
 from hashidrill.staging.attach import product
-from hashidrill.staging.attach.http import WeakTokenError, parsed, read, read_json
-from hashidrill.staging.attach.login import Secret
+from hashidrill.staging.attach.http import WeakTokenError, parsed, read
 
 if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import ApiAnswer, Host
+    from hashidrill.core.protocols.abc import ApiAnswer
     from hashidrill.core.protocols.rights import Left
     from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.login import Login
 
 _ALIVE, _LEFT = 1, 3
 _RPC_PORT = 8300
@@ -79,12 +76,6 @@ class ConsulAttach(product.Product):
             found["Authorization"] = f"Basic {base64.b64encode(said['http_auth'].encode()).decode()}"
         return {name: value for name, value in found.items() if value}
 
-    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        return {}
-
-    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:  # noqa: ARG002 - the protocol's
-        return Secret(), ""
-
     async def discover(self, wire: Wire) -> product.Found:
         """Hosts from the members, their meta from the catalog, servers and voters from Raft's configuration."""
         answer = await read(wire, "/v1/agent/members", needs=_NODES)
@@ -98,12 +89,13 @@ class ConsulAttach(product.Product):
             )
         there = [one for one in members if one["Status"] != _LEFT]
         nodes = [self._node(one, meta.get(one["Name"], {})) for one in there]
-        leader, voters, notes = await self._raft(wire, {one["Addr"]: one["Name"] for one in there})
+        names = {one["Addr"]: one["Name"] for one in there}
+        leader, voters, notes = await product.raft_of(wire, names, lambda one: str(one["Node"]), needs=_OPERATOR)
         notes += [f"{one['Name']} is {_state(one)}" for one in there if one["Status"] != _ALIVE]
         of_servers = [one for one in there if one["Tags"].get("role") == "consul"]
         if not of_servers:
             raise AttachError(f"{wire.login.address}: Consul lists no server among its members")
-        version = min((_version(one) for one in of_servers), key=_numbers)
+        version = min((product.version_in(one["Tags"].get("build", "")) for one in of_servers), key=_numbers)
         return product.Found(nodes, version, leader, voters, of_servers[0]["Tags"].get("dc", ""), notes)
 
     def _node(self, member: Mapping[str, Any], meta: Mapping[str, str]) -> product.Node:
@@ -115,22 +107,6 @@ class ConsulAttach(product.Product):
             member["Name"], member["Addr"], "server" if tags.get("role") == "consul" else "client", said
         )
 
-    async def _raft(self, wire: Wire, names: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
-        """(leader, voters, notes). Everybody may ask who the peers are; only `operator:read` sees who votes."""
-        try:
-            answer = await read_json(wire, "/v1/operator/raft/configuration", needs=_OPERATOR, params={"stale": ""})
-            servers = answer["Servers"]
-            leader = next((one["Node"] for one in servers if one["Leader"]), "")
-            return leader, [one["Node"] for one in servers if one["Voter"]], []
-        except WeakTokenError as weak:
-            peers = await read_json(wire, "/v1/status/peers", needs="nothing")
-            leader = await read_json(wire, "/v1/status/leader", needs="nothing")
-            voters = [names[address] for address in map(_host, peers) if address in names]
-            return names.get(_host(leader), ""), voters, [f"who votes is taken from the peers: {weak}"]
-
-    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
-        return {}
-
     def hello(self, port: int) -> bytes:
         """On the port for RPC: a multiplexed connection (0x04), and a ping of yamux on it. Not where it wants TLS."""
         return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""
@@ -139,15 +115,10 @@ class ConsulAttach(product.Product):
         return (_RPC_PORT,) if role == "server" else ()
 
     async def remove(self, wire: Wire, left: Left) -> int:
-        if left.what in {keys.BELOW, keys.KEY}:
-            return await keys.remove(wire, left)
-        return await instances.remove(wire, left)
+        return await leftovers.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
-        roles = [node.role for node in found.nodes]
-        most = {name: product.most(Consul.model_fields[name]) for name in ("servers", "clients")}
-        counts = {f"{role}s": min(roles.count(role), most[f"{role}s"]) for role in ("server", "client")}
-        return {**({"version": found.version} if found.version else {}), **counts}
+        return product.spec_by_role(found, Consul)
 
 
 def _listed(answer: ApiAnswer, wire: Wire, path: str) -> list[dict[str, Any]]:
@@ -159,15 +130,6 @@ def _listed(answer: ApiAnswer, wire: Wire, path: str) -> list[dict[str, Any]]:
 
 def _state(member: Mapping[str, Any]) -> str:
     return _STATES.get(member["Status"], "not alive")
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
-
-
-def _version(member: Mapping[str, Any]) -> str:
-    found = re.match(r"\d+\.\d+\.\d+", member["Tags"].get("build", ""))
-    return found[0] if found else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -144,7 +144,6 @@ def _unpacked(raw: bytes) -> Meta | None:
 
 
 def _free(file: BinaryIO, meta: Meta, path: Path) -> tuple[array[int], int]:
-    """The free pages, and how many pages the list itself takes."""
     if meta.freelist == _NO_FREELIST:
         raise BoltError(f"{path}: keeps no list of free pages (no_freelist_sync), so it cannot be bloated")
     file.seek(meta.freelist * meta.page_size)

@@ -96,7 +96,6 @@ class ConsulService(BaseService):
         return [*servers, *spares, *clients, *(AgentPlace(host, "client", guest=True) for host in self.guests)]
 
     def candidates(self, role: str) -> frozenset[str]:
-        """Leadership moves: each server may lead, and may follow."""
         wanted = {"clients": ("client",), "all": ("server", "client")}.get(role, ("server",))
         if role in {"followers", "one-follower"} and self.spec.servers < 2:
             return frozenset()
@@ -121,21 +120,20 @@ class ConsulService(BaseService):
 
     def agent(self, site: Site) -> AgentPlan:
         """Its configuration. With all servers replaced, the spare hosts are the only ones to join."""
-        from hashidrill.products.consul import agents  # noqa: PLC0415 - see above
+        from hashidrill.products.consul import settings  # noqa: PLC0415 - see above
 
         placed = {
             role: [site.addresses[p.host] for p in self.places() if p.role == role] for role in ("server", "spare")
         }
-        config = agents.consul_config(
+        config = settings.consul_config(
             self.spec, name=site.host, role=site.role, address=site.address, servers=placed["server"], data=site.data
         )
         if config["retry_join"] == placed["server"]:
             config["retry_join"] = [*placed["server"], *placed["spare"]]
-        command = agents.consul_command(site.binaries["consul"], site.config_file)
+        command = settings.consul_command(site.binaries["consul"], site.config_file)
         return AgentPlan(config, command, f"http://{site.address}:{HTTP_PORT}", "/v1/status/leader")
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """Raises SelectorError where no host has the role now."""
         if role in {"leader", "followers", "one-follower"}:
             from hashidrill.products.consul.api import leader_of  # noqa: PLC0415 - see above
 
@@ -155,7 +153,6 @@ class ConsulService(BaseService):
         return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
 
     async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """As `select`; where there are no client agents, the servers stand in for them."""
         fallback = role == "clients" and not self._hosts(hosts, "client")
         return await self.select("servers" if fallback else role, hosts)
 
@@ -199,7 +196,6 @@ class ConsulService(BaseService):
         return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        """Everything of Consul's that is watched during a run, from the control address."""
         from hashidrill.products.consul.probes import consul_probes  # noqa: PLC0415 - see above
 
         known = Addresses(self._hosts(hosts, "server", "spare"))
@@ -222,13 +218,10 @@ class ConsulService(BaseService):
         return await lacking(calls, rights)
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """For run.json: each agent's configuration."""
         return {"config": configs}
 
 
 class _Servers(Mapping[str, str]):
-    """Name -> address of the hosts that are servers just now."""
-
     def __init__(self, hosts: Hosts, service: str) -> None:
         self._hosts = hosts
         self._service = service

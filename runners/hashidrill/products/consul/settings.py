@@ -1,4 +1,5 @@
-"""Consul's configuration keys: which it takes by a reload, and where an agent shows what it runs with.
+"""Consul's configuration: of the local datacenter's agents, which keys a reload takes, what an agent shows, and what
+`consul validate` refuses.
 
 Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and what it calls), not only in the documentation,
 which names some of them.
@@ -6,12 +7,17 @@ which names some of them.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.util.nested import Keys, dotted, leaves
+from hashidrill.core.util.commands import ask
+from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.consul.api import agent_self
+from hashidrill.products.consul.model import Consul
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host
@@ -164,3 +170,56 @@ def _seconds(text: str) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
     return round(sum(float(number) * _SECONDS[unit] for number, unit in parts), 9)
+
+
+HTTP_PORT = 8500
+
+_BASE: dict[str, Any] = {
+    "datacenter": "drill",
+    "client_addr": "0.0.0.0",  # noqa: S104 - inside the sandbox's own network
+    "disable_update_check": True,
+    "retry_interval": "250ms",
+    "log_level": "INFO",
+    "telemetry": {"disable_hostname": True},
+    # One load generator stands for many clients: the default of 200 connections an address would shed what it sends
+    # as soon as the datacenter stalls. More than the limit on open files makes the agent exit.
+    "limits": {"http_max_conns_per_client": min(8_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2)},
+    "ports": {"grpc": -1},
+}
+
+
+def consul_config(
+    spec: Consul, *, name: str, role: str, address: str, servers: Sequence[str], data: Path
+) -> dict[str, Any]:
+    """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
+    config = merge(
+        _BASE,
+        {"node_name": name, "bind_addr": address, "retry_join": list(servers), "data_dir": str(data)},
+    )
+    if role == "server":
+        config = merge(config, {"server": True, "bootstrap_expect": len(servers), "ui_config": {"enabled": True}})
+    elif role == "spare":  # it joins a datacenter that has bootstrapped
+        config = merge(config, {"server": True, "ui_config": {"enabled": True}})
+    config = merge(config, spec.config)
+    return merge(config, spec.client_config if role == "client" else spec.server_config)
+
+
+def consul_command(binary: Path, config_file: Path) -> list[str]:
+    return [str(binary), "agent", f"-config-file={config_file}"]
+
+
+_OF_THIS_MACHINE = ("bind_addr", "client_addr", "advertise_addr", "advertise_addr_wan", "serf_lan", "serf_wan")
+"""Keys that may hold a template, `{{ GetInterfaceIP "eth1" }}`, that only the agent's own machine can fill in."""
+
+
+def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
+    """The words with which Consul refuses these files, in this order; "" where it takes them.
+
+    A part of a configuration is one too: what every agent needs is added in a file of its own, below `work`.
+    """
+    stand_ins: dict[str, Any] = {} if settings.get("data_dir") else {"data_dir": str(work / "data")}
+    stand_ins |= {key: "127.0.0.1" for key in _OF_THIS_MACHINE if "{{" in str(settings.get(key, ""))}
+    more = work / "stand-ins.json"
+    more.write_text(json.dumps(stand_ins))
+    answer = ask([str(binary), "validate", *map(str, files), str(more)])
+    return "" if answer.code == 0 else answer.words.replace("Config validation failed: ", "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
-from hashidrill.core.util.raft_archive import STATE, SnapshotError, packed_at, restored_name, saved_name, unpack
+from hashidrill.core.util.raft_archive import STATE, SnapshotError, decoded, restored_name, saved_name, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,11 +74,7 @@ class Snapshot:
 
 def read_snapshot(path: Path) -> Snapshot:
     """What the file holds. Raises SnapshotError that says what is wrong with it."""
-    packed = packed_at(path)
-    try:
-        return decode(packed)
-    except SnapshotError as error:
-        raise SnapshotError(f"{path}: {error}") from None
+    return decoded(path, decode)
 
 
 def decode(packed: bytes) -> Snapshot:
@@ -109,7 +105,6 @@ def _state(state: bytes, index: int, term: int) -> Snapshot:
 
 
 def _objects(state: bytes) -> Iterator[tuple[int, Any]]:
-    """(type, object) of each; the header comes first, with type -1."""
     unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=0)
     unpacker.feed(state)
     kind = -1

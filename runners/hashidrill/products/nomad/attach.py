@@ -5,7 +5,6 @@ Variables as of https://developer.hashicorp.com/nomad/commands#environment-varia
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -18,14 +17,11 @@ from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad import leftovers
 from hashidrill.products.nomad.model import Nomad
 from hashidrill.staging.attach import product
-from hashidrill.staging.attach.http import WeakTokenError, read_json
-from hashidrill.staging.attach.login import Secret
+from hashidrill.staging.attach.http import read_json
 
 if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import Host
     from hashidrill.core.protocols.rights import Left
     from hashidrill.staging.attach.http import Wire
-    from hashidrill.staging.attach.login import Login
 
 _NODE = 'node { policy = "read" }'
 _AGENT = 'agent { policy = "read" }'
@@ -64,15 +60,9 @@ class NomadAttach(product.Product):
         "region": "NOMAD_REGION",
     }
 
-    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        return {}
-
     def params(self, said: Mapping[str, str]) -> Mapping[str, str]:
         """Nomad takes namespace and region as parameters alone."""
         return {key: said[key] for key in ("namespace", "region") if key in said}
-
-    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:  # noqa: ARG002 - the protocol's
-        return Secret(), ""
 
     async def discover(self, wire: Wire) -> product.Found:
         """Servers from the members, who votes from Raft's configuration, clients from the nodes."""
@@ -87,23 +77,12 @@ class NomadAttach(product.Product):
             for one in there
         ]
         notes = [f"{names[one['Addr']]} is {one['Status']}" for one in there if one["Status"] != "alive"]
-        leader, voters, said = await self._raft(wire, names)
+        leader, voters, said = await product.raft_of(
+            wire, names, lambda one: names.get(product.host_of(one["Address"]), ""), needs=_OPERATOR
+        )
         clients = await self._clients(wire, notes)
-        versions = [found[0] for one in there if (found := re.match(r"\d+\.\d+\.\d+", one["Tags"].get("build", "")))]
+        versions = [found for one in there if (found := product.version_in(one["Tags"].get("build", "")))]
         return product.Found([*servers, *clients], min(versions, default=""), leader, voters, region, [*said, *notes])
-
-    async def _raft(self, wire: Wire, names: Mapping[str, str]) -> tuple[str, list[str], list[str]]:
-        """(leader, voters, notes)."""
-        try:
-            answer = await read_json(wire, "/v1/operator/raft/configuration", needs=_OPERATOR, params={"stale": ""})
-            servers = [(names.get(_host(one["Address"]), ""), one) for one in answer["Servers"]]
-            leader = next((name for name, one in servers if one["Leader"]), "")
-            return leader, [name for name, one in servers if one["Voter"] and name], []
-        except WeakTokenError as weak:
-            peers = await read_json(wire, "/v1/status/peers", needs="nothing")
-            leader = names.get(_host(str(await read_json(wire, "/v1/status/leader", needs="nothing"))), "")
-            voters = [names[_host(one)] for one in peers if _host(one) in names]
-            return leader, voters, [f"who votes is taken from the peers: {weak}"]
 
     async def _clients(self, wire: Wire, notes: list[str]) -> list[product.Node]:
         """Each node is asked for by itself: the list of them has neither its meta nor the address of its API."""
@@ -126,9 +105,6 @@ class NomadAttach(product.Product):
                 notes.append(f"{name} is {stub['Status']}, {stub['SchedulingEligibility']}")
         return [found[name] for name in newest]
 
-    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - the protocol's
-        return {}
-
     def starts_jobs(self, role: str) -> bool:
         return role == "client"
 
@@ -136,14 +112,7 @@ class NomadAttach(product.Product):
         return await leftovers.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
-        roles = [node.role for node in found.nodes]
-        most = {name: product.most(Nomad.model_fields[name]) for name in ("servers", "clients")}
-        counts = {f"{role}s": min(roles.count(role), most[f"{role}s"]) for role in ("server", "client")}
-        return {**({"version": found.version} if found.version else {}), **counts}
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
+        return product.spec_by_role(found, Nomad)
 
 
 def _by(values: Iterable[Mapping[str, Any]], number: int) -> Iterable[list[Mapping[str, Any]]]:

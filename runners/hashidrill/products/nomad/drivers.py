@@ -16,7 +16,6 @@ def impossible(config: Mapping[str, Any]) -> set[str]:
 
 
 def _asked(config: Mapping[str, Any]) -> Iterator[str]:
-    """By `plugin` blocks, and by the list of drivers that a client may use."""
     for block in _blocks(config.get("plugin")):
         yield from block
     for client in _blocks(config.get("client")):
@@ -26,7 +25,6 @@ def _asked(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _blocks(part: Any) -> Iterator[Mapping[str, Any]]:
-    """A block of Nomad's JSON: a mapping, or a list of them."""
     for one in part if isinstance(part, list) else [part]:
         if isinstance(one, Mapping):
             yield one

@@ -5,25 +5,25 @@ Paths, names and units as Nomad 1.10.5 answers them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar
 
-import anyio
 from pydantic import BaseModel, Field, TypeAdapter
 
-from hashidrill.core.probes.agents import AgentsApi, Interval, MajorityProbe, Metrics, Timer, merged
-from hashidrill.core.probes.base import BaseProbe, SickError
+from hashidrill.core.probes import agents
+from hashidrill.core.probes.agents import AgentsApi
+from hashidrill.core.probes.base import SickError
 from hashidrill.core.protocols.abc import Sample
-from hashidrill.core.protocols.service import LEADS
+from hashidrill.core.util.go_durations import seconds
 from hashidrill.products.nomad import trial_jobs
-from hashidrill.products.nomad.agents import HTTP_PORT
-from hashidrill.products.nomad.durations import seconds
+from hashidrill.products.nomad.settings import HTTP_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import httpx
 
+    from hashidrill.core.probes.agents import Metrics
     from hashidrill.core.protocols.abc import Probe
 
 TIMES = {
@@ -37,14 +37,8 @@ _STALE = "?stale"
 """Any server answers by itself: what is watched must not wait for a leader."""
 
 
-class _Raft(BaseModel):
-    state: str
-    term: int
-    commit_index: int
-
-
 class _Stats(BaseModel):
-    raft: _Raft
+    raft: agents.RaftStats
 
 
 class _Self(BaseModel):
@@ -84,91 +78,46 @@ class _Alloc(_OfJob):
     desired_status: str = Field(alias="DesiredStatus")
 
 
-_LEADER = TypeAdapter(str)
 _SELF = TypeAdapter(_Self)
 _CLIENT_SELF = TypeAdapter(_ClientSelf)
-_METRICS = TypeAdapter(Metrics)
 _NODES = TypeAdapter(list[_Node])
 _ALLOCS = TypeAdapter(list[_Alloc])
 _EVALS = TypeAdapter(list[_OfJob])
 
 
-class _NomadProbe(BaseProbe):
-    def __init__(self, hosts: Mapping[str, str], *, api: AgentsApi | None = None) -> None:
-        self.hosts = hosts
-        self._api = api or AgentsApi(port=HTTP_PORT)
-
-    async def aclose(self) -> None:
-        await self._api.aclose()
-
-
-class LeaderProbe(_NomadProbe, MajorityProbe):
+class LeaderProbe(agents.LeaderProbe):
     """`nomad.leader` (host empty) as a majority of all servers sees it."""
 
     signals: ClassVar = ("nomad.leader",)
-    interval_s = 0.5
-
-    async def _leader_of(self, address: str, names: Mapping[str, str]) -> str:
-        leader = await self._api.get(address, f"/v1/status/leader{_STALE}", _LEADER)
-        if not leader:
-            raise SickError("knows no leader")
-        leader_address = leader.rpartition(":")[0].strip("[]")
-        return names.get(leader_address, leader_address)
+    leader_path = f"/v1/status/leader{_STALE}"
 
 
-class _HostProbe(_NomadProbe):
-    """A probe of one agent."""
-
-    def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi | None = None) -> None:
-        super().__init__(hosts, api=api)
-        self.host = host
-        self._address = hosts[host]
-
-
-class RaftProbe(_HostProbe):
-    """`nomad.raft_state` (text; value 1 for a leader), `nomad.raft_term` (text: `leads` if it does) and
-    `nomad.commit_index` of one server.
-    """
+class RaftProbe(agents.RaftProbe):
+    """`nomad.raft_state`, `nomad.raft_term` and `nomad.commit_index` of one server."""
 
     signals: ClassVar = ("nomad.raft_state", "nomad.raft_term", "nomad.commit_index")
 
-    async def measure(self) -> Sequence[Sample]:
-        raft = (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
-        return [
-            Sample("nomad.raft_state", float(raft.state == "Leader"), raft.state, self.host),
-            Sample("nomad.raft_term", float(raft.term), LEADS if raft.state == "Leader" else "", self.host),
-            Sample("nomad.commit_index", float(raft.commit_index), "", self.host),
-        ]
+    async def _stats(self) -> agents.RaftStats:
+        return (await self._api.get(self._address, "/v1/agent/self", _SELF)).stats.raft
 
 
-class TimesProbe(_HostProbe):
-    """Nomad's own timers of one server, in seconds: the mean of its last 10 s interval (text: max and count).
-
-    A timer that did not run in that interval has no sample. `nomad.plan_rejections`: how often in that interval this
-    server, as the leader, refused to place on a node what a scheduler had planned for it.
+class TimesProbe(agents.TimesProbe):
+    """Nomad's own timers of one server. `nomad.plan_rejections`: how often in that interval this server, as the leader,
+    refused to place on a node what a scheduler had planned for it.
     """
 
     signals: ClassVar = (*TIMES.values(), "nomad.plan_rejections")
-    interval_s = 2.0
-    timeout_s = 2.0
+    path = "/v1/metrics"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._interval = Interval()
+    def _signal_of(self, timer: str) -> str | None:
+        return TIMES.get(timer)
 
-    async def measure(self) -> Sequence[Sample]:
-        metrics = await self._api.get(self._address, "/v1/metrics", _METRICS)
-        self._interval.goes_on(metrics, anyio.current_time())
-        timers: dict[str, list[Timer]] = defaultdict(list)
-        for timer in metrics.samples:
-            if timer.count and timer.name in TIMES:
-                timers[TIMES[timer.name]].append(timer)
+    def _counted(self, metrics: Metrics) -> Sequence[Sample]:
         rejected = sum(counter.count for counter in metrics.counters if counter.name == _REJECTED)
-        samples = [merged(signal, same, metrics.timestamp, self.host) for signal, same in timers.items()]
-        return [*samples, Sample("nomad.plan_rejections", float(rejected), f"since {metrics.timestamp}", self.host)]
+        return [Sample("nomad.plan_rejections", float(rejected), f"since {metrics.timestamp}", self.host)]
 
 
-class HeartbeatProbe(_HostProbe):
+class HeartbeatProbe(agents.HostProbe):
     """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as it says.
 
     It grows on a node that is cut off before the servers take the node for gone, and on all nodes while nobody leads.
@@ -184,7 +133,7 @@ class HeartbeatProbe(_HostProbe):
         return [Sample("nomad.heartbeat_age", age_s, "", self.host)]
 
 
-class NodesProbe(_NomadProbe):
+class NodesProbe(agents.AgentsProbe):
     """`nomad.nodes_ready`, `nomad.nodes_down` (disconnected ones too), `nomad.nodes_ineligible`; text: their names."""
 
     signals: ClassVar = ("nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible")
@@ -198,7 +147,7 @@ class NodesProbe(_NomadProbe):
         return [Sample(signal, float(len(names)), ", ".join(sorted(names))) for signal, names in named]
 
 
-class AllocationsProbe(_NomadProbe):
+class AllocationsProbe(agents.AgentsProbe):
     """`nomad.allocs_running` and so on: allocations by what their clients last said of them.
 
     Of those that run or are pending, the ones that should. `failed`, `lost` and `complete` are all that Nomad still
@@ -230,7 +179,7 @@ class AllocationsProbe(_NomadProbe):
         ]
 
 
-class EvaluationsProbe(_NomadProbe):
+class EvaluationsProbe(agents.AgentsProbe):
     """`nomad.evals_blocked`, `nomad.evals_pending`, `nomad.evals_failed`: those that Nomad keeps, by status."""
 
     signals: ClassVar = ("nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed")

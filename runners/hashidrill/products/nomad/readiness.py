@@ -11,7 +11,7 @@ import httpx
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.wait import all_at_once
-from hashidrill.products.nomad.agents import HTTP_PORT
+from hashidrill.products.nomad.settings import HTTP_PORT
 
 _HTTP_TIMEOUT_S = 2.0
 
@@ -70,7 +70,6 @@ async def _get(client: httpx.AsyncClient, path: str) -> Any:
 
 
 def _lacks(node: Any) -> str:
-    """What a registered node lacks before work is placed on it; "" for nothing."""
     if node["Status"] != "ready" or node["SchedulingEligibility"] != "eligible":
         return f"{node['Status']}, {node['SchedulingEligibility']}"
     driver = (node["Drivers"] or {}).get("raw_exec") or {}

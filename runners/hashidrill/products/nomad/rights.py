@@ -65,7 +65,6 @@ async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
 
 
 async def _asked(calls: Calls, path: str) -> dict[str, Any] | None:
-    """None where Nomad has no ACLs."""
     try:
         answer = await calls.request("GET", path)
         if answer.status == 400 and b"ACL support disabled" in answer.body:

@@ -106,7 +106,6 @@ class NomadService(BaseService):
         ]
 
     def candidates(self, role: str) -> frozenset[str]:
-        """Leadership moves: each server may lead, and may follow."""
         if role in {"followers", "one-follower"} and self.spec.servers < 2:
             return frozenset()
         wanted = {"clients": ("client",), "one-client": ("client",), "all": ("server", "client")}.get(role, ("server",))
@@ -146,20 +145,19 @@ class NomadService(BaseService):
         return {TaskProcesses: ProcTasks(host)} if host.roles.get(self.name) == "client" else {}
 
     def agent(self, site: Site) -> AgentPlan:
-        from hashidrill.products.nomad import agents  # noqa: PLC0415 - see above
+        from hashidrill.products.nomad import settings  # noqa: PLC0415 - see above
 
         servers = [site.addresses[place.host] for place in self.places() if place.role == "server"]
         return AgentPlan(
-            agents.nomad_config(self.spec, site, servers),
-            agents.nomad_command(site.binaries["nomad"], site.config_file),
-            f"http://{site.address}:{agents.HTTP_PORT}",
+            settings.nomad_config(self.spec, site, servers),
+            settings.nomad_command(site.binaries["nomad"], site.config_file),
+            f"http://{site.address}:{settings.HTTP_PORT}",
             "/v1/agent/health",
             environment={"TMPDIR": str(site.data)},  # its sockets: they end with the host
             as_root=False,
         )
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """Raises SelectorError where no host has the role now."""
         if role in _OF_LEADER:
             leader = await self.leader(hosts)
             if leader is None:
@@ -177,7 +175,6 @@ class NomadService(BaseService):
         return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
 
     async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """As `select`; where there are no clients, the servers stand in for them."""
         fallback = role == "clients" and not self._hosts(hosts, "client")
         return await self.select("servers" if fallback else role, hosts)
 
@@ -204,7 +201,6 @@ class NomadService(BaseService):
         await wait_while_it_moves("Nomad to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s)
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        """Everything of Nomad's that is watched during a run, from the control address."""
         from hashidrill.products.nomad.probes import nomad_probes  # noqa: PLC0415 - see above
 
         of = {role: Addresses(self._hosts(hosts, role)) for role in ("server", "client")}

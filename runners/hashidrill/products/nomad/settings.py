@@ -1,14 +1,28 @@
-"""Nomad's configuration keys, as its file has them and as an agent shows them (`config` of /v1/agent/self, 1.10.5)."""
+"""Nomad's configuration: of the local datacenter's agents, as an agent shows it, and what Nomad itself refuses.
+
+A local client runs as an ordinary user: then it uses no cgroups and mounts nothing, and several of them share one
+machine. So the one driver that runs tasks is raw_exec. Keys are those of the file and of `config` of /v1/agent/self
+(1.10.5). Nomad 1.10.5 ignores keys that it does not know without a word: `serve = 3` at the top, `heartbeat_grac` in a
+block. What it knows stands in its binary, as the tags of the structures that it decodes into.
+"""
 
 from __future__ import annotations
 
+import json
+import mmap
 import re
-from collections.abc import Mapping
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hashidrill.core.util.nested import Keys, dotted, leaves
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.service import Site
+from hashidrill.core.util.commands import ask
+from hashidrill.core.util.go_durations import seconds
+from hashidrill.core.util.nested import Keys, dotted, leaves, merge
 from hashidrill.products.nomad.api import call
-from hashidrill.products.nomad.durations import seconds
+from hashidrill.products.nomad.model import Nomad
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Host
@@ -96,3 +110,127 @@ def _seconds(value: Any) -> float | None:
     if isinstance(value, str):
         return seconds(value)
     return round(value / _NS, 9) if isinstance(value, int) else None
+
+
+HTTP_PORT, RPC_PORT, SERF_PORT = 4646, 4647, 4648
+
+_BASE: dict[str, Any] = {
+    "datacenter": "drill",
+    "bind_addr": "0.0.0.0",  # noqa: S104 - inside the sandbox's own network
+    "disable_update_check": True,
+    "log_level": "INFO",
+    "telemetry": {"disable_hostname": True, "collection_interval": "1s"},
+    # see services.consul.agents: one load generator stands for many clients
+    "limits": {"http_max_conns_per_client": min(8_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2)},
+    # a Consul agent on the same host is used where there is one; Nomad's servers are known without it
+    "consul": {"server_auto_join": False, "client_auto_join": False},
+}
+_SERVER: dict[str, Any] = {
+    "enabled": True,
+    "raft_multiplier": 1,
+    # A lab's: a node that says nothing counts as down after 5 to 7 s, with Nomad's own values after 20 to 30 s.
+    "heartbeat_grace": "3s",
+    "min_heartbeat_ttl": "2s",
+    # The same after a change of leaders (Nomad: 5 min). Every node must have found the new leader by then.
+    "failover_heartbeat_ttl": "15s",
+}
+_CLIENT: dict[str, Any] = {
+    "enabled": True,
+    "network_interface": "eth0",
+    # A host has a part of the machine. Nothing holds tasks to it: it is what the scheduler places by.
+    "cpu_total_compute": 4_000,
+    "memory_total_mb": 4_096,
+    "cpu_disable_dmidecode": True,
+    # the machine's disk is not the host's: allocations are not collected because others have filled it
+    "gc_disk_usage_threshold": 99,
+    "gc_inode_usage_threshold": 99,
+    # nobody answers for a cloud's metadata in here, and asking takes seconds
+    "options": {
+        "fingerprint.denylist": "env_aws,env_azure,env_digitalocean,env_gce,cni,plugins_cni,bridge",
+        "driver.allowlist": "raw_exec",
+    },
+}
+_RAW_EXEC: dict[str, Any] = {"raw_exec": [{"config": {"enabled": True}}]}
+
+
+def nomad_config(spec: Nomad, site: Site, servers: Sequence[str]) -> dict[str, Any]:
+    """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
+    addresses = dict.fromkeys(("http", "rpc", "serf"), site.address)
+    config = merge(_BASE, {"name": site.host, "data_dir": str(site.data), "advertise": addresses})
+    if site.role == "client":
+        join = {"retry_join": [f"{server}:{RPC_PORT}" for server in servers], "retry_interval": "250ms"}
+        config |= {"client": _CLIENT | {"server_join": join}, "plugin": _RAW_EXEC}
+    else:
+        join = {"retry_join": [f"{server}:{SERF_PORT}" for server in servers], "retry_interval": "250ms"}
+        config |= {"server": _SERVER | {"bootstrap_expect": len(servers), "server_join": join}}
+    config = merge(config, spec.config)
+    return merge(config, spec.client_config if site.role == "client" else spec.server_config)
+
+
+def data_dir(disk: Path) -> Path:
+    """Where an agent keeps its state, on its host's disk: `Site.data` of the agent."""
+    return disk / "nomad"
+
+
+def nomad_command(binary: Path, config_file: Path) -> list[str]:
+    return [str(binary), "agent", f"-config={config_file}"]
+
+
+_TAG = re.compile(rb'hcl:"([a-z][a-z0-9_]*)')
+_CHOSEN = frozenset(
+    {
+        "options",
+        "meta",
+        "host_volume",
+        "host_network",
+        "chroot_env",
+        "plugin",
+        "config",
+        "http_api_response_headers",
+        "vault",
+        "consul",
+        "template",
+    }
+)
+"""Below these, names are their author's, or another program's."""
+_WARNING = re.compile(r"^WARNING: .*$|^Configuration is (?:in)?valid!?$", re.MULTILINE)
+
+
+def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
+    """The words with which Nomad refuses these files, in this order, or the keys that it would ignore; "" for neither.
+
+    A part of a configuration is one too: what every agent needs is added in a file of its own, below `work`.
+    """
+    stand_ins: dict[str, Any] = {} if settings.get("data_dir") else {"data_dir": str(work / "data")}
+    if not any(_enabled(settings.get(role)) for role in ("server", "client")):
+        stand_ins["server"] = {"enabled": True, "bootstrap_expect": 1}
+    more = work / "stand-ins.json"
+    more.write_text(json.dumps(stand_ins))
+    answer = ask([str(binary), "config", "validate", *map(str, files), str(more)])
+    if answer.code != 0:
+        return "\n".join(line for line in _WARNING.sub("", answer.words).splitlines() if line.strip())
+    return "\n".join(unknown_keys(settings, known_keys(binary)))
+
+
+def known_keys(binary: Path) -> frozenset[str]:
+    """The names of all keys that this Nomad decodes, of agents and of jobs."""
+    with binary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return frozenset(found[1].decode() for found in _TAG.finditer(text))
+
+
+def unknown_keys(settings: Mapping[str, Any], known: frozenset[str]) -> list[str]:
+    """One line for each key that Nomad does not know, names compared as Nomad does, without regard to case."""
+    said = []
+    for path, _ in leaves(settings):
+        for depth, name in enumerate(path):
+            if name.lower() not in known:
+                key = ".".join(path[: depth + 1])
+                said.append(f"Nomad does not know {key}, and would ignore it: {near(name, sorted(known))}")
+                break
+            if name in _CHOSEN:
+                break
+    return list(dict.fromkeys(said))
+
+
+def _enabled(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("enabled") is True

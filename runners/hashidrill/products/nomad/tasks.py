@@ -60,7 +60,6 @@ class ProcTasks:
 
 
 def _task(folder: Path, disk: str) -> TaskProcess | None:
-    """None for any other process, and for one that has just ended."""
     try:
         told = dict(
             entry.split("=", 1)

@@ -10,8 +10,7 @@ from pydantic import Field
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.answer import read_error
 from hashidrill.core.loads.base import AgentLoad, Timeout
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent, Rate
 
@@ -44,12 +43,7 @@ class Get(AgentLoad):
     def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
         return ()
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every request is emitted exactly once."""
         context = self.context
         async with context.http() as http:
 
@@ -60,17 +54,7 @@ class Get(AgentLoad):
                     return Reply("ok", status=200)
                 return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)
 
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                self._plan,
-                get,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-            )
-            await loop.run(emit)
+            await self.open_loop(self._plan, get).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
         fresh = int((n + 1) * self.params.fresh) > int(n * self.params.fresh)

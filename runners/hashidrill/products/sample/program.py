@@ -92,7 +92,6 @@ class Cache:
 
 
 def _read(file: pathlib.Path) -> bytes | None:
-    """In one read. None where it is not there."""
     try:
         opened = os.open(file, os.O_RDONLY)
     except FileNotFoundError:

@@ -68,7 +68,6 @@ class SampleService(BaseService):
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", program.HEALTH)
 
     def _told(self, site: Site) -> dict[str, Any]:
-        """What its program takes, besides where it listens."""
         if site.role == "store":
             return {"takes_s": float(self.spec.store_takes)}
         store = f"http://{site.addresses[_STORE]}:{PORT}"
@@ -92,7 +91,6 @@ class SampleService(BaseService):
         }
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Each of them answers. Raises WaitTimeoutError with those that do not."""
         ours = [host for host in hosts.all_hosts() if self.name in host.roles]
 
         async def ready() -> tuple[bool | None, str]:

@@ -16,8 +16,8 @@ import httpx
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.wait import all_at_once
-from hashidrill.products.vault.agents import PORT
 
+PORT, CLUSTER_PORT = 8200, 8201
 _TIMEOUT_S = 2.0
 
 
@@ -45,13 +45,25 @@ class Seal:
 
     @property
     def open(self) -> bool:
-        """It can serve."""
         return self.answered and self.initialized and not self.sealed
 
     def __str__(self) -> str:
         if not self.answered:
             return self.text or "no answer"
         return ("sealed" if self.sealed else "unsealed") if self.initialized else "not initialised"
+
+
+def said_of(request: str, status: int, body: bytes) -> Said:
+    """What an answer says, in words and as data."""
+    text = f"{request}: HTTP {status}"
+    try:
+        data = parse(body) if body else {}
+    except ValueError:
+        return Said(status, text=f"{text} with a body that is not JSON")
+    data = data if isinstance(data, Mapping) else {}
+    errors = data.get("errors")
+    said = f": {'; '.join(map(str, errors))}" if isinstance(errors, list) and errors else ""
+    return Said(status, data, text + said)
 
 
 class VaultApi:
@@ -90,15 +102,7 @@ class VaultApi:
             answer = await self._client.request(method, url, json=body, headers=headers, timeout=timeout_s)
         except httpx.HTTPError as error:
             return Said(0, text=f"{method} {path}: {error or type(error).__name__}")
-        text = f"{method} {path}: HTTP {answer.status_code}"
-        try:
-            data = parse(answer.content) if answer.content else {}
-        except ValueError:
-            return Said(answer.status_code, text=f"{text} with a body that is not JSON")
-        data = data if isinstance(data, Mapping) else {}
-        errors = data.get("errors")
-        said = f": {'; '.join(map(str, errors))}" if isinstance(errors, list) and errors else ""
-        return Said(answer.status_code, data, text + said)
+        return said_of(f"{method} {path}", answer.status_code, answer.content)
 
     async def raw(
         self, address: str, method: str, path: str, content: bytes = b"", *, token: str, timeout_s: float

@@ -6,7 +6,6 @@ Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from pydantic import Field
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.products.vault import leftovers
-from hashidrill.products.vault.api import Said, Seal
+from hashidrill.products.vault.api import Said, Seal, said_of
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.staging.attach import product
@@ -72,9 +71,6 @@ class VaultAttach(product.Product):
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
         return {"X-Vault-Namespace": said["namespace"]} if "namespace" in said else {}
 
-    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        return {}
-
     def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:
         """What `vault login` leaves in the home directory."""
         file = Path(environ.get("HOME", "/nonexistent")) / ".vault-token"
@@ -91,8 +87,8 @@ class VaultAttach(product.Product):
         as `vault-0.vault-internal`, and they know each other by the addresses of their pods: the name tells who is who.
         """
         seal = await read_json(wire, "/v1/sys/seal-status", needs="nothing")
-        found = re.match(r"\d+\.\d+\.\d+", str(seal.get("version", "")))
-        version, cluster, notes = found[0] if found else "", str(seal.get("cluster_name", "")), list[str]()
+        cluster, notes = str(seal.get("cluster_name", "")), list[str]()
+        version = product.version_in(str(seal.get("version", "")))
         heard = (await read_json(wire, "/v1/sys/ha-status", needs=_HA)).get("nodes") or []
         ids, voters = await self._raft(wire, notes) if seal.get("storage_type") == "raft" else ({}, [])
         hostnames = Counter(str(one.get("hostname", "")) for one in heard)
@@ -115,14 +111,13 @@ class VaultAttach(product.Product):
         return product.Found(list(nodes.values()), version, leader, voters, cluster, notes)
 
     async def _raft(self, wire: Wire, notes: list[str]) -> tuple[dict[str, str], list[str]]:
-        """(name of each server by its address, those that vote)."""
         try:
             answer = await read_json(wire, "/v1/sys/storage/raft/configuration", needs=_RAFT)
         except WeakTokenError as weak:
             notes.append(f"who votes is not known: {weak}")
             return {}, []
         servers = answer["data"]["config"]["servers"]
-        ids = {_host(one["address"]): one["node_id"] for one in servers}
+        ids = {product.host_of(one["address"]): one["node_id"] for one in servers}
         return ids, [one["node_id"] for one in servers if one.get("voter")]
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
@@ -133,14 +128,9 @@ class VaultAttach(product.Product):
         return await leftovers.remove(wire, left)
 
     def spec(self, found: product.Found) -> Mapping[str, Any]:
-        most = product.most(Vault.model_fields["servers"])
+        servers = product.at_most(len(found.nodes), Vault.model_fields["servers"])
         storage = "raft" if found.voters else "consul"
-        counts = {"servers": min(len(found.nodes), most), "storage": storage, "unseal": "never"}
-        return {**({"version": found.version} if found.version else {}), **counts}
-
-
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
+        return product.versioned(found, servers=servers, storage=storage, unseal="never")
 
 
 class ApiOperator:
@@ -165,15 +155,7 @@ class ApiOperator:
             )
         except FaultError as error:
             return Said(0, text=f"{method} {path}: {error}")
-        text = f"{method} {path}: HTTP {answer.status}"
-        try:
-            data = answer.json() if answer.body else {}
-        except FaultError:
-            return Said(answer.status, text=f"{text} with a body that is not JSON")
-        data = data if isinstance(data, Mapping) else {}
-        errors = data.get("errors")
-        words = f": {'; '.join(map(str, errors))}" if isinstance(errors, list) and errors else ""
-        return Said(answer.status, data, text + words)
+        return said_of(f"{method} {path}", answer.status, answer.body)
 
     async def take_snapshot(self) -> bytes:
         return await self._snapshot("GET")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
-from hashidrill.core.util.wait import all_at_once, pause
-from hashidrill.products.vault.policy import MOUNT
+from hashidrill.core.util.wait import all_at_once
+from hashidrill.products.vault.rights import MOUNT
+from hashidrill.staging.attach import removal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hashidrill.staging.attach.http import Wire
+
 
 SECRETS_BELOW = "secrets below"
 """The word of `Left.what`: all in that place of the loads' KV engine."""
-_WITHIN_S, _AGAIN_S = 5.0, 1.0
+_METADATA = f"/v1/{MOUNT}/metadata"
 _AT_ONCE = 16
 
 
@@ -29,22 +33,22 @@ async def remove(wire: Wire, left: Left) -> int:
     """How many there were; none is there now. Raises FaultError where that cannot be done, or be seen."""
     if left.what != SECRETS_BELOW:
         raise FaultError(f"{left}: hashidrill does not know how to take it out of vault")
-    removed: set[str] = set()
 
-    async def delete(key: str) -> None:
-        await _asked(wire, "DELETE", key, left)
-
-    while found := await _found(wire, left.name, left):
+    async def take_away(found: Sequence[str]) -> None:
         for start in range(0, len(found), _AT_ONCE):
-            await all_at_once(partial(delete, key) for key in found[start : start + _AT_ONCE])
-        removed |= {*found}
-        await pause(_AGAIN_S)
-    return len(removed)
+            await all_at_once(partial(_delete, wire, key, left) for key in found[start : start + _AT_ONCE])
+
+    return await removal.remove_all(partial(_found, wire, left.name, left), take_away)
+
+
+async def _delete(wire: Wire, key: str, left: Left) -> None:
+    await removal.ask(wire, "DELETE", f"{_METADATA}/{quote(key)}", left)
 
 
 async def _found(wire: Wire, folder: str, left: Left) -> list[str]:
-    """Every secret below a folder, whose name ends with a slash."""
-    said = await _asked(wire, "GET", folder, left, {"list": "true"})
+    said = await removal.ask(wire, "GET", f"{_METADATA}/{quote(folder)}", left, params={"list": "true"})
+    if said is None:
+        return []
     data = said.get("data") if isinstance(said, dict) else None
     names = data.get("keys") if isinstance(data, dict) else None
     if not isinstance(names, list):
@@ -54,14 +58,3 @@ async def _found(wire: Wire, folder: str, left: Left) -> list[str]:
         path = f"{folder}{name}"
         found += await _found(wire, path, left) if name.endswith("/") else [path]
     return found
-
-
-async def _asked(wire: Wire, method: str, path: str, left: Left, params: dict[str, str] | None = None) -> Any:
-    where = f"/v1/{MOUNT}/metadata/{quote(path)}"
-    answer = await wire.request(method, where, params=params, timeout_s=_WITHIN_S)
-    if answer.status == 404:
-        return {"data": {"keys": []}}
-    if answer.status not in {200, 204}:
-        said = answer.body[:200].decode(errors="replace").strip()
-        raise FaultError(f"{left}: {method}: HTTP {answer.status} {said}")
-    return answer.json() if method == "GET" else {}

@@ -1,20 +1,73 @@
-"""What an operator does with a Vault server: unseals it, leaves it sealed, and asks it with a token that may do so."""
+"""What an operator does with a Vault server: keeps its keys, unseals it, leaves it sealed, and asks it with a token.
+
+The keys are made when Vault is initialised, and kept in one private file of the sandbox, which ends with it. Nothing
+else ever holds them: no command line, no environment of an agent, no recording, no log.
+
+A server that starts is sealed and serves nobody. So what restarts during a run is unsealed, as an auto-unseal or an
+operator on call would do it. What a fault seals on purpose stays sealed (`Sealed`).
+"""
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import anyio
 
-from hashidrill.core.errors import FaultError, WaitTimeoutError
+from hashidrill.core.errors import DatacenterError, FaultError, WaitTimeoutError
 from hashidrill.core.protocols.abc import Host
-from hashidrill.core.util.wait import wait_until
+from hashidrill.core.util.files import write_whole
+from hashidrill.core.util.wait import all_at_once, pause, wait_until
 from hashidrill.products.vault.api import Said, Seal, VaultApi
-from hashidrill.products.vault.keys import KeyRing
-from hashidrill.products.vault.policy import allow_loads
+from hashidrill.products.vault.rights import allow_loads
+
+_FILE = "keys.json"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """`unseal` opens a sealed server, `root` may do everything, and `load` is the token of our own loads."""
+
+    unseal: str
+    root: str
+    load: str
+
+    def __repr__(self) -> str:  # a traceback or an assertion may show it
+        return "Keys(...)"
+
+
+def new_load_token() -> str:
+    """Of our own choice: so that it can be made again as it was, after somebody revoked it."""
+    return f"hashidrill-{secrets.token_hex(16)}"
+
+
+class KeyRing:
+    """Keeps the keys of one Vault in a folder, and has them hidden before anybody can read them anywhere."""
+
+    def __init__(self, folder: Path, hide: Callable[..., None]) -> None:
+        self._path = folder / _FILE
+        self._hide = hide
+
+    def keep(self, keys: Keys) -> None:
+        """Before any of them is used."""
+        self._hide(*asdict(keys).values())
+        write_whole(self._path, json.dumps(asdict(keys)) + "\n")
+
+    @property
+    def keys(self) -> Keys:
+        """Raises DatacenterError before there are any."""
+        try:
+            written: dict[str, Any] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            raise DatacenterError("Vault is not initialised yet: it has no keys") from None
+        return Keys(**written)
+
 
 _UNSEALED_WITHIN_S = 30.0
 _ALLOWED_WITHIN_S = 30.0
@@ -186,3 +239,32 @@ class HostOperator:
 
 OF_OURS: tuple[type[Any], ...] = (VaultOperator, VaultKeys, LoadTokens)
 """What can be done to a host whose keys we have."""
+
+
+LOOK_EVERY_S = 0.25
+"""An auto-unseal by a cloud's key service takes about as long."""
+
+Tell = Callable[[str], None]
+
+
+async def keep_unsealed(api: VaultApi, hosts: Sequence[Host], ring: KeyRing, sealed: Sealed, tell: Tell) -> None:
+    """Until cancelled. Each server on its own: one that hangs keeps no other sealed."""
+    await all_at_once(partial(_watch, api, host, ring, sealed, tell) for host in hosts)
+
+
+async def _watch(api: VaultApi, host: Host, ring: KeyRing, sealed: Sealed, tell: Tell) -> None:
+    while True:
+        await look(api, host, ring, sealed, tell)
+        await pause(LOOK_EVERY_S)
+
+
+async def look(api: VaultApi, host: Host, ring: KeyRing, sealed: Sealed, tell: Tell) -> None:
+    """Unseal it if it came up sealed, and tell so."""
+    async with sealed.lock(host.name):
+        if sealed.stays(host.name):
+            return
+        seal = await api.seal(host.address)
+        if not seal.answered or seal.open:
+            return
+        if (await try_unseal(api, host.address, ring.keys.unseal)).open:
+            tell(f"{host.name}: its vault came up sealed; hashidrill unsealed it (datacenter.vault.unseal: auto)")

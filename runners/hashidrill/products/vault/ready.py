@@ -12,9 +12,8 @@ from hashidrill.core.errors import DatacenterError
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.wait import all_at_once, wait_while_it_moves
 from hashidrill.products.vault.api import VaultApi
-from hashidrill.products.vault.keys import KeyRing, Keys, new_load_token
-from hashidrill.products.vault.operator import try_unseal
-from hashidrill.products.vault.policy import MOUNT, PROBE_SECRET, allow_loads
+from hashidrill.products.vault.operator import KeyRing, Keys, new_load_token, try_unseal
+from hashidrill.products.vault.rights import MOUNT, PROBE_SECRET, allow_loads
 
 _VOTERS, _AUTOPILOT = "sys/storage/raft/configuration", "sys/storage/raft/autopilot/configuration"
 _STABLE_SOON = {"server_stabilization_time": "1s"}
@@ -62,8 +61,6 @@ async def make_ready(
 
 @dataclass(frozen=True)
 class _Steps:
-    """One look at each step, and what is done for it."""
-
     api: VaultApi
     hosts: Sequence[Host]
     ring: KeyRing

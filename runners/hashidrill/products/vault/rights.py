@@ -1,18 +1,46 @@
-"""What tokens must be allowed in Vault, as policies, and what a token lacks of it."""
+"""What tokens must be allowed in Vault, what a token lacks of it, and where the loads' own secrets are."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.protocols.rights import Right, of_service
-from hashidrill.products.vault.policy import MOUNT
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.service import Calls
+    from hashidrill.products.vault.api import Said
+    from hashidrill.products.vault.operator import Keys
+
+MOUNT = "hashidrill"
+"""Where our loads' secrets are: a KV engine, version 2."""
+POLICY = "hashidrill-loads"
+PROBE_SECRET = f"{MOUNT}/data/ready"
+"""A secret that is always there."""
+_RULES = f"""
+path "{MOUNT}/*" {{ capabilities = ["create", "read", "update", "delete", "list"] }}
+path "auth/token/create" {{ capabilities = ["create", "update"] }}
+path "auth/token/lookup-accessor" {{ capabilities = ["create", "update"] }}
+path "auth/token/revoke-accessor" {{ capabilities = ["create", "update"] }}
+path "auth/token/accessors" {{ capabilities = ["list", "sudo"] }}
+path "auth/token/accessors/" {{ capabilities = ["list", "sudo"] }}
+"""
+
+
+async def allow_loads(call: Callable[..., Awaitable[Said]], keys: Keys) -> Said:
+    """The policy and the token of our loads, where they are not there yet."""
+    said = await call("PUT", f"sys/policies/acl/{POLICY}", {"policy": _RULES}, token=keys.root)
+    if not said.ok:
+        return said
+    found = await call("POST", "auth/token/lookup", {"token": keys.load}, token=keys.root)
+    if found.ok:
+        return found
+    wanted = {"id": keys.load, "policies": [POLICY], "display_name": "hashidrill"}
+    return await call("POST", "auth/token/create-orphan", wanted, token=keys.root)
+
 
 NAME = "vault"
 _path = partial(Right, NAME, "path")

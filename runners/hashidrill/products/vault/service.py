@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.rights import Right
     from hashidrill.core.protocols.service import Calls
     from hashidrill.core.units import Quantity
-    from hashidrill.products.vault.keys import KeyRing
-    from hashidrill.products.vault.operator import Sealed
+    from hashidrill.products.vault.operator import KeyRing, Sealed
 
 PORT = 8200
 _TIMES_SILENT_S = 30.0
@@ -90,7 +89,6 @@ class VaultService(BaseService):
         return [AgentPlace(f"vault-{n}", "server", beside=("consul",)) for n in range(1, self.spec.servers + 1)]
 
     def candidates(self, role: str) -> frozenset[str]:
-        """Each server may become active, or a standby."""
         if role in {"standbys", "one-standby"} and self.spec.servers < 2:
             return frozenset()
         return frozenset(place.host for place in self.places())
@@ -113,8 +111,7 @@ class VaultService(BaseService):
         return [Wanted("vault", self.spec.version, self.spec.binary)]
 
     def open(self, workspace: Workspace) -> None:
-        from hashidrill.products.vault.keys import KeyRing  # noqa: PLC0415 - see above
-        from hashidrill.products.vault.operator import Sealed  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.operator import KeyRing, Sealed  # noqa: PLC0415 - see above
 
         self._ring = KeyRing(workspace.folder, workspace.hide)
         self._sealed = Sealed()
@@ -126,16 +123,16 @@ class VaultService(BaseService):
 
     def agent(self, site: Site) -> AgentPlan:
         """Raises DatacenterError for `storage: consul` without Consul."""
-        from hashidrill.products.vault import agents  # noqa: PLC0415 - see above
+        from hashidrill.products.vault import settings  # noqa: PLC0415 - see above
 
-        consul = agents.consul_for(site)
+        consul = settings.consul_for(site)
         if self.spec.storage == "consul" and not consul:
             raise DatacenterError(_NO_CONSUL)
         peers = [site.addresses[place.host] for place in self.places() if place.host != site.host]
-        config = agents.vault_config(
+        config = settings.vault_config(
             self.spec, name=site.host, address=site.address, peers=peers, data=site.data, consul=consul
         )
-        command = agents.vault_command(site.binaries["vault"], site.config_file)
+        command = settings.vault_command(site.binaries["vault"], site.config_file)
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/v1/sys/seal-status")
 
     def _hosts(self, hosts: Hosts) -> list[Host]:
@@ -177,7 +174,7 @@ class VaultService(BaseService):
         if self.spec.unseal == "never":
             return
         from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
-        from hashidrill.products.vault.keeper import keep_unsealed  # noqa: PLC0415 - see above
+        from hashidrill.products.vault.operator import keep_unsealed  # noqa: PLC0415 - see above
 
         async with VaultApi() as api:
             await keep_unsealed(api, self._hosts(hosts), self._ring, self._sealed, tell)
@@ -191,7 +188,6 @@ class VaultService(BaseService):
         return {"VAULT_TOKEN": self._ring.keys.root, "VAULT_UNSEAL_KEY": self._ring.keys.unseal}
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        """All from the control address, and without a token."""
         from hashidrill.products.vault.probes import vault_probes  # noqa: PLC0415 - see above
 
         return vault_probes(Addresses(self._hosts(hosts)), self.transport)

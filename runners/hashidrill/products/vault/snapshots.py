@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hashidrill.core.util.raft_archive import SnapshotError, packed_at, unpack
+from hashidrill.core.util.raft_archive import SnapshotError, decoded, unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,11 +50,7 @@ def restored_name(name: str) -> str:
 
 def read_snapshot(path: Path) -> Snapshot:
     """What the file holds. Raises SnapshotError that says what is wrong with it."""
-    packed = packed_at(path)
-    try:
-        return decode(packed)
-    except SnapshotError as error:
-        raise SnapshotError(f"{path}: {error}") from None
+    return decoded(path, decode)
 
 
 def decode(packed: bytes) -> Snapshot:
@@ -72,7 +68,6 @@ def decode(packed: bytes) -> Snapshot:
 
 
 def _keys(state: bytes) -> Iterator[str]:
-    """The key of each entry. Raises SnapshotError where the state breaks off, or is none of Vault's."""
     at = 0
     while at < len(state):
         length, start = _varint(state, at)
@@ -85,7 +80,6 @@ def _keys(state: bytes) -> Iterator[str]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where the next thing does. Raises SnapshotError."""
     number = shift = 0
     while at < len(data):
         number |= (data[at] & 0x7F) << shift

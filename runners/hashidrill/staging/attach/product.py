@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -15,9 +16,11 @@ from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
 from hashidrill.core.units import shown
 from hashidrill.core.util.tls import Tls, TlsFileError
+from hashidrill.staging.attach.http import WeakTokenError, read_json
 from hashidrill.staging.attach.login import Login, Secret
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
     from hashidrill.core.protocols.abc import Host
@@ -88,6 +91,18 @@ class Product:
     leads: ClassVar[Mapping[str, str]] = {}
     writes_nothing: ClassVar[str] = ""
 
+    def params(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses look at it
+        return {}
+
+    def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002 - subclasses look at it
+        return {}
+
+    def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:  # noqa: ARG002 - subclasses look at it
+        return Secret(), ""
+
+    def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:  # noqa: ARG002 - subclasses look at it
+        return {}
+
     async def remove(self, wire: Wire, left: Left) -> int:  # noqa: ARG002 - subclasses ask by it
         raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
 
@@ -156,9 +171,51 @@ class Attachable(Protocol):
         """Its part of `datacenter:` for what was found: the version and how many there are."""
 
 
-def most(field: FieldInfo) -> int:
-    """The largest count that the model of our own datacenters allows; how many there really are is in the hosts."""
-    return next((int(limit.le) for limit in field.metadata if hasattr(limit, "le")), 0)
+def at_most(number: int, field: FieldInfo) -> int:
+    """As many as the model of our own datacenters allows; how many there really are is in the hosts."""
+    return min(number, next((int(limit.le) for limit in field.metadata if hasattr(limit, "le")), 0))
+
+
+def versioned(found: Found, **counts: Any) -> Mapping[str, Any]:
+    """A part of `datacenter:`, with the version where the product says it."""
+    return {**({"version": found.version} if found.version else {}), **counts}
+
+
+def spec_by_role(found: Found, model: type[BaseModel]) -> Mapping[str, Any]:
+    """The part of a product that has servers and clients."""
+    roles = [node.role for node in found.nodes]
+    counts = {f"{role}s": at_most(roles.count(role), model.model_fields[f"{role}s"]) for role in ("server", "client")}
+    return versioned(found, **counts)
+
+
+def host_of(address: str) -> str:
+    """Without the port, and without the brackets of IPv6."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def version_in(build: str) -> str:
+    """`1.22.2` of `1.22.2+ent:abc`; "" where there is none."""
+    found = re.match(r"\d+\.\d+\.\d+", build)
+    return found[0] if found else ""
+
+
+async def raft_of(
+    wire: Wire, names: Mapping[str, str], name_of: Callable[[Mapping[str, Any]], str], *, needs: str
+) -> tuple[str, list[str], list[str]]:
+    """(leader, voters, notes). Everybody may ask who the peers are; only a token with `needs` sees who votes.
+
+    `names` are those of the servers by address; `name_of` says it of a server in Raft's configuration.
+    """
+    try:
+        answer = await read_json(wire, "/v1/operator/raft/configuration", needs=needs, params={"stale": ""})
+        servers = [(name_of(one), one) for one in answer["Servers"]]
+        leader = next((name for name, one in servers if one["Leader"]), "")
+        return leader, [name for name, one in servers if one["Voter"] and name], []
+    except WeakTokenError as weak:
+        peers = await read_json(wire, "/v1/status/peers", needs="nothing")
+        leader = str(await read_json(wire, "/v1/status/leader", needs="nothing"))
+        voters = [names[address] for address in map(host_of, peers) if address in names]
+        return names.get(host_of(leader), ""), voters, [f"who votes is taken from the peers: {weak}"]
 
 
 def attachables(names: Iterable[str] = ()) -> dict[str, Attachable]:

@@ -14,7 +14,7 @@ from attached_estates import TOKEN, of_nomad
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.recording.journal import Clock, Journal, read_journal
 from hashidrill.core.recording.signed_runs import audit_told, forget_open, key_of, note_of, our_run
-from hashidrill.kubernetes import reached
+from hashidrill.kubernetes import attach_capabilities
 from hashidrill.staging.attach.datacenter import AttachedDatacenter
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.login import Login
@@ -286,9 +286,11 @@ def test_hosts_with_a_fault_that_may_be_in_force_are_waited_for_and_no_others(de
 
     def held_by(*args, awaited, **more):
         asked.append(set(awaited))
-        return reached.held(*args, awaited=awaited, **more)
+        return attach_capabilities.held(*args, awaited=awaited, **more)
 
-    monkeypatch.setattr(heal_module, "in_kubernetes", lambda: SimpleNamespace(**vars(reached) | {"held": held_by}))
+    monkeypatch.setattr(
+        heal_module, "in_kubernetes", lambda: SimpleNamespace(**vars(attach_capabilities) | {"held": held_by})
+    )
     dead.heal()
     dead.heal()
     (tmp_path / "other").mkdir()

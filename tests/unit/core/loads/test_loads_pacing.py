@@ -9,7 +9,7 @@ import pytest
 import virtual_time
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.schedule import CpuMeter
-from hashidrill.products.consul.loads.held import Held
+from hashidrill.products.consul.loads.views import Held
 from virtual_time import VirtualClock
 
 S = 1_000_000_000

@@ -13,7 +13,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import damage
 from hashidrill.core.recording.writer import DATABASE_NAME, RecordingWriter, is_table, table_of
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.products.consul.loads.contender import SESSION_GONE, Action
+from hashidrill.products.consul.loads.locks import SESSION_GONE, Action
 from hashidrill.testing.recordings import RecordingBuilder
 
 CLAIM = Action("claim", "leases/0", "s0", lock_index=3, ttl_s=9.5)

@@ -16,7 +16,7 @@ from hashidrill.core.loads.attempts import from_operations
 from hashidrill.core.loads.service_clients import reported
 from hashidrill.core.protocols.abc import ApiAnswer
 from hashidrill.core.util.foreign import parse
-from hashidrill.products.consul.loads import cas, contender, kv, locks, watch
+from hashidrill.products.consul.loads import cas, kv, locks, watch
 from hashidrill.testing.recordings import RecordingBuilder
 
 DEEP = ["[" * 60_000, '{"a":' * 12_000, "[" * 60_000 + "]" * 60_000]
@@ -104,7 +104,7 @@ def test_an_agent_that_answers_brackets_is_an_answer_like_any_other(text):
     assert kv._entries(answer) is None
     assert cas._seen(answer) is None
     assert locks._session_id(answer) is None
-    assert locks._fence_reply(contender.Action("fence", "a"), answer).outcome == "fail"
+    assert locks._fence_reply(locks.Action("fence", "a"), answer).outcome == "fail"
     assert len(watch._instances(answer.body)) == 12
     with pytest.raises(FaultError, match="HTTP 200, not JSON"):
         ApiAnswer(200, text.encode()).json()

@@ -126,7 +126,11 @@ def test_every_value_is_written_once():
 
 def test_a_client_stays_with_its_agent_and_keys_belong_to_the_run():
     it = load(agents=["http://a:8500/", "http://b:8500"], clients=3)
-    assert [it._endpoint(n) for n in range(6)] == ["http://a:8500", "http://b:8500", "http://a:8500"] * 2
+    assert [it.endpoint(n % it.params.clients) for n in range(6)] == [
+        "http://a:8500",
+        "http://b:8500",
+        "http://a:8500",
+    ] * 2
     assert {key for key, _ in planned(it, 100)} == {f"hashidrill/registers/run/{n}" for n in range(4)}
 
 

@@ -11,8 +11,8 @@ from hashidrill.core.loads.http_client import _unconnected
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.units import Duration, Size
+from hashidrill.products.consul.loads.base import write_reply
 from hashidrill.products.consul.loads.kv import KvRead, KvWrite, _entries, _read_reply, identify, padded, stamp
-from hashidrill.products.consul.loads.replies import write_reply
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_keys_and_endpoints_are_used_in_turn_and_values_are_unique():
     planned = [load._plan(n) for n in range(6)]
     assert [key for key, _ in planned] == [f"hashidrill/w/{n % 3}" for n in range(6)]
     assert len({value for _, value in planned}) == 6
-    assert [load._endpoint(n) for n in range(3)] == ["http://a:8500", "http://b:8500", "http://a:8500"]
+    assert [load.endpoint(n) for n in range(3)] == ["http://a:8500", "http://b:8500", "http://a:8500"]

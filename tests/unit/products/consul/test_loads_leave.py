@@ -105,7 +105,7 @@ def locked(then):
         sessions, samples = Sessions(), []
         context = LoadContext(AGENTS, clock=VirtualClock(), emit_sample=lambda *one: samples.append(one))
         load = Lock("leases", Lock.Params.model_validate({"holders": 10, "locks": 2}), context)
-        load._http = lambda: sessions
+        load.client = lambda: sessions
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(8):
                 await load.run(lambda _: None)

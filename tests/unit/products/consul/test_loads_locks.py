@@ -11,8 +11,16 @@ from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.schedule import CANCELLED, Agenda, LagMeter, Reply
 from hashidrill.core.protocols.abc import Detail, Reason
-from hashidrill.products.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
-from hashidrill.products.consul.loads.locks import Lock, reply_to
+from hashidrill.products.consul.loads.locks import (
+    GONE,
+    SESSION_GONE,
+    Action,
+    Contender,
+    Lock,
+    Pacing,
+    answered,
+    reply_to,
+)
 from virtual_time import VirtualClock, run
 
 SECOND = 1_000_000_000

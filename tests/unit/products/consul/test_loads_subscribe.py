@@ -2,8 +2,8 @@
 
 import pytest
 
-from hashidrill.products.consul.loads.changes import mark, newest_ns
-from hashidrill.products.consul.loads.subscribe import Event, Subscription, _feed, fields, subscribe_request
+from hashidrill.products.consul.loads.base import mark, newest_ns
+from hashidrill.products.consul.loads.streams import Event, Subscription, _feed, fields, subscribe_request
 
 
 def test_a_request_names_the_topic_the_service_and_the_index():

@@ -220,14 +220,11 @@ def test_a_timer_that_did_not_run_has_no_sample():
     assert raft_times(timer("consul.raft.commitTime", 0, 0, 0)) == {}
 
 
-def test_all_probes_of_three_servers():
+async def test_all_probes_of_three_servers():
     probes = consul_probes(HOSTS)
     kinds = [type(probe).__name__ for probe in probes]
     assert len(kinds) == 12
     assert {probe.host for probe in probes} == {"", *HOSTS}
 
-    async def close():
-        for probe in probes:
-            await probe.aclose()
-
-    run(close())
+    for probe in probes:
+        await probe.aclose()

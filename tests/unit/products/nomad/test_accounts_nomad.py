@@ -7,10 +7,9 @@ from test_loads_nomad import load, runs_for
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.loads.answer import Answer
-from hashidrill.products.nomad.loads import accounts
+from hashidrill.products.nomad.loads import dispatch
 from hashidrill.products.nomad.loads.churn import JobChurn
-from hashidrill.products.nomad.loads.dispatch import Dispatch
-from hashidrill.products.nomad.loads.witness import Witness
+from hashidrill.products.nomad.loads.dispatch import Dispatch, Witness
 from virtual_time import run
 
 
@@ -46,13 +45,13 @@ def alloc(status, *, key="run-0", started=1, index=1):
     ],
 )
 def test_each_dispatch_has_an_account(of, allocs, expected):
-    account = accounts.of(of, allocs)
+    account = dispatch.account_of(of, allocs)
     assert (account.state, account.started) == expected
-    assert account.state in accounts.STATES
+    assert account.state in dispatch.STATES
 
 
 @pytest.mark.lie
-def test_what_nomad_acknowledged_and_forgot_is_read_as_missing_and_not_left_out():
+async def test_what_nomad_acknowledged_and_forgot_is_read_as_missing_and_not_left_out():
     """What the final reads leave out would be INVALID, where it is lost."""
     samples = []
 
@@ -61,12 +60,9 @@ def test_what_nomad_acknowledged_and_forgot_is_read_as_missing_and_not_left_out(
             return {}
         return [job("run-0")] if path == "/v1/jobs" else [alloc("complete")]
 
-    async def main():
-        it, _ = load(Dispatch, answer, samples, rate="2/s")
-        await runs_for(it, 0.9)
-        return await it.final_reads()
-
-    assert run(main()) == {"run-0": "dispatched", "run-1": None}
+    it, _ = load(Dispatch, answer, samples, rate="2/s")
+    await runs_for(it, 0.9)
+    assert (await it.final_reads()) == {"run-0": "dispatched", "run-1": None}
     assert samples[-2:] == [("work", 1.0, "run-0 complete"), ("work", 0.0, "run-1 forgotten")]
 
 
@@ -94,20 +90,17 @@ def test_without_an_address_that_nodes_reach_there_is_no_witness():
         run(main())
 
 
-def test_what_was_heard_is_sampled_beside_what_nomad_remembers():
+async def test_what_was_heard_is_sampled_beside_what_nomad_remembers():
     samples = []
 
     def answer(method, path, _body, _params):
         return {} if method == "POST" else []
 
-    async def main():
-        it, _ = load(Dispatch, answer, samples, rate="2/s", witness=True)
-        await runs_for(it, 0.4)
-        it._witness.hear("begins run-0")
-        it._witness.hear("ends run-0")
-        await it.final_reads()
-
-    run(main())
+    it, _ = load(Dispatch, answer, samples, rate="2/s", witness=True)
+    await runs_for(it, 0.4)
+    it._witness.hear("begins run-0")
+    it._witness.hear("ends run-0")
+    await it.final_reads()
     assert samples[-2:] == [("work", 0.0, "run-0 forgotten"), ("witnessed", 1.0, "run-0 ended")]
 
 
@@ -169,19 +162,16 @@ def test_a_job_that_nomad_forgot_is_read_as_missing_and_as_stopped():
     assert finals["hashidrill-work-0/stop"] == "stopped"
 
 
-def test_a_change_that_was_undone_is_read_as_missing():
+async def test_a_change_that_was_undone_is_read_as_missing():
     known = Known()
 
-    async def main():
-        it, _ = load(JobChurn, known.answer, rate="1/s", jobs=2)
-        await runs_for(it, 1.9)
-        known.versions["hashidrill-work-0"].pop(0)
-        return await it.final_reads()
-
-    assert run(main()) == {"hashidrill-work-0/register": "registered", "hashidrill-work-0/change": None}
+    it, _ = load(JobChurn, known.answer, rate="1/s", jobs=2)
+    await runs_for(it, 1.9)
+    known.versions["hashidrill-work-0"].pop(0)
+    assert (await it.final_reads()) == {"hashidrill-work-0/register": "registered", "hashidrill-work-0/change": None}
 
 
-def test_a_job_whose_registration_was_not_acknowledged_takes_no_further_step():
+async def test_a_job_whose_registration_was_not_acknowledged_takes_no_further_step():
     known = Known()
 
     def answer(method, path, body, params):
@@ -189,22 +179,18 @@ def test_a_job_whose_registration_was_not_acknowledged_takes_no_further_step():
             return Answer(500, b"No cluster leader")
         return known.answer(method, path, body, params)
 
-    async def main():
-        it, _ = load(JobChurn, answer, rate="1/s", jobs=2)
-        return await runs_for(it, 5.9)
-
-    operations = run(main())
+    it, _ = load(JobChurn, answer, rate="1/s", jobs=2)
+    operations = await runs_for(it, 5.9)
     assert [op.outcome for op in operations if "-0/" in op.key] == ["unknown"]
     assert len(operations) == 6
 
 
-def test_all_jobs_are_removed_at_the_end():
+async def test_all_jobs_are_removed_at_the_end():
     known = Known()
 
-    async def main():
-        it, client = load(JobChurn, known.answer, rate="1/s", jobs=3)
-        await runs_for(it, 3.9)
-        await it.clean_up()
-        return [path for method, path, _ in client.asked if method == "DELETE"][-len(known.versions) :]
-
-    assert sorted(run(main())) == sorted(f"/v1/job/{job}" for job in known.versions)
+    it, client = load(JobChurn, known.answer, rate="1/s", jobs=3)
+    await runs_for(it, 3.9)
+    await it.clean_up()
+    assert sorted([path for method, path, _ in client.asked if method == "DELETE"][-len(known.versions) :]) == sorted(
+        f"/v1/job/{job}" for job in known.versions
+    )

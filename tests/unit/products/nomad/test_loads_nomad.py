@@ -16,8 +16,7 @@ from hashidrill.products.nomad.loads import artifacts
 from hashidrill.products.nomad.loads.artifacts import Artifacts, Build
 from hashidrill.products.nomad.loads.base import change_reply
 from hashidrill.products.nomad.loads.dispatch import Dispatch
-from hashidrill.products.nomad.loads.replicas import Replicas, where
-from hashidrill.products.nomad.loads.starts import Start, start_of
+from hashidrill.products.nomad.loads.replicas import Replicas, Start, start_of, where
 from virtual_time import VirtualClock, run
 
 SERVERS = ["http://10.73.0.11:4646", "http://10.73.0.12:4646"]
@@ -79,25 +78,19 @@ def test_a_change_is_unknown_unless_it_is_certain(answer, outcome):
 # dispatch
 
 
-def test_each_dispatch_says_which_one_it_is_and_servers_take_turns():
-    async def main():
-        it, client = load(Dispatch, lambda *_: {}, rate="2/s")
-        return await runs_for(it, 1.9), client.asked
-
-    operations, asked = run(main())
+async def test_each_dispatch_says_which_one_it_is_and_servers_take_turns():
+    it, client = load(Dispatch, lambda *_: {}, rate="2/s")
+    operations, asked = await runs_for(it, 1.9), client.asked
     assert [op.key for op in operations] == ["run-0", "run-1", "run-2", "run-3"]
     assert {op.outcome for op in operations} == {"ok"}
     assert asked[1] == ("POST", "/v1/job/hashidrill-work/dispatch", {"Meta": {"hashidrill": "run-1"}})
 
 
-def test_the_final_reads_are_the_dispatches_that_nomad_knows_and_no_others():
+async def test_the_final_reads_are_the_dispatches_that_nomad_knows_and_no_others():
     jobs = [{"Meta": {"hashidrill": "run-0"}}, {"Meta": {"hashidrill": "earlier-run-7"}}, {"Meta": None}]
 
-    async def main():
-        it, _ = load(Dispatch, lambda *_: jobs, rate="2/s")
-        return await it.final_reads()
-
-    assert run(main()) == {"run-0": "dispatched"}
+    it, _ = load(Dispatch, lambda *_: jobs, rate="2/s")
+    assert (await it.final_reads()) == {"run-0": "dispatched"}
 
 
 @pytest.mark.parametrize("rate", ["0/s", "101/s"])
@@ -202,45 +195,36 @@ def test_a_server_that_does_not_answer_says_nothing_of_replicas():
         ("distinct", "Constraints", [{"Operand": "distinct_hosts", "RTarget": "true"}]),
     ],
 )
-def test_where_replicas_go(spread, key, value):
-    async def main():
-        it, _ = load(Replicas, lambda *_: [], count=2, spread=spread)
-        return it._job()["TaskGroups"][0]
-
-    assert run(main())[key] == value
+async def test_where_replicas_go(spread, key, value):
+    it, _ = load(Replicas, lambda *_: [], count=2, spread=spread)
+    assert it._job()["TaskGroups"][0][key] == value
 
 
-def test_a_deploy_tool_raises_the_count_step_by_step_and_waits_for_each():
+async def test_a_deploy_tool_raises_the_count_step_by_step_and_waits_for_each():
     """Ten at a time, each healthy for 2 s: what was asked for, and when."""
     counts = []
 
-    async def main():
-        it, client = load(Replicas, None, count=25, step=10, healthy_for="2s")
+    it, client = load(Replicas, None, count=25, step=10, healthy_for="2s")
 
-        def answer(method, path, body, _params):
-            if method == "POST":
-                counts.append((body["Job"]["TaskGroups"][0]["Count"], it.context.clock.now_ns() / 1e9))
-                return {}
-            return {} if path.endswith("/evaluations") else [alloc(n) for n in range(counts[-1][0])]
+    def answer(method, path, body, _params):
+        if method == "POST":
+            counts.append((body["Job"]["TaskGroups"][0]["Count"], it.context.clock.now_ns() / 1e9))
+            return {}
+        return {} if path.endswith("/evaluations") else [alloc(n) for n in range(counts[-1][0])]
 
-        client._answer = answer
-        return await runs_for(it, 12)
-
-    operations = run(main())
+    client._answer = answer
+    operations = await runs_for(it, 12)
     assert [count for count, _ in counts] == [10, 20, 25]
     assert [at_s for _, at_s in counts] == pytest.approx([0, 2, 4.25], abs=0.3)
     assert {op.intended_ns for op in operations} == {0}, "all were asked for at the beginning"
     assert max(op.end_ns for op in operations) / 1e9 == pytest.approx(4.5, abs=0.3)
 
 
-def test_a_step_whose_replicas_do_not_all_run_is_the_last():
-    async def main():
-        it, client = load(Replicas, None, count=4, step=2)
-        client._answer = lambda _, path, *__: [alloc(0)] if path.endswith("/allocations") else {}
-        operations = await runs_for(it, 5)
-        return operations, [body["Job"]["TaskGroups"][0]["Count"] for _, _, body in client.asked if body]
-
-    operations, counts = run(main())
+async def test_a_step_whose_replicas_do_not_all_run_is_the_last():
+    it, client = load(Replicas, None, count=4, step=2)
+    client._answer = lambda _, path, *__: [alloc(0)] if path.endswith("/allocations") else {}
+    operations = await runs_for(it, 5)
+    counts = [body["Job"]["TaskGroups"][0]["Count"] for _, _, body in client.asked if body]
     assert counts == [2]
     assert [op.outcome for op in operations] == ["ok", "unknown", "unknown", "unknown"]
 
@@ -294,35 +278,29 @@ def test_a_start_without_one_of_its_stamps_is_not_measured(lacks):
     assert start_of(stamped(**lacks), EVALUATIONS) is None
 
 
-def test_a_replica_that_came_to_run_says_where_its_time_went():
-    async def main():
-        it, client = load(Replicas, None, count=1)
+async def test_a_replica_that_came_to_run_says_where_its_time_went():
+    it, client = load(Replicas, None, count=1)
 
-        def answer(method, path, _body, _params):
-            if method == "POST":
-                return {}
-            return EVALUATIONS if path.endswith("/evaluations") else [stamped(placed=4.5, Received=5, Started=7)]
+    def answer(method, path, _body, _params):
+        if method == "POST":
+            return {}
+        return EVALUATIONS if path.endswith("/evaluations") else [stamped(placed=4.5, Received=5, Started=7)]
 
-        client._answer = answer
-        return await runs_for(it, 2)
-
-    [operation] = run(main())
+    client._answer = answer
+    [operation] = await runs_for(it, 2)
     assert Start.of(operation.detail).start_s == 2
 
 
-def test_evaluations_that_cannot_be_had_cost_no_operation():
-    async def main():
-        it, client = load(Replicas, None, count=1)
+async def test_evaluations_that_cannot_be_had_cost_no_operation():
+    it, client = load(Replicas, None, count=1)
 
-        def answer(method, path, _body, _params):
-            if path.endswith("/evaluations"):
-                return Answer(500, b"No cluster leader")
-            return {} if method == "POST" else [stamped(placed=4.5, Received=5, Started=7)]
+    def answer(method, path, _body, _params):
+        if path.endswith("/evaluations"):
+            return Answer(500, b"No cluster leader")
+        return {} if method == "POST" else [stamped(placed=4.5, Received=5, Started=7)]
 
-        client._answer = answer
-        return await runs_for(it, 2)
-
-    [operation] = run(main())
+    client._answer = answer
+    [operation] = await runs_for(it, 2)
     assert (operation.outcome, operation.detail) == ("ok", None)
 
 

@@ -61,17 +61,14 @@ def test_a_fault_keeps_its_contract_on_the_fake(world, kind, params, on):
 
 @pytest.mark.lie
 @pytest.mark.parametrize(("kind", "params", "on"), NOMAD_CASES, ids=[kind for kind, *_ in NOMAD_CASES])
-def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(world, kind, params, on):
-    async def disarmed():
-        await prepared(world, kind, world.target(HOST[on]))
-        fault = fault_of(world, kind, params)
-        undo = await planned(fault, world.target(HOST[on]), "f1")
-        await fault.apply(undo)
-        armed = await fault.verify(undo, present=True)
-        await DISARMED[kind](world, undo)
-        return armed, await fault.verify(undo, present=True)
-
-    armed, seen = run(disarmed())
+async def test_the_proof_fails_when_the_fault_is_disarmed_behind_its_back(world, kind, params, on):
+    await prepared(world, kind, world.target(HOST[on]))
+    fault = fault_of(world, kind, params)
+    undo = await planned(fault, world.target(HOST[on]), "f1")
+    await fault.apply(undo)
+    armed = await fault.verify(undo, present=True)
+    await DISARMED[kind](world, undo)
+    seen = await fault.verify(undo, present=True)
     assert armed.ok, armed
     assert not seen.ok, seen
 
@@ -139,35 +136,27 @@ def test_the_jobs_by_which_a_black_hole_is_seen_tell_nobody_of_it(world, monkeyp
 
 
 @pytest.mark.lie
-def test_a_black_hole_that_everybody_sees_to_be_sick_is_not_one(world):
+async def test_a_black_hole_that_everybody_sees_to_be_sick_is_not_one(world):
     """A node that is down gets no work, and swallows none."""
-
-    async def seen():
-        fault = fault_of(world, "nomad.node.black_hole", {})
-        undo = await planned(fault, world.target("node-1"), "f1")
-        await fault.apply(undo)
-        world.nodes["id-node-1"]["Status"] = "down"
-        return await fault.verify(undo, present=True)
-
-    evidence = run(seen())
+    fault = fault_of(world, "nomad.node.black_hole", {})
+    undo = await planned(fault, world.target("node-1"), "f1")
+    await fault.apply(undo)
+    world.nodes["id-node-1"]["Status"] = "down"
+    evidence = await fault.verify(undo, present=True)
     assert not evidence.ok
     assert "not placed" in evidence.measured
 
 
 @pytest.mark.lie
 @pytest.mark.parametrize("armed", [True, False])
-def test_a_black_hole_on_a_node_made_ineligible_meanwhile_is_seen_by_its_folder(world, armed):
+async def test_a_black_hole_on_a_node_made_ineligible_meanwhile_is_seen_by_its_folder(world, armed):
     """No task can be tried there, and that is no proof of either."""
-
-    async def seen():
-        fault = fault_of(world, "nomad.node.black_hole", {})
-        undo = await planned(fault, world.target("node-1"), "f1")
-        if armed:
-            await fault.apply(undo)
-        world.nodes["id-node-1"]["SchedulingEligibility"] = "ineligible"
-        return [await fault.verify(undo, present=present) for present in (True, False)]
-
-    there, gone = run(seen())
+    fault = fault_of(world, "nomad.node.black_hole", {})
+    undo = await planned(fault, world.target("node-1"), "f1")
+    if armed:
+        await fault.apply(undo)
+    world.nodes["id-node-1"]["SchedulingEligibility"] = "ineligible"
+    there, gone = [await fault.verify(undo, present=present) for present in (True, False)]
     assert (there.ok, gone.ok) == (armed, not armed)
     assert "no task can be tried there" in there.measured
 
@@ -233,21 +222,18 @@ def test_a_trial_whose_job_cannot_be_removed_is_said(world, monkeypatch):
         "nomad.config",
     ],
 )
-def test_one_that_does_nothing_is_caught(world, kind, monkeypatch):
+async def test_one_that_does_nothing_is_caught(world, kind, monkeypatch):
     async def nothing(self, undo):
         return
 
     [(_, params, on)] = [case for case in NOMAD_CASES if case[0] == kind]
     fault = fault_of(world, kind, params)
 
-    async def seen():
-        await prepared(world, kind, world.target(HOST[on]))
-        monkeypatch.setattr(registry.fault(kind), "apply", nothing)
-        undo = await planned(fault, world.target(HOST[on]), "f1")
-        await fault.apply(undo)
-        return await fault.verify(undo, present=True)
-
-    assert not run(seen()).ok
+    await prepared(world, kind, world.target(HOST[on]))
+    monkeypatch.setattr(registry.fault(kind), "apply", nothing)
+    undo = await planned(fault, world.target(HOST[on]), "f1")
+    await fault.apply(undo)
+    assert not (await fault.verify(undo, present=True)).ok
 
 
 def applied(world, kind, host="nomad-1", **params):
@@ -429,23 +415,19 @@ def test_a_file_that_somebody_else_put_there_is_not_restored(world):
 
 
 @pytest.mark.lie
-def test_a_follower_that_kept_the_later_state_is_noticed(world, monkeypatch):
+async def test_a_follower_that_kept_the_later_state_is_noticed(world, monkeypatch):
     """A restore that only the leader took."""
+    fault, undo, _ = await restored(world, lambda: later(world))
+    real = world._get_jobs
 
-    async def seen():
-        fault, undo, _ = await restored(world, lambda: later(world))
-        real = world._get_jobs
+    def told(host, parts, params, body):
+        found = real(host, parts, params, body)
+        mark = f"hashidrill-marker-{undo['fault_id']}"
+        stale = "stale" in params and params.get("prefix") == mark
+        return [*found, {"ID": mark, "Stop": False, "JobModifyIndex": 999, "Meta": None}] if stale else found
 
-        def told(host, parts, params, body):
-            found = real(host, parts, params, body)
-            mark = f"hashidrill-marker-{undo['fault_id']}"
-            stale = "stale" in params and params.get("prefix") == mark
-            return [*found, {"ID": mark, "Stop": False, "JobModifyIndex": 999, "Meta": None}] if stale else found
-
-        monkeypatch.setattr(world, "_get_jobs", told)
-        return await fault.verify(undo, present=True)
-
-    evidence = run(seen())
+    monkeypatch.setattr(world, "_get_jobs", told)
+    evidence = await fault.verify(undo, present=True)
     assert not evidence.ok
     assert "a follower's copy is not set back" in evidence.measured
 
@@ -479,14 +461,11 @@ def test_a_server_without_which_nobody_could_lead_is_not_restarted(world):
 
 
 @pytest.mark.lie
-def test_a_file_that_was_changed_under_a_process_that_never_read_it_is_noticed(world, monkeypatch):
-    async def seen():
-        fault = fault_of(world, "nomad.config", {"set": {"log_level": "DEBUG"}})
-        undo = await planned(fault, world.target("node-1"), "f1")
-        await world.hosts["node-1"].set_agent_config("nomad", {**undo["prior"]["config"], "log_level": "DEBUG"})
-        return await fault.verify(undo, present=True)
-
-    evidence = run(seen())
+async def test_a_file_that_was_changed_under_a_process_that_never_read_it_is_noticed(world, monkeypatch):
+    fault = fault_of(world, "nomad.config", {"set": {"log_level": "DEBUG"}})
+    undo = await planned(fault, world.target("node-1"), "f1")
+    await world.hosts["node-1"].set_agent_config("nomad", {**undo["prior"]["config"], "log_level": "DEBUG"})
+    evidence = await fault.verify(undo, present=True)
     assert not evidence.ok
     assert "in its file, the same process, log_level INFO" in evidence.measured
 

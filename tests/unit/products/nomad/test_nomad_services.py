@@ -10,8 +10,7 @@ import pytest
 
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.products.nomad.loads.services import Services
-from hashidrill.products.nomad.loads.views import ALLOC, Wrong, wrong
+from hashidrill.products.nomad.loads.services import ALLOC, Services, Wrong, find_wrong
 from virtual_time import VirtualClock, run
 
 NOMAD = ["http://10.73.0.14:4646", "http://10.73.0.15:4646"]
@@ -41,7 +40,7 @@ def entry(n, *, node="node-1", status="passing", meta=True):
 
 
 def test_two_views_of_the_same_agree():
-    assert wrong([alloc(0), alloc(1)], [entry(0), entry(1)]) == {}
+    assert find_wrong([alloc(0), alloc(1)], [entry(0), entry(1)]) == {}
 
 
 @pytest.mark.lie
@@ -58,13 +57,13 @@ def test_two_views_of_the_same_agree():
     ],
 )
 def test_each_kind_of_disagreement_is_told(allocs, entries, found):
-    assert list(wrong(allocs, entries)) == [found]
+    assert list(find_wrong(allocs, entries)) == [found]
 
 
 @pytest.mark.parametrize("client", ["pending", "unknown"])
 def test_what_may_run_is_neither_missing_nor_stale(client):
-    assert wrong([alloc(0, client=client)], [entry(0)]) == {}
-    assert wrong([alloc(0, client=client)], []) == {}
+    assert find_wrong([alloc(0, client=client)], [entry(0)]) == {}
+    assert find_wrong([alloc(0, client=client)], []) == {}
 
 
 # the load

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hashidrill.core.util.go_durations import seconds
 from hashidrill.products.nomad import settings
-from hashidrill.products.nomad.durations import seconds
 
 ABOUT = {"LogLevel": "INFO", "Server": {"HeartbeatGrace": 3_000_000_000, "RaftMultiplier": 1}, "Client": None}
 

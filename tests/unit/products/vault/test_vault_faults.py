@@ -9,11 +9,9 @@ from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.protocols import registry
 from hashidrill.products.vault import snapshots
-from hashidrill.products.vault.faults.active import StepDown
 from hashidrill.products.vault.faults.config import ConfigParams, VaultConfig
-from hashidrill.products.vault.faults.seal import Seal
+from hashidrill.products.vault.faults.servers import Seal, StepDown, TokenRevoke
 from hashidrill.products.vault.faults.snapshot import SnapshotRestore, SnapshotSave
-from hashidrill.products.vault.faults.token import TokenRevoke
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.snapshots import archived

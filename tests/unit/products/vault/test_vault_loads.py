@@ -222,7 +222,7 @@ def test_a_token_whose_lease_is_gone_is_not_known():
     assert tokens._known(Answer(403, b'{"errors":["1 error occurred:\\n\\t* bad token\\n\\n"]}')) is False
 
 
-def test_a_token_is_recorded_as_the_lease_that_vault_granted_and_not_as_it_was_asked_for():
+async def test_a_token_is_recorded_as_the_lease_that_vault_granted_and_not_as_it_was_asked_for():
     params = TokenChurn.Params.model_validate({"rate": "10/s", "ttl": "2h", "revoked": "50%"})
     told = []
 
@@ -237,13 +237,10 @@ def test_a_token_is_recorded_as_the_lease_that_vault_granted_and_not_as_it_was_a
         async def __aexit__(self, *_):
             return
 
-    async def main():
-        made = TokenChurn("leases", params, context(clock=virtual_time.VirtualClock()))
-        made.client = Client
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(made.run(told.append), 0.95)
-
-    virtual_time.run(main())
+    made = TokenChurn("leases", params, context(clock=virtual_time.VirtualClock()))
+    made.client = Client
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(made.run(told.append), 0.95)
     leases = [tokens.Lease.of(operation.detail) for operation in told if operation.outcome == "ok"]
     assert [lease.ttl_s for lease in leases] == [600.0] * len(leases)
     assert [lease.revoked for lease in leases[:4]] == [False, True, False, True]

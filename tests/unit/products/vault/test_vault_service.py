@@ -16,11 +16,9 @@ from hashidrill.core.experiment.selectors import parse_selector
 from hashidrill.core.protocols.service import Service, Site, Workspace
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.products.vault import api as vault_api
-from hashidrill.products.vault import ready, service
-from hashidrill.products.vault.keeper import look
-from hashidrill.products.vault.keys import KeyRing, Keys
+from hashidrill.products.vault import ready, service, settings
 from hashidrill.products.vault.model import Vault
-from hashidrill.products.vault.operator import VaultOperator
+from hashidrill.products.vault.operator import KeyRing, Keys, VaultOperator, look
 from hashidrill.products.vault.service import VaultService
 from hashidrill.testing.vault import FakeVault
 
@@ -301,6 +299,5 @@ def test_with_unseal_never_nobody_unseals(fresh, tmp_path, redactor):
 
 
 def test_its_name_for_the_port_is_the_one_of_its_agents():
-    from hashidrill.products.vault import agents
 
-    assert service.PORT == agents.PORT
+    assert service.PORT == settings.PORT

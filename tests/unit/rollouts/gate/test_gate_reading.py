@@ -10,14 +10,14 @@ import pytest
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.util.nested import dotted, leaves
-from hashidrill.products.consul.agents import consul_config
 from hashidrill.products.consul.model import Consul
 from hashidrill.products.consul.settings import FIXED as FIXED_OF_CONSUL
-from hashidrill.products.nomad import agents as nomad_agents
-from hashidrill.products.nomad.refusal import unknown_keys
+from hashidrill.products.consul.settings import consul_config
+from hashidrill.products.nomad import settings as nomad_agents
 from hashidrill.products.nomad.settings import FIXED as FIXED_OF_NOMAD
-from hashidrill.products.vault.agents import vault_config
+from hashidrill.products.nomad.settings import unknown_keys
 from hashidrill.products.vault.model import Vault
+from hashidrill.products.vault.settings import vault_config
 from hashidrill.rollouts.gate.configuration import (
     _DEFAULTS,
     check_taken,

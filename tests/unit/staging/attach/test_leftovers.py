@@ -7,7 +7,7 @@ import pytest
 from attached_estates import FakeEstate, consul_target
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.rights import Left
-from hashidrill.products.consul.keys import BELOW, KEY
+from hashidrill.products.consul.leftovers import BELOW, KEY
 from hashidrill.staging.attach.leftovers import sweep
 from virtual_time import run
 

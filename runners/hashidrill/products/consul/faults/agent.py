@@ -18,7 +18,7 @@ from hashidrill.core.protocols.claims import AGENT, ANSWERS, EVERYWHERE, HOST, L
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul import api, rights
-from hashidrill.products.consul.faults import change as changes
+from hashidrill.products.consul.faults import config as changes
 from hashidrill.products.consul.faults.declared import (
     ELECTIONS,
     ONE_AGENT,
@@ -134,7 +134,6 @@ class AgentStop(BaseFault[StopParams]):
         return state == api.LEFT if self.params.leave else state not in (0, api.ALIVE)
 
     async def _state(self, undo: Undo) -> int:
-        """Its state as another server sees it; 0 if that server does not list it."""
         return (await api.member_states(self.hosts, but=undo["host"])).get(undo["host"], 0)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:

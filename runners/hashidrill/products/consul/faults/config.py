@@ -1,28 +1,127 @@
 """Changes an agent's configuration keys and restores them: by a reload where Consul can, otherwise by a restart.
 
 This is also how streaming is switched on and off: `{use_streaming_backend: false, rpc: {enable_streaming: false}}`.
+A restart stops the agent, writes the file, then starts the agent. So, wherever it is interrupted, a running agent with
+the original file on disk has never read another one.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import anyio
 from pydantic import Field, field_validator, model_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import SERVERS, BaseFault, Cases
-from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Requires, Target, Undo
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Hosts, Observer, Place, Requires, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, AgentSettings, ProcessControl, Processes
 from hashidrill.core.protocols.claims import AGENT, takes
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util import nested
 from hashidrill.core.util.nested import merge
 from hashidrill.products.consul import api, rights, settings
-from hashidrill.products.consul.faults import change as changes
 from hashidrill.products.consul.faults.declared import AGENT_CONFIG, ONE_AGENT, needs_majority, no_majority, servers_in
+
+By = Literal["reload", "restart"]
+_RELOADED_WITHIN_S = 20.0
+TURN = "consul.config"
+"""The name of the turn in which agents on several hosts restart, so that no two servers are down at once."""
+_CHECK = ("validate",)
+"""`consul validate FILE...` (1.0 and later)."""
+
+
+async def configured(host: Host) -> dict[str, Any]:
+    """What a fault changes: the agent's configuration file, or a file of ours beside those of somebody else."""
+    if host.can(AgentFiles):
+        return await host.use(AgentFiles).agent_config(api.AGENT)
+    return await host.use(AgentSettings).agent_settings(api.AGENT)
+
+
+async def validate(hosts: Hosts, config: Mapping[str, Any]) -> None:
+    """Raises FaultError with Consul's own message for a configuration with which an agent would not start.
+
+    Without a consul binary it checks nothing; then the agent itself refuses the configuration.
+    """
+    try:
+        consul = hosts.tool("consul")
+    except FaultError:
+        return
+    with tempfile.TemporaryDirectory(prefix="hashidrill-") as folder:
+        file = Path(folder) / "consul.json"
+        file.write_text(json.dumps(config))
+        result = await anyio.run_process([str(consul), "validate", str(file)], check=False)
+    if result.returncode:
+        text = (result.stderr + result.stdout).decode(errors="replace").replace(str(file), "the configuration")
+        lines = [line.strip(" \t*") for line in text.splitlines() if line.strip(" \t*")]
+        why = " ".join(lines).removeprefix("Config validation failed: ")
+        raise FaultError(f"Consul rejects the configuration: {why}")
+
+
+async def reload(host: Host) -> None:
+    """Raises FaultError with Consul's own message."""
+    answer = await host.use(AgentApi).api("PUT", "/v1/agent/reload", timeout_s=_RELOADED_WITHIN_S, agent=api.AGENT)
+    if answer.status != 200:
+        raise FaultError(f"{host.name}: Consul refused the reload: {api.said(answer)}")
+
+
+async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
+    """Makes the agent run with that configuration. Raises FaultError instead of losing the majority."""
+    if not host.can(AgentFiles):
+        await _added(hosts, host, config, by)
+        return
+    if by == "reload":
+        await host.use(AgentFiles).set_agent_config(api.AGENT, config)
+        await reload(host)
+        return
+    async with hosts.turn(TURN):
+        await api.check_quorum_without(hosts, host)
+        await _restarted(hosts, host, config)
+
+
+async def put_back(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
+    """Makes the agent run with its former configuration; an agent that never had another is not restarted."""
+    if not host.can(AgentFiles):
+        await _taken_away(hosts, host)
+        return
+    if by == "reload" and await api.has_agent(host):
+        if await host.use(AgentFiles).agent_config(api.AGENT) != config:
+            await host.use(AgentFiles).set_agent_config(api.AGENT, config)
+        await reload(host)  # also if an earlier try put the file back: the agent may not have read it yet
+        return
+    async with hosts.turn(TURN):
+        changed = await host.use(AgentFiles).agent_config(api.AGENT) != config
+        if changed or not await api.has_agent(host):
+            await _restarted(hosts, host, config)
+
+
+async def _restarted(hosts: Hosts, host: Host, config: Mapping[str, Any]) -> None:
+    await host.use(ProcessControl).stop_agent(api.AGENT)
+    await host.use(AgentFiles).set_agent_config(api.AGENT, config)
+    await host.use(ProcessControl).start_agent(api.AGENT)
+    await api.wait_in_step(hosts, host)
+
+
+async def _added(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
+    """The host itself restarts the agent, and restarts it again when nobody asks for the fault any more."""
+    async with hosts.turn(TURN):
+        if by == "restart":
+            await api.check_quorum_without(hosts, host)
+        await host.use(AgentSettings).set_agent_settings(api.AGENT, config, restart=by == "restart", check=_CHECK)
+        await api.wait_in_step(hosts, host)
+
+
+async def _taken_away(hosts: Hosts, host: Host) -> None:
+    async with hosts.turn(TURN):
+        await host.use(AgentSettings).clear_agent_settings(api.AGENT)
+        await api.wait_in_step(hosts, host)
+
 
 _BACKEND_KEY = "use_streaming_backend"
 _BACKEND_HEADER = "x-consul-query-backend"
@@ -67,16 +166,6 @@ class ConsulConfig(BaseFault[ConfigParams]):
     """
 
     kind: ClassVar[str] = "consul.config"
-    at_a_time: ClassVar[int | None] = 1
-    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
-    instead: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentSettings, Processes})
-    observer: ClassVar[Observer] = Observer(
-        "the configuration that the agent shows, its process, and which backend answers its queries",
-        "the injector reads the file back; keys that agents do not show rely on the fault's own marker in `node_meta`",
-    )
-    Params: ClassVar[type[Strict]] = ConfigParams
-    observed_within_s = 90.0
-    """After its restart, a client agent that reopened 4,000 views took over 40 s to show its settings."""
     cases: ClassVar[Cases] = Cases(
         each=(
             {"set": {"raft_snapshot_threshold": 50, "raft_trailing_logs": 60}},
@@ -96,6 +185,16 @@ class ConsulConfig(BaseFault[ConfigParams]):
             {"set": {"telemetry": {"prefix_filter": ["-consul.raft"]}}},
         ),
     )
+    at_a_time: ClassVar[int | None] = 1
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentFiles, ProcessControl, Processes})
+    instead: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, AgentSettings, Processes})
+    observer: ClassVar[Observer] = Observer(
+        "the configuration that the agent shows, its process, and which backend answers its queries",
+        "the injector reads the file back; keys that agents do not show rely on the fault's own marker in `node_meta`",
+    )
+    Params: ClassVar[type[Strict]] = ConfigParams
+    observed_within_s = 90.0
+    """After its restart, a client agent that reopened 4,000 views took over 40 s to show its settings."""
 
     def requires(self) -> Requires:
         return replace(super().requires(), instead=self.instead)
@@ -112,14 +211,14 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         host = self.hosts.host(target.host)
-        config = await changes.configured(host)
+        config = await configured(host)
         new = merge(config, self.params.set_)
         if new == config:
             raise FaultError(
                 f"{host.name}: its configuration file already sets this, so the fault would change nothing"
             )
         if host.can(AgentFiles):  # else its own host looks at it together with the files that are there
-            await changes.validate(self.hosts, new)
+            await validate(self.hosts, new)
         by = await self._by(host)
         if by == "restart":
             await api.check_quorum_without(self.hosts, host)
@@ -130,7 +229,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
             "backend": await _backend(host) if _BACKEND_KEY in self.params.set_ else None,
         }
 
-    async def _by(self, host: Host) -> changes.By:
+    async def _by(self, host: Host) -> By:
         """Raises FaultError if the step asks for a reload and this version of Consul needs a restart."""
         version = await api.version_of(host)
         keys = settings.needs_restart(self.params.set_, version)
@@ -140,7 +239,6 @@ class ConsulConfig(BaseFault[ConfigParams]):
         return "restart" if keys or self.params.by == "restart" else "reload"
 
     async def _shown(self, host: Host) -> dict[str, Any]:
-        """What the agent shows for each key."""
         return self._shown_by(await api.agent_self(host, timeout_s=_PATIENT_S))
 
     def _shown_by(self, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,22 +253,20 @@ class ConsulConfig(BaseFault[ConfigParams]):
             for key, (asked, shown) in self._keys(prior["shown"]).items()
             if settings.agrees(key, asked, shown) is None
         ]
-        await changes.change(self.hosts, host, self._marked(new, undo) if unseen else new, prior["by"])
+        await change(self.hosts, host, self._marked(new, undo) if unseen else new, prior["by"])
         if not unseen and prior["by"] == "reload" and self._differing(await self._shown(host)):
             # before 1.16.2, agents show the values that they started with
-            await changes.change(self.hosts, host, self._marked(new, undo), prior["by"])
+            await change(self.hosts, host, self._marked(new, undo), prior["by"])
 
     @staticmethod
     def _marked(config: Mapping[str, Any], undo: Undo) -> dict[str, Any]:
         return merge(config, {"node_meta": {_MARKER: undo["fault_id"]}})
 
     def _keys(self, shown: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Key -> (requested value, shown value)."""
         asked = {nested.dotted(path): value for path, value in nested.leaves(self.params.set_)}
         return {key: (value, shown[key]) for key, value in asked.items()}
 
     def _differing(self, shown: Mapping[str, Any]) -> list[str]:
-        """The keys that the agent does not show as requested."""
         return [key for key, (asked, seen) in self._keys(shown).items() if not settings.agrees(key, asked, seen)]
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
@@ -180,7 +276,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         """The file has the values, and the agent shows them; after a restart it is a different process."""
         host, prior = self._host(undo), undo["prior"]
         asked = ", ".join(f"{key} {asked}" for key, (asked, _) in self._keys(prior["shown"]).items())
-        in_file = nested.holds(await changes.configured(host), self.params.set_)
+        in_file = nested.holds(await configured(host), self.params.set_)
         process = await host.use(Processes).agent_process(api.AGENT)
         new = process is not None and process.reference != undo["reference"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)
@@ -216,7 +312,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def _gone(self, undo: Undo) -> Evidence:
         host, prior = self._host(undo), undo["prior"]
-        restored = await changes.configured(host) == prior["config"]
+        restored = await configured(host) == prior["config"]
         about = await api.agent_self(host, timeout_s=_PATIENT_S)
         shown = self._shown_by(about)
         unmarked = about["Meta"].get(_MARKER) != undo["fault_id"]
@@ -236,7 +332,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
 
     async def revert(self, undo: Undo) -> None:
         prior = undo["prior"]
-        await changes.put_back(self.hosts, self._host(undo), prior["config"], prior["by"])
+        await put_back(self.hosts, self._host(undo), prior["config"], prior["by"])
 
 
 def _seen(value: Any) -> str:

@@ -64,7 +64,6 @@ class _LeaderFault(OfServers[P]):
         return {"servers": sorted([target.host, *others])}
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for a host that is no voter, for the only voter, and when nobody leads."""
         leader = await api.leader_soon(self.hosts)
         voters = await api.voters_with(self.hosts, self.hosts.host(target.host))
         if len(voters) < 2:
@@ -76,14 +75,12 @@ class _LeaderFault(OfServers[P]):
         return [self.hosts.host(name) for name in undo["servers"] if name not in but]
 
     async def _cut_votes(self, undo: Undo, of: Sequence[Host]) -> None:
-        """Makes these servers unelectable."""
         for host in of:
             others = self._others(undo, [host.name])
             rules = [rpc.cut_votes([other.address for other in others])]
             await host.use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), rules)
 
     async def _transfer(self, undo: Undo, leader: Host, to: str | None) -> str:
-        """Returns the new leader. Raises FaultError, or WaitTimeoutError if nobody else is elected in time."""
         if await api.version_of(leader) < TRANSFER_SINCE:
             return await self._depose(undo, leader, to)
         params = {} if to is None else {"id": undo["prior"]["voters"][to]}
@@ -128,7 +125,6 @@ class _LeaderFault(OfServers[P]):
         return await api.wait_for_leader(self.hosts, what, wanted)
 
     async def _tables(self, undo: Undo) -> list[str]:
-        """The servers that have rules of this fault."""
         table = table_of(undo["fault_id"])
         return [host.name for host in self._filtered(undo) if table in await host.use(PacketFilter).packet_tables()]
 
@@ -215,8 +211,6 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
 
 
 class _Electable(_LeaderFault[NoParams]):
-    """Makes some servers unelectable while the fault is in force."""
-
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary, PacketFilter})
 
     def uses(self, place: Place) -> Sequence[Claim]:

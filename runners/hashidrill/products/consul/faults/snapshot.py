@@ -19,7 +19,7 @@ from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
 from hashidrill.core.protocols.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.raft_archive import keep
 from hashidrill.products.consul import markers, rights
 from hashidrill.products.consul.api import AGENT, said, when_led
 from hashidrill.products.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
@@ -68,7 +68,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
         await markers.put(host, _marker_of(self.params.name), undo["fault_id"])
         snapshot = await _take(host)
         await markers.remove(host, _marker_of(self.params.name))
-        await anyio.to_thread.run_sync(_keep, self._file, snapshot)
+        await anyio.to_thread.run_sync(keep, self._file, snapshot)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         return await (self._saved(undo) if present else self._over(undo))
@@ -134,7 +134,6 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     )
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Whether there is a snapshot to restore. Raises FaultError."""
         try:
             snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
         except SnapshotError as error:
@@ -170,7 +169,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
             f"{'gone' if later is None else 'there'}"
         )
         if back and later is None and not self._restored_file.is_file():
-            await anyio.to_thread.run_sync(_keep, self._restored_file, await _take(host))
+            await anyio.to_thread.run_sync(keep, self._restored_file, await _take(host))
         figures: dict[str, float | str] = {"index": undo["prior"]["index"], "keys": undo["prior"]["keys"]}
         copied = await self._copied(undo)
         return Evidence(back and later is None and copied, asked, measured + _elsewhere(copied), figures)
@@ -227,13 +226,7 @@ def _holds_marker_of(snapshot: Snapshot, name: str, fault_id: str) -> bool:
 
 
 async def _take(host: Host) -> bytes:
-    """A snapshot of the leader's state, through this agent. Raises FaultError."""
     answer = await when_led(host, "GET", "/v1/snapshot", timeout_s=_SNAPSHOT_WITHIN_S)
     if answer.status != 200:
         raise FaultError(f"{host.name}: Consul did not take a snapshot: {said(answer)}")
     return answer.body
-
-
-def _keep(file: Path, snapshot: bytes) -> None:
-    private_folder(file.parent)
-    write_whole(file, snapshot)

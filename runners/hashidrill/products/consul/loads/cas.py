@@ -21,15 +21,14 @@ from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.operations import detail_as
-from hashidrill.core.loads.schedule import OpenLoop, Reply, stamp
-from hashidrill.core.protocols.abc import Detail, LoadCost
+from hashidrill.core.loads.schedule import Reply, stamp
+from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent
 from hashidrill.core.util.foreign import parse
 from hashidrill.products.consul import rights
-from hashidrill.products.consul.loads.base import ConsulLoad, left
+from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
 from hashidrill.products.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via
-from hashidrill.products.consul.loads.replies import write_reply
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import EmitOperation
@@ -111,36 +110,20 @@ class KvCas(ConsulLoad):
         self._planned: dict[int, Step] = {}
         """What the operations that have not ended were to do."""
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every operation is emitted exactly once."""
-        async with self._http() as http:
+        async with self.client() as http:
 
             async def perform(n: int, key: str, _value: str) -> Reply:
                 step = self._planned[n]
-                url = self._endpoint(n) + _path(key)
+                # a client stays with its agent, as an application does
+                url = self.endpoint(n % self.params.clients) + _path(key)
                 answer = await self._send(http, url, step)
                 reply = reply_to(step, answer)
                 if step.op == "read" and reply.outcome == "ok":
                     self._seen[n % self.params.clients, key] = Step.of(reply.detail)
                 return reply
 
-            context = self.context
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                self._plan,
-                perform,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-                detail=lambda n: self._planned.pop(n).detail(),
-            )
-            await loop.run(emit)
+            await self.open_loop(self._plan, perform, detail=lambda n: self._planned.pop(n).detail()).run(emit)
 
     async def _send(self, http: HttpClient, url: str, step: Step) -> Answer:
         timeout_s = float(self.params.timeout)
@@ -151,7 +134,6 @@ class KvCas(ConsulLoad):
         return await http.request("PUT", url, params=params, body=body, timeout_s=timeout_s)
 
     def _plan(self, n: int) -> tuple[str, str]:
-        """Key and value of operation n, of which `_planned` holds the whole."""
         key, step = self._step(n)
         self._planned[n] = step
         return key, step.value or ""
@@ -174,21 +156,13 @@ class KvCas(ConsulLoad):
     def _key(self, number: int) -> str:
         return f"{PREFIX}/{self.name}/{self.context.run_id}/{number}"
 
-    def _endpoint(self, n: int) -> str:
-        """A client stays with its agent, as an application does."""
-        endpoints = self.context.endpoints
-        return endpoints[n % self.params.clients % len(endpoints)].rstrip("/")
-
-    def _http(self) -> HttpClient:
-        return self.context.http()
-
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
         """One more consistent read of each key.
 
         Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
         """
         found: dict[str, str | None] = {}
-        async with self._http() as http:
+        async with self.client() as http:
 
             async def read(key: str) -> None:
                 step = await insist(
@@ -219,7 +193,6 @@ def reply_to(step: Step, answer: Answer) -> Reply:
 
 
 def _seen(answer: Answer) -> Step | None:
-    """The `read` that an answer means; None when it is no answer, or a torn one."""
     if answer.status == 404 and not answer.body.strip():
         return Step("read")
     if answer.status != 200:

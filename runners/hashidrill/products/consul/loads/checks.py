@@ -110,7 +110,7 @@ class HealthChecks(ConsulLoad):
                 f" than the {MOST_PER_S} a second that can be answered; use at most {self._most()}, or check less often"
             )
         await self._server.start(self._address)
-        async with self._http() as http:
+        async with self.client() as http:
 
             async def put(path: str, endpoint: str, body: bytes) -> None:
                 await insist(http, [endpoint], "PUT", path, _done, within_s=within_s, body=body)
@@ -128,9 +128,8 @@ class HealthChecks(ConsulLoad):
         self._registered = self.params.checks
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; then the checks are deregistered."""
         self._emit = emit
-        async with self._http() as http:
+        async with self.client() as http:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._look(emit))
@@ -150,7 +149,6 @@ class HealthChecks(ConsulLoad):
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _follow_level(self, http: HttpClient) -> None:
-        """As many checks as there should be now. What an agent does not take is tried again."""
         while True:
             level = self.context.course.at(self.context.clock.now_ns())
             wanted = min(self._most(), round(self.params.checks * level))
@@ -167,7 +165,6 @@ class HealthChecks(ConsulLoad):
     async def _each(
         self, http: HttpClient, numbers: range, ask: Callable[[HttpClient, str, int], Awaitable[bool]]
     ) -> bool:
-        """Whether all agents took all of them."""
         taken = []
 
         async def one(place: tuple[str, int]) -> None:
@@ -234,9 +231,6 @@ class HealthChecks(ConsulLoad):
     def _endpoints(self) -> list[str]:
         return [endpoint.rstrip("/") for endpoint in self.context.endpoints]
 
-    def _http(self) -> HttpClient:
-        return self.context.http()
-
 
 def _check(endpoint: str, number: int) -> str:
     """What a check is called where it arrives, and in the recording: the agent that makes it, and its number."""
@@ -252,5 +246,4 @@ def _done(answer: Answer) -> bool | None:
 
 
 def _go(duration: Duration) -> str:
-    """As Go reads it."""
     return f"{round(duration * 1000)}ms"

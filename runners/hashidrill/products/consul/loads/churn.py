@@ -14,13 +14,12 @@ from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import for_each
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost, Reason
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration
-from hashidrill.products.consul import instances, rights
-from hashidrill.products.consul.loads.base import ConsulLoad
-from hashidrill.products.consul.loads.changes import mark
+from hashidrill.products.consul import leftovers, rights
+from hashidrill.products.consul.loads.base import ConsulLoad, mark
 from hashidrill.products.consul.loads.kv import Via
 from hashidrill.products.consul.loads.views import Service
 
@@ -74,10 +73,10 @@ class ServiceChurn(ConsulLoad):
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
-        left = instances.numbered(params.service, f"{params.service}-{name}-")
+        left = leftovers.numbered(params.service, f"{params.service}-{name}-")
         return (
             left,
-            *([Left(instances.SERVICE, instances.NODE, f"hashidrill-{name}")] if params.through == "catalog" else []),
+            *([Left(leftovers.SERVICE, leftovers.NODE, f"hashidrill-{name}")] if params.through == "catalog" else []),
         )
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
@@ -86,25 +85,9 @@ class ServiceChurn(ConsulLoad):
         self._registered: set[int] = set()
         self._under_way = 0
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled."""
-        context = self.context
-        async with context.http() as self._http:
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                self._plan,
-                self._change,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-            )
-            await loop.run(emit)
+        async with self.context.http() as self._http:
+            await self.open_loop(self._plan, self._change).run(emit)
 
     async def clean_up(self) -> None:
         """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
@@ -125,11 +108,6 @@ class ServiceChurn(ConsulLoad):
     def _id(self, instance: int) -> str:
         return f"{self.params.service}-{self.name}-{instance}"
 
-    def _agent(self, instance: int) -> str:
-        """An instance stays with the agent that it was registered at."""
-        agents = self.context.endpoints
-        return agents[instance % len(agents)].rstrip("/")
-
     def _plan(self, n: int) -> tuple[str, str]:
         turn, instance = divmod(n, self.params.services)
         steps = _FLIPS if self.params.only == "flips" else (*_FLIPS, "deregister", "register")
@@ -147,7 +125,7 @@ class ServiceChurn(ConsulLoad):
             self._under_way -= 1
 
     async def _send(self, instance: int, key: str, step: str) -> Answer:
-        agent, timeout_s = self._agent(instance), float(self.params.timeout)
+        agent, timeout_s = self.endpoint(instance), float(self.params.timeout)
         path, body = (self._at_agent if self.params.through == "agents" else self._in_catalog)(key, step)
         if step == "register":
             self._registered.add(instance)

@@ -14,18 +14,15 @@ from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import Keys, LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
-from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, stamp
-from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.loads.schedule import Reply, Turns, stamp
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent, Size
 from hashidrill.core.util.foreign import parse
 from hashidrill.products.consul import rights
-from hashidrill.products.consul.loads.base import ConsulLoad, left
-from hashidrill.products.consul.loads.changes import mark
-from hashidrill.products.consul.loads.replies import write_reply
+from hashidrill.products.consul.loads.base import ConsulLoad, left, mark, write_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
 
     from hashidrill.core.protocols.abc import EmitOperation
 
@@ -74,8 +71,6 @@ def _path(key: str) -> str:
 
 
 class _KvLoad(ConsulLoad):
-    """What both loads share: keys in turn, endpoints in turn, one HTTP client."""
-
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
         once = bool(getattr(params, "once", 0))
@@ -92,35 +87,11 @@ class _KvLoad(ConsulLoad):
         self._keys: int = params.keys
         self._timeout_s = float(params.timeout)
 
-    @classmethod
-    def cost(cls, params: Any) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     def _key(self, n: int) -> str:
         return f"{PREFIX}/{self.name}/{n % self._keys}"
 
-    def _endpoint(self, n: int) -> str:
-        endpoints = self.context.endpoints
-        return endpoints[n % len(endpoints)].rstrip("/")
-
-    def _open_loop(self, rate_per_s: float, perform: Callable[[int, str, str], Awaitable[Reply]]) -> OpenLoop:
-        context = self.context
-        return OpenLoop(
-            self.name,
-            rate_per_s,
-            self._plan,
-            perform,
-            context.clock,
-            lag=context.lag,
-            waiting=context.waiting,
-            course=context.course,
-        )
-
     def _plan(self, n: int) -> tuple[str, str]:
         return self._key(n), ""
-
-    def _http(self) -> HttpClient:
-        return self.context.http()
 
 
 class KvWrite(_KvLoad):
@@ -158,16 +129,15 @@ class KvWrite(_KvLoad):
         self._folder_keys = max(1, int(_FOLDER_BYTES / params.value))
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every write is emitted exactly once."""
         size_bytes = int(self.params.value)
-        async with self._http() as http:
+        async with self.client() as http:
 
             async def put(n: int, key: str, value: str) -> Reply:
-                url = self._endpoint(n) + _path(key)
+                url = self.endpoint(n) + _path(key)
                 body = padded(value, size_bytes, mark(self.context.clock.now_ns()))
                 return write_reply(await http.request("PUT", url, body=body, timeout_s=self._timeout_s))
 
-            await self._open_loop(self.params.rate, put).run(emit)
+            await self.open_loop(self._plan, put).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
         self._turns.skip_to(n)
@@ -175,7 +145,6 @@ class KvWrite(_KvLoad):
         return self._once_key(number) if once else self._key(number), stamp(self.context.run_id, n)
 
     def _once_folder(self, folder: int | None = None) -> str:
-        """With the run's id: nobody wrote there before."""
         place = f"{ONCE_PREFIX}/{self.name}/{self.context.run_id}/"
         return place if folder is None else f"{place}{folder}/"
 
@@ -192,7 +161,7 @@ class KvWrite(_KvLoad):
         """
         in_turn = [self._key(n) for n in range(min(self._turns.in_turn, self._keys))]
         found: dict[str, str | None] = {}
-        async with self._http() as http:
+        async with self.client() as http:
             if len(in_turn) * self.params.value > _RECURSE_LIMIT_BYTES:
                 found.update(await self._read_each(http, in_turn, within_s))
             elif in_turn:
@@ -237,7 +206,7 @@ class KvWrite(_KvLoad):
         if not self._turns.once:
             return
         try:
-            async with asyncio.timeout(_LEAVE_WITHIN_S), self._http() as http:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as http:
                 for endpoint in self.context.endpoints:
                     url = endpoint.rstrip("/") + _path(self._once_folder())
                     answer = await http.request("DELETE", url, params={"recurse": ""}, timeout_s=_LEAVE_WITHIN_S)
@@ -268,8 +237,7 @@ class KvRead(_KvLoad):
     params: Params
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        """Write all keys. Raises WaitTimeoutError when the datacenter does not take them within `within_s` seconds."""
-        async with self._http() as http:
+        async with self.client() as http:
 
             async def seed(n: int) -> None:
                 body = padded(stamp(self.context.run_id, n), _SEED_BYTES)
@@ -279,15 +247,14 @@ class KvRead(_KvLoad):
             await for_each(range(self._keys), seed)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every read is emitted exactly once, with the identity of the value that it saw."""
         query = "?raw" if self.params.mode == "default" else f"?raw&{self.params.mode}"
-        async with self._http() as http:
+        async with self.client() as http:
 
             async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value
-                url = self._endpoint(n) + _path(key) + query
+                url = self.endpoint(n) + _path(key) + query
                 return _read_reply(await http.request("GET", url, timeout_s=self._timeout_s))
 
-            await self._open_loop(self.params.rate, get).run(emit)
+            await self.open_loop(self._plan, get).run(emit)
 
 
 def _read_reply(answer: Answer) -> Reply:
@@ -302,14 +269,12 @@ def _accepted(answer: Answer) -> bool | None:
 
 
 def _entry(answer: Answer) -> list[str] | None:
-    """The identity under one key, in a list that is empty when there is no such key."""
     if answer.status == 404:
         return []
     return [identify(answer.body)] if answer.status == 200 else None
 
 
 def _entries(answer: Answer) -> dict[str, str] | None:
-    """Key to identity, from a recursive read; None when there was no answer, or a torn one."""
     if answer.status == 404:
         return {}
     if answer.status != 200:

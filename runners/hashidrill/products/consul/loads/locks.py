@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
@@ -21,19 +22,235 @@ from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
+from hashidrill.core.loads.operations import detail_as
 from hashidrill.core.loads.schedule import Agenda, Reply
+from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
 from hashidrill.core.util.foreign import parse
 from hashidrill.products.consul import rights
-from hashidrill.products.consul.loads.base import ConsulLoad, left
-from hashidrill.products.consul.loads.contender import GONE, SESSION_GONE, Action, Contender, Pacing, answered
+from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
 from hashidrill.products.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via
-from hashidrill.products.consul.loads.replies import write_reply
 
 if TYPE_CHECKING:
-    from hashidrill.core.protocols.abc import EmitOperation
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from hashidrill.core.protocols.abc import EmitOperation, Operation
     from hashidrill.core.protocols.rights import Left
+
+GONE = "the session is gone"
+SESSION_GONE = "consul.session-gone"
+"""The reason of an operation that Consul refused because it knows no such session (any more)."""
+TABLE = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What one operation of a lock load did: its `Operation.detail`. Its key is that of the lock.
+
+    | op | means, with the outcome `ok` |
+    |---|---|
+    | session | a session was made, with a TTL of `ttl_s` seconds |
+    | claim | the lock was acquired |
+    | refused | a claim was answered: somebody else holds the lock, or its lock-delay is not over |
+    | renew | the session's TTL starts again |
+    | release | the lock was given back |
+    | fence | the key was read: `lock_index` is its LockIndex, `session` who held it (empty: nobody) |
+    | end | the session was destroyed |
+    """
+
+    op: str
+    holder: str
+    session: str = ""
+    lock_index: int = 0
+    ttl_s: float = 0.0
+
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
+
+    @classmethod
+    def of(cls, detail: Detail | None) -> Action:
+        """Raises ValueError for what is not an action of a lock load."""
+        return detail_as(cls, detail, TABLE, "consul.lock")
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """How a contender behaves, in seconds. A retry is sent `backoff_s` after the end of what failed."""
+
+    ttl_s: float
+    renew_s: float
+    claim_every_s: float
+    hold_s: float | None = None
+    claim_retries: int = 0
+    renew_retries: int = 0
+    backoff_s: float = 0.2
+
+
+class Contender:
+    """Claims one lock at even distances while it has none, and renews its session at even distances.
+
+    Both go on at their own times, whatever became of the last one: who waits for a slow answer does not show how many
+    asked. Only sessions are made one after the other, as a second one would be of no use.
+    """
+
+    def __init__(
+        self,
+        holder: str,
+        key: str,
+        pacing: Pacing,
+        *,
+        agenda: Agenda,
+        send: Callable[[str, Action], Awaitable[Reply]],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self.holder = holder
+        self.key = key
+        self.session = ""
+        self.lost = 0
+        """How often it believed that it held the lock, and then did not any more, without having released it."""
+        self._pacing = pacing
+        self._agenda = agenda
+        self._send = send
+        self._tasks = tasks
+        self._left = False
+        self._creating = False
+        self._acquired = False
+        self._acquired_ns = 0
+        self._released_ns = -1
+        self._renewed_ns = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether it believes that it holds the lock now."""
+        return self._acquired and self._now_ns() < self._renewed_ns + _ns(self._pacing.ttl_s)
+
+    async def run(self, first_ns: int) -> None:
+        due_ns = first_ns
+        while not self._left:
+            await self._agenda.until(due_ns)
+            if not self._left:
+                self._tick(due_ns)
+            due_ns += _ns(self._pacing.claim_every_s)
+
+    def leave(self) -> None:
+        """Ask for nothing any more, and end the session."""
+        self._left = True
+        self._end()
+
+    def _tick(self, due_ns: int) -> None:
+        if self._acquired and not self.holds:
+            self._lose()
+        if not self.session:
+            if not self._creating:
+                self._creating = True
+                self._spawn(self._create(due_ns))
+        elif not self.holds:
+            self._spawn(self._claim(due_ns, self.session))
+        elif self._pacing.hold_s is not None and due_ns >= self._acquired_ns + _ns(self._pacing.hold_s):
+            # from here on it does not rely on the lock, whatever becomes of the request
+            self._acquired, self._released_ns = False, self._now_ns()
+            self._spawn(self._do(due_ns, Action("release", self.holder, self.session)))
+
+    async def _create(self, due_ns: int) -> None:
+        action = Action("session", self.holder, ttl_s=self._pacing.ttl_s)
+        for _ in range(1 + self._pacing.claim_retries):
+            done = await self._do(due_ns, action)
+            if done.outcome == "ok":
+                self.session, self._renewed_ns = Action.of(done.detail).session, done.start_ns
+                self._spawn(self._renewals(self.session, done.start_ns))
+                break
+            due_ns = await self._back_off(done)
+        self._creating = False
+        if self._left:
+            self._end()
+
+    async def _claim(self, due_ns: int, session: str) -> None:
+        for _ in range(1 + self._pacing.claim_retries):
+            done = await self._do(due_ns, Action("claim", self.holder, session))
+            if session != self.session:
+                return
+            if done.outcome == "ok":
+                self._note_claim(done, session)
+                return
+            if done.reason == SESSION_GONE:
+                self._forget(session)
+                return
+            due_ns = await self._back_off(done)
+            if session != self.session or self.holds:
+                return
+
+    def _note_claim(self, done: Operation, session: str) -> None:
+        # one that was sent before a release may have been applied before it, and then says nothing
+        got = Action.of(done.detail).op == "claim" and done.start_ns > self._released_ns
+        if got and not self._acquired:
+            self._acquired, self._acquired_ns = True, done.end_ns
+            self._spawn(self._do(done.end_ns, Action("fence", self.holder, session)))
+
+    async def _renewals(self, session: str, made_ns: int) -> None:
+        n = 1
+        while True:
+            due_ns = made_ns + _ns(n * self._pacing.renew_s)
+            await self._agenda.until(due_ns)
+            if session != self.session:
+                return
+            self._spawn(self._renew(due_ns, session))
+            n += 1
+
+    async def _renew(self, due_ns: int, session: str) -> None:
+        for _ in range(1 + self._pacing.renew_retries):
+            done = await self._do(due_ns, Action("renew", self.holder, session))
+            if session != self.session:
+                return
+            if done.outcome == "ok":
+                self._renewed_ns = max(self._renewed_ns, done.start_ns)
+                return
+            if done.reason == SESSION_GONE:
+                self._forget(session)
+                return
+            due_ns = await self._back_off(done)
+            if session != self.session:
+                return
+
+    def _forget(self, session: str) -> None:
+        if session == self.session:
+            self.session = ""
+            if self._acquired:
+                self._lose()
+
+    def _lose(self) -> None:
+        self._acquired = False
+        self.lost += 1
+
+    def _end(self) -> None:
+        session, self.session, self._acquired = self.session, "", False
+        if session:
+            self._spawn(self._do(self._now_ns(), Action("end", self.holder, session)))
+
+    async def _back_off(self, done: Operation) -> int:
+        due_ns = done.end_ns + _ns(self._pacing.backoff_s)
+        await self._agenda.until(due_ns)
+        return due_ns
+
+    async def _do(self, due_ns: int, action: Action) -> Operation:
+        return await self._agenda.operation(due_ns, self.key, "", lambda: self._send(self.key, action), action.detail())
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
+        self._tasks.create_task(work)
+
+    def _now_ns(self) -> int:
+        return self._agenda.clock.now_ns()
+
+
+def answered(action: Action, **learned: Any) -> Detail:
+    """The action as it was answered, for `Reply.detail`."""
+    return replace(action, **learned).detail()
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
 
 LONGEST_TTL = Duration("24h")
 """Consul's own limit. The shortest is the servers' `session_ttl_min`, 10 s unless their configuration says less."""
@@ -142,7 +359,7 @@ class Lock(ConsulLoad):
 
         Raises DatacenterError when it does not, WaitTimeoutError when it does not answer within `within_s` seconds.
         """
-        async with self._http() as http:
+        async with self.client() as http:
             session = await insist(
                 http,
                 self.context.endpoints,
@@ -165,8 +382,7 @@ class Lock(ConsulLoad):
         return _session_id(answer)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every operation is emitted exactly once. The profile's level is that of `holders`."""
-        async with self._http() as http:
+        async with self.client() as http:
             agenda = Agenda(self.name, self.context.clock, emit, lag=self.context.lag, waiting=self.context.waiting)
             async with asyncio.TaskGroup() as tasks:
                 looks = 0
@@ -178,7 +394,6 @@ class Lock(ConsulLoad):
                     await asyncio.sleep(_LOOK_EVERY_S)
 
     def _meet(self, agenda: Agenda, http: HttpClient, tasks: asyncio.TaskGroup) -> None:
-        """As many contenders as there should be now; the last to come are the first to go."""
         now_ns = self.context.clock.now_ns()
         wanted = round(self.params.holders * self.context.course.at(now_ns))
         while len(self._contenders) > wanted:
@@ -232,7 +447,7 @@ class Lock(ConsulLoad):
         """End the sessions, for a few seconds: those of an agent that is sick end by their TTL."""
         endpoints = self.context.endpoints
         try:
-            async with asyncio.timeout(_LEAVE_WITHIN_S), self._http() as http:
+            async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as http:
 
                 async def end(session: str) -> None:
                     for endpoint in endpoints:
@@ -253,9 +468,6 @@ class Lock(ConsulLoad):
 
     def _key(self, number: int) -> str:
         return f"{PREFIX}/{self.name}/{number % self.params.locks}"
-
-    def _http(self) -> HttpClient:
-        return self.context.http()
 
 
 def reply_to(action: Action, answer: Answer) -> Reply:
@@ -314,5 +526,4 @@ def _true(answer: Answer) -> bool | None:
 
 
 def _go(duration: Duration) -> str:
-    """As Go reads it."""
     return f"{round(duration * 1000)}ms"

@@ -16,8 +16,8 @@ from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.http_client import HttpClient, insist
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost, Reason
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Rate
 from hashidrill.core.util.foreign import parse
@@ -97,19 +97,11 @@ class MetricsRead(ConsulLoad):
         super().__init__(name, params, context)
         self._known: list[str] = []
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     @property
     def _key(self) -> str:
         return f"{PREFIX}/{self.name}"
 
-    def client(self) -> HttpClient:
-        return self.context.http()
-
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        """With `find: kv`, write the list of servers. Raises WaitTimeoutError when Consul does not take it."""
         if self.params.find != "kv":
             return
         agents = self.context.endpoints
@@ -119,24 +111,12 @@ class MetricsRead(ConsulLoad):
             await insist(http, agents, "PUT", f"/v1/kv/{self._key}", _accepted, within_s=within_s, body=body)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every look is emitted exactly once."""
-        context = self.context
         async with self.client() as http:
 
             async def look(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - what it reads shows when it looks
                 return await self._look(http, n)
 
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                lambda n: (f"{self.name}/{n}", ""),
-                look,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-            )
-            await loop.run(emit)
+            await self.open_loop(lambda n: (f"{self.name}/{n}", ""), look).run(emit)
 
     async def _look(self, http: HttpClient, n: int) -> Reply:
         agent = self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
@@ -164,7 +144,6 @@ class MetricsRead(ConsulLoad):
         return f"/v1/kv/{self._key}{mode}" if self.params.find == "kv" else f"/v1/health/service/consul{mode}"
 
     async def clean_up(self) -> None:
-        """Delete the list, for a few seconds: an agent that is sick is not waited for."""
         if self.params.find != "kv":
             return
         async with self.client() as http:
@@ -181,7 +160,6 @@ def _said(answer: Answer) -> str:
 
 
 def _document(answer: Answer) -> object:
-    """The JSON of a good answer; None for any other, or a torn one."""
     if answer.status != 200:
         return None
     try:
@@ -196,7 +174,6 @@ def _is_metrics(answer: Answer) -> bool:
 
 
 def _instances(answer: Answer) -> list[str]:
-    """The addresses of the service `consul`: those of its servers. Empty where it was not answered."""
     found = _document(answer)
     if not isinstance(found, list):
         return []
@@ -207,7 +184,6 @@ def _instances(answer: Answer) -> list[str]:
 
 
 def _listed(answer: Answer) -> list[str]:
-    """The addresses in the key. Empty where it was not answered."""
     found = _document(answer)
     try:
         listed = parse(base64.b64decode(found[0]["Value"])) if isinstance(found, list) else []
@@ -217,7 +193,6 @@ def _listed(answer: Answer) -> list[str]:
 
 
 def _peers(answer: Answer) -> Sequence[str] | None:
-    """The servers' addresses, without the port of their RPC."""
     found = _document(answer)
     return sorted(str(peer).rpartition(":")[0] for peer in found) if isinstance(found, list) and found else None
 

@@ -17,12 +17,12 @@ from pydantic import Field
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.base import LoadRate
 from hashidrill.core.loads.http_client import HttpClient, for_each, insist
-from hashidrill.core.loads.schedule import UNDER_WAY, OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost, Operation
+from hashidrill.core.loads.schedule import UNDER_WAY, Reply, Spells
+from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Rate
 from hashidrill.core.util.foreign import parse
-from hashidrill.products.consul import instances, rights
+from hashidrill.products.consul import leftovers, rights
 from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import Via
 
@@ -76,8 +76,8 @@ class Registrations(ConsulLoad):
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
-        left = Left(instances.SERVICE, instances.ALL, _service(name, run_id))
-        node = Left(instances.SERVICE, instances.NODE, f"hashidrill-{name}")
+        left = Left(leftovers.SERVICE, leftovers.ALL, _service(name, run_id))
+        node = Left(leftovers.SERVICE, leftovers.NODE, f"hashidrill-{name}")
         return (left, *([node] if params.through == "catalog" else []))
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
@@ -94,53 +94,33 @@ class Registrations(ConsulLoad):
         """With the run's id: nobody else has it."""
         return _service(self.name, self.context.run_id)
 
-    def client(self) -> HttpClient:
-        return self.context.http()
-
-    def _agent(self, n: int) -> str:
-        """An instance stays with the agent that it was registered at."""
-        return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
-
     async def prepare(self) -> None:
-        """Register the first instances. Raises WaitTimeoutError where Consul does not take them."""
         async with self.client() as http:
 
             async def register(n: int) -> None:
                 path, body = self._request(n, REGISTER)
-                await insist(http, [self._agent(n)], "PUT", path, _taken, within_s=PREPARE_WITHIN_S, body=body)
+                await insist(http, [self.endpoint(n)], "PUT", path, _taken, within_s=PREPARE_WITHIN_S, body=body)
                 self._book.changed(self._id(n), REGISTER, self.context.clock.now_ns())
 
             await for_each(range(self.params.services), register)
         self._next = self.params.services
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; what is wrong then is emitted as `unknown`."""
-        context = self.context
-        wrong = _Wrong(self, emit)
+        wrong = _Wrong(self.name, self.context.waiting, emit)
         try:
             async with self.client() as http, asyncio.TaskGroup() as tasks:
 
                 async def change(n: int, key: str, step: str) -> Reply:  # noqa: ARG001 - its key says which it is
                     return await self._change(http, key, step)
 
-                loop = OpenLoop(
-                    self.name,
-                    self.params.rate,
-                    self._plan,
-                    change,
-                    context.clock,
-                    lag=context.lag,
-                    waiting=context.waiting,
-                    course=context.course,
-                )
-                tasks.create_task(loop.run(emit))
+                tasks.create_task(self.open_loop(self._plan, change).run(emit))
                 turn = 0
                 while True:
                     turn += 1
                     await self._look(http, turn, wrong)
                     await asyncio.sleep(_LOOK_EVERY_S)
         finally:
-            wrong.close()
+            wrong.close(self.context.clock.now_ns())
 
     def _plan(self, n: int) -> tuple[str, str]:
         if n % 2 == 0:
@@ -153,11 +133,10 @@ class Registrations(ConsulLoad):
         return f"{self.service}-{n}"
 
     async def _change(self, http: HttpClient, key: str, step: str) -> Reply:
-        """Sends it, and waits until the catalog shows it."""
         number = int(key.rpartition("-")[2])
         path, body = self._request(number, step)
         self._book.forget(key)
-        answer = await http.request("PUT", self._agent(number) + path, body=body, timeout_s=ASK_WITHIN_S)
+        answer = await http.request("PUT", self.endpoint(number) + path, body=body, timeout_s=ASK_WITHIN_S)
         if answer.status != 200:
             said = answer.error or answer.body[:200].decode(errors="replace").strip()
             refused = not answer.sent or 400 <= answer.status < 500
@@ -180,14 +159,14 @@ class Registrations(ConsulLoad):
 
     async def _look(self, http: HttpClient, turn: int, wrong: _Wrong) -> None:
         asked_ns = self.context.clock.now_ns()
-        url = f"{self._agent(turn)}/v1/catalog/service/{self.service}"
+        url = f"{self.endpoint(turn)}/v1/catalog/service/{self.service}"
         answer = await http.request("GET", url, timeout_s=ASK_WITHIN_S)
         present = _present(answer)
         if present is None:
             self.context.sample("present", None, answer.error or f"HTTP {answer.status}")
             return
         found = self._book.look(present, asked_ns)
-        wrong.look(found, asked_ns, self._book.known)
+        wrong.look(found, self._book.known, asked_ns, self.context.clock.now_ns())
         ghosts = sum(what == GHOST for what in found.values())
         self.context.sample("present", float(len(present)))
         self.context.sample(MISSING, float(len(found) - ghosts))
@@ -208,7 +187,7 @@ class Registrations(ConsulLoad):
 
         async def leave(n: int) -> None:
             path, body = self._request(n, DEREGISTER)
-            answer = await http.request("PUT", self._agent(n) + path, body=body, timeout_s=_LEAVE_WITHIN_S)
+            answer = await http.request("PUT", self.endpoint(n) + path, body=body, timeout_s=_LEAVE_WITHIN_S)
             if answer.status in (200, 404):
                 left.discard(n)
 
@@ -262,48 +241,22 @@ class Book:
         return found
 
 
-class _Wrong:
-    """What is wrong now, and since when."""
-
-    def __init__(self, load: Registrations, emit: EmitOperation) -> None:
-        self._load, self._emit = load, emit
-        self._open: dict[tuple[str, str], tuple[int, int]] = {}
-
-    def look(self, found: Mapping[str, str], asked_ns: int, known: Container[str]) -> None:
+class _Wrong(Spells[tuple[str, str]]):
+    def look(self, found: Mapping[str, str], known: Container[str], asked_ns: int, now_ns: int) -> None:
         """`known`: of all others it is unknown what should be there, as the load is changing them."""
         now = set(found.items())
-        for each in now - self._open.keys():
-            self._open[each] = (asked_ns, self._load.context.waiting.begin(asked_ns))
-        for each in self._open.keys() - now:
-            right = Reply("ok", status=200)
-            self._end(each, right if each[0] in known else Reply("unknown", error="changed by the load meanwhile"))
+        for each in now - {*self}:
+            self.begin(each, asked_ns)
+        changed = Reply("unknown", error="changed by the load meanwhile")
+        for key, what in {*self} - now:
+            self.end((key, what), Reply("ok", status=200) if key in known else changed, now_ns, key=key, value=what)
 
-    def close(self) -> None:
-        for each in list(self._open):
-            self._end(each, UNDER_WAY)
-
-    def _end(self, each: tuple[str, str], reply: Reply) -> None:
-        since_ns, token = self._open.pop(each)
-        self._load.context.waiting.end(token)
-        key, what = each
-        self._emit(
-            Operation(
-                load=self._load.name,
-                intended_ns=since_ns,
-                start_ns=since_ns,
-                end_ns=self._load.context.clock.now_ns(),
-                key=key,
-                value=what,
-                outcome=reply.outcome,
-                status=reply.status,
-                error=reply.error,
-                reason=reply.reason,
-            )
-        )
+    def close(self, now_ns: int) -> None:
+        for key, what in self:
+            self.end((key, what), UNDER_WAY, now_ns, key=key, value=what)
 
 
 def _present(answer: Answer) -> set[str] | None:
-    """The instances in the catalog; None where it was not answered."""
     if answer.status != 200:
         return None
     try:

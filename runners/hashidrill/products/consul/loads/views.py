@@ -1,36 +1,179 @@
-"""`consul.views`: views that agents keep open, without a client that waits.
+"""`consul.views`, and how queries, views and streams are kept open: opened one after the other at a steady rate.
 
 One `GET /v1/health/service/NAME?cached&tag=TAG` for each distinct tag leaves a stream to a server (with
 use_streaming_backend) or a long poll in the background (without) open in the agent for 20 minutes and more. Thousands
-of them cost the generator nothing once they stand; what they cost is Consul's.
+of open views cost the generator nothing; what they cost is Consul's.
+
+A load of open things has a `count` and an `establish` rate; its profile moves the count. Openings are open loop, as
+requests are: each has a moment at which it was due, and a slow one delays no other. They cost the generator its core:
+near the core's limit fewer are due, which the signal `establish` says.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+import math
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import Timeout
 from hashidrill.core.loads.context import LoadContext
-from hashidrill.core.loads.schedule import CANCELLED
+from hashidrill.core.loads.schedule import CANCELLED, CPU_EVERY_S
 from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.units import Duration, Quantity, Rate
+from hashidrill.core.units import Duration, Percent, Quantity, Rate
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad
-from hashidrill.products.consul.loads.held import SIGNALS, Count, Establish, Held
 from hashidrill.products.consul.loads.kv import Via
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
+    from hashidrill.core.loads.context import LoadContext
     from hashidrill.core.protocols.abc import EmitOperation
+
+MAX_COUNT = 100_000
+_LOOK_EVERY_S = 0.05
+_SAMPLE_EVERY_S = 1.0
+_NS = 1_000_000_000
+BUSY_CORES, CALM_CORES = 0.7, 0.5
+"""Of the generator's one core: over 0.9 for three seconds, it is the generator that is measured."""
+_SLOWER, _FASTER = 0.7, 1.1
+"""What becomes of the pace at each look at the CPU."""
+_SLOWEST = 0.02
+
+
+def _sane_rate(rate: Rate) -> Rate:
+    if not 0 < rate <= 5000:
+        raise ValueError(f"things are opened at over 0/s and at most 5000/s, not {rate}")
+    return rate
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Establish = Annotated[
+    Rate, AfterValidator(_sane_rate), Field(description="How quickly they are opened, and opened again when lost")
+]
+SIGNALS = {"open": None, "streaming": Percent, "establish": Rate}
+
+
+class Held:
+    """Keeps `count` times the load's level of them; `hold(slot, due_ns)` opens one and holds it until it is lost.
+
+    Slots are numbered from 0; one that was lost is opened again, those with the highest numbers are closed first (by
+    cancellation). `hold` raises nothing but cancellation, and says `opened` and `closed` as it goes.
+    """
+
+    def __init__(
+        self,
+        context: LoadContext,
+        count: int,
+        establish_per_s: float,
+        hold: Callable[[int, int], Coroutine[Any, Any, None]],
+        *,
+        each: int = 1,
+        shrinks: bool = True,
+    ) -> None:
+        self._context = context
+        self._count, self._each = count, each
+        self._establish_per_s = establish_per_s
+        self._pace = 1.0
+        self._paced_ns = 0
+        self._hold = hold
+        self._shrinks = shrinks
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._lost: deque[int] = deque()
+        self._next = 0
+        self._backends: dict[int, str] = {}
+
+    def opened(self, slot: int, backend: str = "") -> None:
+        """It is open. `backend` is what answers it: `streaming` or `blocking-query`."""
+        self._backends[slot] = backend
+
+    def closed(self, slot: int) -> None:
+        self._backends.pop(slot, None)
+
+    @property
+    def open(self) -> int:
+        return len(self._backends)
+
+    def wanted(self) -> int:
+        level = self._context.course.at(self._context.clock.now_ns())
+        return max(0, round(self._count * level)) * self._each
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sample())
+            await self._keep(tasks)
+
+    async def _keep(self, tasks: asyncio.TaskGroup) -> None:
+        clock = self._context.clock
+        due_ns = float(clock.now_ns())
+        while True:
+            now_ns = clock.now_ns()
+            wanted = self.wanted()
+            self._shrink(wanted)
+            self._look_at_cpu(now_ns)
+            gap_ns = _NS / (self._establish_per_s * self._pace)
+            if self._pace < 1:  # what could not be done in time is not done all at once
+                due_ns = max(due_ns, now_ns - _LOOK_EVERY_S * _NS)
+            while len(self._tasks) < wanted and due_ns <= now_ns:
+                self._open(tasks, round(due_ns))
+                due_ns += gap_ns
+            missing = len(self._tasks) < wanted
+            if not missing:  # what was not wanted is not owed
+                due_ns = max(due_ns, float(now_ns))
+            wait_s = min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS) if missing else _LOOK_EVERY_S
+            await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
+
+    def _look_at_cpu(self, now_ns: int) -> None:
+        """Slower where the generator is busy, by steps; back to what was asked for where it is not."""
+        if now_ns - self._paced_ns < CPU_EVERY_S * _NS:
+            return
+        self._paced_ns = now_ns
+        cores = self._context.cpu.cores()
+        if cores > BUSY_CORES:
+            self._pace = max(_SLOWEST, self._pace * _SLOWER)
+        elif cores < CALM_CORES:
+            self._pace = min(1.0, self._pace * _FASTER)
+
+    def _open(self, tasks: asyncio.TaskGroup, due_ns: int) -> None:
+        if self._lost:
+            slot = self._lost.popleft()
+        else:
+            slot, self._next = self._next, self._next + 1
+        self._context.lag.note(self._context.clock.now_ns() - due_ns)
+        task = tasks.create_task(self._hold(slot, due_ns))
+        self._tasks[slot] = task
+        task.add_done_callback(lambda _: self._ended(slot))
+
+    def _ended(self, slot: int) -> None:
+        self._tasks.pop(slot, None)
+        self.closed(slot)
+        self._lost.append(slot)
+
+    def _shrink(self, wanted: int) -> None:
+        """What cannot be closed stays; what is not open yet is given up, or it would be opened after its time."""
+        surplus = len(self._tasks) - wanted
+        if surplus <= 0:
+            return
+        closable = self._tasks if self._shrinks else self._tasks.keys() - self._backends.keys()
+        for slot in sorted(closable, reverse=True)[:surplus]:
+            self._tasks.pop(slot).cancel()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(_SAMPLE_EVERY_S)
+            self._context.sample("open", float(self.open))
+            self._context.sample("establish", self._establish_per_s * self._pace)
+            if any(self._backends.values()):
+                streaming = sum(backend == "streaming" for backend in self._backends.values())
+                self._context.sample("streaming", streaming / self.open)
+
 
 SERVICE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,60}$"
 BACKEND = "x-consul-query-backend"
@@ -82,7 +225,6 @@ class Views(ConsulLoad):
         return LoadCost(opened_per_s=params.establish, views=params.count)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled."""
         self._emit = emit
         async with self.context.http() as self._http, asyncio.TaskGroup() as tasks:
             for agent in self.context.endpoints:
@@ -93,7 +235,6 @@ class Views(ConsulLoad):
         return f"/v1/health/service/{self.params.service}?cached&tag=t{n}"
 
     async def _hold(self, slot: int, due_ns: int) -> None:
-        """Open view `slot`, and return when its agent has lost it."""
         clock, agents = self.context.clock, self.context.endpoints
         agent, n = agents[slot % len(agents)].rstrip("/"), slot // len(agents)
         gone, start_ns = self._gone[agent], clock.now_ns()

@@ -25,11 +25,9 @@ from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Quantity, Rate
 from hashidrill.core.util.foreign import parse
 from hashidrill.products.consul import rights
-from hashidrill.products.consul.loads.base import ConsulLoad
-from hashidrill.products.consul.loads.changes import newest_ns
-from hashidrill.products.consul.loads.held import SIGNALS, Count, Establish, Held
+from hashidrill.products.consul.loads.base import ConsulLoad, newest_ns
 from hashidrill.products.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via, identify
-from hashidrill.products.consul.loads.views import BACKEND, Service
+from hashidrill.products.consul.loads.views import BACKEND, SIGNALS, Count, Establish, Held, Service
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,14 +104,12 @@ class Watch(ConsulLoad):
         return LoadCost(opened_per_s=params.establish)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled."""
         self._emit = emit
         async with self.context.http() as self._http, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sample())
             await self._held.run()
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """What each watched thing is in the end, as watchers record it: for `watchers_converge`."""
         found: dict[str, str | None] = {}
         count = min(self.params.count, self.params.keys) if self.params.keys_of else 1
 
@@ -131,20 +127,17 @@ class Watch(ConsulLoad):
         return found
 
     def _watched(self, slot: int) -> tuple[str, str]:
-        """What a watcher watches: its name in the recording, and its path."""
         if self.params.service is not None:
             return self.params.service, f"/v1/health/service/{self.params.service}?"
         key = f"{PREFIX}/{self.params.keys_of}/{slot % self.params.keys}"
         return key, f"/v1/kv/{key}?raw"
 
     def _state(self, answer: Answer) -> str:
-        """What the watcher was told, in a few characters; empty for nothing there."""
         if answer.status == 404:
             return ""
         return _instances(answer.body) if self.params.service is not None else identify(answer.body)
 
     async def _hold(self, slot: int, due_ns: int) -> None:
-        """One watcher, until its connection or its agent fails."""
         clock, agents = self.context.clock, self.context.endpoints
         what, path = self._watched(slot)
         key, url = f"{what}#{slot}", agents[slot % len(agents)].rstrip("/") + path

@@ -100,7 +100,6 @@ class NomadConfig(BaseFault[ConfigParams]):
         return await host.use(Processes).agent_answers(api.AGENT, 2.0)
 
     async def _shown(self, host: Host) -> dict[str, Any]:
-        """What the agent shows for each key. Raises FaultError."""
         answer = await api.call(host, "GET", "/v1/agent/self")
         if answer.status != 200:
             raise FaultError(f"{host.name} does not show its configuration: {api.said(answer)}")
@@ -120,8 +119,6 @@ class NomadConfig(BaseFault[ConfigParams]):
             await self._wait_in_step(host)
 
     async def _wait_in_step(self, host: Host) -> None:
-        """Until a server follows or leads again, or a client is ready. Raises WaitTimeoutError."""
-
         async def in_step() -> tuple[bool | None, str]:
             if await host.use(Processes).agent_process(api.AGENT) is None:
                 raise FaultError(f"{host.name}: nomad ended after its restart; its log says why")
@@ -163,7 +160,6 @@ class NomadConfig(BaseFault[ConfigParams]):
         )
 
     async def revert(self, undo: Undo) -> None:
-        """An agent that never had another configuration is not restarted."""
         prior, host = undo.get("prior", {}), self._host(undo)
         if "config" not in prior:
             return

@@ -59,7 +59,6 @@ class LeaderTransfer(BaseFault[TransferParams]):
         return (*rights.READS, rights.STATE)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for a host that does not lead, and for one to whom nothing can be transferred."""
         leader, term = await api.leader_of_terms(self.hosts)
         if leader != target.host:
             raise FaultError(f"{target.host} does not lead, {leader or 'nobody'} does; put it on nomad:leader")

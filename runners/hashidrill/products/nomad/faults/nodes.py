@@ -1,20 +1,29 @@
-"""What an operator does to a node: no more work for it, or all of its work moved away."""
+"""Faults of one client of Nomad: drained, ineligible, cut off from the servers, or a black hole for work."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.faults.base import Cases, NoParams, P
-from hashidrill.core.protocols.abc import Evidence, Observer, Target, Undo
+from hashidrill.core.faults.base import Cases, NoParams, P, table_of
+from hashidrill.core.protocols.abc import Claim, Evidence, Observer, Place, Target, Undo
+from hashidrill.core.protocols.capabilities import AgentApi, AgentFiles, PacketFilter
+from hashidrill.core.protocols.claims import ANSWERS, HOST, ON_CONNECTIONS, connections, needs, takes
+from hashidrill.core.protocols.packets import Block
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
+from hashidrill.core.util.go_durations import seconds
 from hashidrill.products.nomad import api, rights, trial_jobs
 from hashidrill.products.nomad.faults.declared import OfNodes
+from hashidrill.products.nomad.settings import RPC_PORT, data_dir
+from hashidrill.products.nomad.tasks import TaskProcesses
 
 _OBSERVER = Observer(
     "the scheduler's plan for a job that only this node can take; the node and its allocations in a follower's state",
@@ -25,8 +34,6 @@ _OBSERVED_WITHIN_S = 15.0
 
 
 class _Ineligible(OfNodes[P]):
-    """The node is taken out of scheduling, and put back."""
-
     def rights(self) -> Sequence[Right]:
         """To plan a job, which the observer does, takes what it takes to submit one."""
         return (*rights.READS, rights.right("node", "", "write"), rights.work("submit-job"))
@@ -37,7 +44,6 @@ class _Ineligible(OfNodes[P]):
         return _OBSERVED_WITHIN_S
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for a node that takes no work already."""
         node = await api.node_named(self.hosts, target.host)
         if node["SchedulingEligibility"] != "eligible" or node["Status"] != "ready":
             state = f"{node['Status']} and {node['SchedulingEligibility']}"
@@ -61,7 +67,6 @@ class NodeEligibility(_Ineligible[NoParams]):
 
     kind: ClassVar[str] = "nomad.node.eligibility"
     observer: ClassVar[Observer] = _OBSERVER
-    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
 
     async def _set(self, undo: Undo, eligibility: str) -> None:
         body = {"NodeID": self._node(undo), "Eligibility": eligibility}
@@ -96,9 +101,9 @@ class NodeDrain(_Ineligible[DrainParams]):
     """
 
     kind: ClassVar[str] = "nomad.node.drain"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {"deadline": "10s"}),))
     observer: ClassVar[Observer] = _OBSERVER
     Params: ClassVar[type[Strict]] = DrainParams
-    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {"deadline": "10s"}),))
 
     @property
     def observed_within_s(self) -> float:
@@ -128,3 +133,180 @@ class NodeDrain(_Ineligible[DrainParams]):
 
     async def revert(self, undo: Undo) -> None:
         await self._drain(undo, None)
+
+
+_READ_ONLY, _WRITABLE = 0o555, 0o200
+_TRIED_WITHIN_S = 45.0
+
+
+class NodeBlackHole(OfNodes[NoParams]):
+    """The node's folder of allocations takes none: each new one fails at once, and the node stays ready and empty.
+
+    What runs there already goes on. The agent heartbeats, answers, and reports its driver as healthy.
+
+    Limits: each look takes a second or two: a task is started. A node on which tasks fail already is refused. It may be
+    in force together with `nomad.node.eligibility`, which is the mitigation: begin that later, and end it earlier.
+    """
+
+    kind: ClassVar[str] = "nomad.node.black_hole"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
+    observer: ClassVar[Observer] = Observer(
+        "how a task ends that Nomad runs on this node: a batch job that no other node can take; while the node is"
+        " ineligible, the mode of its folder",
+        "while the node is ineligible: the folder that the injector changes",
+    )
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS)
+
+    @property
+    def observed_within_s(self) -> float:
+        return _TRIED_WITHIN_S
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        """Not whether work is placed there: making the node ineligible meanwhile is what an operator would do."""
+        return (needs(HOST), takes("the node's folder of allocations", "both decide whether it takes new ones"))
+
+    def _folder(self, host: str) -> Path:
+        return data_dir(self.hosts.host(host).use(AgentFiles).data) / "alloc"
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        prior = await super().prior(target)
+        ended = await trial_jobs.outcome(self.hosts, prior["node"], _trial(f"{target.host}-before"))
+        if ended != "complete":
+            raise FaultError(f"a task on {target.host} is {ended} already: the node takes no work without this fault")
+        folder = self._folder(target.host)
+        try:
+            mode = folder.stat().st_mode & 0o777
+        except OSError as error:
+            raise FaultError(f"{target.host}: {folder}: {error.strerror}") from None
+        return {**prior, "mode": mode}
+
+    async def apply(self, undo: Undo) -> None:
+        self._folder(undo["host"]).chmod(_READ_ONLY)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """By a trial. A node that somebody made ineligible meanwhile takes none: then by its folder."""
+        node = self._node(undo)
+        looks = await api.from_copy(self.hosts, f"/v1/node/{node}")
+        if looks["Status"] == "ready" and looks["SchedulingEligibility"] == "ineligible":
+            return self._by_its_folder(undo, present=present)
+        ended = await trial_jobs.outcome(self.hosts, node, _trial(undo["fault_id"]))
+        measured = f"a task there is {ended}; the node is {looks['Status']} and {looks['SchedulingEligibility']}"
+        if present:
+            fine = looks["Status"] == "ready" and looks["SchedulingEligibility"] == "eligible"
+            return Evidence(
+                fine and ended == "failed", "a task on the node fails, and the node looks ready and eligible", measured
+            )
+        return Evidence(ended == "complete", "a task on the node completes", measured)
+
+    def _by_its_folder(self, undo: Undo, *, present: bool) -> Evidence:
+        mode = self._folder(undo["host"]).stat().st_mode & 0o777
+        takes_none = not mode & _WRITABLE
+        said = "takes none" if takes_none else "takes some"
+        return Evidence(
+            takes_none is present,
+            f"the node's folder of allocations takes {'none' if present else 'some'}",
+            f"it {said} (mode {mode:o}); the node is ready and ineligible, so no task can be tried there",
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        self._folder(undo["host"]).chmod(int(undo.get("prior", {}).get("mode", 0o711)))
+
+
+def _trial(of: str) -> str:
+    """A name that tells nothing: whoever looks at Nomad's jobs and allocations reads it, a trainee too."""
+    return f"{zlib.crc32(of.encode()):08x}"
+
+
+_SEEN_WITHIN_S = 60.0
+"""Nomad's own settings: a silent node is down after 20 to 30 s, and one that was gone tries again every 1 to 30 s."""
+_AWAY = ("down", "disconnected")
+
+
+@dataclass(frozen=True)
+class _Heartbeat:
+    last_s: float
+    ttl_s: float
+
+    @property
+    def late(self) -> bool:
+        return self.last_s > self.ttl_s
+
+    def __str__(self) -> str:
+        return f"its last heartbeat was taken {self.last_s:.1f}s ago (due every {self.ttl_s:.1f}s)"
+
+
+class NodeDisconnect(OfNodes[NoParams]):
+    """Drops what the node's agent sends to Nomad's servers, so its heartbeats stop; its tasks, and Consul, go on.
+
+    Limits: in force after 5 to 7 s with this datacenter's settings, after 20 to 30 s with Nomad's own. A node that
+    comes back stops allocations that were replaced meanwhile.
+    """
+
+    kind: ClassVar[str] = "nomad.node.disconnect"
+    observer: ClassVar[Observer] = Observer(
+        "the node's status in a follower's state, and when the node itself says that its last heartbeat was taken"
+    )
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter, TaskProcesses})
+
+    def rights(self) -> Sequence[Right]:
+        return rights.READS
+
+    @property
+    def observed_within_s(self) -> float:
+        return _SEEN_WITHIN_S
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        servers = place.having("nomad", "server")
+        cut = frozenset((host, server) for host in place.hosts for server in servers)
+        return (
+            *super().uses(place),
+            takes(connections(RPC_PORT), where=cut, meets=ON_CONNECTIONS),
+            needs(ANSWERS, "the node itself must say that no server takes its heartbeats"),
+        )
+
+    def plan_more(self, target: Target) -> dict[str, Any]:
+        return {"addresses": [host.address for host in api.servers_of(self.hosts)]}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        node = await api.node_named(self.hosts, target.host)
+        if node["Status"] != "ready":
+            raise FaultError(f"{target.host} is {node['Status']} already, without this fault")
+        return {"node": node["ID"], "tasks": [one.reference for one in await self._tasks(target.host)]}
+
+    async def _tasks(self, host: str) -> Sequence[Any]:
+        return await self.hosts.host(host).use(TaskProcesses).task_processes()
+
+    async def apply(self, undo: Undo) -> None:
+        rule = Block("output", tuple(undo["addresses"]), port=RPC_PORT)
+        await self._host(undo).use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), [rule])
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """The servers' word and the node's: either alone could be about something else."""
+        status = str((await api.from_copy(self.hosts, f"/v1/node/{self._node(undo)}"))["Status"])
+        heartbeat = await self._heartbeat(undo)
+        before = set(undo["prior"]["tasks"])
+        still = len(before & {one.reference for one in await self._tasks(undo["host"])})
+        measured = f"the node is {status}; {heartbeat}; {still} of {len(before)} processes of its tasks still run"
+        figures: dict[str, float | str] = {"last_heartbeat_s": heartbeat.last_s, "tasks": len(before), "still": still}
+        if present:
+            asked = "the servers take the node for gone, and it says that none takes its heartbeats"
+            return Evidence(status in _AWAY and heartbeat.late, asked, measured, figures)
+        asked = "the node is ready, and says that its heartbeats are taken"
+        return Evidence(status == "ready" and not heartbeat.late, asked, measured, figures)
+
+    async def _heartbeat(self, undo: Undo) -> _Heartbeat:
+        answer = await api.call(self._host(undo), "GET", "/v1/agent/self")
+        try:
+            stats = answer.json()["stats"]["client"]
+            last_s, ttl_s = seconds(stats["last_heartbeat"]), seconds(stats["heartbeat_ttl"])
+        except (ValueError, KeyError, TypeError):
+            last_s = ttl_s = None
+        if last_s is None or ttl_s is None:
+            raise FaultError(f"{undo['host']} does not say when its last heartbeat was taken: {api.said(answer)}")
+        return _Heartbeat(last_s, ttl_s)
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(PacketFilter).clear_packet_rules(table_of(undo["fault_id"]))

@@ -21,8 +21,7 @@ from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import EVERYWHERE, takes
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.util.files import private_folder, write_whole
-from hashidrill.core.util.raft_archive import Archive, SnapshotError, packed_at, restored_name, saved_name, unpack
+from hashidrill.core.util.raft_archive import Archive, SnapshotError, decoded, keep, restored_name, saved_name, unpack
 from hashidrill.products.nomad import api, markers, rights, tasks
 from hashidrill.products.nomad.faults.declared import OfWork
 
@@ -62,7 +61,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
         await markers.put(self.hosts, self.params.name, undo["fault_id"])
         snapshot = await _take(self._host(undo))
         await markers.remove(self.hosts, self.params.name)
-        await anyio.to_thread.run_sync(_keep, self._file, snapshot)
+        await anyio.to_thread.run_sync(keep, self._file, snapshot)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         if not present:
@@ -112,7 +111,6 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         return self.hosts.artifacts / restored_name(self.params.snapshot)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Whether there is a snapshot to restore. Raises FaultError."""
         try:
             archive = await anyio.to_thread.run_sync(_read, self._file)
         except SnapshotError as error:
@@ -142,7 +140,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         asked = "the save's marker from before the snapshot, and none of what was registered just before the restore"
         back = [await self._is_back(undo, copy=copy) for copy in (False, True)]
         if all(back) and not self._restored_file.is_file():
-            await anyio.to_thread.run_sync(_keep, self._restored_file, await _take(self._host(undo)))
+            await anyio.to_thread.run_sync(keep, self._restored_file, await _take(self._host(undo)))
         known = {one["ID"] for one in await api.from_copy(self.hosts, "/v1/allocations")}
         unknown = await self._allocs_with_processes() - known
         words = {True: "set back", False: "not set back"}
@@ -172,7 +170,6 @@ async def _over(hosts: Any, fault_id: str, names: Sequence[str]) -> Evidence:
 
 
 async def _take(host: Host) -> bytes:
-    """A snapshot of the leader's state, through this server. Raises FaultError."""
     answer = await host.use(AgentApi).api("GET", _SNAPSHOT, timeout_s=_SNAPSHOT_WITHIN_S, agent=api.AGENT)
     if answer.status != 200:
         raise FaultError(f"{host.name}: Nomad did not take a snapshot: {api.said(answer)}")
@@ -180,19 +177,9 @@ async def _take(host: Host) -> bytes:
 
 
 def _read(file: Path) -> Archive:
-    """Raises SnapshotError."""
-    packed = packed_at(file)
-    try:
-        return unpack(packed, "Nomad")
-    except SnapshotError as error:
-        raise SnapshotError(f"{file}: {error}") from None
+    return decoded(file, lambda packed: unpack(packed, "Nomad"))
 
 
 def _holds(archive: Archive, name: str, value: str) -> bool:
     """Texts stand in Nomad's state as they are: it is MessagePack."""
     return markers.id_of(name).encode() in archive.state and value.encode() in archive.state
-
-
-def _keep(file: Path, snapshot: bytes) -> None:
-    private_folder(file.parent)
-    write_whole(file, snapshot)

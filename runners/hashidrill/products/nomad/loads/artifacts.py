@@ -17,10 +17,9 @@ from pydantic import Field, StringConstraints
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.http_client import insist
 from hashidrill.core.loads.operations import detail_as
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import Detail, LoadCost
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.units import Duration, Rate, Size
-from hashidrill.products.nomad.agents import HTTP_PORT
 from hashidrill.products.nomad.loads.base import (
     NODE_NAME,
     PREPARE_WITHIN_S,
@@ -31,6 +30,7 @@ from hashidrill.products.nomad.loads.base import (
     document,
     task,
 )
+from hashidrill.products.nomad.settings import HTTP_PORT
 
 if TYPE_CHECKING:
     from hashidrill.core.loads.answer import Answer
@@ -94,16 +94,11 @@ class Artifacts(NomadLoad):
 
     params: Params
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     @property
     def _store_id(self) -> str:
         return f"{self.job_id}-store"
 
     async def prepare(self) -> None:
-        """Put the artifact on its node, and register the build. Raises WaitTimeoutError when that does not come."""
         async with self.client() as client:
             await self.register(client, self._store_job(), self._store_id)
             source = await insist(
@@ -163,8 +158,6 @@ class Artifacts(NomadLoad):
         return {"LTarget": "${node.unique.name}", "RTarget": self.params.store, "Operand": operand}
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every build is emitted exactly once."""
-        context = self.context
         async with self.client() as client:
 
             async def build(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the plan has the same arguments
@@ -179,17 +172,7 @@ class Artifacts(NomadLoad):
                 except TimeoutError:
                     return Reply("unknown", error=f"not ended after {self.params.timeout}", reason=NOT_ENDED)
 
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                self._plan,
-                build,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-            )
-            await loop.run(emit)
+            await self.open_loop(self._plan, build).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
         return f"{self.context.run_id}-{n}", "built"

@@ -54,12 +54,6 @@ class NomadLoad(AgentLoad):
     def job_id(self) -> str:
         return f"{PREFIX}{self.name}"
 
-    def endpoint(self, n: int) -> str:
-        return self.context.endpoints[n % len(self.context.endpoints)].rstrip("/")
-
-    def client(self) -> HttpClient:
-        return self.context.http()
-
     async def register(self, client: HttpClient, job: Mapping[str, Any], job_id: str = "") -> None:
         """Until a server takes it. Raises WaitTimeoutError."""
         job_id = job_id or self.job_id

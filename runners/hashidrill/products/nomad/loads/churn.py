@@ -10,8 +10,7 @@ from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.http_client import for_each, insist
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.units import Duration, Rate
 from hashidrill.products.nomad.loads.base import (
     FINAL_READS_WITHIN_S,
@@ -62,13 +61,7 @@ class JobChurn(NomadLoad):
         self._changed: deque[str] = deque()
         self._acknowledged: set[str] = set()
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every step is emitted exactly once."""
-        context = self.context
         async with self.client() as client:
 
             async def step(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
@@ -84,17 +77,7 @@ class JobChurn(NomadLoad):
                     self._taken(job, what)
                 return reply
 
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                self._plan,
-                step,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-            )
-            await loop.run(emit)
+            await self.open_loop(self._plan, step).run(emit)
 
     def _taken(self, job: str, what: str) -> None:
         self._acknowledged.add(f"{job}/{what}")
@@ -154,7 +137,6 @@ class JobChurn(NomadLoad):
         return found
 
     async def _known(self, client: Any) -> list[dict[str, Any]]:
-        """Our jobs, as Nomad lists them. Raises WaitTimeoutError."""
         params = {"prefix": f"{self.job_id}-"}
         jobs: list[dict[str, Any]] = await insist(
             client, self.context.endpoints, "GET", "/v1/jobs", _jobs, within_s=FINAL_READS_WITHIN_S, params=params
@@ -182,7 +164,6 @@ def _jobs(answer: Answer) -> list[dict[str, Any]] | None:
 
 
 def _versions(answer: Answer) -> list[dict[str, Any]] | None:
-    """A job that is gone since it was listed has none."""
     if answer.status == 404:
         return []
     found = document(answer)

@@ -1,18 +1,25 @@
-"""`nomad.dispatch`: batch work that is handed to Nomad at a rate, as a queue or a build service does."""
+"""`nomad.dispatch`: batch work that is handed to Nomad at a rate, as a queue or a build service does.
+
+What became of the work is read from its job and its allocations, and heard from the tasks themselves.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
+from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.loads.http_client import insist
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost
+from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.units import Duration, Rate
-from hashidrill.products.nomad.loads import accounts
 from hashidrill.products.nomad.loads.base import (
     FINAL_READS_WITHIN_S,
     NomadLoad,
@@ -22,13 +29,120 @@ from hashidrill.products.nomad.loads.base import (
     document,
     task,
 )
-from hashidrill.products.nomad.loads.witness import Witness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hashidrill.core.loads.answer import Answer
     from hashidrill.core.protocols.abc import EmitOperation
+
+FORGOTTEN, DROPPED, LOST = "forgotten", "dropped", "lost"
+COMPLETE, RUNS, WAITS, FAILED = "complete", "runs", "waits", "failed"
+STATES = frozenset({FORGOTTEN, DROPPED, LOST, COMPLETE, RUNS, WAITS, FAILED})
+"""Forgotten: no job is known. Dropped: the job has ended, and no allocation of it was ever made. Lost: its last
+allocation is, and no other came in its place. Waits: for room, or for its restart."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """`started`: how often a task of it began to run, on any node."""
+
+    state: str
+    started: int = 0
+
+
+def account_of(job: Mapping[str, Any] | None, allocs: Iterable[Mapping[str, Any]]) -> Account:
+    """`job` and `allocs` as Nomad lists them, the latter of all jobs with their tasks' events."""
+    if job is None:
+        return Account(FORGOTTEN)
+    mine = [one for one in allocs if one["JobID"] == job["ID"]]
+    started = sum(_started(one) for one in mine)
+    statuses = {one["ClientStatus"] for one in mine}
+    if "complete" in statuses:
+        return Account(COMPLETE, started)
+    if statuses & {"running", "pending", "unknown"}:
+        return Account(RUNS if "running" in statuses else WAITS, started)
+    if job["Status"] != "dead":
+        return Account(WAITS, started)
+    if not mine:
+        return Account(DROPPED)
+    last = max(mine, key=lambda one: int(one["CreateIndex"]))
+    return Account(LOST if last["ClientStatus"] == "lost" else FAILED, started)
+
+
+def _started(alloc: Mapping[str, Any]) -> int:
+    """Nomad keeps a task's last ten events: enough for what it restarts a few times."""
+    tasks = (alloc.get("TaskStates") or {}).values()
+    return sum(event["Type"] == "Started" for one in tasks for event in one.get("Events") or ())
+
+
+_BASH = "/bin/bash"
+_BEGINS, _ENDS = "begins", "ends"
+_LINE_LIMIT, _HEARD_WITHIN_S = 1_000, 5.0
+_SCRIPT = """\
+say() {{
+  for try in 1 2 3; do
+    {{ exec 3<>/dev/tcp/{host}/{port} && echo "$1 $NOMAD_META_HASHIDRILL" >&3 && exec 3>&-; }} 2>/dev/null && return
+    /bin/sleep 1
+  done
+}}
+say {begins}
+/bin/sleep {seconds:g}
+say {ends}
+exit 0
+"""
+"""bash has TCP of its own, so a node needs nothing else. What could not be said is left unsaid: the work goes on."""
+
+
+class Witness:
+    """`began` and `ended`: how often the work of each key said so."""
+
+    def __init__(self) -> None:
+        self.began: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self._server: asyncio.Server | None = None
+        self._at = ("", 0)
+
+    async def listen(self, host: str | None) -> None:
+        """On a port of that address, which nodes reach. Raises DatacenterError."""
+        if host is None or shutil.which(_BASH) is None:
+            what = "its load generator has no address that nodes reach" if host is None else f"there is no {_BASH}"
+            raise DatacenterError(f"the work of nomad.dispatch cannot say that it ran: {what}; leave `witness` out")
+        self._server = await asyncio.start_server(self._heard, host, 0)
+        self._at = (host, self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def command(self, runs_for_s: float) -> tuple[str, str, str]:
+        """What a task runs that says when it begins and ends."""
+        host, port = self._at
+        script = _SCRIPT.format(host=host, port=port, begins=_BEGINS, ends=_ENDS, seconds=runs_for_s)
+        return _BASH, "-c", script
+
+    async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_HEARD_WITHIN_S):
+                self.hear((await reader.read(_LINE_LIMIT)).decode(errors="replace"))
+        except (TimeoutError, OSError):
+            return  # whoever it was has said nothing
+        finally:
+            writer.close()
+
+    def hear(self, line: str) -> None:
+        """One line of a task. Anything else is passed over."""
+        what, _, key = line.strip().partition(" ")
+        heard = {_BEGINS: self.began, _ENDS: self.ended}.get(what)
+        if heard is not None and key:
+            heard[key] += 1
+
+    def account(self, key: str) -> tuple[int, str]:
+        """(how often it began, `ended`, `began` or `silent`)."""
+        return self.began[key], "ended" if self.ended[key] else "began" if self.began[key] else "silent"
+
 
 _META = "hashidrill"
 
@@ -64,12 +178,7 @@ class Dispatch(NomadLoad):
         self._acknowledged: dict[str, None] = {}
         self._witness = Witness()
 
-    @classmethod
-    def cost(cls, params: Params) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     async def prepare(self) -> None:
-        """Register the job. Raises WaitTimeoutError when no server takes it, DatacenterError without a witness."""
         seconds = float(self.params.runs_for)
         ran = task("/bin/sleep", f"{seconds:g}") if seconds else task("/bin/true")
         if self.params.witness:
@@ -84,8 +193,6 @@ class Dispatch(NomadLoad):
             await self.register(client, job)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every dispatch is emitted exactly once."""
-        context = self.context
         async with self.client() as client:
 
             async def dispatch(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - the key says which one it is
@@ -96,17 +203,7 @@ class Dispatch(NomadLoad):
                     self._acknowledged[key] = None
                 return reply
 
-            loop = OpenLoop(
-                self.name,
-                self.params.rate,
-                self._plan,
-                dispatch,
-                context.clock,
-                lag=context.lag,
-                waiting=context.waiting,
-                course=context.course,
-            )
-            await loop.run(emit)
+            await self.open_loop(self._plan, dispatch).run(emit)
 
     def _plan(self, n: int) -> tuple[str, str]:
         return f"{self.context.run_id}-{n}", "dispatched"
@@ -127,7 +224,7 @@ class Dispatch(NomadLoad):
             jobs = {str((job.get("Meta") or {}).get(_META)): job for job in await ask("/v1/jobs", params)}
             allocs = await ask("/v1/allocations", {"task_states": "true"})
         for key in self._acknowledged:
-            account = accounts.of(jobs.get(key), allocs)
+            account = account_of(jobs.get(key), allocs)
             self.context.sample("work", float(account.started), f"{key} {account.state}")
             if self.params.witness:
                 began, state = self._witness.account(key)

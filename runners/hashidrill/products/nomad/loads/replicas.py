@@ -1,24 +1,77 @@
-"""`nomad.replicas`: a service of N replicas, from nothing; how long each takes to run, at first and after each loss."""
+"""`nomad.replicas`: a service of N replicas, from nothing; how long each takes to run, at first and after each loss.
+
+Where the time of a start went is read from the stamps that Nomad itself puts on evaluations, allocations and tasks
+(fields of 1.10.5). The stamps of servers and nodes are wall clocks: within one machine they agree.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.schedule import Reply
-from hashidrill.core.protocols.abc import LoadCost, Operation
+from hashidrill.core.loads.operations import detail_as
+from hashidrill.core.loads.schedule import Reply, Spells
+from hashidrill.core.protocols.abc import Detail, LoadCost
 from hashidrill.core.units import Duration
 from hashidrill.products.nomad.loads.base import NODE_NAME, NomadLoad, Via, document, task, timed_out_at_the_end
-from hashidrill.products.nomad.loads.starts import start_of
 
 if TYPE_CHECKING:
     from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.loads.schedule import Waiting
-    from hashidrill.core.protocols.abc import Detail, EmitOperation
+    from hashidrill.core.protocols.abc import EmitOperation
+
+TABLE = "nomad_start"
+_NS = 1e9
+_RECEIVED, _STARTED = "Received", "Started"
+
+
+@dataclass(frozen=True)
+class Start:
+    """The parts of one start, in seconds, one after the other: the `Operation.detail` of a replica that came to run.
+
+    `again_s`: from the job's first evaluation to the one that placed this replica. Above 0 where earlier tries failed,
+    or where a tool raised the count step by step. `evaluation_s`: until the leader applied the plan that places it
+    (the evaluation waits for a worker of the scheduler, which then computes). `plan_s`: until the node had the
+    allocation (the plan goes through Raft, the node hears of it). `start_s`: until the node had started its task.
+    """
+
+    again_s: float
+    evaluation_s: float
+    plan_s: float
+    start_s: float
+
+    def detail(self) -> Detail:
+        return Detail(TABLE, asdict(self))
+
+    @classmethod
+    def of(cls, detail: Detail | None) -> Start:
+        """Raises ValueError where it is no detail of a start."""
+        return detail_as(cls, detail, TABLE, "nomad.replicas")
+
+
+def start_of(alloc: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> Start | None:
+    """Of an allocation that runs and the evaluations of its job; None where a stamp is missing."""
+    created = {each["ID"]: int(each["CreateTime"]) for each in evaluations if "ID" in each}
+    placing = created.get(alloc.get("EvalID", ""))
+    tasks = list((alloc.get("TaskStates") or {}).values())
+    received, started = (_first(tasks, kind) for kind in (_RECEIVED, _STARTED))
+    if placing is None or received is None or started is None:
+        return None
+    placed = int(alloc["CreateTime"])
+    stamps = (min(created.values()), placing, placed, received, started)
+    return Start(*((later - earlier) / _NS for earlier, later in pairwise(stamps)))
+
+
+def _first(tasks: Sequence[Mapping[str, Any]], kind: str) -> int | None:
+    times = [int(event["Time"]) for task in tasks for event in task.get("Events") or () if event["Type"] == kind]
+    return min(times, default=None)
+
 
 _LOOK_EVERY_S = 0.25
 _ASK_WITHIN_S = 2.0
@@ -75,14 +128,13 @@ class Replicas(NomadLoad):
         return LoadCost(rate_per_s=1 / _LOOK_EVERY_S)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; replicas that are missing then are emitted as `unknown`."""
         clock = self.context.clock
         names = [f"{self.job_id}.group[{n}]" for n in range(self.params.count)]
         away = _Away(self.name, self.context.waiting, emit)
         await asyncio.sleep(float(self.params.after))
         began_ns = clock.now_ns()
         for name in names:
-            away.lost(name, began_ns)
+            away.begin(name, began_ns)
         try:
             async with self.client() as client:
                 steps = Steps(self.params.count, self.params.step or self.params.count, float(self.params.healthy_for))
@@ -96,7 +148,7 @@ class Replicas(NomadLoad):
                     allocs, seen_ns = document(answer), clock.now_ns()
                     if isinstance(allocs, list):
                         running = where(allocs)
-                        came = away.missing.keys() & running.keys()
+                        came = {*away} & running.keys()
                         starts = await self._starts(client, url, allocs) if came else {}
                         away.seen(names, running, starts, _Look(asked_ns, seen_ns))
                         self.context.sample("running", float(len(running)), _shares(running.values()))
@@ -106,8 +158,8 @@ class Replicas(NomadLoad):
                         self.context.sample("running", None, answer.error or f"HTTP {answer.status}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         finally:
-            for name in list(away.missing):
-                away.back(name, clock.now_ns(), timed_out_at_the_end())
+            for name in away:
+                away.end(name, timed_out_at_the_end(), clock.now_ns(), key=name)
 
     async def _starts(self, client: HttpClient, url: str, allocs: Iterable[Mapping[str, Any]]) -> dict[str, Detail]:
         """Where the time of each start went, as far as Nomad tells: a measure that no verdict waits for."""
@@ -149,42 +201,15 @@ class Replicas(NomadLoad):
 
 
 class _Look(NamedTuple):
-    """When the servers were asked for the replicas, and when they had answered."""
-
     asked_ns: int
     answered_ns: int
 
 
-class _Away:
-    """The replicas that are missing: each is an operation from then on until it runs again."""
-
+class _Away(Spells[str]):
     def __init__(self, load: str, waiting: Waiting, emit: EmitOperation) -> None:
-        self._load, self._waiting, self._emit = load, waiting, emit
-        self.missing: dict[str, tuple[int, int]] = {}
+        super().__init__(load, waiting, emit)
         self._were: dict[str, str] = {}
         self._asked_ns = 0
-
-    def lost(self, name: str, at_ns: int) -> None:
-        self.missing[name] = (at_ns, self._waiting.begin(at_ns))
-
-    def back(self, name: str, at_ns: int, reply: Reply, value: str = "") -> None:
-        since_ns, token = self.missing.pop(name)
-        self._waiting.end(token)
-        self._emit(
-            Operation(
-                load=self._load,
-                intended_ns=since_ns,
-                start_ns=since_ns,
-                end_ns=at_ns,
-                key=name,
-                value=value,
-                outcome=reply.outcome,
-                status=reply.status,
-                error=reply.error,
-                reason=reply.reason,
-                detail=reply.detail,
-            )
-        )
 
     def seen(
         self, names: Iterable[str], running: Mapping[str, Replica], starts: Mapping[str, Detail], at: _Look
@@ -192,12 +217,13 @@ class _Away:
         """What a look at the replicas says of each. One that was replaced since the last look was away from then on."""
         for name in names:
             one = running.get(name)
-            if one and name not in self.missing and self._were.get(name, one.instance) != one.instance:
-                self.lost(name, self._asked_ns)
-            if one and name in self.missing:
-                self.back(name, at.answered_ns, Reply("ok", status=200, detail=starts.get(name)), one.node)
-            elif one is None and name not in self.missing:
-                self.lost(name, at.asked_ns)
+            if one and name not in self and self._were.get(name, one.instance) != one.instance:
+                self.begin(name, self._asked_ns)
+            if one and name in self:
+                reply = Reply("ok", status=200, detail=starts.get(name))
+                self.end(name, reply, at.answered_ns, key=name, value=one.node)
+            elif one is None and name not in self:
+                self.begin(name, at.asked_ns)
         self._were = {name: one.instance for name, one in running.items()}
         self._asked_ns = at.asked_ns
 

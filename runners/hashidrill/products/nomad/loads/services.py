@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from hashidrill.core.experiment.strict import Strict
-from hashidrill.core.loads.schedule import Reply
-from hashidrill.core.protocols.abc import LoadCost, Operation
+from hashidrill.core.loads.schedule import Reply, Spells
+from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.units import Duration
 from hashidrill.core.util.wait import all_at_once
-from hashidrill.products.nomad.loads import views
 from hashidrill.products.nomad.loads.base import NomadLoad, Via, document, task, timed_out_at_the_end
-from hashidrill.products.nomad.loads.views import KINDS_OF_WRONG, MISSING, Wrong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,68 @@ if TYPE_CHECKING:
     from hashidrill.core.loads.answer import Answer
     from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import EmitOperation
+
+ALLOC = "hashidrill-alloc"
+"""In the meta data of each registration; Nomad fills it in."""
+META = {ALLOC: "${NOMAD_ALLOC_ID}"}
+MISSING, CRITICAL, STALE, DUPLICATE = "missing", "critical", "stale", "duplicate"
+KINDS_OF_WRONG = (MISSING, CRITICAL, STALE, DUPLICATE)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A registration that is not what Nomad runs: `missing` of an instance, the others of an allocation's entry."""
+
+    kind: str
+    of: str
+
+
+def running_names(allocs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The names of the allocations that Nomad's servers know to run, and want to run, by id."""
+    return {
+        alloc["ID"]: alloc["Name"]
+        for alloc in allocs
+        if alloc["ClientStatus"] == "running" and alloc["DesiredStatus"] == "run"
+    }
+
+
+def find_wrong(allocs: Iterable[Mapping[str, Any]], entries: Iterable[Mapping[str, Any]]) -> dict[Wrong, str]:
+    """What Consul's entries (of `/v1/health/service/NAME`) have wrong, and where it is, in words.
+
+    An entry of an allocation that starts is early, not stale: the agent on its node registers it before Nomad's servers
+    hear that it runs. An allocation that is `unknown` (its node is away) may well run: its entry is neither.
+    """
+    allocs, entries = list(allocs), list(entries)
+    here = running_names(allocs)
+    may_run = {
+        alloc["ID"]
+        for alloc in allocs
+        if alloc["DesiredStatus"] == "run" and alloc["ClientStatus"] in {"pending", "running", "unknown"}
+    }
+    found: dict[Wrong, str] = {}
+    number = Counter(_alloc(entry) for entry in entries)
+    for entry in entries:
+        alloc, node = _alloc(entry), str(entry["Node"]["Node"])
+        if alloc not in may_run:
+            found[Wrong(STALE, alloc)] = node
+        elif number[alloc] > 1:
+            found[Wrong(DUPLICATE, alloc)] = node
+        elif alloc in here and not _passing(entry):
+            found[Wrong(CRITICAL, alloc)] = node
+    for alloc, name in here.items():
+        if alloc not in number:
+            found[Wrong(MISSING, name)] = ""
+    return found
+
+
+def _alloc(entry: Mapping[str, Any]) -> str:
+    """Its id; of an entry that Nomad did not write, what it is registered as."""
+    return str((entry["Service"].get("Meta") or {}).get(ALLOC) or entry["Service"]["ID"])
+
+
+def _passing(entry: Mapping[str, Any]) -> bool:
+    return all(check["Status"] in {"passing", "warning"} for check in entry["Checks"])
+
 
 _LOOK_EVERY_S = 0.5
 _ASK_WITHIN_S = 2.0
@@ -73,7 +136,6 @@ class Services(NomadLoad):
         return LoadCost(rate_per_s=2 * params.jobs / _LOOK_EVERY_S)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; registrations that are wrong then are emitted as `unknown`."""
         book = _Book(self, emit)
         try:
             async with self.client() as client, asyncio.TaskGroup() as tasks:
@@ -116,7 +178,7 @@ class Services(NomadLoad):
             turn += 1
             url = f"{endpoint}/v1/job/{job_id}/allocations"
             allocs = document(await client.request("GET", url, timeout_s=_ASK_WITHIN_S))
-            here = views.running(allocs) if isinstance(allocs, list) else {}
+            here = running_names(allocs) if isinstance(allocs, list) else {}
             if here:
                 first = min((alloc for alloc in allocs if alloc["ID"] in here), key=lambda alloc: alloc["CreateIndex"])
                 await client.request("POST", f"{endpoint}/v1/allocation/{first['ID']}/stop", timeout_s=_ASK_WITHIN_S)
@@ -129,7 +191,7 @@ class Services(NomadLoad):
         return [f"{self.job_id}-{n}" for n in range(1, self.params.jobs + 1)]
 
     def _job(self, job_id: str) -> dict[str, Any]:
-        service = {"Name": job_id, "Provider": "consul", "Meta": views.META}
+        service = {"Name": job_id, "Provider": "consul", "Meta": META}
         return {
             "Type": "service",
             "TaskGroups": [
@@ -152,11 +214,9 @@ class Services(NomadLoad):
 
 
 class _Book:
-    """What is wrong now, since when, and what was seen last of each job."""
-
     def __init__(self, load: Services, emit: EmitOperation) -> None:
-        self._load, self._emit = load, emit
-        self._open: dict[tuple[str, Wrong], tuple[int, int]] = {}
+        self._load = load
+        self._open = Spells[tuple[str, Wrong]](load.name, load.context.waiting, emit)
         self._seen: dict[str, tuple[int, int]] = {}
         """By job: how many Consul has, how many Nomad runs."""
         self._blind: dict[str, str] = {}
@@ -170,22 +230,22 @@ class _Book:
             for name in names:
                 wrong = Wrong(MISSING, name)
                 self._starting.add((job_id, wrong))
-                self._start(job_id, wrong, now_ns)
+                self._open.begin((job_id, wrong), now_ns)
 
     def look(self, job_id: str, allocs: list[Any], entries: list[Any], asked_ns: int) -> None:
         """What is wrong by this look, and what is not any more."""
         self._blind.pop(job_id, None)
-        here = views.running(allocs)
+        here = running_names(allocs)
         self._seen[job_id] = (len(entries), len(here))
-        now = views.wrong(allocs, entries)
+        now = find_wrong(allocs, entries)
         names = set(here.values())
         self._starting = {
             (job, one) for job, one in self._starting if job != job_id or one.of not in names or one in now
         }
         for wrong in now:
             if (job_id, wrong) not in self._open:
-                self._start(job_id, wrong, asked_ns)
-        for job, wrong in list(self._open):
+                self._open.begin((job_id, wrong), asked_ns)
+        for job, wrong in self._open:
             if job == job_id and wrong not in now and (job, wrong) not in self._starting:
                 self._end(job, wrong, Reply("ok", status=200))
 
@@ -208,29 +268,12 @@ class _Book:
             sample(kind, float(len(those)), ", ".join(those))
 
     def close(self) -> None:
-        for job_id, wrong in list(self._open):
+        for job_id, wrong in self._open:
             self._end(job_id, wrong, timed_out_at_the_end())
 
-    def _start(self, job_id: str, wrong: Wrong, at_ns: int) -> None:
-        self._open[job_id, wrong] = (at_ns, self._load.context.waiting.begin(at_ns))
-
     def _end(self, job_id: str, wrong: Wrong, reply: Reply) -> None:
-        since_ns, token = self._open.pop((job_id, wrong))
-        self._load.context.waiting.end(token)
-        self._emit(
-            Operation(
-                load=self._load.name,
-                intended_ns=since_ns,
-                start_ns=since_ns,
-                end_ns=self._load.context.clock.now_ns(),
-                key=wrong.of,
-                value=wrong.kind,
-                outcome=reply.outcome,
-                status=reply.status,
-                error=reply.error,
-                reason=reply.reason,
-            )
-        )
+        now_ns = self._load.context.clock.now_ns()
+        self._open.end((job_id, wrong), reply, now_ns, key=wrong.of, value=wrong.kind)
 
 
 def _said(answer: Answer) -> str:

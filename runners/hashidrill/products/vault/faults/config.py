@@ -19,7 +19,7 @@ from hashidrill.core.units import Duration
 from hashidrill.core.util.nested import merge
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.vault import rights
-from hashidrill.products.vault.faults import seen
+from hashidrill.products.vault.faults import servers
 from hashidrill.products.vault.operator import VaultKeys, VaultOperator
 
 _DURATIONS = frozenset({"default_lease_ttl", "max_lease_ttl", "default_max_request_duration"})
@@ -86,15 +86,14 @@ class VaultConfig(BaseFault[ConfigParams]):
         return (*super().uses(place), takes(AGENT), needs(START))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        return seen.only_on_vault(self.kind, place)
+        return servers.only_on_vault(self.kind, place)
 
     def rights(self) -> Sequence[Right]:
         return rights.path("sys/config/state/sanitized", "read")
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where the file has it already: nothing would change."""
         host = self.hosts.host(target.host)
-        config = await host.use(AgentFiles).agent_config(seen.AGENT)
+        config = await host.use(AgentFiles).agent_config(servers.VAULT)
         if merge(config, self.params.set_) == config:
             raise FaultError(
                 f"{host.name}: its configuration file already sets this, so the fault would change nothing"
@@ -113,9 +112,9 @@ class VaultConfig(BaseFault[ConfigParams]):
         A process that runs with the original file on disk has never read another one.
         """
         async with self.hosts.turn(_TURN):
-            await host.use(ProcessControl).stop_agent(seen.AGENT)
-            await host.use(AgentFiles).set_agent_config(seen.AGENT, config)
-            await host.use(ProcessControl).start_agent(seen.AGENT)
+            await host.use(ProcessControl).stop_agent(servers.VAULT)
+            await host.use(AgentFiles).set_agent_config(servers.VAULT, config)
+            await host.use(ProcessControl).start_agent(servers.VAULT)
 
             async def answers() -> tuple[bool | None, str]:
                 seal = await host.use(VaultOperator).seal_status()
@@ -125,15 +124,15 @@ class VaultConfig(BaseFault[ConfigParams]):
             await host.use(VaultKeys).unseal()
             await wait_until(
                 f"vault on {host.name} to know the active server",
-                lambda: seen.knows_active(host),
+                lambda: servers.knows_active(host),
                 within_s=_KNOWS_WITHIN_S,
             )
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         host, prior = self._host(undo), undo["prior"]["config"]
         wanted = merge(prior, self.params.set_) if present else prior
-        in_file = await host.use(AgentFiles).agent_config(seen.AGENT) == wanted
-        process = await host.use(Processes).agent_process(seen.AGENT)
+        in_file = await host.use(AgentFiles).agent_config(servers.VAULT) == wanted
+        process = await host.use(Processes).agent_process(servers.VAULT)
         new = process is not None and process.reference != undo["reference"]
         seal = await host.use(VaultOperator).seal_status()
         shown = await self._shown(host)
@@ -152,7 +151,7 @@ class VaultConfig(BaseFault[ConfigParams]):
 
     async def _shown(self, host: Host) -> dict[str, Any]:
         """Each key as this server runs with it; nothing unless it is active: a standby passes the question on."""
-        if host.name not in await seen.actives(self.hosts):
+        if host.name not in await servers.actives(self.hosts):
             return {}
         said = await host.use(VaultOperator).ask("GET", "sys/config/state/sanitized")
         data = said.data.get("data")
@@ -160,8 +159,8 @@ class VaultConfig(BaseFault[ConfigParams]):
 
     async def revert(self, undo: Undo) -> None:
         host, config = self._host(undo), undo["prior"]["config"]
-        process = await host.use(Processes).agent_process(seen.AGENT)
-        if process is None or await host.use(AgentFiles).agent_config(seen.AGENT) != config:
+        process = await host.use(Processes).agent_process(servers.VAULT)
+        if process is None or await host.use(AgentFiles).agent_config(servers.VAULT) != config:
             await self._restart(host, config)
 
 

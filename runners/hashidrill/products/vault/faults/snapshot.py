@@ -21,10 +21,10 @@ from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import ANSWERS, needs
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.util.files import private_folder, write_whole
+from hashidrill.core.util.raft_archive import keep
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.vault import rights
-from hashidrill.products.vault.faults import seen
+from hashidrill.products.vault.faults import servers
 from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.products.vault.snapshots import SnapshotError, read_snapshot, restored_name, saved_name
 
@@ -57,8 +57,8 @@ class _OfTheStorage(BaseFault[P]):
         return (*super().uses(place), needs(ANSWERS))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        yield from seen.only_on_vault(self.kind, place)
-        vault = place.parts.get(seen.AGENT)
+        yield from servers.only_on_vault(self.kind, place)
+        vault = place.parts.get(servers.VAULT)
         if vault is not None and vault.storage != "raft":
             yield ("on",), _NO_RAFT.format(self.kind.rpartition(".")[2])
         if place.many and len(place.hosts) > 1:
@@ -68,8 +68,7 @@ class _OfTheStorage(BaseFault[P]):
         return (*rights.MARKERS, *rights.path("sys/storage/raft/snapshot", "read", "update"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for a server that is not active."""
-        active = await seen.actives(self.hosts)
+        active = await servers.actives(self.hosts)
         if active != [target.host]:
             raise FaultError(f"{target.host} is not active, {', '.join(active) or 'nobody'} is; put it on vault:active")
         return {}
@@ -111,7 +110,7 @@ class _OfTheStorage(BaseFault[P]):
         return self._host(undo).use(VaultOperator)
 
     def _another(self, undo: Undo) -> Host:
-        others = [host for host in seen.servers_of(self.hosts) if host.name != undo["host"]]
+        others = [host for host in servers.servers_of(self.hosts) if host.name != undo["host"]]
         return others[0] if others else self._host(undo)
 
 
@@ -137,7 +136,7 @@ class SnapshotSave(_OfTheStorage[SaveParams]):
     async def apply(self, undo: Undo) -> None:
         await self._mark(undo, saved_marker(self.params.name, undo["fault_id"]))
         packed = await self._operator(undo).take_snapshot()
-        await anyio.to_thread.run_sync(_keep, self._file, packed)
+        await anyio.to_thread.run_sync(keep, self._file, packed)
         await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
@@ -191,7 +190,6 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
         return self.hosts.artifacts / restored_name(self.params.snapshot)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Whether there is a snapshot to restore. Raises FaultError."""
         await super().prior(target)
         try:
             snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
@@ -223,7 +221,7 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
             return Evidence(False, asked, words)
         if not self._restored_file.is_file():
             packed = await self._operator(undo).take_snapshot()
-            await anyio.to_thread.run_sync(_keep, self._restored_file, packed)
+            await anyio.to_thread.run_sync(keep, self._restored_file, packed)
         after = await anyio.to_thread.run_sync(read_snapshot, self._restored_file)
         figures: dict[str, float | str] = {"secrets": after.versions, "leases": after.leases, "tokens": after.tokens}
         counted = f"{after.versions} secrets and {after.leases} leases in it (saved: {undo['prior']['secrets']} and "
@@ -245,8 +243,3 @@ def _restored_marker(undo: Undo) -> str:
 
 def _seen(there: bool) -> str:
     return "is there" if there else "is absent"
-
-
-def _keep(file: Path, packed: bytes) -> None:
-    private_folder(file.parent)
-    write_whole(file, packed)

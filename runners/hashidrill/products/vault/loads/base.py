@@ -10,14 +10,12 @@ from pydantic import Field
 from hashidrill.core.loads.answer import Answer, read_error
 from hashidrill.core.loads.base import AgentLoad
 from hashidrill.core.loads.http_client import HttpClient
-from hashidrill.core.loads.schedule import OpenLoop, Reply
-from hashidrill.core.protocols.abc import LoadCost, Reason
+from hashidrill.core.loads.schedule import Reply
+from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.util.foreign import parse
-from hashidrill.products.vault.policy import MOUNT
+from hashidrill.products.vault.rights import MOUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from hashidrill.core.loads.context import LoadContext
 
 Via = Annotated[str, Field(description="Selector of the servers asked, in turn; a standby passes requests on")]
@@ -35,33 +33,13 @@ class VaultLoad(AgentLoad):
             raise ValueError(f"load {name!r} has no token: its `via` must name Vault's servers, like vault:servers")
         self._timeout_s = float(params.timeout)
 
-    @classmethod
-    def cost(cls, params: Any) -> LoadCost:
-        return LoadCost(rate_per_s=params.rate)
-
     def url(self, n: int, path: str) -> str:
         """Of that path, at the server whose turn it is."""
-        endpoints = self.context.endpoints
-        return f"{endpoints[n % len(endpoints)].rstrip('/')}/v1/{path}"
+        return f"{self.endpoint(n)}/v1/{path}"
 
     def client(self) -> HttpClient:
         headers = {"X-Vault-Token": self.context.access[TOKEN], "Content-Type": "application/json"}
         return self.context.http(headers)
-
-    def open_loop(
-        self, plan: Callable[[int], tuple[str, str]], perform: Callable[[int, str, str], Awaitable[Reply]]
-    ) -> OpenLoop:
-        context = self.context
-        return OpenLoop(
-            self.name,
-            self.params.rate,
-            plan,
-            perform,
-            context.clock,
-            lag=context.lag,
-            waiting=context.waiting,
-            course=context.course,
-        )
 
 
 def data_path(key: str) -> str:

@@ -26,7 +26,7 @@ from hashidrill.products.vault.loads.base import (
     read_reply,
     write_reply,
 )
-from hashidrill.products.vault.policy import MOUNT
+from hashidrill.products.vault.rights import MOUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,17 @@ def identity_of(answer: Answer) -> str | None:
     return identity if isinstance(identity, str) else None
 
 
-class KvWrite(VaultLoad):
+class _KvLoad(VaultLoad):
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
+        return rights.SECRETS
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
+        return (left_by(name, run_id),)
+
+
+class KvWrite(_KvLoad):
     """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it.
 
     a secret that is not listed counts as missing, and in `LOAD.unlisted`, because Vault reads from memory what its
@@ -94,14 +104,6 @@ class KvWrite(VaultLoad):
 
     params: Params
 
-    @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
-        return rights.SECRETS
-
-    @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
-        return (left_by(name, run_id),)
-
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
         super().__init__(name, params, context)
         self._turns = Turns(params.once, params.keys, ONCE_KEYS)
@@ -116,7 +118,6 @@ class KvWrite(VaultLoad):
         return f"{self._place(once=once)}/{number}", stamp(self.context.run_id, n)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every write is emitted exactly once."""
         size_bytes = int(self.params.value)
         async with self.client() as client:
 
@@ -185,13 +186,12 @@ class KvWrite(VaultLoad):
 
 
 def _entry(answer: Answer) -> tuple[str | None] | None:
-    """The identity under one key, or None for no such key, in a tuple; None where that was not answered."""
     if answer.status == 404:
         return (None,)
     return (identity_of(answer),) if answer.status == 200 else None
 
 
-class KvRead(VaultLoad):
+class KvRead(_KvLoad):
     """Reads `keys` secrets round robin. They exist before the load starts, so a missing one is an error."""
 
     kind: ClassVar[str] = "vault.kv.read"
@@ -210,16 +210,7 @@ class KvRead(VaultLoad):
     def _key(self, n: int) -> str:
         return f"{self.name}/{self.context.run_id}/{n % self.params.keys}"
 
-    @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - of all loads
-        return rights.SECRETS
-
-    @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
-        return (left_by(name, run_id),)
-
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        """Write all secrets. Raises WaitTimeoutError when Vault does not take them within `within_s` seconds."""
         async with self.client() as client:
 
             async def seed(n: int) -> None:
@@ -229,7 +220,6 @@ class KvRead(VaultLoad):
             await for_each(range(self.params.keys), seed)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every read is emitted exactly once, with the identity of the secret that it saw."""
         async with self.client() as client:
 
             async def get(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - a read plans no value

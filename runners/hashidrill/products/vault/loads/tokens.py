@@ -106,7 +106,6 @@ class TokenChurn(VaultLoad):
         return self._key(n), stamp(self.context.run_id, n)
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; every token is emitted exactly once."""
         async with self.client() as client:
 
             async def churn(n: int, key: str, value: str) -> Reply:  # noqa: ARG001 - nothing of them is sent
@@ -182,5 +181,4 @@ def _known(answer: Answer) -> bool | str | None:
 
 
 def _allowed(answer: Answer) -> bool | None:
-    """For what a look-up of our own token is answered."""
     return True if answer.status == 200 else None

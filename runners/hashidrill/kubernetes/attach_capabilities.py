@@ -1,0 +1,249 @@
+"""What Kubernetes and carriers add to the hosts of an attached datacenter: looked at before a run, held during it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hashidrill.core.errors import AttachError, HashidrillError
+from hashidrill.core.protocols.capabilities import ChaosMachine, ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.staging.attach.target import PLACE
+from hashidrill.staging.carriers import open_carriers
+from hashidrill.staging.carriers.open_carriers import Offer, Offers
+
+if TYPE_CHECKING:
+    from hashidrill.kubernetes.client import Cluster, Connect
+    from hashidrill.staging.attach.discovery import Estate, FoundHost, LookAtPods
+    from hashidrill.staging.attach.http import Wire
+    from hashidrill.staging.attach.target import AttachTarget
+
+Parts = dict[str, dict[type[Any], Any]]
+_OF_PODS: frozenset[type[Any]] = frozenset({ChaosPod, LitmusNode, LitmusPod, NodeStatus, PodStatus})
+_NO_MACHINE = "services.kubernetes.chaosd names no chaosd on it"
+
+
+async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
+    """With an address for each product whose agents are pods; as it is where there are none. Raises AttachError."""
+    if not target.kubernetes.get("pods"):
+        return target
+    from hashidrill.kubernetes import pods  # noqa: PLC0415 - see _cluster
+
+    return await pods.located(target, connect)
+
+
+@asynccontextmanager
+async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
+    """A look at the addresses that the agents' pods have just then; None where they are no pods. Raises AttachError."""
+    if not target.kubernetes.get("pods"):
+        yield None
+        return
+    from hashidrill.kubernetes import pods  # noqa: PLC0415 - see _cluster
+
+    async with pods.watched(target, connect) as looks:
+        yield looks
+
+
+async def look(target: AttachTarget, estate: Estate, connect: Connect | None = None) -> Offers:
+    """What can be done to each host beyond its agents' APIs; it changes nothing. Empty without carriers and backends.
+
+    Raises AttachError. `connect` is for tests.
+    """
+    carried = await open_carriers.look(target, estate)
+    if not target.kubernetes:
+        return carried
+    found = await _looked(target, estate, connect)
+    return {name: _both(carried.get(name), found[name]) for name in estate.hosts}
+
+
+def _both(one: Offer | None, two: Offer) -> Offer:
+    if one is None:
+        return two
+    said = "; ".join(filter(None, (one.said, two.said)))
+    return replace(one, capabilities=one.capabilities | two.capabilities, lacks={**one.lacks, **two.lacks}, said=said)
+
+
+@asynccontextmanager
+async def held(
+    target: AttachTarget,
+    estate: Estate,
+    wires: Mapping[str, Wire],
+    *,
+    deadline_s: float,
+    tell: Callable[[str], None],
+    who: str = "",
+    undoing: bool = False,
+    run: str = "",
+    armed: str = "",
+    connect: Connect | None = None,
+    awaited: Collection[str] = (),
+) -> AsyncIterator[Parts]:
+    """By host, the capabilities that carriers and backends add, held inside the block. Raises AttachError.
+
+    `deadline_s`: how long what they put there may stay when nobody asks any more. `undoing`: it is only taken away, and
+    the hosts that are `awaited` are waited for while they restart.
+    """
+    async with open_carriers.carried(
+        target,
+        estate,
+        wires,
+        deadline_s=deadline_s,
+        tell=tell,
+        who=who,
+        undoing=undoing,
+        run=run,
+        armed=armed,
+        awaited=awaited,
+    ) as carried:
+        if not target.kubernetes:
+            yield carried
+            return
+        parts: Parts = {name: dict(carried.get(name, {})) for name in estate.hosts}
+        async with AsyncExitStack() as stack:
+            try:
+                cluster = await stack.enter_async_context(_cluster(target, connect))
+                places = await _places(target, estate, cluster)
+            except AttachError as error:
+                if not undoing:
+                    raise
+                tell(f"nothing of Chaos Mesh or Litmus is taken back: {error}")  # what others put there still is
+            else:
+                cluster.tell = tell
+                owner = {"run": run or "heal", "datacenter": target.name, "who": who, "deadline_s": deadline_s}
+                _add(parts, target, places, cluster, owner, undoing=undoing)
+            yield parts
+
+
+def _add(
+    parts: Parts,
+    target: AttachTarget,
+    places: Mapping[str, _Place],
+    cluster: Cluster,
+    owner: Mapping[str, Any],
+    *,
+    undoing: bool,
+) -> None:
+    """To take an object away, it takes neither the pod nor the chaosd that it was aimed at: it is known by its name."""
+    from hashidrill.kubernetes.chaos_mesh.objects import of_machine, of_pod  # noqa: PLC0415 - see _cluster
+    from hashidrill.kubernetes.litmus.engines import AimedAt, AimedAtNode, WatchedNode  # noqa: PLC0415 - as above
+    from hashidrill.kubernetes.objects import Owned  # noqa: PLC0415 - as above
+    from hashidrill.kubernetes.pods import Watched  # noqa: PLC0415 - as above
+
+    owned = Owned(**owner)
+    netem = bool(target.kubernetes.get("netem"))
+    account = str(target.kubernetes.get("litmus_account") or "")
+    agents, drain = tuple(place.pod for place in places.values() if place.pod), bool(target.kubernetes.get("drain"))
+    for name, place in places.items():
+        if place.chaosd or undoing:
+            parts[name][ChaosMachine] = of_machine(cluster, owned, place.chaosd, netem=netem)
+        if place.pod or undoing:
+            parts[name][ChaosPod] = of_pod(cluster, owned, place.pod or name, netem=netem)
+            parts[name][LitmusPod] = AimedAt(cluster, owned, netem, account, place.pod or name)
+            parts[name][LitmusNode] = AimedAtNode(cluster, owned, netem, account, place.pod or name, agents, drain)
+            parts[name][NodeStatus] = WatchedNode(cluster, place.pod or name)
+            parts[name][PodStatus] = Watched(cluster, place.pod or name)
+
+
+class _Place(NamedTuple):
+    chaosd: str
+    pod: str
+    why_no_pod: str
+
+
+async def _looked(target: AttachTarget, estate: Estate, connect: Connect | None) -> dict[str, Offer]:
+    async with _cluster(target, connect) as cluster:
+        places = await _places(target, estate, cluster)
+    return {name: _offered(place, cluster) for name, place in places.items()}
+
+
+def _offered(place: _Place, cluster: Cluster) -> Offer:
+    has: frozenset[type[Any]] = frozenset({ChaosMachine} if place.chaosd else ())
+    has |= _OF_PODS if place.pod else frozenset()
+    lacks = {} if place.chaosd else {ChaosMachine: _NO_MACHINE}
+    lacks |= {} if place.pod else dict.fromkeys(_OF_PODS, place.why_no_pod)
+    said = [f"pod {place.pod} in {cluster.namespace}"] if place.pod else []
+    said += [f"chaosd at {place.chaosd}"] if place.chaosd else []
+    return Offer(has, lacks, ", ".join(said) or place.why_no_pod)
+
+
+async def _places(target: AttachTarget, estate: Estate, cluster: Cluster) -> dict[str, _Place]:
+    from hashidrill.kubernetes.pods import pod_of  # noqa: PLC0415 - see _cluster
+
+    chaosd: Mapping[str, str] = target.kubernetes.get("chaosd", {})
+    where = f"{target.path}: {target.kubernetes.get('place', PLACE)}"
+    if (unknown := sorted({*chaosd} - {*estate.hosts})) and not target.undoing:
+        known = ", ".join(estate.hosts)
+        said = f"there is no host {unknown[0]!r}; there are: {known}"
+        raise AttachError(f"{where}.chaosd: {said}")
+    try:
+        pods = await cluster.listed("v1", "Pod")
+    except HashidrillError as error:
+        raise AttachError(f"{where}: {error}") from None
+    ours = {name for roles in target.kubernetes.get("found", {}).values() for pods in roles.values() for name in pods}
+    meant = [one for one in pods if not ours or one["metadata"]["name"] in ours]
+
+    def place(host: FoundHost) -> _Place:
+        pod, why = pod_of(meant, host.name, host.address, by_address=bool(ours))
+        return _Place(chaosd.get(host.name, ""), pod, why)
+
+    return {name: place(host) for name, host in estate.hosts.items()}
+
+
+@asynccontextmanager
+async def _cluster(target: AttachTarget, connect: Connect | None) -> AsyncIterator[Cluster]:
+    from hashidrill.kubernetes.client import cluster_of, connected  # noqa: PLC0415 - lightkube takes long to import
+
+    async with connected(target.kubernetes, connect or cluster_of) as cluster:
+        yield cluster
+
+
+async def objects_left(target: AttachTarget, tell: Callable[[str], None], connect: Connect | None = None) -> list[str]:
+    """What runs of ours, whichever they were, left in that datacenter's Kubernetes; `tell` says what is not seen.
+
+    Raises HashidrillError.
+    """
+    if not target.kubernetes:
+        return []
+    async with _cluster(target, connect) as cluster:
+        return [f"{kind} {name}" for kind, name, _ in await _ours(cluster, target.name, tell)]
+
+
+async def remove_objects(
+    target: AttachTarget,
+    removed: Callable[[str], None],
+    connect: Connect | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[str]:
+    """Deletes all of these, found by their labels, and tells each; returns why others stay. Raises HashidrillError.
+
+    `tell` hears what it waits for.
+    """
+    from hashidrill.kubernetes.chaos_mesh import objects  # noqa: PLC0415 - see _cluster
+    from hashidrill.kubernetes.litmus import engines  # noqa: PLC0415 - see _cluster
+    from hashidrill.kubernetes.vocabulary import ENGINE  # noqa: PLC0415 - as above
+
+    stuck = []
+    async with _cluster(target, connect) as cluster:
+        cluster.tell = tell
+        for kind, name, _ in await _ours(cluster, target.name):
+            try:
+                if kind == ENGINE:
+                    await engines.remove(cluster, name)
+                else:
+                    await objects.remove(cluster, kind, name)
+            except HashidrillError as error:
+                stuck.append(str(error))
+            else:
+                removed(f"{kind} {name}")
+    return stuck
+
+
+async def _ours(
+    cluster: Cluster, datacenter: str, tell: Callable[[str], None] | None = None
+) -> list[tuple[str, str, str]]:
+    from hashidrill.kubernetes.chaos_mesh.objects import OBJECTS as OF_CHAOS_MESH  # noqa: PLC0415 - see _cluster
+    from hashidrill.kubernetes.litmus.engines import OBJECTS as OF_LITMUS  # noqa: PLC0415 - as above
+    from hashidrill.kubernetes.objects import ours  # noqa: PLC0415 - as above
+
+    return await ours(cluster, [*OF_CHAOS_MESH, *OF_LITMUS], datacenter, tell)

@@ -1,0 +1,273 @@
+"""Requests to one Kubernetes API server. None waits without a limit, and each error says what to do.
+
+Objects are plain dicts, as the API has them. lightkube reads kubeconfigs, contexts, certificates, tokens, login
+programs and the service account of a pod, and takes any kind of resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import anyio
+import httpx2
+from lightkube import ApiError, AsyncClient, KubeConfig
+from lightkube.core.exceptions import ConfigError
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.models.meta_v1 import Status
+from lightkube.resources.core_v1 import Namespace, Node, Pod
+from lightkube.types import PatchType
+
+from hashidrill.core.errors import AttachError, FaultError
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.util.wait import pause
+from hashidrill.kubernetes.vocabulary import plural_of
+from hashidrill.staging.attach.target import PLACE
+
+T = TypeVar("T")
+ANSWERS_WITHIN_S = 10.0
+"""How long one request may take, with logging in."""
+BUSY_WITHIN_S = 15.0
+"""How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
+_RETRY_AFTER_S = 1.0
+"""What a server means that does not say when: API servers say one second themselves."""
+_FORBIDDEN, _GONE, _CONFLICT, _BUSY = 403, 404, 409, 429
+Connect = Callable[[Mapping[str, Any]], "Cluster"]
+
+
+class ClusterError(FaultError):
+    """The API server refused, or did not answer. `status` is its HTTP status; 0 without an answer."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
+        self.status = status
+
+    @property
+    def absent(self) -> bool:
+        return self.status == _GONE
+
+    @property
+    def forbidden(self) -> bool:
+        return self.status == _FORBIDDEN
+
+    @property
+    def exists(self) -> bool:
+        return self.status == _CONFLICT
+
+
+class _BusyError(Exception):
+    """HTTP 429: the server wants to be asked again later."""
+
+    def __init__(self, text: str, response: httpx2.Response) -> None:
+        super().__init__(text)
+        said = response.headers.get("retry-after", "")
+        self.retry_after_s = float(said) if said.isdecimal() and int(said) else _RETRY_AFTER_S
+
+
+class Cluster:
+    """One API server in one namespace. `context` names it for messages and commands; "" in a pod of its own."""
+
+    def __init__(self, client: AsyncClient, namespace: str, context: str, server: str) -> None:
+        self._client, self.namespace, self.context, self.server = client, namespace, context, server
+        self.tell: Callable[[str], None] = lambda _: None
+        """Hears what takes long while it is waited for."""
+        self.deleted_s: dict[tuple[str, str], float] = {}
+        """When each object's deletion was asked for first; several connections to one server may share it."""
+
+    def since_deletion_s(self, kind: str, name: str) -> float:
+        """How long ago this was first asked: whoever waits for a deletion waits once, however often they try."""
+        now_s = anyio.current_time()
+        return now_s - self.deleted_s.setdefault((kind, name), now_s)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    def kubectl(self, command: str) -> str:
+        """`kubectl --context staging -n consul COMMAND`: what a person may type."""
+        context = f"--context {self.context} " if self.context else ""
+        return f"kubectl {context}-n {self.namespace} {command}"
+
+    async def get(self, api: str, kind: str, name: str) -> dict[str, Any] | None:
+        """The object in the namespace; None when there is none. Raises ClusterError."""
+        try:
+            return await self._ask(f"read {kind} {name}", lambda: self._client.get(_namespaced(api, kind), name))
+        except ClusterError as error:
+            if error.absent:
+                return None
+            raise
+
+    async def listed(self, api: str, kind: str, labels: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """All of them in the namespace, with these labels. Raises ClusterError."""
+
+        async def every() -> dict[str, Any]:
+            of = self._client.list(_namespaced(api, kind), labels=dict(labels or {}), chunk_size=200)
+            return {"items": [_plain(one) async for one in of]}
+
+        found: list[dict[str, Any]] = (await self._ask(f"list {kind}", every))["items"]
+        return found
+
+    async def create(self, api: str, kind: str, made: Mapping[str, Any]) -> dict[str, Any]:
+        """The object as the server keeps it. Raises ClusterError."""
+        resource = _namespaced(api, kind)
+        body = resource({**made, "apiVersion": api, "kind": kind})
+        return await self._ask(f"create {kind} {made['metadata']['name']}", lambda: self._client.create(body))
+
+    async def patch(self, api: str, kind: str, name: str, change: Mapping[str, Any]) -> None:
+        """Merges the change into the object; nothing where there is none. Raises ClusterError."""
+
+        async def asked() -> dict[str, Any]:
+            await self._client.patch(_namespaced(api, kind), name, dict(change), patch_type=PatchType.MERGE)
+            return {}
+
+        try:
+            await self._ask(f"change {kind} {name}", asked)
+        except ClusterError as error:
+            if not error.absent:
+                raise
+
+    async def delete(self, api: str, kind: str, name: str) -> bool:
+        """Asks for it to go; False when there is none. It goes when its finalizers are done. Raises ClusterError."""
+
+        async def asked() -> dict[str, Any]:
+            await self._client.delete(_namespaced(api, kind), name)
+            return {}
+
+        try:
+            await self._ask(f"delete {kind} {name}", asked)
+        except ClusterError as error:
+            if error.absent:
+                return False
+            raise
+        return True
+
+    async def definition(self, plural: str, group: str) -> dict[str, Any] | None:
+        """A CustomResourceDefinition; None when the cluster has none of that name. Raises ClusterError."""
+        resource = create_global_resource(
+            "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
+        )
+        return await self._of_cluster(resource, "CustomResourceDefinition", f"{plural}.{group}")
+
+    async def node(self, name: str) -> dict[str, Any] | None:
+        """A node; None when the cluster has none of that name. Raises ClusterError."""
+        return await self._of_cluster(Node, "Node", name)
+
+    async def namespace_there(self) -> bool:
+        """Whether the cluster has the namespace. Raises ClusterError, also where nobody lets us know."""
+        return await self._of_cluster(Namespace, "Namespace", self.namespace) is not None
+
+    async def _of_cluster(self, resource: Any, kind: str, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._ask(f"read {kind} {name}", lambda: self._client.get(resource, name))
+        except ClusterError as error:
+            if error.absent:
+                return None
+            raise
+
+    async def _ask(self, what: str, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        """Asks again while the server is too busy, when it says to. Raises ClusterError, as `_asked`."""
+        began_s = anyio.current_time()
+        while True:
+            try:
+                return await self._asked(what, ask)
+            except _BusyError as error:
+                waited_s = anyio.current_time() - began_s
+                if waited_s + error.retry_after_s > BUSY_WITHIN_S:
+                    raise ClusterError(
+                        f"{error}; it said so for {waited_s:.0f}s, and to wait {error.retry_after_s:g}s more: its"
+                        " limits on requests hold us back; try again when it has less to do",
+                        _BUSY,
+                    ) from None
+                await pause(error.retry_after_s)
+
+    async def _asked(self, what: str, ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        try:
+            with anyio.fail_after(ANSWERS_WITHIN_S):
+                return _plain(await ask())
+        except (TimeoutError, httpx2.TimeoutException):
+            raise ClusterError(f"{self._where}: {what}: no answer within {ANSWERS_WITHIN_S:g}s") from None
+        except ApiError as error:
+            if error.response is not None and error.response.status_code == _BUSY:
+                raise _BusyError(f"{self._where}: {what}: {self._refused(error.status)}", error.response) from None
+            raise ClusterError(
+                f"{self._where}: {what}: {self._refused(error.status)}", error.status.code or 0
+            ) from None
+        except httpx2.HTTPStatusError as error:
+            status = error.response.status_code
+            if status == _BUSY:
+                raise _BusyError(f"{self._where}: {what}: HTTP {status}", error.response) from None
+            raise ClusterError(f"{self._where}: {what}: HTTP {status}; is this an API server?", status) from None
+        except (httpx2.HTTPError, OSError, ConfigError, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise ClusterError(f"{self._where}: {what}: {why}; can `{self.kubectl('get pods')}`?") from None
+
+    @property
+    def _where(self) -> str:
+        return f"Kubernetes {self.server}"
+
+    def _refused(self, status: Status) -> str:
+        said = status.message or status.reason or f"HTTP {status.code}"
+        if status.code == 401:
+            return f"{said}: it does not know who we are; log in again with `{self.kubectl('get pods')}`"
+        if status.code == 403 and "is being terminated" in said:
+            return f"{said}: somebody is deleting the namespace"
+        if status.code == 403 and "denied the request" not in said:  # that is admission, which no role helps with
+            return f"{said}; `hashidrill acl kubernetes EXPERIMENT` prints the role that allows it"
+        if status.code == 404 and (status.details is None or status.details.kind in (None, "", "namespaces")):
+            return f"{said}; is the namespace {self.namespace} there?"
+        return said
+
+
+def _plain(found: Any) -> dict[str, Any]:
+    """As the API has it, whether lightkube knows the kind or not."""
+    return dict(found if isinstance(found, Mapping) else found.to_dict())
+
+
+def _namespaced(api: str, kind: str) -> Any:
+    if (api, kind) == ("v1", "Pod"):
+        return Pod
+    group, _, version = api.rpartition("/")
+    return create_namespaced_resource(group, version, kind, plural_of(kind))
+
+
+def cluster_of(settings: Mapping[str, Any], *, transport: httpx2.AsyncBaseTransport | None = None) -> Cluster:
+    """The cluster that an Attach file means. Asks nobody. Raises AttachError for a kubeconfig that cannot be used."""
+    file, context = settings["kubeconfig"], settings.get("context")
+    where, place = file or "the service account of our own pod", settings.get("place", PLACE)
+    found: KubeConfig | None = None
+    try:
+        found = KubeConfig.from_file(file) if file else KubeConfig.from_service_account()
+        one = found.get(context)
+    except ConfigError as error:
+        helps = _other_contexts(found, str(context), place) if found and context else ""
+        helps = helps if file else f"; name a `kubeconfig` under {place}, or set KUBECONFIG"
+        raise AttachError(f"{where}: {error}{helps}") from None
+    except KeyError as error:
+        raise AttachError(f"{where}: there is no {error}, which a context or a pod has") from None
+    except Exception as error:  # noqa: BLE001 - a file that anybody may have written, read by others' code
+        raise AttachError(f"{where}: not a kubeconfig: {type(error).__name__}: {error}") from None
+    if one is None or one.user is None:
+        raise AttachError(f"{where}: the context {context or found.current_context} names no user to log in as")
+    namespace = settings.get("namespace") or one.namespace
+    try:
+        limits = httpx2.Timeout(ANSWERS_WITHIN_S)
+        client = AsyncClient(one, namespace=namespace, timeout=limits, trust_env=False, transport=transport)
+    except (ConfigError, OSError, ValueError) as error:
+        raise AttachError(f"{where}: {error}") from None
+    name = "" if not file else one.context_name
+    return Cluster(client, namespace, name, one.cluster.server)
+
+
+def _other_contexts(found: KubeConfig, context: str, place: str) -> str:
+    return f"; {place}.context: {near(context, found.contexts)}" if found.contexts else "; it has no context"
+
+
+@asynccontextmanager
+async def connected(settings: Mapping[str, Any], connect: Connect = cluster_of) -> AsyncIterator[Cluster]:
+    """Closed at the end of the block. Raises AttachError."""
+    cluster = connect(settings)
+    try:
+        yield cluster
+    finally:
+        with anyio.CancelScope(shield=True):
+            await cluster.aclose()

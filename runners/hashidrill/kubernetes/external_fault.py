@@ -1,0 +1,125 @@
+"""What the faults of Chaos Mesh and Litmus share: one object, which is created, deleted, and never believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.faults.base import BaseFault, P
+from hashidrill.core.protocols.abc import Claim, Evidence, HappensOnce, Place, Target, Undo
+from hashidrill.core.protocols.capabilities import ChaosObjects, PodStatus
+from hashidrill.core.protocols.claims import AGENT, ANSWERS, HOST, needs, spoils, takes
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Duration
+from hashidrill.kubernetes.vocabulary import System, plural_of
+
+if TYPE_CHECKING:
+    from hashidrill.kubernetes.pod_observers import Effect
+
+OBJECT = "the object of another injector"
+"""A claim: one external fault on a host at a time, so that what was not reverted is known by it."""
+_LONGEST_DELAY = Duration("2s")
+
+
+def _provable(value: Duration) -> Duration:
+    if not 0.02 <= value <= _LONGEST_DELAY:
+        raise ValueError(
+            f"must be from 20ms to {_LONGEST_DELAY}, because the proof waits for nine answers; not {value}"
+        )
+    return value
+
+
+Delay = Annotated[Duration, AfterValidator(_provable)]
+Container = Annotated[str, Field(min_length=1)]
+"""The name of a container. The official charts name that of the agent after the product."""
+
+
+class ExternalFault(BaseFault[P]):
+    """One object, aimed at the target alone. `undo` also holds `object`: its kind, name and namespace."""
+
+    system: ClassVar[System]
+    injector: ClassVar[type[Any]]
+    """The capability that names the target in the injector's cluster."""
+    object_kind: ClassVar[str]
+    seen_within_s: ClassVar[float]
+    """How long the injector and the reporter may take."""
+    by_netem: ClassVar[bool] = False
+    no_netem: ClassVar[str]
+    """Why a node without netem is refused."""
+    accesses: ClassVar[Sequence[str]] = ("create", "delete", "get", "list")
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        """The object's spec without its target and its duration."""
+        raise NotImplementedError
+
+    def effect(self, agent: str) -> Effect:
+        raise NotImplementedError
+
+    def wanted(self, undo: Undo) -> Mapping[str, Any]:
+        """The same as `spec`, for a fault whose object names more than its own host. Pure."""
+        return self.spec(undo["agent"])
+
+    @property
+    def observed_within_s(self) -> float:
+        return self.seen_within_s
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (needs(HOST), takes(AGENT), takes(OBJECT), spoils(ANSWERS))
+
+    def rights(self) -> Sequence[Right]:
+        name = f"{plural_of(self.object_kind)}.{self.system.group}"
+        rights = [Right("kubernetes", name, access=access) for access in self.accesses]
+        rights.append(Right("kubernetes", "customresourcedefinitions.apiextensions.k8s.io", name, "get"))
+        rights.append(Right("kubernetes", "pods", access="list"))  # which host is which pod
+        if PodStatus in self.capabilities:
+            rights.append(Right("kubernetes", "pods", access="get"))
+        return rights
+
+    def plan(self, target: Target, *, fault_id: str) -> Undo:
+        made = self._objects(target.host).object_of(self.object_kind, fault_id)
+        return {**super().plan(target, fault_id=fault_id), "object": dict(made)}
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError if the cluster would refuse the object or its effect could not be seen. Creates nothing."""
+        objects = self._objects(target.host)
+        if self.by_netem and not objects.netem:
+            raise FaultError(self.no_netem)
+        await objects.check(self.object_kind, self.wanted(self.plan(target, fault_id="")))
+        return await self.effect(target.agent).before(self.hosts, target)
+
+    async def apply(self, undo: Undo) -> None:
+        await self._objects(undo["host"]).create(
+            undo["object"], self.wanted(undo), once=isinstance(self, HappensOnce) and self.once
+        )
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """By the effect alone. If it is not as asked, `measured` adds what the controller says."""
+        seen = await self.effect(undo["agent"]).look(self.hosts, undo, present=present)
+        objects = self._objects(undo["host"])
+        if present:
+            return seen if seen.ok else replace(seen, measured=f"{seen.measured}; {await told(objects, undo)}")
+        left = await objects.said(undo["object"])
+        asked = f"{seen.asked}, and no object of ours"
+        if left:
+            name = f"{undo['object']['kind']} {undo['object']['name']}"
+            return replace(seen, ok=False, asked=asked, measured=f"{seen.measured}; {name} is there: {left}")
+        return replace(seen, asked=asked)
+
+    async def revert(self, undo: Undo) -> None:
+        await self._objects(undo["host"]).remove(undo["object"])
+
+    def _objects(self, host: str) -> ChaosObjects:
+        found: ChaosObjects = self.hosts.host(host).use(self.injector)
+        return found
+
+
+async def told(objects: ChaosObjects, undo: Undo) -> str:
+    """What the injector says of the object, or why it says nothing."""
+    try:
+        return await objects.said(undo["object"]) or "there is no object of ours"
+    except FaultError as error:
+        return str(error)

@@ -1,0 +1,634 @@
+"""Faults by Litmus: one ChaosEngine with one experiment, whose ChaosResult is evidence and not a verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases, NoParams, P
+from hashidrill.core.protocols.abc import Evidence, Hosts, Observer, Target, Undo
+from hashidrill.core.protocols.capabilities import AgentApi, LitmusNode, LitmusPod, NodeStatus, PodStatus
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Duration, Percent, Size
+from hashidrill.kubernetes.external_fault import Container, Delay, ExternalFault, told
+from hashidrill.kubernetes.pod_observers import (
+    OF_AGENT,
+    OF_ANSWERS,
+    OF_API,
+    OF_KUBELET,
+    SHARED,
+    Changed,
+    Effect,
+    Replaced,
+    Restarted,
+    Silent,
+    Slow,
+)
+from hashidrill.kubernetes.vocabulary import ENGINE, EXPERIMENT, LITMUS, RESULT, one, plural_of
+from hashidrill.staging.attach.product import attachables
+
+_OF_OTHERS = ((EXPERIMENT, "get"), (RESULT, "list"), (RESULT, "delete"))
+_MEBIBYTE = 1024 * 1024
+
+
+def _milliseconds(value: float) -> str:
+    return str(round(value * 1000))
+
+
+def _percentage(share: float) -> str:
+    return f"{share * 100:g}"
+
+
+def _mebibytes(size: float) -> str:
+    return str(max(1, round(size / _MEBIBYTE)))
+
+
+@dataclass(frozen=True)
+class Env:
+    """The environment variable by which an experiment gets a parameter, and how the value is written there."""
+
+    name: str
+    text: Callable[[Any], str] = str
+
+
+class LitmusFault(ExternalFault[P]):
+    """One ChaosEngine with one experiment of Litmus, named like the kind. `Env` marks the parameters that it gets."""
+
+    system = LITMUS
+    injector = LitmusPod
+    object_kind = ENGINE
+    seen_within_s = 120.0
+    """A runner, a job and a helper pod start one after the other, and images may have to be pulled."""
+    no_netem = (
+        "it needs netem in the kernel of the node, and services.kubernetes.netem of the attach file does not say that"
+        " it is there: without it the experiment ends in Error, and may leave its helper pod; run `modprobe sch_netem`"
+        " on the nodes, and say `netem: true`"
+    )
+    accesses = ("create", "delete", "get", "list", "patch")
+    constants: ClassVar[Mapping[str, str]] = {}
+    """The environment that no parameter changes."""
+
+    @property
+    def experiment(self) -> str:
+        """Its name in a ChaosHub."""
+        return self.kind.removeprefix("litmus.").replace("_", "-")
+
+    def env(self, agent: str) -> dict[str, str]:
+        """The environment of the experiment."""
+        said = dict(self.constants)
+        for name, field in self.Params.model_fields.items():
+            if name == "container":
+                said["TARGET_CONTAINER"] = self.params.container or agent  # type: ignore[attr-defined]
+            marks = [mark for mark in field.metadata if isinstance(mark, Env)]
+            if marks and (value := getattr(self.params, name)) is not None:  # what nothing reads is not exported
+                said |= {mark.name: mark.text(value) for mark in marks}
+        return said
+
+    def spec(self, agent: str) -> Mapping[str, Any]:
+        return {"experiments": [one(self.experiment, self.env(agent))]}
+
+    def rights(self) -> Sequence[Right]:
+        of_others = [
+            Right("kubernetes", f"{plural_of(kind)}.{LITMUS.group}", access=access) for kind, access in _OF_OTHERS
+        ]
+        return [*super().rights(), *of_others]
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """By the effect alone. `figures` keeps what Litmus says at that time."""
+        seen = await super().verify(undo, present=present)
+        if not (present and seen.ok):
+            return seen
+        said = await told(self._objects(undo["host"]), undo)
+        return replace(seen, figures={**seen.figures, "litmus": said})
+
+
+class PodDeleteParams(Strict):
+    """How the pod is deleted."""
+
+    force: Annotated[bool, Env("FORCE", lambda force: "true" if force else "false")] = True
+    """The pod gets no time to end by itself."""
+
+
+class PodDelete(LitmusFault[PodDeleteParams]):
+    """Deletes the pod of the agent; its StatefulSet starts another one of that name.
+
+    Limits: those of `chaos_mesh.pod_kill`.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_delete"
+    cases: ClassVar[Cases] = Cases(each=({}, {"force": False}), momentary=True)
+    observer = Observer(OF_KUBELET, SHARED)
+    Params = PodDeleteParams
+    capabilities = frozenset({LitmusPod, PodStatus})
+    holds_down = True
+    once = True
+
+    def effect(self, agent: str) -> Effect:
+        return Replaced()
+
+
+class ContainerKillParams(Strict):
+    """Which container is killed, and how."""
+
+    container: Container | None = None
+    """Its name; none: that of the product, as the official charts have it."""
+    signal: Annotated[Literal["KILL", "TERM"], Env("SIGNAL", "SIG{}".format)] = "KILL"
+    """The signal that ends the container: `KILL` or `TERM`."""
+
+
+class ContainerKill(LitmusFault[ContainerKillParams]):
+    """Kills a container in the pod of the agent; its kubelet starts it again.
+
+    Limits: a kubelet that backs off waits longer after each kill.
+    """
+
+    kind: ClassVar[str] = "litmus.container_kill"
+    cases: ClassVar[Cases] = Cases(each=({"signal": "TERM"},), momentary=True)
+    observer = Observer(OF_KUBELET, SHARED)
+    Params = ContainerKillParams
+    capabilities = frozenset({LitmusPod, PodStatus})
+    holds_down = True
+    once = True
+
+    def effect(self, agent: str) -> Effect:
+        return Restarted(self.params.container or agent)
+
+
+@dataclass(frozen=True)
+class Drained:
+    """The node is cordoned and the pod is another one; afterwards the node takes pods, and that pod is ready."""
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        node = hosts.host(target.host).use(NodeStatus)
+        name = await node.name()
+        if not await node.takes_pods(name):
+            raise FaultError(f"the node {name} of {target.host} is cordoned as it is: a drain of it would not show")
+        return {**await Replaced().before(hosts, target), "node": name}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        pod = await Replaced().look(hosts, undo, present=present)
+        name = str(undo.get("prior", {}).get("node", ""))
+        takes = await hosts.host(undo["host"]).use(NodeStatus).takes_pods(name)
+        asked = f"the node {name} takes {'no ' if present else ''}pods, and {pod.asked}"
+        measured = f"the node {'takes pods' if takes else 'is cordoned'}; {pod.measured}"
+        return Evidence(pod.ok and takes is not present, asked, measured)
+
+
+class NodeDrain(LitmusFault[NoParams]):
+    """Drains the node that the agent's pod is on, with every pod there.
+
+    Limits: only where the attach file says `drain: true`, because the pods of others leave the node too. A node with
+    more than one agent of the estate is refused, and so is one that is cordoned already.
+    """
+
+    kind: ClassVar[str] = "litmus.node_drain"
+    observer = Observer(f"{OF_KUBELET}, and what the node says of itself there", SHARED)
+    injector = LitmusNode
+    capabilities = frozenset({LitmusNode, NodeStatus, PodStatus})
+    holds_down = True
+
+    def rights(self) -> Sequence[Right]:
+        return [*super().rights(), Right("kubernetes", "nodes", access="get")]
+
+    def effect(self, agent: str) -> Effect:
+        return Drained()
+
+
+Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,15}$"), Env("NETWORK_INTERFACE")]
+
+
+class LatencyParams(Strict):
+    """How much later what the pod sends leaves it."""
+
+    delay: Annotated[Delay, Env("NETWORK_LATENCY", _milliseconds)]
+    """From 20ms to 2s."""
+    interface: Interface = "eth0"
+    """The pod's network interface."""
+    container: Container | None = None
+    """The container whose network is meant; none: that of the product."""
+
+
+class PodNetworkLatency(LitmusFault[LatencyParams]):
+    """Delays everything that the pod of the agent sends.
+
+    Limits: only where the attach file says `netem: true`. What passes between agents is delayed too, and is not
+    measured.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_network_latency"
+    cases: ClassVar[Cases] = Cases(each=({"delay": "200ms"},))
+    observer = Observer(OF_API)
+    Params = LatencyParams
+    capabilities = frozenset({LitmusPod, AgentApi})
+    by_netem = True
+    constants: ClassVar[Mapping[str, str]] = {"JITTER": "0"}
+
+    def effect(self, agent: str) -> Effect:
+        return Slow(float(self.params.delay))
+
+
+class HttpParams(Strict):
+    """Which port of the pod, and where Litmus's proxy listens in it."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Of the pod; none: that of the product's API, like 8500."""
+    proxy: Annotated[int, Field(ge=1, le=65535), Env("PROXY_PORT")] = 20000
+    """A free port of the pod, on which the proxy listens."""
+    container: Container | None = None
+    """The container whose network is meant; none: that of the product."""
+
+
+class _Http(LitmusFault[P]):
+    """A proxy that Litmus's helper puts before a port of the pod. Its parameters have what HttpParams has."""
+
+    observer = Observer(OF_ANSWERS)
+    capabilities = frozenset({LitmusPod, AgentApi})
+
+    def env(self, agent: str) -> dict[str, str]:
+        port = getattr(self.params, "port", None) or attachables([agent])[agent].port
+        return {**super().env(agent), "TARGET_SERVICE_PORT": str(port), "TOXICITY": "100"}
+
+
+class HttpLatencyParams(HttpParams):
+    """How much later answers leave the pod."""
+
+    delay: Annotated[Delay, Env("LATENCY", _milliseconds)]
+    """From 20ms to 2s."""
+
+
+class PodHttpLatency(_Http[HttpLatencyParams]):
+    """Delays every answer from a port of the agent's pod.
+
+    Limits: plain HTTP: over TLS, the proxy sees no answers. A port that is not the API's cannot be seen: the run is
+    INVALID.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_http_latency"
+    cases: ClassVar[Cases] = Cases(each=({"delay": "300ms", "port": 8500},))
+    Params = HttpLatencyParams
+    observer = Observer(OF_API)
+
+    def effect(self, agent: str) -> Effect:
+        return Slow(float(self.params.delay))
+
+
+class HttpResetParams(HttpParams):
+    """When a connection is reset."""
+
+    after: Annotated[Duration, Field(le=1.0), Env("RESET_TIMEOUT", _milliseconds)] = Duration("0s")
+    """How long after its first request a connection is reset, up to 1s."""
+
+
+class PodHttpResetPeer(_Http[HttpResetParams]):
+    """Resets every connection to a port of the agent's pod.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_http_reset_peer"
+    Params = HttpResetParams
+    observer = Observer(OF_AGENT)
+
+    def effect(self, agent: str) -> Effect:
+        return Silent()
+
+
+Code = Literal[200, 201, 202, 204, 300, 301, 302, 304, 307, 400, 401, 403, 404, 500, 501, 502, 503, 504]
+"""Those that Litmus knows."""
+
+
+class HttpStatusParams(HttpParams):
+    """Which status each answer has."""
+
+    code: Annotated[Code, Env("STATUS_CODE")]
+    """One that Litmus knows, like `503`."""
+
+
+class PodHttpStatusCode(_Http[HttpStatusParams]):
+    """Gives every answer from a port of the agent's pod another status.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_http_status_code"
+    cases: ClassVar[Cases] = Cases(each=({"code": 503},))
+    Params = HttpStatusParams
+    constants: ClassVar[Mapping[str, str]] = {"MODIFY_RESPONSE_BODY": "true"}
+
+    def effect(self, agent: str) -> Effect:
+        return Changed(f"the status {self.params.code}", lambda answer: answer.status == self.params.code)
+
+
+Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:;/+=-]{1,200}$")]
+"""Litmus puts it into a command line without quoting it."""
+
+
+class HttpHeaderParams(HttpParams):
+    """Which header each answer has."""
+
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,60}$")]
+    """The name of the header that is changed."""
+    value: Plain
+    """Its value, in plain characters."""
+
+
+class PodHttpModifyHeader(_Http[HttpHeaderParams]):
+    """Sets a header of every answer from a port of the agent's pod.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_http_modify_header"
+    cases: ClassVar[Cases] = Cases(each=({"header": "X-Drill", "value": "yes"},))
+    Params = HttpHeaderParams
+    constants: ClassVar[Mapping[str, str]] = {"HEADER_MODE": "response"}
+
+    def env(self, agent: str) -> dict[str, str]:
+        return {**super().env(agent), "HEADERS_MAP": json.dumps({self.params.header: self.params.value})}
+
+    def effect(self, agent: str) -> Effect:
+        name, value = self.params.header.lower(), self.params.value
+        return Changed(f"{self.params.header}: {value}", lambda answer: answer.headers.get(name) == value)
+
+
+class HttpBodyParams(HttpParams):
+    """What each answer says."""
+
+    body: Annotated[Plain, Env("RESPONSE_BODY")]
+    """What each answer says, in plain characters."""
+
+
+class PodHttpModifyBody(_Http[HttpBodyParams]):
+    """Replaces the body of every answer from a port of the agent's pod.
+
+    Limits: those of `litmus.pod_http_latency`.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_http_modify_body"
+    cases: ClassVar[Cases] = Cases(each=({"body": "not this time"},))
+    Params = HttpBodyParams
+    constants: ClassVar[Mapping[str, str]] = {"CONTENT_TYPE": "text/plain"}
+
+    def effect(self, agent: str) -> Effect:
+        body = self.params.body
+        return Changed(f"the body {body!r}", lambda answer: answer.body.decode(errors="replace").strip() == body)
+
+
+class VisibleParams(Strict):
+    """What this machine will see of it."""
+
+    effect: Literal["silent", "slow", "restarted", "replaced"]
+    by: Delay | None = None
+    container: Container | None = None
+
+    @model_validator(mode="after")
+    def _slow_by(self) -> VisibleParams:
+        if (self.effect == "slow") != (self.by is not None):
+            raise ValueError("`effect: slow` says `by` how much, like 200ms; no other effect does")
+        return self
+
+
+class VisibleFault(LitmusFault[P]):
+    """Nothing outside shows the experiment's own work, so `effect` names what an agent or its kubelet will show.
+
+    Its parameters have what VisibleParams has.
+    """
+
+    observer = Observer(f"{OF_AGENT}; or {OF_KUBELET}, by `effect`", SHARED)
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({LitmusPod, AgentApi, PodStatus})
+    """Those of every `effect`; one fault has those of its own."""
+
+    def __init__(self, params: P, hosts: Hosts) -> None:
+        super().__init__(params, hosts)
+        seen = PodStatus if self._visible.effect in {"restarted", "replaced"} else AgentApi
+        self.capabilities = frozenset({LitmusPod, seen})  # type: ignore[misc]
+
+    @property
+    def _visible(self) -> VisibleParams:
+        return self.params  # type: ignore[return-value]
+
+    def effect(self, agent: str) -> Effect:
+        params = self._visible
+        if params.by is not None:
+            return Slow(float(params.by))
+        others: dict[str, Effect] = {
+            "silent": Silent(),
+            "restarted": Restarted(params.container or agent),
+            "replaced": Replaced(),
+        }
+        return others[params.effect]
+
+
+Share = Annotated[Percent, Field(ge=0.01)]
+
+
+class LossParams(VisibleParams):
+    """Which share of the packets that the pod sends is lost."""
+
+    percent: Annotated[Share, Env("NETWORK_PACKET_LOSS_PERCENTAGE", _percentage)] = Percent("100%")
+    """Share of the packets."""
+    effect: Literal["silent", "slow", "restarted", "replaced"] = "silent"
+    """What is seen of it: the agent is `silent` or `slow`, its container `restarted`, its pod `replaced`; required
+    below 100%.
+    """
+    interface: Interface = "eth0"
+    """The pod's network interface."""
+
+    @model_validator(mode="after")
+    def _of_a_part(self) -> LossParams:
+        if self.percent < 1 and "effect" not in self.model_fields_set:
+            raise ValueError(
+                f"a loss of {self.percent} leaves the agent answering, and nobody outside counts packets: say by"
+                " `effect` what is seen of it, or ask for 100%"
+            )
+        return self
+
+
+class PodNetworkLoss(VisibleFault[LossParams]):
+    """Loses packets that the pod of the agent sends: with all of them it falls silent.
+
+    Limits: only where the attach file says `netem: true`. Nobody outside counts lost packets: a loss that does not do
+    what `effect` says makes the run INVALID. A liveness probe that fails meanwhile restarts the container.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_network_loss"
+    cases: ClassVar[Cases] = Cases(each=({}, {"percent": "100%", "effect": "silent"}))
+    Params = LossParams
+    by_netem = True
+
+
+class CorruptionParams(VisibleParams):
+    """Which share of the packets that the pod sends is corrupted."""
+
+    percent: Annotated[Share, Env("NETWORK_PACKET_CORRUPTION_PERCENTAGE", _percentage)] = Percent("100%")
+    """Share of the packets."""
+    interface: Interface = "eth0"
+    """The pod's network interface."""
+
+
+class PodNetworkCorruption(VisibleFault[CorruptionParams]):
+    """Corrupts packets that the pod of the agent sends.
+
+    Limits: those of `litmus.pod_network_loss`. The receiver drops corrupted packets, so that it looks like a loss.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_network_corruption"
+    cases: ClassVar[Cases] = Cases(each=({"effect": "silent"},))
+    Params = CorruptionParams
+    by_netem = True
+
+
+class CpuParams(VisibleParams):
+    """How much CPU is taken."""
+
+    cores: Annotated[int, Field(ge=1, le=256), Env("CPU_CORES")] = 1
+    """How many processes take it."""
+    load: Annotated[Share, Env("CPU_LOAD", _percentage)] = Percent("100%")
+    """Share of a core that each takes."""
+
+
+class PodCpuHog(VisibleFault[CpuParams]):
+    """Takes CPU in the cgroup of the agent's container.
+
+    Limits: nobody outside the pod sees its CPU: hashidrill proves what the agent shows of it, and no more. A container
+    without a CPU limit may show nothing; the run is then INVALID.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_cpu_hog"
+    cases: ClassVar[Cases] = Cases(each=({"cores": 2, "load": "80%", "effect": "slow", "by": "300ms"},))
+    Params = CpuParams
+
+
+Workers = Annotated[int, Field(ge=1, le=64), Env("NUMBER_OF_WORKERS")]
+Some = Annotated[Size, Field(ge=_MEBIBYTE)]
+
+
+class MemoryParams(VisibleParams):
+    """How much memory is taken."""
+
+    size: Annotated[Some, Env("MEMORY_CONSUMPTION", _mebibytes)]
+    """How much, from 1MiB."""
+    workers: Workers = 1
+    """How many processes take it."""
+
+
+class PodMemoryHog(VisibleFault[MemoryParams]):
+    """Takes memory in the cgroup of the agent's container.
+
+    Limits: nobody outside the pod sees its memory. The kernel may kill Litmus's own process first, and nothing is seen.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_memory_hog"
+    cases: ClassVar[Cases] = Cases(each=({"size": "512MiB", "effect": "restarted"},))
+    Params = MemoryParams
+
+
+class IoParams(VisibleParams):
+    """How much is written, and where."""
+
+    percent: Annotated[Share, Env("FILESYSTEM_UTILIZATION_PERCENTAGE", _percentage)] = Percent("10%")
+    """Share of the free file system that the files take."""
+    workers: Workers = 4
+    """How many processes write."""
+    path: Annotated[Annotated[str, Field(pattern=r"^/[\w./-]*$")] | None, Env("VOLUME_MOUNT_PATH")] = None
+    """The folder, usually that of the agent's data; none: that of the container."""
+
+
+class PodIoStress(VisibleFault[IoParams]):
+    """Writes and reads files in the agent's container, as fast as its disk allows.
+
+    Limits: nobody outside the pod sees its disk. Other pods on that disk are slowed too.
+    """
+
+    kind: ClassVar[str] = "litmus.pod_io_stress"
+    cases: ClassVar[Cases] = Cases(each=({"path": "/consul/data", "effect": "slow", "by": "300ms"},))
+    Params = IoParams
+
+
+class FillParams(VisibleParams):
+    """How full the container's ephemeral storage becomes."""
+
+    percent: Annotated[Share, Env("FILL_PERCENTAGE", _percentage)] = Percent("80%")
+    """Share of the limit."""
+    of: Annotated[Some | None, Env("EPHEMERAL_STORAGE_MEBIBYTES", _mebibytes)] = None
+    """The limit, where the container has none."""
+
+
+class DiskFill(VisibleFault[FillParams]):
+    """Fills the ephemeral storage of the agent's container.
+
+    Limits: nobody outside the pod sees its disk. Data on a volume of its own is not in the ephemeral storage.
+    """
+
+    kind: ClassVar[str] = "litmus.disk_fill"
+    cases: ClassVar[Cases] = Cases(each=({"of": "64MiB", "effect": "replaced"},))
+    Params = FillParams
+
+
+_OF_HASHIDRILL = {
+    "TOTAL_CHAOS_DURATION": "hashidrill says how long",
+    "TARGET_PODS": "`on` says whom it hits",
+    "NODE_LABEL": "`on` says whom it hits",
+    "PODS_AFFECTED_PERC": "`on` says whom it hits",
+    "TARGET_NODE": "a node is more than one agent",
+    "TARGET_NODES": "a node is more than one agent",
+    "TARGET_CONTAINER": "it is the parameter `container`",
+}
+_NETEM = {f"pod-network-{what}" for what in ("latency", "loss", "corruption", "duplication", "rate-limit")}
+
+
+class ExperimentParams(VisibleParams):
+    """Which experiment, and what is said to it."""
+
+    experiment: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+    """The name of a ChaosExperiment in that namespace: the name of its folder in the ChaosHub."""
+    env: dict[str, str] = Field(default={})
+    """What is said to it, as texts; `on` says whom it hits, and hashidrill how long it lasts."""
+
+    @field_validator("experiment")
+    @classmethod
+    def _on_a_pod(cls, value: str) -> str:
+        if value.startswith("node-") or value.endswith("-service-kill"):
+            raise ValueError(f"{value} hits a node with all that runs there, and `on` names one agent")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _names_no_target(cls, value: dict[str, str]) -> dict[str, str]:
+        if wrong := [f"{name}: {_OF_HASHIDRILL[name]}" for name in value if name in _OF_HASHIDRILL]:
+            raise ValueError("; ".join(wrong))
+        return value
+
+
+class Experiment(VisibleFault[ExperimentParams]):
+    """An experiment of a ChaosHub on the agent's pod, in its own words.
+
+    Limits: a name in `env` that the ChaosExperiment does not list is an error. Other experiments on nodes are refused:
+    a node is more than one agent.
+    """
+
+    kind: ClassVar[str] = "litmus.experiment"
+    cases: ClassVar[Cases] = Cases(
+        each=(
+            {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAMES": '["a"]'}, "effect": "silent"},
+            {"experiment": "pod-network-duplication", "effect": "slow", "by": "300ms"},
+        )
+    )
+    Params = ExperimentParams
+
+    @property
+    def experiment(self) -> str:
+        return self.params.experiment
+
+    @property
+    def by_netem(self) -> bool:  # type: ignore[override]
+        return self.params.experiment in _NETEM
+
+    def env(self, agent: str) -> dict[str, str]:
+        return {**super().env(agent), **self.params.env}

@@ -1,0 +1,313 @@
+"""Proves the effect of an external fault by the agent's own API and by what the kubelet reports.
+
+A silent agent may also be one that this machine cannot reach. So another agent of that product, if there is one, must
+answer at the same time: our own broken network proves nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar, Protocol
+
+import anyio
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.protocols.abc import Evidence, Host, Hosts, Target, Undo
+from hashidrill.core.protocols.capabilities import AgentApi, ApiAnswer, PodSeen, PodStatus
+from hashidrill.staging.attach.product import attachables
+
+ANSWERS_S = 1.0
+"""How long an agent may take that answers."""
+TRIALS = 9
+_GIVES_UP_S = 5.0
+_WRITTEN = 200
+_TELLS_WITHIN_S = 2.0
+"""An answer says whole seconds, and takes up to one: how far off its time may be read."""
+LEAST_SKEW_S = 5.0
+OF_AGENT = "the agent's own API, asked from this machine, while another agent answers"
+OF_API = "the agent's own API, asked from this machine"
+OF_KUBELET = "what the kubelet reports of the pod, read from the API server"
+SHARED = "the API server, which also holds the object of the fault"
+
+
+class Effect(Protocol):
+    """What a fault does, as far as somebody else sees it."""
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        """What is there before the fault, for `look`. Raises FaultError where the effect could not be seen."""
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence: ...
+
+
+async def answered_s(host: Host, agent: str, within_s: float) -> float | None:
+    """The seconds that the agent's API took for any answer; None without one in that time."""
+    began_s = anyio.current_time()
+    try:
+        path = attachables([agent])[agent].health
+        await host.use(AgentApi).api("GET", path, agent=agent, timeout_s=within_s)
+    except FaultError:
+        return None
+    return anyio.current_time() - began_s
+
+
+async def another_answers(hosts: Hosts, undo: Undo) -> str:
+    """Who else of that product answers: "" for nobody, `-` where there is nobody else to ask."""
+    agent = undo["agent"]
+    others = [host for host in hosts.all_hosts() if host.name != undo["host"] and agent in host.roles]
+    for host in others:
+        if host.can(AgentApi) and await answered_s(host, agent, ANSWERS_S) is not None:
+            return host.name
+    return "" if others else "-"
+
+
+@dataclass(frozen=True)
+class Silent:
+    """The agent answers nobody: it is stopped, gone, or cut off from this machine."""
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        await _must_answer(hosts.host(target.host), target.agent)
+        return {}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        host, agent = hosts.host(undo["host"]), undo["agent"]
+        took = [await answered_s(host, agent, ANSWERS_S) for _ in range(2 if present else 1)]
+        answers = any(one is not None for one in took)
+        if not present:
+            return Evidence(answers, f"{agent} answers", f"{agent} {'answers' if answers else 'does not answer'}")
+        other = "" if answers else await another_answers(hosts, undo)
+        measured = f"{agent} {'answers' if answers else 'does not answer'}"
+        if not answers:
+            measured += {"": ", and neither does any other", "-": ", and there is no other to ask"}.get(
+                other, f", and that on {other} does"
+            )
+        return Evidence(not answers and bool(other), f"{agent} does not answer, and another one does", measured)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Each answer of the agent takes at least `by_s` longer."""
+
+    by_s: float
+    of: ClassVar[str] = "answer"
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where an answer takes over half of the delay as it is: then the delay would not show."""
+        took = await self._times(hosts.host(target.host), target.agent)
+        if not took or max(took) > self.by_s / 2:
+            slowest = f"{max(took) * 1000:.0f}ms" if took else "no answer"
+            raise FaultError(
+                f"{target.agent} on {target.host} takes {slowest} for one {self.of} as it is: a delay of"
+                f" {self.by_s * 1000:.0f}ms could not be told from that; ask for more than twice as much"
+            )
+        return {"typical_s": statistics.median(took)}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        took = await self._times(hosts.host(undo["host"]), undo["agent"])
+        typical_s = float(undo.get("prior", {}).get("typical_s", 0.0))
+        asked = (
+            f"each {self.of} of {undo['agent']} takes {self.by_s * 1000:.0f}ms {'more' if present else 'less again'}"
+        )
+        if len(took) < TRIALS:
+            return Evidence(False, asked, f"{TRIALS - len(took)} of {TRIALS} requests got no answer")
+        quickest, slowest = min(took), max(took)
+        ok = quickest >= typical_s + 0.9 * self.by_s if present else slowest < typical_s + self.by_s / 2
+        measured = f"{quickest * 1000:.0f} to {slowest * 1000:.0f}ms, {typical_s * 1000:.0f}ms before"
+        figures = {"quickest_s": quickest, "slowest_s": slowest, "asked_s": self.by_s, "own_s": typical_s}
+        return Evidence(ok, asked, measured, figures)
+
+    async def _times(self, host: Host, agent: str) -> Sequence[float]:
+        within_s = _GIVES_UP_S + 3 * self.by_s
+        took = [await self._took_s(host, agent, within_s) for _ in range(TRIALS)]
+        return [one for one in took if one is not None]
+
+    async def _took_s(self, host: Host, agent: str, within_s: float) -> float | None:
+        return await answered_s(host, agent, within_s)
+
+
+@dataclass(frozen=True)
+class SlowWrites(Slow):
+    """Each write through the agent takes at least `by_s` longer: whoever leads waits for its own disk first."""
+
+    of: ClassVar[str] = "write"
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        if not attachables([target.agent])[target.agent].writes_nothing:
+            raise FaultError(f"{target.agent}: no write of it is known that changes nothing: a slow one would not show")
+        return await super().before(hosts, target)
+
+    async def _took_s(self, host: Host, agent: str, within_s: float) -> float | None:
+        path, began_s = attachables([agent])[agent].writes_nothing, anyio.current_time()
+        try:
+            answer = await host.use(AgentApi).api("DELETE", path, agent=agent, timeout_s=within_s)
+        except FaultError:
+            return None
+        return anyio.current_time() - began_s if answer.status == _WRITTEN else None
+
+
+@dataclass(frozen=True)
+class Skewed:
+    """The agent's clock is wrong by `by_s` more than before, by the time that HTTP has in each of its answers."""
+
+    by_s: float
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        skew_s, why = await self._skew(hosts.host(target.host), target.agent)
+        if skew_s is None:
+            raise FaultError(f"{target.agent} on {target.host}: {why}: that its clock goes wrong would not show")
+        return {"skew_s": skew_s}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        skew_s, why = await self._skew(hosts.host(undo["host"]), undo["agent"])
+        before_s = float(undo.get("prior", {}).get("skew_s", 0.0))
+        asked = f"its clock is {self.by_s if present else 0:+g}s from what it was"
+        if skew_s is None:
+            return Evidence(False, asked, why)
+        moved_s = skew_s - before_s
+        ok = abs(moved_s - (self.by_s if present else 0.0)) <= _TELLS_WITHIN_S
+        return Evidence(ok, asked, f"{moved_s:+.1f}s", {"moved_s": moved_s, "asked_s": self.by_s})
+
+    async def _skew(self, host: Host, agent: str) -> tuple[float | None, str]:
+        """Its clock beside ours in seconds, to a second and what the answer took; or why it cannot be told."""
+        began = time.time()
+        try:
+            path = attachables([agent])[agent].health
+            answer = await host.use(AgentApi).api("GET", path, agent=agent, timeout_s=ANSWERS_S)
+            said = parsedate_to_datetime(answer.headers["date"]).timestamp()
+        except FaultError as error:
+            return None, str(error)
+        except (KeyError, ValueError):
+            return None, "its answers say no time"
+        return said + 0.5 - (began + time.time()) / 2, ""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The pod is another one of the same name; afterwards that one is ready."""
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        pod = await ready_pod(hosts.host(target.host))
+        if pod.owner != "StatefulSet":
+            raise FaultError(
+                f"the pod {pod.name} belongs to {f'a {pod.owner}' if pod.owner else 'nobody'}: only a StatefulSet"
+                " brings it back under its name, without which its return cannot be proven"
+            )
+        return {"uid": pod.uid}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        pod, before = await _pod_now(hosts, undo), undo.get("prior", {}).get("uid", "")
+        other = pod is None or pod.uid != before
+        if present:
+            measured = "there is no such pod" if pod is None else f"the pod has the uid {pod.uid}"
+            return Evidence(other, f"the pod {before} is gone", measured)
+        ready = pod is not None and pod.ready
+        return Evidence(ready, "the pod is ready", "there is no such pod" if pod is None else _shown(pod))
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The container was started once more; afterwards its pod is ready."""
+
+    container: str
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        pod = await ready_pod(hosts.host(target.host))
+        if self.container not in pod.containers:
+            there = ", ".join(pod.containers) or "none"
+            raise FaultError(f"the pod {pod.name} has no container {self.container}; it has: {there}")
+        return {"uid": pod.uid, "restarts": pod.containers[self.container]}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        pod, before = await _pod_now(hosts, undo), undo.get("prior", {})
+        if not present:
+            ready = pod is not None and pod.ready
+            return Evidence(ready, "the pod is ready", "there is no such pod" if pod is None else _shown(pod))
+        asked = f"the container {self.container} restarted in the same pod"
+        if pod is None or pod.uid != before.get("uid"):
+            return Evidence(False, asked, "the pod is another one")
+        now = pod.containers.get(self.container, 0)
+        return Evidence(
+            now > int(before.get("restarts", now)), asked, f"{now} restarts, {before.get('restarts')} before"
+        )
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The pod is not ready, by its kubelet, and the agent answers nobody."""
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        pod = await ready_pod(hosts.host(target.host))
+        return {**await Silent().before(hosts, target), "uid": pod.uid}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        pod, agent = await _pod_now(hosts, undo), await Silent().look(hosts, undo, present=present)
+        told = "there is no such pod" if pod is None else _shown(pod)
+        there = pod is not None and pod.uid == undo.get("prior", {}).get("uid", "")
+        ready = pod is not None and pod.ready
+        asked = f"the pod is {'not ' if present else ''}ready, and {agent.asked}"
+        ok = agent.ok and (there and not ready if present else ready)
+        return Evidence(ok, asked, f"{told}; {agent.measured}")
+
+
+async def ready_pod(host: Host) -> PodSeen:
+    """Raises FaultError where there is none that is ready: nothing would change."""
+    pod = await host.use(PodStatus).pod()
+    if pod is None:
+        raise FaultError(f"{host.name}: its pod is gone")
+    if not pod.ready:
+        raise FaultError(f"the pod {pod.name} is not ready as it is; find out why")
+    return pod
+
+
+async def _pod_now(hosts: Hosts, undo: Undo) -> PodSeen | None:
+    return await hosts.host(undo["host"]).use(PodStatus).pod()
+
+
+async def _must_answer(host: Host, agent: str) -> None:
+    if await answered_s(host, agent, ANSWERS_S) is None:
+        raise FaultError(f"{agent} on {host.name} does not answer as it is: that it falls silent would not show")
+
+
+def _shown(pod: PodSeen) -> str:
+    restarts = ", ".join(f"{name} {count}" for name, count in pod.containers.items())
+    return f"the pod is {'ready' if pod.ready else 'not ready'} (restarts: {restarts or 'none'})"
+
+
+OF_ANSWERS = "the agent's own answers, asked for from this machine"
+_TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Each answer has something that none had before."""
+
+    what: str
+    """Like `the status 503`."""
+    has: Callable[[ApiAnswer], bool]
+
+    async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
+        """Raises FaultError where an answer has it as it is, or there is none."""
+        if self.has(await _asked(hosts, target.host, target.agent)):
+            raise FaultError(
+                f"{target.agent} on {target.host} answers with {self.what} as it is: the fault would not show"
+            )
+        return {}
+
+    async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence:
+        asked = f"{'each' if present else 'no'} answer has {self.what}"
+        having = 0
+        for _ in range(_TRIALS):
+            try:
+                having += self.has(await _asked(hosts, undo["host"], undo["agent"]))
+            except FaultError as error:
+                return Evidence(False, asked, str(error))
+        measured = f"{having} of {_TRIALS} answers have it"
+        return Evidence(having == (_TRIALS if present else 0), asked, measured, {"having": having, "asked": _TRIALS})
+
+
+async def _asked(hosts: Hosts, host: str, agent: str) -> ApiAnswer:
+    path = attachables([agent])[agent].health
+    return await hosts.host(host).use(AgentApi).api("GET", path, agent=agent, timeout_s=ANSWERS_S)

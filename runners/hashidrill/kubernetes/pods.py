@@ -1,0 +1,167 @@
+"""Pods as their kubelets report them, which pod is which host, and the agents that are pods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import AttachError
+from hashidrill.core.protocols.observed import PodSeen
+from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
+from hashidrill.staging.attach.discovery import place_of
+from hashidrill.staging.attach.product import attachables
+from hashidrill.staging.attach.target import PODS_PLACE, shown
+
+if TYPE_CHECKING:
+    from hashidrill.staging.attach.discovery import LookAtPods
+    from hashidrill.staging.attach.login import Login
+    from hashidrill.staging.attach.target import AttachTarget
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A pod as its kubelet reports it to the API server (hashidrill.core.protocols.capabilities.PodStatus)."""
+
+    cluster: Cluster
+    name: str
+
+    async def pod(self) -> PodSeen | None:
+        found = await self.cluster.get("v1", "Pod", self.name)
+        return None if found is None else seen(found)
+
+
+def seen(found: Mapping[str, Any]) -> PodSeen:
+    """A pod of the API."""
+    metadata, status = found["metadata"], found.get("status") or {}
+    owners = [one["kind"] for one in metadata.get("ownerReferences") or () if one.get("controller")]
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+    running = {one["name"]: int(one["restartCount"]) for one in status.get("containerStatuses") or ()}
+    leaving = bool(metadata.get("deletionTimestamp"))
+    return PodSeen(metadata["name"], metadata["uid"], ready and not leaving, owners[0] if owners else "", running)
+
+
+def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_address: bool = False) -> tuple[str, str]:
+    """(its name, why there is none): the one pod with that host's name, else the one with its address.
+
+    `by_address`: the other way round, where each host is known to be a pod, and a name might be that of another one.
+    """
+    named = [one["metadata"]["name"] for one in pods if one["metadata"]["name"] == host]
+    placed = [one["metadata"]["name"] for one in pods if (one.get("status") or {}).get("podIP") == address]
+    at = (placed or named) if by_address else (named or placed)
+    if len(at) == 1:
+        return str(at[0]), ""
+    if at:
+        return "", f"the pods {', '.join(sorted(at))} all have the address {address}, and none the name {host}"
+    return "", f"no pod there has the name {host} or the address {address}"
+
+
+Pods = list[dict[str, Any]]
+
+
+async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
+    """The same with what was found of its pods, and with an address for each product that has none written.
+
+    Nothing is asked where no agents are pods. Raises AttachError for a context, a namespace or labels that lead to no
+    pod; whether all that it found are well is for `datacenter.attach.pods_found.troubles` to say, before a run.
+    """
+    wanted: Mapping[str, Mapping[str, Mapping[str, str]]] = target.kubernetes.get("pods", {})
+    if not wanted:
+        return target
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    logins = dict(target.logins)
+    async with connected(target.kubernetes, connect or cluster_of) as cluster:
+        for name, labels in wanted.items():
+            try:
+                pods = {role: await cluster.listed("v1", "Pod", each) for role, each in labels.items()}
+                why = await _why_none(cluster, target, labels["server"], pods["server"])
+            except ClusterError as error:
+                why = str(error)
+            if why:
+                raise AttachError(f"{target.path}: {PODS_PLACE}.{name}: {why}")
+            found[name] = {role: {_name(pod): _of(pod) for pod in each} for role, each in pods.items()}
+            if not logins[name].address:
+                logins[name] = _at_pod(logins[name], pods["server"])
+    return replace(target, logins=logins, kubernetes={**target.kubernetes, "found": found})
+
+
+@asynccontextmanager
+async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
+    """Where agents are pods, a look at the addresses that these have just then; None where they are none."""
+    wanted: Mapping[str, Mapping[str, Mapping[str, str]]] = target.kubernetes.get("pods", {})
+    if not wanted:
+        yield None
+        return
+    async with connected(target.kubernetes, connect or cluster_of) as cluster:
+
+        async def look() -> dict[str, str]:
+            labels = [each for of_product in wanted.values() for each in of_product.values()]
+            try:
+                pods = [pod for each in labels for pod in await cluster.listed("v1", "Pod", each)]
+            except ClusterError as error:
+                raise AttachError(str(error)) from None
+            return {_name(pod): _address(pod) for pod in pods if _address(pod) and not _leaves(pod)}
+
+        yield look
+
+
+async def _why_none(cluster: Cluster, target: AttachTarget, labels: Mapping[str, str], pods: Pods) -> str:
+    where = place_of(target)
+    if any(map(_address, pods)):
+        return ""
+    if pods:
+        return f"none of {', '.join(sorted(map(_name, pods)))} in {where} has an address: none is started yet"
+    try:
+        there = await cluster.namespace_there()
+    except ClusterError:  # not everybody may read it: then nothing is said of it
+        there = True
+    if not there:
+        return f"there is no {where}; `kubectl get namespaces` lists those that are"
+    command = cluster.kubectl("get pods --show-labels")
+    return (
+        f"no pod in {where} has the labels {shown(labels)}; `{command}` shows which they have: write those of its"
+        " servers under `servers`"
+    )
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _address(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("podIP") or "")
+
+
+def _leaves(pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _of(pod: Mapping[str, Any]) -> dict[str, Any]:
+    ready, status = seen(pod).ready, pod.get("status") or {}
+    phase = "ready" if ready else "it is being deleted" if _leaves(pod) else str(status.get("phase") or "Pending")
+    return {"address": _address(pod), "ready": ready, "phase": phase}
+
+
+def _at_pod(login: Login, pods: Pods) -> Login:
+    """At the pod of the active one where a label says which it is, else at one that is ready.
+
+    The port is that which the chart names `http` or `https`: of both, `https` where the file says something about TLS.
+    """
+    product = attachables([login.service])[login.service]
+
+    def rank(pod: Mapping[str, Any]) -> tuple[bool, bool, str]:
+        leads = product.leads.items() <= (pod["metadata"].get("labels") or {}).items()
+        return not seen(pod).ready, not leads, _name(pod)
+
+    pod = min((each for each in pods if _address(each)), key=rank)
+    ports = {
+        one.get("name"): one["containerPort"]
+        for container in (pod.get("spec") or {}).get("containers") or ()
+        for one in container.get("ports") or ()
+    }
+    tls, address = login.tls, _address(pod)
+    secure = any((tls.ca_file, tls.ca_path, tls.cert_file, tls.server_name)) or not tls.verify
+    scheme = "https" if secure or ("https" in ports and "http" not in ports) else "http"
+    bracketed = f"[{address}]" if ":" in address else address
+    return replace(login, address=f"{scheme}://{bracketed}:{ports.get(scheme, product.port)}")

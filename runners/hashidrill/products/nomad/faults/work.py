@@ -1,0 +1,354 @@
+"""Faults of a job: stopped by mistake, its allocations failed, or signals sent to its tasks."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hashidrill.core.errors import FaultError, WaitTimeoutError
+from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import Cases, P
+from hashidrill.core.protocols.abc import Claim, Evidence, Hosts, Observer, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.registry import near
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.units import Duration, Percent
+from hashidrill.core.util.wait import wait_until
+from hashidrill.products.nomad import api, rights, tasks, trial_jobs
+from hashidrill.products.nomad.faults.declared import OfWork, work_of
+
+JobId = Annotated[str, StringConstraints(pattern=r"^[^\s?#%]{1,200}$")]
+
+
+class JobParams(Strict):
+    """Which job."""
+
+    job: JobId = Field(description="The id of a job; that of a load is hashidrill-LOAD")
+
+
+def path_of(job: str) -> str:
+    return f"/v1/job/{job}"
+
+
+async def _found(hosts: Hosts, job: str, *, copy: bool) -> Mapping[str, Any] | None:
+    """By a list: a job that is not there is then no error. Raises FaultError, WaitTimeoutError."""
+    params = {"prefix": job}
+    listed = await (api.from_copy if copy else _led)(hosts, "/v1/jobs", params)
+    return next((one for one in listed if one["ID"] == job), None)
+
+
+async def _led(hosts: Hosts, path: str, params: Mapping[str, str]) -> Any:
+    return await api.when_led(hosts, "GET", path, params=params)
+
+
+async def is_stopped(hosts: Hosts, job: str, *, copy: bool = False) -> bool | None:
+    """Whether the job is stopped; None for one that Nomad does not know. `copy`: a follower says so by itself."""
+    found = await _found(hosts, job, copy=copy)
+    return None if found is None else bool(found["Stop"])
+
+
+async def registered(hosts: Hosts, job: str) -> Mapping[str, Any]:
+    """The whole job. Raises FaultError for one that Nomad does not know, or that is stopped."""
+    found = await _found(hosts, job, copy=False)
+    if found is None:
+        known = [one["ID"] for one in await _led(hosts, "/v1/jobs", {})]
+        known = [one for one in known if not one.startswith(trial_jobs.PREFIX)]
+        raise FaultError(f"Nomad knows no job {job!r}: {near(job, known) if known else 'there are none'}")
+    if found["Stop"]:
+        raise FaultError(f"the job {job} is stopped already: it runs nothing, with or without this fault")
+    whole: Mapping[str, Any] = await api.when_led(hosts, "GET", path_of(job))
+    return whole
+
+
+async def allocations(hosts: Hosts, job: str, *, copy: bool = False) -> Sequence[Mapping[str, Any]]:
+    """All that Nomad remembers of the job, in order of their names and ids."""
+    path = f"{path_of(job)}/allocations"
+    found = await (api.from_copy(hosts, path) if copy else api.when_led(hosts, "GET", path))
+    return sorted(found or (), key=lambda one: (one["Name"], one["ID"]))
+
+
+def runs(alloc: Mapping[str, Any]) -> bool:
+    """Whether it runs, and should."""
+    return bool(alloc["ClientStatus"] == "running" and alloc["DesiredStatus"] == "run")
+
+
+_STOPPED_WITHIN_S = 45.0
+"""Nomad gives tasks 5 s to end unless their job says more, and at most 30 s."""
+
+
+class StopParams(JobParams):
+    """Which job, and whether Nomad forgets it as well."""
+
+    purge: bool = Field(default=False, description="Nomad forgets the job, as `nomad job stop -purge` makes it")
+
+
+class JobStop(OfWork[StopParams]):
+    """Stops a job, and with it all of its allocations; reverting registers it again, as it was.
+
+    Limits: in force once all tasks have ended, which takes as long as their job gives them. A job that runs nothing,
+    like one that is only dispatched, is proven by Nomad's word alone. What a periodic or dispatched job had started
+    before goes on.
+    """
+
+    kind: ClassVar[str] = "nomad.job.stop"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"job": "sleepers"}),))
+    Params: ClassVar[type[StopParams]] = StopParams
+    observer: ClassVar[Observer] = Observer(
+        "the processes of the job's tasks on all nodes (/proc), and the job in a follower's state",
+        "nothing for a job that runs; one that runs nothing is read through Nomad's HTTP API alone",
+    )
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS)
+
+    @property
+    def observed_within_s(self) -> float:
+        return _STOPPED_WITHIN_S
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), work_of(self.params.job))
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        job = await registered(self.hosts, self.params.job)
+        return {"job": job, "processes": len(await self._processes())}
+
+    async def _processes(self) -> list[tasks.TaskProcess]:
+        return [one for one in await tasks.on_all_nodes(self.hosts) if one.job == self.params.job]
+
+    async def apply(self, undo: Undo) -> None:
+        params = {"purge": "true" if self.params.purge else "false"}
+        await api.when_led(self.hosts, "DELETE", path_of(self.params.job), params=params)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        stopped = await is_stopped(self.hosts, self.params.job, copy=True)
+        left, before = len(await self._processes()), undo["prior"]["processes"]
+        state = "registered" if stopped is False else "stopped" if stopped else "not known"
+        measured = f"the job is {state}, {left} processes of its tasks run ({before} before)"
+        figures: dict[str, float | str] = {"processes": left, "before": before}
+        if present:
+            there = stopped is None if self.params.purge else stopped is True
+            asked = f"the job is {'not known' if self.params.purge else 'stopped'}, and none of its processes runs"
+            return Evidence(there and not left, asked, measured, figures)
+        return Evidence(stopped is False, "the job is registered", measured, figures)
+
+    async def revert(self, undo: Undo) -> None:
+        """Nothing for a job that is registered: somebody may have registered another version meanwhile."""
+        job = undo.get("prior", {}).get("job")
+        if job is not None and await is_stopped(self.hosts, self.params.job) is not False:
+            await api.when_led(self.hosts, "POST", "/v1/jobs", body={"Job": {**job, "Stop": False}})
+
+
+_ENDED = ("failed", "lost", "complete")
+_STOPPED = "T"
+_STILL_WITHIN_S = 20.0
+_GAP_S = 0.3
+
+
+class PickParams(JobParams):
+    """How many of the allocations that run: by their names, the first ones."""
+
+    count: int | None = Field(default=None, ge=1, description="How many allocations")
+    share: Percent | None = Field(default=None, gt=0, le=1, description="How many of them, as a share, rounded up")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> PickParams:
+        if (self.count is None) == (self.share is None):
+            raise ValueError("write either count or share")
+        return self
+
+
+class _OfAllocations(OfWork[P]):
+    elsewhere: ClassVar[frozenset[type[Any]]] = frozenset({tasks.TaskProcesses})
+    params: Any
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), work_of(self.params.job))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        if place.many:
+            yield ("on",), f"{self.kind} picks from all allocations of a job, or of one node; write on: nomad:leader"
+
+    def rights(self) -> Sequence[Right]:
+        return (*rights.READS, *rights.JOBS)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        """What is picked, and the processes of its tasks. Raises FaultError where too few run, or none can be seen."""
+        await registered(self.hosts, self.params.job)
+        live = [one for one in await allocations(self.hosts, self.params.job) if runs(one)]
+        where = ""
+        if self.hosts.host(target.host).roles.get(api.AGENT) == "client":
+            live, where = [one for one in live if one["NodeName"] == target.host], f" on {target.host}"
+        wanted = self.params.count or math.ceil(float(self.params.share) * len(live))
+        if not live or len(live) < wanted:
+            raise FaultError(
+                f"{self.params.job} runs {len(live)} allocations{where}, and {wanted or 'some'} were to be"
+            )
+        picked = [one["ID"] for one in live[:wanted]]
+        processes = await self._processes(picked)
+        unseen = set(picked) - {one.alloc for one in processes}
+        if unseen:
+            raise FaultError(
+                f"{len(unseen)} of the {len(picked)} allocations have no process that can be seen: nothing would show"
+            )
+        return {
+            "allocs": picked,
+            "names": {one["ID"]: one["Name"] for one in live[:wanted]},
+            "processes": [one.reference for one in processes],
+        }
+
+    async def _processes(self, allocs: Iterable[str]) -> list[tasks.TaskProcess]:
+        picked = set(allocs)
+        return [one for one in await tasks.on_all_nodes(self.hosts) if one.alloc in picked]
+
+    async def _signal(self, alloc: str, name: str) -> str:
+        """What Nomad said instead of sending it to all tasks of the allocation; empty once it did."""
+        try:
+            path = f"/v1/client/allocation/{alloc}/signal"
+            await api.when_led(self.hosts, "POST", path, body={"Signal": name, "Task": ""})
+        except (FaultError, WaitTimeoutError) as error:
+            return str(error)
+        return ""
+
+
+class FailParams(PickParams):
+    """How long Nomad may go on restarting the tasks."""
+
+    within: Duration = Field(default=Duration("60s"), gt=0, le=600, description="Until Nomad gives the allocations up")
+
+
+class AllocFail(_OfAllocations[FailParams]):
+    """Kills the tasks of some allocations, again after each restart, until Nomad gives them up as failed.
+
+    Limits: a job whose `restart` block never gives up (`mode = "delay"`) does not fail: an error after `within`. With
+    Nomad's own settings a service is restarted twice, 15 s later each time.
+    """
+
+    kind: ClassVar[str] = "nomad.alloc.fail"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"job": "sleepers", "count": 1}),), momentary=True)
+    Params: ClassVar[type[FailParams]] = FailParams
+    once: ClassVar[bool] = True
+    observer: ClassVar[Observer] = Observer(
+        "the processes of these allocations on all nodes (/proc), and the allocations in a follower's state",
+        "the state of the allocations is read through Nomad's HTTP API, which also takes the signals; /proc is not",
+    )
+
+    async def apply(self, undo: Undo) -> None:
+        """Raises WaitTimeoutError where the job's `restart` goes on for longer than `within`."""
+        left = set(undo["prior"]["allocs"])
+        said = ""
+
+        async def killed() -> tuple[bool | None, str]:
+            nonlocal said
+            known = {one["ID"]: one for one in await allocations(self.hosts, self.params.job)}
+            for alloc in sorted(left):
+                if alloc not in known or known[alloc]["ClientStatus"] in _ENDED:
+                    left.discard(alloc)
+                elif any(one.state != "Z" for one in await self._processes([alloc])):
+                    said = await self._signal(alloc, "SIGKILL") or said
+            words = f"{len(left)} still run or are restarted" + (f"; {said}" if said else "")
+            return (None if left else True), words
+
+        what = f"Nomad to give up {len(left)} allocations of {self.params.job}"
+        await wait_until(what, killed, within_s=float(self.params.within), gap_s=_GAP_S)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        picked = undo["prior"]["allocs"]
+        known = {one["ID"]: one for one in await allocations(self.hosts, self.params.job, copy=True)}
+        states = Counter(str(known[one]["ClientStatus"]) if one in known else "forgotten" for one in picked)
+        left = len(await self._processes(picked))
+        shown = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+        measured = f"of {len(picked)} allocations: {shown}; {left} of their processes run"
+        figures: dict[str, float | str] = {"allocations": len(picked), "failed": states["failed"], "processes": left}
+        if present:
+            asked = "all of them are failed, and none of their processes runs"
+            return Evidence(states["failed"] == len(picked) and not left, asked, measured, figures)
+        return Evidence(True, "Nomad answers; what failed stays failed, and Nomad replaces it by itself", measured)
+
+    async def revert(self, undo: Undo) -> None:
+        return
+
+
+class SignalParams(PickParams):
+    """Which signal. STOP freezes tasks until the fault is reverted; what the others do is up to the tasks."""
+
+    signal: Literal["STOP", "KILL", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] = "STOP"
+    """STOP, KILL, TERM, INT, HUP, QUIT, USR1 or USR2."""
+
+
+class AllocSignal(_OfAllocations[SignalParams]):
+    """Sends a signal to the tasks of some allocations. STOP freezes them: Nomad goes on taking them for running.
+
+    Limits: refused where fewer allocations run than `count`, and where their processes cannot be seen, as in a task
+    driver that hides them.
+    """
+
+    kind: ClassVar[str] = "nomad.alloc.signal"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"job": "sleepers", "share": "100%"}),))
+    Params: ClassVar[type[SignalParams]] = SignalParams
+    observer: ClassVar[Observer] = Observer(
+        "the processes of these allocations on all nodes (/proc)",
+        "nothing; whether a task got a signal for which it has a handler is what Nomad wrote in the task's events",
+    )
+
+    @property
+    def observed_within_s(self) -> float:
+        return _STILL_WITHIN_S
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        prior = await super().prior(target)
+        if self.params.signal == "STOP":
+            frozen = sum(one.state == _STOPPED for one in await self._processes(prior["allocs"]))
+            if frozen:
+                raise FaultError(f"{frozen} processes of these allocations are stopped already; find out by whom")
+        return {**prior, "signalled": await self._signalled(prior["allocs"])}
+
+    async def _signalled(self, allocs: Sequence[str]) -> int:
+        """How often Nomad's clients wrote down that they sent a signal to tasks of these allocations."""
+        found = await allocations(self.hosts, self.params.job, copy=True)
+        return sum(
+            event["Type"] == "Signaling"
+            for one in found
+            if one["ID"] in allocs
+            for task in (one.get("TaskStates") or {}).values()
+            for event in task.get("Events") or ()
+        )
+
+    async def apply(self, undo: Undo) -> None:
+        for alloc in undo["prior"]["allocs"]:
+            if said := await self._signal(alloc, f"SIG{self.params.signal}"):
+                raise FaultError(f"SIG{self.params.signal} was not sent to {undo['prior']['names'][alloc]}: {said}")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        prior = undo["prior"]
+        now = {one.reference: one for one in await self._processes(prior["allocs"])}
+        before = [now.get(reference) for reference in prior["processes"]]
+        frozen = sum(one.state == _STOPPED for one in now.values())
+        if not present:
+            return Evidence(not frozen, "none of their processes is stopped", f"{frozen} are stopped")
+        if self.params.signal == "STOP":
+            hit = sum(one is not None and one.state == _STOPPED for one in before)
+            return Evidence(
+                hit == len(before),
+                "all of their processes are stopped",
+                f"{hit} of {len(before)} are stopped",
+                {"processes": len(before), "hit": hit},
+            )
+        number = signal.Signals[f"SIG{self.params.signal}"]
+        ended = sum(one is None for one in before)
+        handled = sum(one is not None and number in one.catches for one in before)
+        told = await self._signalled(prior["allocs"]) - prior["signalled"]
+        measured = f"of {len(before)} processes {ended} ended, {handled} handle it and run; Nomad wrote {told} signals"
+        fine = ended + handled == len(before) and (not handled or told >= len(prior["allocs"]))
+        return Evidence(fine, "each process ended, or handles the signal and got it", measured, {"ended": ended})
+
+    async def revert(self, undo: Undo) -> None:
+        """Frozen tasks go on; nothing for those that are gone. Raises FaultError for one that cannot be reached."""
+        if self.params.signal != "STOP":
+            return
+        for one in await self._processes(undo.get("prior", {}).get("allocs", ())):
+            if one.state == _STOPPED and (said := await self._signal(one.alloc, "SIGCONT")):
+                raise FaultError(f"SIGCONT was not sent to the allocation {one.alloc}: {said}")

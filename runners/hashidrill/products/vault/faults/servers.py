@@ -1,0 +1,312 @@
+"""Faults of Vault's servers: a seal, a step-down, a revoked token; each seen at the servers' own API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.faults.base import BaseFault, Cases, NoParams
+from hashidrill.core.protocols.abc import Claim, Evidence, Host, Hosts, Observer, Place, Target, Trouble, Undo
+from hashidrill.core.protocols.capabilities import AgentApi, ProcessControl
+from hashidrill.core.protocols.claims import AGENT, ANSWERS, EVERYWHERE, START, needs, takes
+from hashidrill.core.protocols.rights import Right
+from hashidrill.core.util.wait import all_at_once, wait_until
+from hashidrill.products.vault import rights
+from hashidrill.products.vault.operator import LoadTokens, VaultKeys, VaultOperator
+from hashidrill.products.vault.rights import PROBE_SECRET
+
+VAULT = "vault"
+ACTIVE = "Vault's active server"
+"""Taken by what makes another server active."""
+_TELLS_WITHIN_S = 2.0
+_SEALED = "Vault is sealed"
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a server answers somebody without a token who asks for a secret: a sealed one does not even refuse."""
+
+    status: int
+    """0 without an answer."""
+    words: str
+
+    @property
+    def sealed(self) -> bool:
+        return _SEALED in self.words
+
+    @property
+    def refuses(self) -> bool:
+        """As an unsealed server does, by itself or through the active one."""
+        return self.status in {400, 403}
+
+
+async def asked_for_a_secret(host: Host, path: str) -> Served:
+    """What that server answers about the secret at `/v1/PATH`."""
+    try:
+        answer = await host.use(AgentApi).api("GET", f"/v1/{path}", timeout_s=_TELLS_WITHIN_S, agent=VAULT)
+    except FaultError as error:
+        return Served(0, str(error))
+    return Served(answer.status, answer.body[:200].decode(errors="replace").strip())
+
+
+async def find_reigns(hosts: Hosts) -> Mapping[str, str]:
+    """Of each server that answers: since when it is active, in its own words; "" for one that is not.
+
+    A sealed server, or one that hangs, is not among them. The moment is that of the reign: a server that stepped down
+    and is active again has a later one.
+    """
+    found: dict[str, str] = {}
+
+    async def ask(host: Host) -> None:
+        try:
+            answer = await host.use(AgentApi).api("GET", "/v1/sys/leader", timeout_s=_TELLS_WITHIN_S, agent=VAULT)
+            said: Any = answer.json() if answer.status == 200 else None
+        except (FaultError, ValueError):
+            return
+        if isinstance(said, dict):
+            found[host.name] = str(said.get("active_time") or "an unknown time") if said.get("is_self") else ""
+
+    await all_at_once(partial(ask, host) for host in servers_of(hosts))
+    return found
+
+
+async def knows_active(host: Host) -> tuple[bool | None, str]:
+    """For `wait_until`: whether that server is active, or says which one is."""
+    try:
+        answer = await host.use(AgentApi).api("GET", "/v1/sys/leader", timeout_s=_TELLS_WITHIN_S, agent=VAULT)
+        said: Any = answer.json() if answer.status == 200 else {}
+    except (FaultError, ValueError) as error:
+        return None, str(error)
+    known = isinstance(said, dict) and bool(said.get("leader_address"))
+    return (True if known else None), f"HTTP {answer.status}, {'a' if known else 'no'} server known to be active"
+
+
+async def actives(hosts: Hosts) -> Sequence[str]:
+    """The servers that say of themselves that they are active."""
+    return sorted(name for name, since in (await find_reigns(hosts)).items() if since)
+
+
+def servers_of(hosts: Hosts) -> list[Host]:
+    return [host for host in hosts.all_hosts() if host.roles.get(VAULT) == "server"]
+
+
+def only_on_vault(kind: str, place: Place) -> Iterable[Trouble]:
+    """For a fault that a host without a Vault server cannot have."""
+    if place.hosts and not place.hosts <= {*place.having(VAULT, "server")}:
+        yield ("on",), f"{kind} is about Vault's servers, and {place.on} are none; write vault:active or host:vault-1"
+
+
+_SEALED_WITHIN_S = 20.0
+
+
+class Seal(BaseFault[NoParams]):
+    """Seals the server, and keeps it sealed. Vault seals only its active server on request: a standby is restarted.
+
+    Limits: on `vault:active`, another server takes over, so the fault is also a failover. A sealed server has no vote
+    in integrated storage: sealing two of three is an outage.
+    """
+
+    kind: ClassVar[str] = "vault.seal"
+    cases: ClassVar[Cases] = Cases(on=(("vault:one-standby", {}), ("vault:active", {})))
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, ProcessControl, VaultKeys, VaultOperator})
+    observer: ClassVar[Observer] = Observer(
+        "how the server answers a request for a secret", "Vault's HTTP API, which also takes the request to seal"
+    )
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("sys/seal", "update", "sudo")
+
+    @property
+    def observed_within_s(self) -> float:
+        """A server that was unsealed still has to find the active one before it can pass a request on."""
+        return 30.0
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        return (*super().uses(place), takes(AGENT), needs(START))
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        return only_on_vault(self.kind, place)
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        host = self.hosts.host(target.host)
+        seal = await host.use(VaultOperator).seal_status()
+        if not seal.open:
+            raise FaultError(f"{target.host}: its vault cannot be sealed: {seal}")
+        return {"active": target.host in await actives(self.hosts)}
+
+    async def apply(self, undo: Undo) -> None:
+        host = self._host(undo)
+        operator = host.use(VaultOperator)
+        await host.use(VaultKeys).keep_sealed(undo["fault_id"])
+        if undo["prior"]["active"]:
+            said = await operator.ask("PUT", "sys/seal", timeout_s=_SEALED_WITHIN_S)
+            if not said.ok:
+                raise FaultError(f"{host.name}: it was not sealed: {said.text}")
+            return
+        process = host.use(ProcessControl)
+        await process.stop_agent(VAULT)
+        await process.start_agent(VAULT)
+
+        async def answers() -> tuple[bool | None, str]:
+            seal = await operator.seal_status()
+            return (True if seal.answered and seal.initialized else None), str(seal)
+
+        await wait_until(f"vault on {host.name} to start again", answers, within_s=_SEALED_WITHIN_S)
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        served = await asked_for_a_secret(self._host(undo), PROBE_SECRET)
+        asked = (
+            "a request for a secret is answered: Vault is sealed" if present else "a request is refused for its token"
+        )
+        return Evidence(
+            served.sealed if present else served.refuses,
+            asked,
+            f"HTTP {served.status} {served.words}" if served.status else served.words,
+            {"status": served.status},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        operator = self._host(undo).use(VaultKeys)
+        await operator.leave(undo["fault_id"])
+        await operator.unseal()
+
+
+_STEPPED_WITHIN_S = 20.0
+
+
+class StepDown(BaseFault[NoParams]):
+    """Ends the active server's reign, once. It does not compete for 10 s, and is active again if the handover fails.
+
+    Vault answers before it steps down, and tells nobody but its log whether another server took over. So what is proven
+    is the end of the reign; who is active afterwards, and how long nobody was, is measured (`vault_serves_within`).
+
+    Limits: it is refused if no other server is unsealed. Vault answers 204 before it steps down. With integrated
+    storage it hands Raft's leadership to one other server, once. If that fails (the log says `unlocking HA lock
+    failed`), nobody is active until the 10 s are over, and then the same server is again: that is proven as what it is,
+    and the proof says who is active. Handing over to a server that stepped down less than 10 s before takes as long as
+    it still waits: with two step-downs 5 s apart, nobody was active for 5 s. A server that was given its key a second
+    time while it joined Raft answers 204 and may stay active: it waits for leadership twice, and the step-down reaches
+    the other wait (its log says `entering standby mode` twice; 1.21.0, Core.unsealWithRaft). Then the fault is not
+    proven. hashidrill gives each joining server its key once; a script that unseals in a loop should, too.
+    """
+
+    kind: ClassVar[str] = "vault.step_down"
+    cases: ClassVar[Cases] = Cases(on=(("vault:active", {}),), momentary=True)
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
+    observer: ClassVar[Observer] = Observer(
+        "what each server says of itself at sys/leader: whether it is active, and since when",
+        "Vault's HTTP API, which also takes the request to step down",
+    )
+    once: ClassVar[bool] = True
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("sys/step-down", "update", "sudo")
+
+    @property
+    def observed_within_s(self) -> float:
+        """Until somebody is active: 1 s with integrated storage, 2 s on Consul, measured.
+
+        Where the handover fails, Raft waits for it (an election timeout), and Vault for 10 s more
+        (manualStepDownSleepPeriod of vault/core.go) before the same server is active again.
+        """
+        return 30.0
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        alone = takes(ACTIVE, "both are about which server is active", where=EVERYWHERE, local=False)
+        return (*super().uses(place), needs(ANSWERS), alone)
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from only_on_vault(self.kind, place)
+        if place.many and len(place.hosts) > 1:
+            yield ("on",), f"{self.kind} is put on one server, and {place.on} may be several; write vault:active"
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        reigns = await find_reigns(self.hosts)
+        active = sorted(name for name, since in reigns.items() if since)
+        if active != [target.host]:
+            raise FaultError(f"{target.host} is not active, {', '.join(active) or 'nobody'} is; put it on vault:active")
+        others = [host for host in servers_of(self.hosts) if host.name != target.host]
+        able = [host.name for host in others if (await host.use(VaultOperator).seal_status()).open]
+        if not able:
+            raise FaultError(f"{target.host}: no other server is unsealed, so that none could take over")
+        return {"standbys": able, "since": reigns[target.host]}
+
+    async def apply(self, undo: Undo) -> None:
+        said = await self._host(undo).use(VaultOperator).ask("PUT", "sys/step-down", timeout_s=_STEPPED_WITHIN_S)
+        if not said.ok:
+            raise FaultError(f"{undo['host']}: it did not step down: {said.text}")
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        """In force: the reign that was going on is over. Gone: one server is active."""
+        host, since = undo["host"], undo["prior"]["since"]
+        reigns = await find_reigns(self.hosts)
+        active = sorted(name for name, began in reigns.items() if began)
+        again = " again (no other server took over)" if active == [host] and reigns[host] != since else ""
+        measured = f"active: {', '.join(active) or 'none'}{again}"
+        if not present:
+            return Evidence(len(active) == 1, "one server is active", measured)
+        over = len(active) <= 1 and reigns.get(host) != since and (host in reigns or bool(active))
+        return Evidence(over, f"{host} is no longer active as it was since {since}", measured)
+
+    async def revert(self, undo: Undo) -> None:
+        """Nothing: which server is active is nobody's right."""
+
+
+_TOKEN = "the token of our loads"  # noqa: S105 - what the claim is about
+
+
+class TokenRevoke(BaseFault[NoParams]):
+    """Revokes the token of the loads: whatever they ask is refused with 403. Reverting makes the same token again.
+
+    Tokens that were made with it (`vault.token.churn`) are revoked as well, and stay so.
+
+    Limits: Vault also revokes every token that was made with it: those of `vault.token.churn` are gone for good, and
+    `no_acknowledged_write_lost` on that load says so.
+    """
+
+    kind: ClassVar[str] = "vault.token.revoke"
+    cases: ClassVar[Cases] = Cases(on=(("vault:active", {}),))
+    at_a_time: ClassVar[int | None] = 0
+    capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, LoadTokens})
+    observer: ClassVar[Observer] = Observer(
+        "what another server answers to a look-up with that token",
+        "Vault's HTTP API, which also takes the request; a standby asks the active server",
+    )
+
+    def uses(self, place: Place) -> Sequence[Claim]:
+        alone = takes(_TOKEN, "both revoke the same token", where=EVERYWHERE, local=False)
+        return (*super().uses(place), needs(ANSWERS), alone)
+
+    def troubles(self, place: Place) -> Iterable[Trouble]:
+        yield from only_on_vault(self.kind, place)
+        if place.many and len(place.hosts) > 1:
+            yield ("on",), f"{self.kind} is put on one server, and {place.on} may be several; write vault:active"
+
+    def rights(self) -> Sequence[Right]:
+        return rights.path("auth/token/revoke", "update")
+
+    async def prior(self, target: Target) -> Mapping[str, Any]:
+        said = await self.hosts.host(target.host).use(LoadTokens).loads_are_allowed()
+        if not said.ok:
+            raise FaultError(f"{target.host}: the token of our loads is refused already: {said.text}")
+        return {}
+
+    async def apply(self, undo: Undo) -> None:
+        await self._host(undo).use(LoadTokens).revoke_loads()
+
+    async def verify(self, undo: Undo, *, present: bool) -> Evidence:
+        servers = servers_of(self.hosts)
+        other = next((host for host in servers if host.name != undo["host"]), self._host(undo))
+        said = await other.use(LoadTokens).loads_are_allowed()
+        return Evidence(
+            said.status == 403 if present else said.ok,
+            "the token is refused (403)" if present else "the token is known (200)",
+            f"{other.name}: {said.text}",
+            {"status": said.status},
+        )
+
+    async def revert(self, undo: Undo) -> None:
+        await self._host(undo).use(LoadTokens).allow_loads()

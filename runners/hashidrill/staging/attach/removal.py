@@ -1,0 +1,57 @@
+"""How a product takes away what a run left in a datacenter of somebody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hashidrill.core.errors import FaultError
+from hashidrill.core.util.wait import pause
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from hashidrill.core.protocols.rights import Left
+    from hashidrill.staging.attach.http import Wire
+
+WITHIN_S = 5.0
+"""For each answer."""
+_AGAIN_S = 1.0
+
+
+async def remove_all(
+    find: Callable[[], Awaitable[Sequence[str]]], take_away: Callable[[Sequence[str]], Awaitable[object]]
+) -> int:
+    """How many there were; none is there now.
+
+    It looks again before it says so: a write that a sick agent still held may arrive after the delete, and an agent
+    that was not told brings its instances back.
+    """
+    removed: set[str] = set()
+    while found := await find():
+        await take_away(found)
+        removed |= {*found}
+        await pause(_AGAIN_S)
+    return len(removed)
+
+
+async def ask(
+    wire: Wire,
+    method: str,
+    path: str,
+    left: Left,
+    *,
+    params: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    may_lack: Sequence[str] = ("GET", "DELETE"),
+) -> Any:
+    """The JSON of the answer to a GET; None where there is nothing (404, to one of the methods `may_lack`).
+
+    Raises FaultError for a refusal.
+    """
+    answer = await wire.request(method, path, params=params, body=body, timeout_s=WITHIN_S)
+    if answer.status == 404 and method in may_lack:
+        return None
+    if answer.status not in {200, 204}:
+        said = answer.body[:200].decode(errors="replace").strip()
+        raise FaultError(f"{left}: {method}: HTTP {answer.status} {said}")
+    return answer.json() if method == "GET" else None
