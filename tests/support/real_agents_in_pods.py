@@ -7,10 +7,7 @@ python real_agents_in_pods.py CONSUL ROOT VERSION NAME=PATH...
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-import traceback
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -31,6 +28,7 @@ from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
 from hashidrill.staging.attach.discovery import troubles
 from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.launch_attached import Attached
+from told_cases import play
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CHART = {"app": "consul", "component": "server"}
@@ -187,17 +185,8 @@ async def main() -> None:
     await datacenter.start()
     await datacenter.wait_ready()
     world = World(datacenter, plane)
-    for case in CASES:
-        await world.tidy()
-        began = time.monotonic()
-        line = {"case": case.__name__}
-        try:
-            line |= await case(world)
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        line["seconds"] = round(time.monotonic() - began, 1)
-        print(json.dumps(line), flush=True)
+    await world.tidy()
+    await play(world, CASES)
     plane.stop()
 
 

@@ -11,8 +11,8 @@ import shlex
 import signal
 import sys
 import time
-import traceback
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -37,6 +37,7 @@ from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
+from told_cases import play, refused_without_each, say, seen
 
 HOST = "consul-2"
 OWNED = Owned("run-1", "sandbox", "me@here", 60.0)
@@ -108,14 +109,6 @@ class World:
         undo = json.loads(json.dumps(dict(await planned(fault, await self.target(), fault_id))))
         await fault.apply(undo)
         return fault, undo
-
-
-async def seen(fault, undo, *, present, within_s=30.0):
-    async def look():
-        evidence = await fault.verify(undo, present=present)
-        return (evidence if evidence.ok else None), evidence.measured
-
-    return await wait_until(f"it to be {'in force' if present else 'gone'}", look, within_s=within_s, gap_s=0.2)
 
 
 async def keeps_its_contract(world):
@@ -240,22 +233,14 @@ async def an_unreachable_chaosd_is_told(world):
 
 
 async def without_a_rule_it_is_refused(world):
-    """Each rule of the role that `acl kubernetes` prints is needed: without it, the fault is refused and says so."""
-    fault, told = await world.fault(), {}
-    rights = fault.rights()
-    for right in rights:
-        await grant(world.plane, [one for one in rights if one != right])
-        await anyio.sleep(0.5)
-        try:
-            await check_fault(fault, await world.target())
-            told[str(right)] = ""
-        except (FaultError, AssertionError) as error:
-            told[str(right)] = str(error)[-300:]
-        await grant(world.plane, rights)
-        await anyio.sleep(0.5)
+    fault = await world.fault()
+
+    async def tidy():
         for kind, name, _ in await objects.ours(world.cluster, "sandbox"):
             await objects.remove(world.cluster, kind, name)
-    return {"told": told}
+
+    target, give = await world.target(), partial(grant, world.plane)
+    return {"told": await refused_without_each(fault.rights(), fault, target, give, tidy)}
 
 
 async def a_process_that_is_not_there_is_told(world):
@@ -307,25 +292,8 @@ async def main(cases=CASES) -> None:
     cluster = cluster_of({"kubeconfig": str(plane.kubeconfig(USER))})
     world = World(datacenter, plane, cluster)
     await grant(plane, (PhysicalProcess(ProcessParams(), None)).rights())
-    print(json.dumps({"case": "start", "plane_s": round(ready_s, 1)}), flush=True)
-    only = os.environ.get("HASHIDRILL_CASES", "").split()
-    for case in cases:
-        if only and case.__name__ not in only:
-            continue
-        began = time.monotonic()
-        line = {"case": case.__name__}
-        try:
-            line |= await case(world)
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        line["seconds"] = round(time.monotonic() - began, 1)
-        try:
-            await world.tidy()
-        except Exception as error:
-            traceback.print_exc()
-            line["untidy"] = f"{type(error).__name__}: {error}"
-        print(json.dumps(line), flush=True)
+    say(case="start", plane_s=round(ready_s, 1))
+    await play(world, cases)
     await cluster.aclose()
     await world.admin.aclose()
     plane.stop()

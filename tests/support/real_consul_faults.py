@@ -11,33 +11,27 @@ import json
 import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from pathlib import Path
 
 import anyio
 
 from consul_fault_cases import DISARMED, WHOLE, cases_of, disarmed_of
-from hashidrill.core.engine.inject import PROVEN_WITHIN_S, planned
+from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import HashidrillError, WaitTimeoutError
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul import api
 from hashidrill.products.consul.loads.streams import RPC_PORT, SubscribeConnection
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
+from told_cases import disarmed, fault_of, told
 
 TRANSFER = "/v1/operator/raft/transfer-leader"
 VIEWS = 5
 STREAMS, IN_PROCESS = "consul.grpc.server.streams", {"server_type": "in-process"}
 ELECTIONS = {"1.22.2": 10, "1.10.3": 6}
-
-
-def fault_of(datacenter, kind, params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), datacenter)
 
 
 async def target_of(datacenter, on):
@@ -93,32 +87,15 @@ async def checked(datacenter, kind, params, on):
     }
 
 
-async def looked(fault, undo, *, ok):
-    """Its evidence as soon as it says `ok`, or what it says after some seconds: copies of the state arrive later."""
-    evidence = await fault.verify(undo, present=True)
-    with anyio.move_on_after(PROVEN_WITHIN_S):
-        while evidence.ok is not ok:
-            await anyio.sleep(0.1)
-            evidence = await fault.verify(undo, present=True)
-    return evidence
-
-
-async def disarmed(datacenter, kind, params, on, disarm):
-    """Put the fault in force, take it away behind its back, and ask its observer: it must not say that it is there."""
+async def unseen(datacenter, kind, params, on, disarm):
+    """Taken away behind its back: the observer must not say that it is there."""
     target = await target_of(datacenter, on)
     if kind == "consul.session.expire":
         await stage(datacenter, on)
-    host, fault = datacenter.hosts[target.host], fault_of(datacenter, kind, params)
+    host = datacenter.hosts[target.host]
     before = (await host.api("GET", "/v1/snapshot", agent="consul")).body
-    undo = await planned(fault, target, "disarmed")
-    await fault.apply(undo)
-    try:
-        armed = await looked(fault, undo, ok=True)
-        await disarm(datacenter, host, undo, before)
-        after = await looked(fault, undo, ok=False)
-    finally:
-        await fault.revert(undo)
-    return {"armed": armed.ok, "disarmed": after.ok, "measured": after.measured}
+    fault = fault_of(datacenter, kind, params)
+    return await disarmed(fault, target, lambda undo: disarm(datacenter, host, undo, before))
 
 
 async def refused(datacenter):
@@ -271,16 +248,6 @@ async def _streams_on(datacenter, server, count):
     return await wait_until(f"{count} streams on {server}", look, within_s=40, gap_s=0.5)
 
 
-async def told(line, doing):
-    began = time.monotonic()
-    try:
-        line |= {"result": await doing}
-    except Exception as error:
-        traceback.print_exc()
-        line["error"] = f"{type(error).__name__}: {error}"
-    print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
-
-
 async def main():
     run, only = sys.argv[3], sys.argv[4:]
     version = run.partition(" ")[0]
@@ -295,7 +262,7 @@ async def main():
             await told({"kind": kind, "params": params, "on": on}, checked(datacenter, kind, params, on))
     for kind, params, on, name in disarmed_of(run):
         if not only or kind in only:
-            doing = disarmed(datacenter, kind, params, on, DISARMED[name])
+            doing = unseen(datacenter, kind, params, on, DISARMED[name])
             await told({"disarmed": kind, "by": name}, doing)
     if not only and run not in WHOLE:
         await told({"gathered": True}, gathered(datacenter))

@@ -8,10 +8,7 @@ its observer has to say that it is no longer in force.
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,13 +18,12 @@ from fault_cases import DISARMED, HOST_CASES, nature
 from hashidrill.core.engine.inject import observed_within_s, planned
 from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Target
 from hashidrill.core.units import Size
-from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
+from told_cases import fault_of, say, seen, told
 
 OPERATIONS = frozenset({"fsync", "write", "read"})
 HOST = "consul-2"
@@ -46,16 +42,10 @@ async def main() -> None:
     before = await _rights(datacenter)
     for check, cases in ((_keeps_its_contract, HOST_CASES), (_sees_that_it_was_disarmed, DISARMED)):
         for kind, params in cases:
-            began = time.monotonic()
             line = {"check": check.__name__, "kind": kind, "params": params}
-            try:
-                line |= await check(datacenter, kind, params)
-            except Exception as error:
-                traceback.print_exc()
-                line["error"] = f"{type(error).__name__}: {error}"
-            print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
+            await told(line, check(datacenter, kind, params), under="")
     line = {"check": "_rights", "kind": "agent", "params": {}, "present": before, "gone": await _rights(datacenter)}
-    print(json.dumps({**line, "seconds": 0}), flush=True)
+    say(**line, seconds=0)
 
 
 async def _rights(datacenter):
@@ -70,7 +60,7 @@ async def _rights(datacenter):
 
 
 async def _keeps_its_contract(datacenter, kind, params):
-    fault = _fault(datacenter, kind, params)
+    fault = fault_of(datacenter, kind, params)
     [target] = await datacenter.select(f"host:{HOST}")
 
     def again() -> Target:
@@ -82,34 +72,21 @@ async def _keeps_its_contract(datacenter, kind, params):
 
 async def _sees_that_it_was_disarmed(datacenter, kind, params):
     """Evidence while it was in force, and once it was not: that one is not ok."""
-    fault = _fault(datacenter, kind, params)
+    fault = fault_of(datacenter, kind, params)
     [target] = await datacenter.select(f"host:{HOST}")
     undo = await planned(fault, target, f"disarmed-{kind}")
     await fault.apply(undo)
     try:
-        armed = await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _SEEN_WITHIN_S))
+        armed = await seen(fault, undo, ok=True, within_s=observed_within_s(fault, _SEEN_WITHIN_S))
         if fault.cases.disarm is None:
-            await _fault(datacenter, kind, params).revert(undo)
+            await fault_of(datacenter, kind, params).revert(undo)
         else:
             await fault.cases.disarm(datacenter.hosts[HOST], undo)
-        disarmed = await _until(fault, undo, ok=False, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S))
+        disarmed = await seen(fault, undo, ok=False, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S))
     finally:
         await fault.revert(undo)
-    await _until(fault, undo, ok=True, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S), present=False)
+    await seen(fault, undo, ok=True, within_s=observed_within_s(fault, _UNSEEN_WITHIN_S), present=False)
     return {"present": asdict(armed), "gone": asdict(disarmed)}
-
-
-async def _until(fault, undo, *, ok, within_s, present=True):
-    async def look():
-        evidence = await fault.verify(undo, present=present)
-        return (evidence if evidence.ok is ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
-
-    return await wait_until(f"{fault.kind}: verify(present={present}) to say {ok}", look, within_s=within_s)
-
-
-def _fault(datacenter, kind, params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), datacenter)
 
 
 anyio.run(main)

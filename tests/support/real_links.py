@@ -13,51 +13,22 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from pathlib import Path
 
 import anyio
 import httpx
 
 from fault_cases import LINK_CASES, nature, without_rules
-from hashidrill.core.engine.inject import planned
 from hashidrill.core.experiment.datacenter import Disk
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import Target
 from hashidrill.core.units import Size
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LOAD_ADDRESS, LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
+from told_cases import disarmed, fault_of, say, told
 
 OPERATIONS = frozenset({"fsync", "write", "read"})
-
-
-async def _disarmed(datacenter, kind, params, disarm) -> dict:
-    """Put the fault in force, take it away behind its back, and ask its observer: it must not say that it is there."""
-    cls = registry.fault(kind)
-    fault = cls(cls.Params.model_validate(params), datacenter)
-    [target] = await datacenter.select("host:consul-2")
-    undo = await planned(fault, target, "disarmed")
-    await fault.apply(undo)
-    try:
-        before = await _proven(fault, undo)
-        await disarm(datacenter.hosts["consul-2"], undo)
-        after = await fault.verify(undo, present=True)
-    finally:
-        await fault.revert(undo)
-    return {"armed": before.ok, "disarmed": after.ok, "measured": after.measured}
-
-
-async def _proven(fault, undo):
-    """The observer may look again, as it may in a run."""
-
-    async def look():
-        evidence = await fault.verify(undo, present=True)
-        return (evidence if evidence.ok else None), f"measured {evidence.measured}"
-
-    return await wait_until(f"{fault.kind} to be proven", look, within_s=20)
 
 
 async def _flush_rules(host, _undo):
@@ -113,8 +84,7 @@ DISARMED = (
 async def _old_connections(datacenter) -> dict:
     """What happens to connections of the loads' address that are older than a fault, or than its end."""
     address = datacenter.hosts["client-1"].address
-    cls = registry.fault("network.latency")
-    fault = cls(cls.Params.model_validate({"port": 8500, "delay": "200ms"}), datacenter)
+    fault = fault_of(datacenter, "network.latency", {"port": 8500, "delay": "200ms"})
     [target] = await datacenter.select("host:client-1")
     undo = fault.plan(target, fault_id="old")
 
@@ -175,38 +145,27 @@ async def main() -> None:
     await datacenter.start()
     await datacenter.wait_ready()
     for kind, params in [LINK_CASES[number] for number in json.loads(sys.argv[5])]:
-        began = time.monotonic()
-        line = {"kind": kind, "params": params}
-        try:
-            report = await _check(datacenter, kind, params)
-            line |= {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
-            line["figures"] = dict(report.present.figures)
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
+        await told({"kind": kind, "params": params}, _check(datacenter, kind, params), under="")
     for kind, by in json.loads(sys.argv[6]):
-        line = {"disarmed": kind, "by": by}
-        try:
-            [(params, disarm)] = [case[1:] for case in DISARMED if (case[0], case[2].__name__.strip("_")) == (kind, by)]
-            line["result"] = await _disarmed(datacenter, kind, params, disarm)
-            await _answers(datacenter.hosts["consul-2"])
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        print(json.dumps(line), flush=True)
-    print(json.dumps({"connections": await _old_connections(datacenter)}), flush=True)
+        [(params, disarm)] = [case[1:] for case in DISARMED if (case[0], case[2].__name__.strip("_")) == (kind, by)]
+        await told({"disarmed": kind, "by": by}, _unseen(datacenter, kind, params, disarm))
+    say(connections=await _old_connections(datacenter))
 
 
 async def _check(datacenter, kind, params):
-    cls = registry.fault(kind)
-    fault = cls(cls.Params.model_validate(params), datacenter)
     [target] = await datacenter.select("host:consul-2")
+    report = await check_fault(fault_of(datacenter, kind, params), lambda: target, **nature(kind))
+    found = {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
+    return {**found, "figures": dict(report.present.figures)}
 
-    def again() -> Target:
-        return target
 
-    return await check_fault(fault, again, **nature(kind))
+async def _unseen(datacenter, kind, params, disarm):
+    [target] = await datacenter.select("host:consul-2")
+    host = datacenter.hosts[target.host]
+    fault = fault_of(datacenter, kind, params)
+    found = await disarmed(fault, target, lambda undo: disarm(host, undo), within_s=20, noticed_within_s=0)
+    await _answers(host)
+    return found
 
 
 anyio.run(main)

@@ -6,22 +6,20 @@ python real_litmus.py CONSUL ROOT VERSION CRDS NAME=PATH...
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import time
-import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import anyio
 from ruamel.yaml import YAML
 
-from control_plane import ADMIN, NAMESPACE, USER, ControlPlane
+from control_plane import ADMIN, NAMESPACE, USER, ControlPlane, grant
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import LitmusPod, PodStatus
 from hashidrill.kubernetes.client import cluster_of
 from hashidrill.kubernetes.litmus import engines
@@ -32,7 +30,7 @@ from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.testing.faults import check_fault
 from litmus_operator import GROUP, MERGE, Operator
-from real_chaos_mesh import grant, seen
+from told_cases import fault_of, play, refused_without_each, say, seen
 
 HOST = "consul-2"
 OWNED = Owned("run-1", "sandbox", "me@here", 60.0)
@@ -89,8 +87,7 @@ class World:
                     await anyio.sleep(0.3)
 
     def fault(self, kind):
-        cls = registry.fault(kind)
-        return cls(cls.Params(), self.datacenter)
+        return fault_of(self.datacenter, kind)
 
     async def target(self):
         [found] = await self.datacenter.select(f"host:{HOST}")
@@ -198,24 +195,16 @@ async def what_is_left_is_found_by_its_labels(world):
 
 
 async def without_a_rule_it_is_refused(world):
-    """Each rule of the role that `acl kubernetes` prints is needed: without it, the fault is refused and says so."""
-    fault, told = world.fault("litmus.container_kill"), {}
-    rights = list(dict.fromkeys(fault.rights()))
-    for right in rights:
-        await grant(world.plane, [one for one in rights if one != right])
-        await anyio.sleep(0.5)
-        try:
-            await check_fault(fault, await world.target(), momentary=True)
-            told[str(right)] = ""
-        except (FaultError, AssertionError) as error:
-            told[str(right)] = str(error)[-300:]
-        await grant(world.plane, rights)
-        await anyio.sleep(0.5)
+    fault = world.fault("litmus.container_kill")
+
+    async def tidy():
         await world.tidy()
         for one in await world.admin.listed("litmuschaos.io/v1alpha1", engines.RESULT):
             await world.admin.delete("litmuschaos.io/v1alpha1", engines.RESULT, one["metadata"]["name"])
         await world.operator.ready(HOST, restarts=0)
-    return {"told": told}
+
+    rights, give = list(dict.fromkeys(fault.rights())), partial(grant, world.plane)
+    return {"told": await refused_without_each(rights, fault, await world.target(), give, tidy, momentary=True)}
 
 
 CASES = (
@@ -227,27 +216,6 @@ CASES = (
     what_is_left_is_found_by_its_labels,
     without_a_rule_it_is_refused,
 )
-
-
-async def play(world) -> None:
-    only = os.environ.get("HASHIDRILL_CASES", "").split()
-    for case in CASES:
-        if only and case.__name__ not in only:
-            continue
-        began = time.monotonic()
-        line = {"case": case.__name__}
-        try:
-            line |= await case(world)
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        line["seconds"] = round(time.monotonic() - began, 1)
-        try:
-            await world.tidy()
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = line.get("error") or f"after it: {type(error).__name__}: {error}"
-        print(json.dumps(line), flush=True)
 
 
 async def main() -> None:
@@ -264,10 +232,10 @@ async def main() -> None:
     await world.install()
     rights = [right for kind in KINDS for right in world.fault(kind).rights()]
     await grant(plane, list(dict.fromkeys(rights)))
-    print(json.dumps({"case": "start", "plane_s": round(ready_s, 1)}), flush=True)
+    say(case="start", plane_s=round(ready_s, 1))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(world.operator.run)
-        await play(world)
+        await play(world, CASES)
         tasks.cancel_scope.cancel()
     await world.cluster.aclose()
     await world.admin.aclose()

@@ -5,29 +5,21 @@ python real_nomad_faults.py NOMAD ROOT [KIND...]
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-import traceback
 from pathlib import Path
 
 import anyio
 
 from fault_cases import momentary
 from hashidrill.core.engine.inject import PROVEN_WITHIN_S, observed_within_s, planned
-from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.nomad import api
 from hashidrill.testing.faults import check_fault
 from nomad_fault_cases import DISARMED, JOB, NOMAD_CASES, prepared, sleepers
-
-
-def fault_of(datacenter, kind, params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), datacenter)
+from told_cases import fault_of, say, seen, told
 
 
 async def target_of(datacenter, on):
@@ -51,26 +43,16 @@ async def checked(datacenter, kind, params, on):
     return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
 
 
-async def disarmed(datacenter, kind, params, on):
+async def unseen(datacenter, kind, params, on):
     target = await target_of(datacenter, on)
     await prepared(datacenter, kind, target)
     fault = fault_of(datacenter, kind, params)
     undo = await planned(fault, target, "disarm")
     await fault.apply(undo)
-
-    async def in_force():
-        evidence = await fault.verify(undo, present=True)
-        return (evidence if evidence.ok else None), evidence.measured
-
     try:
-        await wait_until("it to be in force", in_force, within_s=observed_within_s(fault, PROVEN_WITHIN_S))
+        await seen(fault, undo, within_s=observed_within_s(fault, PROVEN_WITHIN_S))
         await DISARMED[kind](datacenter, undo)
-
-        async def seen():
-            evidence = await fault.verify(undo, present=True)
-            return (None if evidence.ok else evidence), evidence.measured
-
-        evidence = await wait_until("the observer to notice", seen, within_s=10)
+        evidence = await seen(fault, undo, ok=False, within_s=10)
     finally:
         await fault.revert(undo)
     return {"measured": evidence.measured}
@@ -83,17 +65,6 @@ async def resident_mb(host):
     return int(line.split()[1]) // 1024
 
 
-async def told(what, doing):
-    began = time.monotonic()
-    try:
-        line = {**what, "result": await doing}
-    except (HashidrillError, AssertionError) as error:
-        line = {**what, "error": str(error)}
-    except Exception:
-        line = {**what, "error": traceback.format_exc()}
-    print(json.dumps({**line, "seconds": round(time.monotonic() - began, 1)}), flush=True)
-
-
 async def main():
     root, only = Path(sys.argv[2]), sys.argv[3:]
     spec = DatacenterSpec.model_validate({"nomad": {"servers": 3, "clients": 2}, "ready_within": "60s"})
@@ -103,11 +74,11 @@ async def main():
     await datacenter.wait_ready()
     ready_s = round(time.monotonic() - began, 1)
     memory_mb = {name: await resident_mb(host) for name, host in datacenter.hosts.items()}
-    print(json.dumps({"ready_s": ready_s, "memory_mb": memory_mb}), flush=True)
+    say(ready_s=ready_s, memory_mb=memory_mb)
     for kind, params, on in NOMAD_CASES:
         if not only or kind in only:
             await told({"kind": kind, "params": params, "on": on}, checked(datacenter, kind, params, on))
-            await told({"disarmed": kind}, disarmed(datacenter, kind, params, on))
+            await told({"disarmed": kind}, unseen(datacenter, kind, params, on))
 
 
 if __name__ == "__main__":

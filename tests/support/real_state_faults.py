@@ -5,10 +5,7 @@ python real_state_faults.py CONSUL ROOT VERSION BBOLT
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,17 +14,15 @@ import anyio
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
-from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul import markers
 from hashidrill.products.consul.faults.raft import RaftDb
 from hashidrill.products.consul.model import Consul
 from hashidrill.products.consul.snapshots import read_snapshot, restored_name, saved_name
 from hashidrill.testing.faults import check_fault
+from told_cases import fault_of, seen, told
 
 FREE_PAGES = 200_000
-_SEEN_WITHIN_S = 10.0
 
 
 async def main() -> None:
@@ -41,19 +36,7 @@ async def main() -> None:
     await datacenter.start()
     await datacenter.wait_ready()
     for check in [*CHECKS, bloat_by_writes_keeps_its_contract] if version.startswith("1.10.") else CHECKS:
-        began = time.monotonic()
-        line = {"check": check.__name__}
-        try:
-            line |= await check(datacenter)
-        except Exception as error:
-            traceback.print_exc()
-            line["error"] = f"{type(error).__name__}: {error}"
-        print(json.dumps({**line, "seconds": round(time.monotonic() - began, 2)}), flush=True)
-
-
-def _fault(datacenter, kind, **params):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(params), datacenter)
+        await told({"check": check.__name__}, check(datacenter), under="")
 
 
 async def _on(datacenter, selector):
@@ -80,13 +63,13 @@ async def save_and_restore_keep_their_contract(datacenter):
     for name in ("kept", "changed", "deleted"):
         await _put(datacenter, f"app/{name}", b"old")
     before = await _kv(datacenter)
-    save = _fault(datacenter, "consul.snapshot.save", name="before")
+    save = fault_of(datacenter, "consul.snapshot.save", {"name": "before"})
     saved = await check_fault(save, await _on(datacenter, "consul:leader"), momentary=True)
     await _put(datacenter, "app/changed", b"new")
     await _put(datacenter, "app/created", b"new")
     await datacenter.hosts["consul-1"].api("DELETE", "/v1/kv/app/deleted", agent="consul")
     assert await _kv(datacenter) != before
-    restore = _fault(datacenter, "consul.snapshot.restore", snapshot="before")
+    restore = fault_of(datacenter, "consul.snapshot.restore", {"snapshot": "before"})
     restored = await check_fault(restore, await _on(datacenter, "consul:one-follower"), momentary=True)
     assert await _kv(datacenter) == before
     one, two = (read_snapshot(datacenter.artifacts / name("before")) for name in (saved_name, restored_name))
@@ -98,7 +81,7 @@ async def save_and_restore_keep_their_contract(datacenter):
 
 async def a_restore_that_did_not_happen_is_noticed(datacenter):
     """The request is lost on its way: everything else was done."""
-    restore = _fault(datacenter, "consul.snapshot.restore", snapshot="before")
+    restore = fault_of(datacenter, "consul.snapshot.restore", {"snapshot": "before"})
     target = await _on(datacenter, "consul:leader")
     undo = await planned(restore, target, "not-restored")
     host = datacenter.hosts[target.host]
@@ -107,16 +90,16 @@ async def a_restore_that_did_not_happen_is_noticed(datacenter):
     await restore.revert(undo)
     # and one that was undone behind its back
     await restore.apply(undo)
-    armed = await _until(restore, undo, ok=True)
+    armed = await seen(restore, undo, ok=True)
     await markers.put(host, "restored/not-restored", "it came back")
     disarmed = await restore.verify(undo, present=True)
     await restore.revert(undo)
-    await _until(restore, undo, ok=True, present=False)
+    await seen(restore, undo, ok=True, present=False)
     return {"lost": asdict(lost), "armed": asdict(armed), "disarmed": asdict(disarmed)}
 
 
 async def a_save_that_is_damaged_is_noticed(datacenter):
-    save = _fault(datacenter, "consul.snapshot.save", name="damaged")
+    save = fault_of(datacenter, "consul.snapshot.save", {"name": "damaged"})
     undo = await planned(save, await _on(datacenter, "consul:leader"), "damaged")
     await save.apply(undo)
     armed = await save.verify(undo, present=True)
@@ -124,7 +107,7 @@ async def a_save_that_is_damaged_is_noticed(datacenter):
     file.write_bytes(file.read_bytes()[:-100])
     disarmed = await save.verify(undo, present=True)
     await save.revert(undo)
-    restore = _fault(datacenter, "consul.snapshot.restore", snapshot="damaged")
+    restore = fault_of(datacenter, "consul.snapshot.restore", {"snapshot": "damaged"})
     try:
         await planned(restore, await _on(datacenter, "consul:leader"), "of-damaged")
         refused = ""
@@ -134,7 +117,7 @@ async def a_save_that_is_damaged_is_noticed(datacenter):
 
 
 async def bloat_keeps_its_contract(datacenter):
-    bloat = _fault(datacenter, "consul.raft.bloat", free_pages=FREE_PAGES)
+    bloat = fault_of(datacenter, "consul.raft.bloat", {"free_pages": FREE_PAGES})
     report = await check_fault(bloat, await _on(datacenter, "consul:leader"))
     return {"present": asdict(report.present), "gone": asdict(report.gone)}
 
@@ -143,20 +126,20 @@ async def a_bloated_leader_writes_many_times_as_much(datacenter):
     """One server, which is made to lead: fresh, bloated, and compacted."""
     target = await _on(datacenter, "consul:one-follower")
     db = RaftDb(datacenter, datacenter.hosts[target.host])
-    bloat = _fault(datacenter, "consul.raft.bloat", free_pages=FREE_PAGES)
+    bloat = fault_of(datacenter, "consul.raft.bloat", {"free_pages": FREE_PAGES})
     fresh = await _cost_as_leader(datacenter, db)
     undo = await planned(bloat, target, "leader")
     await bloat.apply(undo)
-    await _until(bloat, undo, ok=True)
+    await seen(bloat, undo, ok=True)
     bloated = await _cost_as_leader(datacenter, db)
-    compact = _fault(datacenter, "consul.raft.compact")
+    compact = fault_of(datacenter, "consul.raft.compact")
     report = await check_fault(compact, target, momentary=True)
     compacted = await _cost_as_leader(datacenter, db)
     disarmed = await bloat.verify(undo, present=True)  # it was compacted behind its back
     process = await datacenter.hosts[target.host].agent_process("consul")
     await bloat.revert(undo)  # which has nothing to do, and so does not restart the server
     assert await datacenter.hosts[target.host].agent_process("consul") == process
-    await _until(bloat, undo, ok=True, present=False)
+    await seen(bloat, undo, ok=True, present=False)
     return {
         "fresh": fresh,
         "bloated": bloated,
@@ -168,7 +151,7 @@ async def a_bloated_leader_writes_many_times_as_much(datacenter):
 
 async def _cost_as_leader(datacenter, db):
     """Bytes per commit while that server leads."""
-    pin = _fault(datacenter, "consul.leader.pin")
+    pin = fault_of(datacenter, "consul.leader.pin")
     undo = await planned(pin, await _on(datacenter, f"host:{db.host.name}"), "pin")
     await pin.apply(undo)
     try:
@@ -179,20 +162,12 @@ async def _cost_as_leader(datacenter, db):
 
 
 async def bloat_by_writes_keeps_its_contract(datacenter):
-    bloat = _fault(datacenter, "consul.raft.bloat", free_pages=50_000, by="writes")
+    bloat = fault_of(datacenter, "consul.raft.bloat", {"free_pages": 50_000, "by": "writes"})
     target = await _on(datacenter, "consul:one-follower")
     before = await datacenter.hosts[target.host].agent_config("consul")
     report = await check_fault(bloat, target)
     assert await datacenter.hosts[target.host].agent_config("consul") == before
     return {"present": asdict(report.present), "gone": asdict(report.gone)}
-
-
-async def _until(fault, undo, *, ok, present=True):
-    async def look():
-        evidence = await fault.verify(undo, present=present)
-        return (evidence if evidence.ok is ok else None), f"asked {evidence.asked}, measured {evidence.measured}"
-
-    return await wait_until(f"{fault.kind}: verify(present={present}) to say {ok}", look, within_s=_SEEN_WITHIN_S)
 
 
 CHECKS = (

@@ -8,33 +8,25 @@ has to say that it is no longer in force.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-import traceback
 from pathlib import Path
 
 import anyio
 import psutil
 
 from fault_cases import momentary
-from hashidrill.core.engine.inject import planned
 from hashidrill.core.experiment.model import DatacenterSpec
-from hashidrill.core.protocols import registry
 from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator
 from hashidrill.testing.faults import check_fault
+from told_cases import disarmed, fault_of, say, told
 from vault_fault_cases import CASES, DISARMED, PARAMS, RAFT_ONLY
 
 _SETTLED_WITHIN_S = 60
-
-
-def fault_of(datacenter, kind):
-    cls = registry.fault(kind)
-    return cls(cls.Params.model_validate(PARAMS.get(kind, {})), datacenter)
 
 
 async def settled(datacenter):
@@ -67,26 +59,22 @@ async def settled(datacenter):
 async def checked(datacenter, kind, on):
     await settled(datacenter)
     [target, *_] = await datacenter.select(on)
-    report = await check_fault(fault_of(datacenter, kind), target, momentary=momentary(kind))
+    report = await check_fault(fault_of(datacenter, kind, PARAMS.get(kind)), target, momentary=momentary(kind))
     return {"asked": report.present.asked, "measured": report.present.measured, "gone": report.gone.measured}
 
 
-async def disarmed(datacenter, kind, on, by):
+async def unseen(datacenter, kind, on, by):
     await settled(datacenter)
     [target, *_] = await datacenter.select(on)
-    fault, operator = fault_of(datacenter, kind), datacenter.hosts[target.host].use(VaultOperator)
-    undo = await planned(fault, target, "disarmed")
-    await fault.apply(undo)
-    try:
-        armed = await seen(fault, undo, ok=True)
+    host = datacenter.hosts[target.host]
+
+    async def disarm(undo):
         if by == "set back":
-            await set_back(datacenter.hosts[target.host], undo)
+            await set_back(host, undo)
         else:
-            await getattr(operator, by)()
-        after = await seen(fault, undo, ok=False)
-    finally:
-        await fault.revert(undo)
-    return {"armed": armed.ok, "disarmed": after.ok, "measured": after.measured}
+            await getattr(host.use(VaultOperator), by)()
+
+    return await disarmed(fault_of(datacenter, kind, PARAMS.get(kind)), target, disarm, within_s=20)
 
 
 async def waits(host):
@@ -106,15 +94,6 @@ async def set_back(host, undo):
     await host.stop_agent("vault")
     await host.set_agent_config("vault", undo["prior"]["config"])
     await host.start_agent("vault")
-
-
-async def seen(fault, undo, *, ok):
-    evidence = await fault.verify(undo, present=True)
-    with anyio.move_on_after(20):
-        while evidence.ok is not ok:
-            await anyio.sleep(0.1)
-            evidence = await fault.verify(undo, present=True)
-    return evidence
 
 
 async def taken_over(datacenter):
@@ -164,34 +143,20 @@ async def main() -> None:
     await datacenter.wait_ready()
     say(ready_s=time.monotonic() - began, told=[])
     say(memory=await memory(datacenter))
-    told: list[str] = []
+    unsealed: list[str] = []
     async with anyio.create_task_group() as beside:
-        beside.start_soon(datacenter.keep, told.append)
-        await reported("takeover", taken_over, datacenter)
+        beside.start_soon(datacenter.keep, unsealed.append)
+        await told({"case": "takeover"}, taken_over(datacenter))
         for kind, on in CASES:
             if kind in RAFT_ONLY and storage != "raft":
                 continue
-            await reported(f"{kind} on {on}", checked, datacenter, kind, on)
+            await told({"case": f"{kind} on {on}"}, checked(datacenter, kind, on))
         for kind, on, by in DISARMED:
-            await reported(f"{kind} on {on} disarmed by {by}", disarmed, datacenter, kind, on, by)
+            await told({"case": f"{kind} on {on} disarmed by {by}"}, unseen(datacenter, kind, on, by))
         beside.cancel_scope.cancel()
-    say(told=told)
+    say(told=unsealed)
     say(standbys={host.name: await waits(host) for host in datacenter.hosts.values() if "vault" in host.roles})
     say(memory=await memory(datacenter))
-
-
-async def reported(case, check, *arguments):
-    began, line = time.monotonic(), {"case": case}
-    try:
-        line["result"] = await check(*arguments)
-    except Exception as error:
-        traceback.print_exc()
-        line["error"] = f"{type(error).__name__}: {error}"
-    say(**line, seconds=time.monotonic() - began)
-
-
-def say(**line):
-    print(json.dumps(line), flush=True)
 
 
 anyio.run(main)
