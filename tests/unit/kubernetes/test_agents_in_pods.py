@@ -106,7 +106,7 @@ def test_servers_are_found_by_the_labels_of_the_official_chart_and_asked_at_thei
 
 
 @pytest.mark.lie
-async def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its_name(there):
+def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its_name(there):
     """A machine's name says nothing in a cluster: another pod of the namespace may have it."""
     rename(there, "consul-1", "consul-server-0")
     there.pod("consul-1", "10.73.0.99", {"app": "web"})
@@ -119,7 +119,7 @@ async def test_the_leader_is_its_pod_by_the_address_and_never_a_pod_that_has_its
         found.estate,
         there.fake.wires(found.target),
     )
-    [one] = await datacenter.select("consul:leader")
+    [one] = run(datacenter.select("consul:leader"))
     assert one.host == "consul-1"
     assert ChaosPod in found.offers["consul-1"].capabilities
 
