@@ -66,6 +66,7 @@ class NodeEligibility(_Ineligible[NoParams]):
     """
 
     kind: ClassVar[str] = "nomad.node.eligibility"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
     observer: ClassVar[Observer] = _OBSERVER
 
     async def _set(self, undo: Undo, eligibility: str) -> None:
@@ -246,6 +247,7 @@ class NodeDisconnect(OfNodes[NoParams]):
     """
 
     kind: ClassVar[str] = "nomad.node.disconnect"
+    cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
     observer: ClassVar[Observer] = Observer(
         "the node's status in a follower's state, and when the node itself says that its last heartbeat was taken"
     )
