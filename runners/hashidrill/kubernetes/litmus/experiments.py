@@ -384,8 +384,11 @@ class VisibleParams(Strict):
     """What this machine will see of it."""
 
     effect: Literal["silent", "slow", "restarted", "replaced"]
+    """What is seen of it: `silent`, `slow`, `restarted` or `replaced`."""
     by: Delay | None = None
+    """Of `slow`: how much longer each answer takes, from 20ms to 2s."""
     container: Container | None = None
+    """Its name; none: that of the product."""
 
     @model_validator(mode="after")
     def _slow_by(self) -> VisibleParams:
