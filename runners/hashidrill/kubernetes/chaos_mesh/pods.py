@@ -125,6 +125,7 @@ class ContainerKill(ChaosMeshFault[ContainerKillParams]):
     capabilities = frozenset({ChaosPod, PodStatus})
     holds_down = True
     once = True
+    cases: ClassVar[Cases] = Cases(momentary=True)
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {"action": "container-kill", "containerNames": [self.params.container or agent]}
