@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from hashidrill.gamedays.history.place import VARIABLE as HISTORY
 
 from attached_consul import Staging
 from drills import environment, experiment, hashidrill, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
+from hashidrill.gamedays.history.model import VARIABLE as HISTORY
 from leaks import VARIABLE, Ground, processes_of
 from ssh_servers import SshServers
 

@@ -206,7 +206,10 @@ def known_words() -> frozenset[str]:
     """Every snake_case name in the sources: what the docs call by name has to occur there."""
     folders = ("runners", "hypotheses", "experiments", "tests/contract")
     sources = [
-        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".yaml", ".hcl"}
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".yaml", ".hcl", ".toml"}
     ]
     names = {name for path in sources for name in _SNAKE.findall(f"{path.stem} {path.read_text()}")}
     return frozenset(names | {"f_await", "w_await", "test_docs"})  # columns of iostat; these tests

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import AttachError
-from hashidrill.core.protocols.observed import PodSeen
+from hashidrill.core.protocols.capabilities import PodSeen
 from hashidrill.kubernetes.client import Cluster, ClusterError, Connect, cluster_of, connected
 from hashidrill.staging.attach.discovery import place_of
 from hashidrill.staging.attach.product import attachables

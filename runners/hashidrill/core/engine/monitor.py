@@ -21,10 +21,9 @@ import numpy as np
 
 from hashidrill.core.experiment.conditions import LOAD_SIGNALS, LOAD_STATISTICS, Condition, Looks, Reading
 from hashidrill.core.experiment.model import ATTEMPTS, Experiment
-from hashidrill.core.judging.doubts import probed
 from hashidrill.core.protocols.abc import Operation, Sample
 from hashidrill.core.protocols.events import Figures
-from hashidrill.core.protocols.service import SILENT_S, lanes
+from hashidrill.core.protocols.service import SILENT_S, lanes, probed
 from hashidrill.core.recording.columns import IMPLAUSIBLE
 
 if TYPE_CHECKING:

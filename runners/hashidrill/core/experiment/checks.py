@@ -297,8 +297,8 @@ def check_named(expected: Expected, experiment: Experiment, note: Note) -> None:
         value = _param(expected.params, key)
         for name in [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ():
             # expectations about a client may name a way in which an attempt can fail instead of a step
-            befalls = of_a_client and key == "fault" and (name in FAULTS or name == "no-reply" or name.isdecimal())
-            if name not in known and not befalls:
+            by_tap = of_a_client and key == "fault" and (name in FAULTS or name == "no-reply" or name.isdecimal())
+            if name not in known and not by_tap:
                 note((*expected.loc, key), f"there is no {noun} {shown(name)}: {near(name, known)}")
 
 

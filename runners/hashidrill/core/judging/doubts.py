@@ -23,7 +23,7 @@ from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.loads.schedule import OVERLOADED
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Reason
-from hashidrill.core.protocols.service import SILENT_S, HasPeriods, NeedsProbes, Sampled
+from hashidrill.core.protocols.service import SILENT_S, HasPeriods, probed
 from hashidrill.core.recording.columns import NOT_ITS_OWN, silences
 from hashidrill.core.units import Duration, Rate
 
@@ -99,19 +99,6 @@ _FEWEST_DUE = 5
 _MOST = 0.5
 _FOREVER_NS = 2**62
 _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
-_OF_HOSTS = (
-    Sampled(frozenset({"disk.fsync"}), "disk.fsync", 15.0),
-    Sampled(frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}), "process.rss"),
-)
-"""The probes of any host. That of the disk waits for an answer for up to 10 s."""
-
-
-def probed() -> list[Sampled]:
-    """The probes of hosts and of all services.
-
-    A probe of a sick target writes failed samples; only a probe that does not sample at all is silent.
-    """
-    return [*_OF_HOSTS, *(each for product in registry.services_with(NeedsProbes) for each in product.probed)]
 
 
 @dataclass(frozen=True)

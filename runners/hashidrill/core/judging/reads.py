@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hashidrill.core.experiment.conditions import probe_namespaces
-from hashidrill.core.judging.doubts import probed
 from hashidrill.core.judging.measure import SECOND, looks_of_load, seconds, when
-from hashidrill.core.protocols.service import SILENT_S
+from hashidrill.core.protocols.service import SILENT_S, probed
 from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Operations, Recording, Series
 
 if TYPE_CHECKING:

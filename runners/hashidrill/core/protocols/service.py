@@ -468,3 +468,18 @@ class Standing:
 def standing(cls: Any, places: Sequence[AgentPlace]) -> Any:
     """The class of a service whose agents are there already."""
     return type(cls.__name__, (Standing, cls), {"_standing": tuple(places)})
+
+
+_OF_HOSTS = (
+    Sampled(frozenset({"disk.fsync"}), "disk.fsync", 15.0),
+    Sampled(frozenset({"process.cpu", "process.rss", "process.write_rate", "process.wchar_rate"}), "process.rss"),
+)
+"""The probes of any host. That of the disk waits for an answer for up to 10 s."""
+
+
+def probed() -> list[Sampled]:
+    """The probes of hosts and of all services.
+
+    A probe of a sick target writes failed samples; only a probe that does not sample at all is silent.
+    """
+    return [*_OF_HOSTS, *(each for product in registry.services_with(NeedsProbes) for each in product.probed)]

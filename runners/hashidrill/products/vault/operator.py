@@ -221,7 +221,9 @@ class HostOperator:
 
     async def allow_loads(self) -> None:
         async def allowed() -> tuple[bool | None, str]:
-            said = await allow_loads(partial(api.call, self._host.address, timeout_s=_REVOKED_WITHIN_S), keys)
+            said = await allow_loads(
+                partial(api.call, self._host.address, timeout_s=_REVOKED_WITHIN_S), keys.root, keys.load
+            )
             return (True if said.ok else None), said.text
 
         keys = self._ring.keys

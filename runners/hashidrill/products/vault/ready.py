@@ -149,7 +149,7 @@ class _Steps:
             said = await call("POST", f"sys/mounts/{MOUNT}", engine, token=keys.root)
             if not said.ok:
                 return None, said.text, 0
-        if not (said := await allow_loads(call, keys)).ok:
+        if not (said := await allow_loads(call, keys.root, keys.load)).ok:
             return None, said.text, 1
         # a new engine takes some moments to be upgraded to version 2, and refuses writes until then
         said = await call("POST", PROBE_SECRET, {"data": {"ready": "ready"}}, token=keys.load)

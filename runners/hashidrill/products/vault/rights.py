@@ -13,7 +13,6 @@ from hashidrill.core.protocols.rights import Right, of_service
 if TYPE_CHECKING:
     from hashidrill.core.protocols.service import Calls
     from hashidrill.products.vault.api import Said
-    from hashidrill.products.vault.operator import Keys
 
 MOUNT = "hashidrill"
 """Where our loads' secrets are: a KV engine, version 2."""
@@ -30,16 +29,16 @@ path "auth/token/accessors/" {{ capabilities = ["list", "sudo"] }}
 """
 
 
-async def allow_loads(call: Callable[..., Awaitable[Said]], keys: Keys) -> Said:
-    """The policy and the token of our loads, where they are not there yet."""
-    said = await call("PUT", f"sys/policies/acl/{POLICY}", {"policy": _RULES}, token=keys.root)
+async def allow_loads(call: Callable[..., Awaitable[Said]], root: str, load: str) -> Said:
+    """Creates the policy and the token `load` of our loads, if missing, with the token `root`."""
+    said = await call("PUT", f"sys/policies/acl/{POLICY}", {"policy": _RULES}, token=root)
     if not said.ok:
         return said
-    found = await call("POST", "auth/token/lookup", {"token": keys.load}, token=keys.root)
+    found = await call("POST", "auth/token/lookup", {"token": load}, token=root)
     if found.ok:
         return found
-    wanted = {"id": keys.load, "policies": [POLICY], "display_name": "hashidrill"}
-    return await call("POST", "auth/token/create-orphan", wanted, token=keys.root)
+    wanted = {"id": load, "policies": [POLICY], "display_name": "hashidrill"}
+    return await call("POST", "auth/token/create-orphan", wanted, token=root)
 
 
 NAME = "vault"

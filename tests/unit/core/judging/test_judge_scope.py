@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hashidrill.core.experiment.model import Experiment
-from hashidrill.core.judging.doubts import probed
 from hashidrill.core.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.probes import hosts
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.service import SILENT_S
+from hashidrill.core.protocols.service import SILENT_S, probed
 from hashidrill.core.units import Duration
 from hashidrill.products.consul import probes as consul
 from hashidrill.testing.recordings import RecordingBuilder
