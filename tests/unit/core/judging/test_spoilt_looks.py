@@ -30,7 +30,7 @@ S = 1_000_000_000
 FAULT = (10 * S, 30 * S)
 WHOLE = (0, 100 * S)
 PLANTED = [
-    pytest.param((name, planted, plant), id=f"{name}-{planted}-{words}")
+    pytest.param((name, planted, words, plant), id=f"{name}-{planted}-{words}")
     for name, cases in CASES.items()
     for planted, words, plant in cases
     if planted != TRUTH
@@ -112,9 +112,9 @@ def passes(name, recording, params):
 @pytest.mark.lie
 @pytest.mark.parametrize("case", PLANTED)
 def test_no_lie_passes_because_less_was_seen(case, tmp_path):
-    name, planted, plant = case
+    name, planted, words, plant = case
     recording, params = plant(tmp_path / "run")
-    chance = random.Random(f"{name}{planted}{plant.__name__}")
+    chance = random.Random(f"{name}{planted}{words}")
     since = chance.uniform(8, 36)
     spans = (FAULT, WHOLE, (int(since * S), int((since + chance.uniform(6, 14)) * S)))
     passed = [
@@ -129,7 +129,7 @@ def test_no_lie_passes_because_less_was_seen(case, tmp_path):
 @pytest.mark.lie
 @pytest.mark.parametrize("case", PLANTED[::4])
 def test_no_lie_passes_because_it_was_written_in_another_order(case, tmp_path, monkeypatch):
-    name, _, plant = case
+    name, _, _, plant = case
     build = RecordingBuilder.build
 
     def reversed_build(builder):
