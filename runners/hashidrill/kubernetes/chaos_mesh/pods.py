@@ -154,6 +154,7 @@ class NetworkDelay(_AnswersFault[DelayParams]):
     """
 
     kind: ClassVar[str] = "chaos_mesh.network.delay"
+    observer = _AnswersFault.observer
     cases: ClassVar[Cases] = Cases(each=({"delay": "200ms"},))
     object_kind = "NetworkChaos"
     Params = DelayParams
@@ -253,6 +254,7 @@ class HttpDelay(_AnswersFault[HttpDelayParams]):
     """
 
     kind: ClassVar[str] = "chaos_mesh.http.delay"
+    observer = _AnswersFault.observer
     cases: ClassVar[Cases] = Cases(each=({"delay": "300ms", "port": 8500},))
     object_kind = "HTTPChaos"
     Params = HttpDelayParams

@@ -317,6 +317,7 @@ class PodHttpStatusCode(_Http[HttpStatusParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_http_status_code"
+    observer = _Http.observer
     cases: ClassVar[Cases] = Cases(each=({"code": 503},))
     Params = HttpStatusParams
     constants: ClassVar[Mapping[str, str]] = {"MODIFY_RESPONSE_BODY": "true"}
@@ -345,6 +346,7 @@ class PodHttpModifyHeader(_Http[HttpHeaderParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_http_modify_header"
+    observer = _Http.observer
     cases: ClassVar[Cases] = Cases(each=({"header": "X-Drill", "value": "yes"},))
     Params = HttpHeaderParams
     constants: ClassVar[Mapping[str, str]] = {"HEADER_MODE": "response"}
@@ -371,6 +373,7 @@ class PodHttpModifyBody(_Http[HttpBodyParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_http_modify_body"
+    observer = _Http.observer
     cases: ClassVar[Cases] = Cases(each=({"body": "not this time"},))
     Params = HttpBodyParams
     constants: ClassVar[Mapping[str, str]] = {"CONTENT_TYPE": "text/plain"}
@@ -461,6 +464,7 @@ class PodNetworkLoss(VisibleFault[LossParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_network_loss"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(each=({}, {"percent": "100%", "effect": "silent"}))
     Params = LossParams
     by_netem = True
@@ -482,6 +486,7 @@ class PodNetworkCorruption(VisibleFault[CorruptionParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_network_corruption"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(each=({"effect": "silent"},))
     Params = CorruptionParams
     by_netem = True
@@ -504,6 +509,7 @@ class PodCpuHog(VisibleFault[CpuParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_cpu_hog"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(each=({"cores": 2, "load": "80%", "effect": "slow", "by": "300ms"},))
     Params = CpuParams
 
@@ -528,6 +534,7 @@ class PodMemoryHog(VisibleFault[MemoryParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_memory_hog"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(each=({"size": "512MiB", "effect": "restarted"},))
     Params = MemoryParams
 
@@ -550,6 +557,7 @@ class PodIoStress(VisibleFault[IoParams]):
     """
 
     kind: ClassVar[str] = "litmus.pod_io_stress"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(each=({"path": "/consul/data", "effect": "slow", "by": "300ms"},))
     Params = IoParams
 
@@ -570,6 +578,7 @@ class DiskFill(VisibleFault[FillParams]):
     """
 
     kind: ClassVar[str] = "litmus.disk_fill"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(each=({"of": "64MiB", "effect": "replaced"},))
     Params = FillParams
 
@@ -617,6 +626,7 @@ class Experiment(VisibleFault[ExperimentParams]):
     """
 
     kind: ClassVar[str] = "litmus.experiment"
+    observer = VisibleFault.observer
     cases: ClassVar[Cases] = Cases(
         each=(
             {"experiment": "pod-dns-error", "env": {"TARGET_HOSTNAMES": '["a"]'}, "effect": "silent"},

@@ -402,10 +402,11 @@ def test_no_run_there_is_a_usage_error(tmp_path):
 
 
 @pytest.fixture
-def work(tmp_path, monkeypatch):
-    monkeypatch.setenv("HASHIDRILL_WORK", str(tmp_path))
-    (tmp_path / "cgroup").mkdir()
-    return tmp_path
+def work(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("w")  # short: Unix sockets are below it
+    monkeypatch.setenv("HASHIDRILL_WORK", str(folder))
+    (folder / "cgroup").mkdir()
+    return folder
 
 
 def swept(work):
