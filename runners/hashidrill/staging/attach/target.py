@@ -339,7 +339,7 @@ def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
     if (toxiproxy := model.services.toxiproxy) is not None:
         _check_url(document, ("services", "toxiproxy", "address"), partial(_toxiproxy_at, toxiproxy.address))
     if (kubernetes := model.services.kubernetes) is not None:
-        _check_urls(document, (*PODS_PLACE.split("."), "chaosd"), "chaosd", 31767, kubernetes.chaosd)
+        _check_urls(document, ("services", "kubernetes", "chaosd"), "chaosd", 31767, kubernetes.chaosd)
     pods = _of_pods(document, model, parts) if KUBERNETES in model.datacenter else _Pods()
     document.raise_problems()
     return path, model, parts, pods

@@ -258,7 +258,7 @@ def test_an_experiment_is_shown_as_it_is_written(hashidrill):
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("disk.latency", ("delay", "required", "added time", "jitter", "default 0s", "percent")),
+        ("disk.latency", ("delay", "required", "Added time", "jitter", "default 0s", "percent")),
         ("consul.kv.read", ("mode", "default, stale, consistent", "rate")),
         ("writes_recover", ("p50_below", "within", "how long it may take")),
         ("noop", ("No parameters.",)),
@@ -275,7 +275,7 @@ def test_every_parameter_of_every_kind_says_what_it_means():
     models = {kind: cls.Params for kind, cls in {**registry.faults(), **registry.loads()}.items()}
     models |= {name: one.Params for name, one in (all_hypotheses() | all_comparisons()).items()}
     lacking = {
-        kind: sorted(field for field in fields if not re.search(r"\w+ .*\w+ .*\w", meanings(kind).get(field, "")))
+        kind: sorted(field for field in fields if not re.search(r"\w+ .*\w+ .*\w", meanings(model).get(field, "")))
         for kind, model in models.items()
         if (fields := model.model_json_schema(by_alias=True).get("properties", {}))
     }
