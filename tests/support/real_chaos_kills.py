@@ -18,6 +18,7 @@ import anyio
 from drills import start
 from hashidrill.core.util.wait import wait_until
 from hashidrill.kubernetes.chaos_mesh import objects
+from hashidrill.kubernetes.objects import ours
 from real_chaos_mesh import main
 from real_chaos_runs import Runs, of_journal
 
@@ -74,7 +75,7 @@ async def killed(world, name, moment):
         "had_ended": ended,
         "last": events[-1] if events else "",
         "proven": "fault.proven" in events,
-        "found": await objects.ours(world.admin, "theirs"),
+        "found": await ours(world.admin, objects.OBJECTS, "theirs"),
         "process": await state(world),
     }
     return one, found

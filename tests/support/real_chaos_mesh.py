@@ -32,7 +32,7 @@ from hashidrill.kubernetes.chaos_mesh import objects
 from hashidrill.kubernetes.chaos_mesh.machines import PhysicalProcess, ProcessParams
 from hashidrill.kubernetes.chaos_mesh.objects import of_machine
 from hashidrill.kubernetes.client import cluster_of
-from hashidrill.kubernetes.objects import Owned
+from hashidrill.kubernetes.objects import Owned, ours
 from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.products.consul.model import Consul
@@ -78,7 +78,7 @@ class World:
             """A server that has just started answers, and its storage of some kinds does not yet."""
             try:
                 for datacenter in ("sandbox", "theirs"):
-                    for kind, name, _ in await objects.ours(self.admin, datacenter):
+                    for kind, name, _ in await ours(self.admin, objects.OBJECTS, datacenter):
                         await objects.remove(self.admin, kind, name)
             except FaultError as error:
                 return None, str(error)
@@ -198,11 +198,11 @@ async def a_stuck_finalizer_is_told_with_what_helps(world):
 async def what_is_left_is_found_by_its_labels(world):
     fault, undo = await world.put_on("0-left")
     await seen(fault, undo, present=True)
-    found = await objects.ours(world.cluster, "sandbox")
+    found = await ours(world.cluster, objects.OBJECTS, "sandbox")
     for kind, name, _ in found:
         await objects.remove(world.cluster, kind, name)
     await seen(fault, undo, present=False)
-    return {"found": found, "after": await objects.ours(world.cluster, "sandbox")}
+    return {"found": found, "after": await ours(world.cluster, objects.OBJECTS, "sandbox")}
 
 
 async def an_unreachable_chaosd_is_told(world):
@@ -236,7 +236,7 @@ async def without_a_rule_it_is_refused(world):
     fault = await world.fault()
 
     async def tidy():
-        for kind, name, _ in await objects.ours(world.cluster, "sandbox"):
+        for kind, name, _ in await ours(world.cluster, objects.OBJECTS, "sandbox"):
             await objects.remove(world.cluster, kind, name)
 
     target, give = await world.target(), partial(grant, world.plane)

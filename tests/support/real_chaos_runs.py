@@ -19,6 +19,7 @@ from drills import environment, experiment, hashidrill, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.kubernetes.chaos_mesh import objects
 from hashidrill.kubernetes.chaos_mesh.machines import PhysicalProcess, ProcessParams
+from hashidrill.kubernetes.objects import ours
 
 _WITHIN_S = 180
 _PROVEN_WITHIN_S = 90
@@ -83,7 +84,7 @@ class Runs:
         """(exit code, the verdict, what was said, what is left in the cluster)."""
         done = await self.says("run", self.path, "--attach", self.file, "--json")
         said = json.loads(done.stdout) if done.stdout.startswith("[") else []
-        left = await objects.ours(self.world.admin, "theirs")
+        left = await ours(self.world.admin, objects.OBJECTS, "theirs")
         verdict = said[0].get("verdict") if said else ""
         why = [one.data.get("error", "") for one in self.journal() if one.event in {"end", "fault.stuck"}]
         return {
@@ -113,7 +114,7 @@ class Runs:
         return {
             "exit": done.returncode,
             "said": done.stderr[-1500:],
-            "left": await objects.ours(self.world.admin, "theirs"),
+            "left": await ours(self.world.admin, objects.OBJECTS, "theirs"),
         }
 
 
@@ -134,7 +135,7 @@ async def a_run_whose_controller_dies_says_what_helps_and_is_healed(world):
     began = time.monotonic()
     said = "".join(await anyio.to_thread.run_sync(process.communicate))
     took_s = time.monotonic() - began
-    stuck = await objects.ours(world.admin, "theirs")
+    stuck = await ours(world.admin, objects.OBJECTS, "theirs")
     world.plane.begin("chaos-controller-manager")
     await world.plane.controller_ready()
     return {
@@ -170,7 +171,7 @@ def killed_at(event):
             os.kill(pid, signal.SIGKILL)
         os.killpg(process.pid, signal.SIGKILL)
         await anyio.to_thread.run_sync(process.communicate)
-        left = await objects.ours(world.admin, "theirs")
+        left = await ours(world.admin, objects.OBJECTS, "theirs")
         healed = await one.healed()
         answers = await world.host.agent_answers("consul", 2.0)
         return {"found": left, "healed": healed, "answers": answers}

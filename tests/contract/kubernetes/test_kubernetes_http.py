@@ -17,13 +17,13 @@ from fake_kubernetes import FakeKubernetes
 from hashidrill.kubernetes import client
 from hashidrill.kubernetes.chaos_mesh import objects
 from hashidrill.kubernetes.client import ClusterError, cluster_of
-from hashidrill.kubernetes.objects import Owned
+from hashidrill.kubernetes.objects import Owned, ours
 from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 from hashidrill.testing.fakes import FakeDatacenter
 
 TOKEN = "a-token-of-ours"
 OWNED = Owned("run-1", "staging", "me", 60.0)
-SPEC = {"action": "pod-failure", "mode": "all", "selector": {"pods": {"consul": ["consul-1"]}}}
+SPEC = {"action": "pod-failure"}
 
 
 class Server:
@@ -114,16 +114,17 @@ def asked(cluster, what):
 
 def test_an_object_is_created_found_by_its_labels_and_gone(server):
     async def go(cluster):
-        name = OWNED.named("0-x")
-        await objects.check(cluster, "PodChaos", SPEC)
-        await objects.create(cluster, OWNED, "PodChaos", name, SPEC, once=False)
-        found = await objects.ours(cluster, "staging")
-        said = objects.said_of(await cluster.get(CHAOS_MESH.api, "PodChaos", name))
-        await objects.remove(cluster, "PodChaos", name)
+        pod = objects.of_pod(cluster, OWNED, "consul-1", netem=False)
+        made = pod.object_of("PodChaos", "0-x")
+        await pod.check("PodChaos", SPEC)
+        await pod.create(made, SPEC, once=False)
+        found = await ours(cluster, objects.OBJECTS, "staging")
+        said = await pod.said(made)
+        await pod.remove(made)
         return (
             found,
             said,
-            await objects.ours(cluster, "staging"),
+            await ours(cluster, objects.OBJECTS, "staging"),
             [one["metadata"]["name"] for one in await cluster.listed("v1", "Pod")],
         )
 
