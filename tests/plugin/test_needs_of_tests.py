@@ -36,8 +36,8 @@ def test_nobody_said_so(binary):
 def session(pytester, monkeypatch):
     """A session that has our conftest, on a machine that cannot build anything."""
     monkeypatch.setenv("HASHIDRILL_BBOLT", "/nowhere/bbolt")
-    for name in ("conftest.py", "support/provision.py", "support/leaks.py", "support/parallel.py"):
-        pytester.path.joinpath(Path(name).name).write_text((places.TESTS / name).read_text())
+    for source in (places.TESTS / "conftest.py", *places.SUPPORT.glob("*.py")):
+        pytester.path.joinpath(source.name).write_text(source.read_text())
     pytester.makeini("[pytest]\nmarkers =\n    needs\n    may_skip\n")
     pytester.makepyfile(test_needs=SUITE)
 

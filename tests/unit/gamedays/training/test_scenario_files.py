@@ -144,7 +144,7 @@ def test_what_is_wrong_is_told_once_at_its_place_in_the_file(tmp_path, wrong):
     told = refusal(tmp_path, old, new)
     assert told.startswith(f"{tmp_path}/small.yaml:"), told
     assert f": {at}" in told, told
-    assert said in told, told
+    assert said in " ".join(told.split()), told  # a long path folds the message
     assert line in told.splitlines()[-2], told
     assert told.count("small.yaml:") == 1, told
 

@@ -432,8 +432,8 @@ def test_the_command_prints_a_table_and_the_answer(machine):
     result = CliRunner().invoke(app, ARGUMENTS)
     assert result.exit_code == 0, result.output
     assert "it holds at load.kv-writes.rate = 283/s, and fails at 308/s" in result.output
-    table = result.output.splitlines()[-11:]
-    assert [line.split()[0] for line in table if "held" in line or "broken" in line] == [
+    rows = [line.split()[0] for line in result.output.splitlines() if "held" in line or "broken" in line]
+    assert [row for row in rows if row.endswith("/s")] == [
         "50/s",
         "100/s",
         "200/s",

@@ -168,6 +168,9 @@ def test_the_log_of_a_process_that_comes_back_is_the_one_that_it_had(tmp_path, t
     one = started(theirs / "log", tmp_path, 31)
     (theirs / "log").write_text("")
     one.again()
+    deadline = time.monotonic() + 10
+    while not (theirs / "log").read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert (theirs / "log").read_text() == "said\n"
 
 
