@@ -179,6 +179,7 @@ def pytest_xdist_make_scheduler(config, log):
     return UnitsThenMachine(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     """A shell that ignores SIGINT and SIGQUIT (`&` in a script, some CI runners) would have every child ignore them:
     tests that interrupt children run as if they were started from a terminal."""
@@ -189,6 +190,8 @@ def pytest_configure(config):
     # messages are folded by their length, path included, and a Unix socket's path has 107 characters at most
     if len(tempfile.gettempdir()) > len(SHORT_TEMP) and os.access(SHORT_TEMP, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHORT_TEMP)
+    if hasattr(config, "workerinput") and config.option.basetemp:  # and pytest-xdist would add `popen-gw0` to it
+        config.option.basetemp = str(config.option.basetemp).replace("popen-gw", "")
     config.stash[PROVISION] = Provision(lambda text: say(config, text))
     config.stash[ON_THE_MACHINE] = False
 
