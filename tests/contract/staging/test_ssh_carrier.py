@@ -269,6 +269,7 @@ sys.path[:0] = [{tests!r}]
 from test_ssh_carrier import partitioned, HOSTS, Hosts, Answering
 from hashidrill.staging.carriers.open_carriers import carried
 from hashidrill.staging.attach.discovery import Estate
+from hashidrill.staging.attach.target import AttachTarget
 import json
 told = json.load(sys.stdin)
 async def main():
