@@ -321,9 +321,9 @@ class FakeHost(Capable):
     async def canary_take(self, size_bytes: int) -> int:
         limit = min(self.memory_limits.values(), default=_MACHINE_BYTES)
         self.refusals += size_bytes > limit
-        return min(size_bytes, max(0, limit - (await self.memory_in_use())[0]))
+        return min(size_bytes, max(0, limit - (await self.memory_in_use())[1]))  # files make room
 
-    async def resident_bytes(self, name: str) -> int:
+    async def own_bytes(self, name: str) -> int:
         return self.takers.get(name, 0) or (_AGENT_BYTES if self.process and name in self.roles else 0)
 
     async def memory_refusals(self) -> int:

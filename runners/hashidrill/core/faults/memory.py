@@ -39,7 +39,8 @@ class MemoryPressure(BaseFault[PressureParams]):
     memory.max, v1 memory.limit_in_bytes; a machine without them refuses the fault.
 
     The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel ends it
-    before it has all of that and has counted a refusal; before and after the fault, it gets all of it.
+    while all of them together hold no more than the limit, and has counted a refusal; before and after the fault, the
+    process gets all of it.
     """
 
     kind: ClassVar[str] = "memory.pressure"
@@ -88,7 +89,7 @@ class MemoryPressure(BaseFault[PressureParams]):
         return {
             "limit_bytes": limit,
             "neighbour_bytes": less if self.params.by == "neighbour" else 0,
-            "agents": {one: await host.use(MemoryCanary).resident_bytes(one) for one in running},
+            "agents": {one: await host.use(MemoryCanary).own_bytes(one) for one in running},
             "refusals": await host.use(MemoryCanary).memory_refusals(),
         }
 
@@ -103,17 +104,18 @@ class MemoryPressure(BaseFault[PressureParams]):
         trial = prior["limit_bytes"] + _SPARE_BYTES
         taken = await canary.canary_take(trial)
         refusals = await canary.memory_refusals() - prior["refusals"]
-        resident = {agent: await canary.resident_bytes(agent) for agent in prior["agents"]}
-        neighbour = await canary.resident_bytes(undo["fault_id"])
+        own = {agent: await canary.own_bytes(agent) for agent in prior["agents"]}
+        neighbour = await canary.own_bytes(undo["fault_id"])
         said = [
             f"{agent} holds {Size(now)}, {Size(prior['agents'][agent])} before" if now else f"{agent} was ended"
-            for agent, now in resident.items()
+            for agent, now in own.items()
         ]
         if present:
-            ok = taken < trial and refusals > 0 and neighbour >= prior["neighbour_bytes"]
+            within = taken + sum(own.values()) + neighbour <= prior["limit_bytes"]
+            ok = taken < trial and within and refusals > 0 and neighbour >= prior["neighbour_bytes"]
         else:
             processes = self._host(undo).use(Processes)
-            silent = [agent for agent in resident if not await processes.agent_answers(agent, _ANSWER_S)]
+            silent = [agent for agent in own if not await processes.agent_answers(agent, _ANSWER_S)]
             ok = taken == trial and not silent and not neighbour
         return Evidence(
             ok,
@@ -122,7 +124,7 @@ class MemoryPressure(BaseFault[PressureParams]):
             else f"a process can take {Size(trial)}, the agents answer, and no neighbour is left",
             f"a process took {Size(taken)} of {Size(trial)}, {refusals} refusals; "
             + "; ".join([*said, *([f"the neighbour holds {Size(neighbour)}"] if neighbour else [])]),
-            {"limit_bytes": prior["limit_bytes"], "taken_bytes": taken, "agents_bytes": sum(resident.values())},
+            {"limit_bytes": prior["limit_bytes"], "taken_bytes": taken, "agents_bytes": sum(own.values())},
         )
 
     async def revert(self, undo: Undo) -> None:

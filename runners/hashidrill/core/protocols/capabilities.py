@@ -436,8 +436,8 @@ class MemoryCanary(Protocol):
         Raises FaultError when it could not be started.
         """
 
-    async def resident_bytes(self, name: str) -> int:
-        """What the process of that agent, or of that name, has in memory; 0 without one."""
+    async def own_bytes(self, name: str) -> int:
+        """What the process of that agent, or of that name, holds that is no file's; 0 without one."""
 
     async def memory_refusals(self) -> int:
         """How often the agents met a limit of memory, by the kernel's count. Raises FaultError."""

@@ -247,11 +247,11 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
-def resident_bytes(pid: int) -> int:
-    """What the process has in memory; 0 when it is gone, or the kernel has taken all of it away."""
+def own_bytes(pid: int) -> int:
+    """What the process holds that is no file's, so that the kernel cannot reclaim it; 0 when it is gone."""
     try:
-        with open(f"/proc/{pid}/statm") as file:  # noqa: PTH123 - no pathlib here
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open(f"/proc/{pid}/status") as file:  # noqa: PTH123 - no pathlib here
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith(("RssAnon:", "RssShmem:")))
     except OSError:
         return 0
 

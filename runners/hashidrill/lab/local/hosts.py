@@ -457,7 +457,7 @@ class LocalHost(CanaryOfHost, Capable):
             raise FaultError(f"{self.name}: no process could be started to try how much memory there is")
         return int(taken)
 
-    async def resident_bytes(self, name: str) -> int:
+    async def own_bytes(self, name: str) -> int:
         return int((await ask(self._hostd, {"op": "resident", "name": name}))["bytes"])
 
     async def memory_refusals(self) -> int:

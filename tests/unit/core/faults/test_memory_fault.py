@@ -49,6 +49,15 @@ def test_a_neighbour_that_is_gone_is_no_pressure_although_the_limit_is_there(wor
 
 
 @pytest.mark.lie
+@pytest.mark.parametrize("params", [{"leave": "80%"}, {"leave": "60%", "by": "neighbour"}])
+def test_a_limit_that_is_higher_than_asked_is_no_proof(world, params):
+    fault, undo = in_force(world, **params)
+    assert says(fault, undo).ok
+    world.hosts["consul-1"].memory_limits["0-memory"] += 20 << 20
+    assert not says(fault, undo).ok
+
+
+@pytest.mark.lie
 def test_it_is_not_gone_while_the_agent_that_the_kernel_ended_is_away(world):
     fault, undo = in_force(world, leave="50%")
     assert says(fault, undo).measured.endswith("consul was ended")

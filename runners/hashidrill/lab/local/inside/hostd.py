@@ -291,10 +291,10 @@ class HostDaemon:
                 taker.kill()
 
     def do_resident(self, name: str) -> dict[str, Any]:
-        """What the process of that agent or taker has in memory."""
+        """What the process of that agent or taker holds that is no file's."""
         with self._lock:
             pid = self._takers[name].pid if name in self._takers else self._pids.get(name)
-        return {"bytes": 0 if pid is None else sc.resident_bytes(pid)}
+        return {"bytes": 0 if pid is None else sc.own_bytes(pid)}
 
     def do_enter(self, pid: int) -> None:
         with self._lock:
