@@ -83,15 +83,8 @@ def ground(request):
         alone = request.config.stash[ON_THE_MACHINE] or not any(uses_machine(item) for item in request.session.items)
         left = ground.left_after(_GONE_WITHIN_S, machine=alone)
     finally:
-        for name in (
-            VARIABLE,
-            "PYTHONPYCACHEPREFIX",
-            "PYTHONDONTWRITEBYTECODE",
-            HISTORY,
-            NOTIFY,
-            NO_INSTALL,
-            "XDG_STATE_HOME",
-        ):
+        compiling = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+        for name in (VARIABLE, *compiling, HISTORY, NOTIFY, NO_INSTALL, "XDG_STATE_HOME"):
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]
@@ -201,7 +194,7 @@ def pytest_runtest_protocol(item):
     """What has to be built or installed is there before the first unit test, and before the first test that uses the
     machine: outside of a test's timeout, and got by one process at a time."""
     machine = uses_machine(item)
-    part = [each for each in item.session.items if uses_machine(each) == machine]
+    part = (each for each in item.session.items if uses_machine(each) == machine)  # read for the first such test alone
     item.config.stash[PROVISION].provide_once(machine, part)
     item.config.stash[ON_THE_MACHINE] |= machine
     return (yield)

@@ -13,7 +13,8 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 MACHINE = "the machine"
-"""The scope of all tests that may not run beside others."""
+"""The scope of all tests that may not run beside others. When it begins, another process may still run the last file of
+units that it was given: Consul's faults come first, which bear that."""
 _AT_MOST = 4  # each process collects all tests: about 300 MB and 20 s of a core
 _BESIDE_OTHERS = ("tests/unit/", "tests/plugin/")
 
