@@ -198,7 +198,7 @@ class SlicerParams(LinkParams):
     """The size of the pieces into which answers are cut, and the pause after each."""
 
     size: Annotated[Size, Field(ge=1, le=_LARGEST_SLICE)] = Size("64B")
-    """Of a piece, about: toxiproxy halves what it has until it is no larger; up to 16384B."""
+    """Largest piece that is passed on, about: toxiproxy halves what it has until it fits; up to 16384B."""
     delay: Delay = Duration("10ms")
     """Pause after each piece."""
 

@@ -504,8 +504,8 @@ class CpuParams(VisibleParams):
 class PodCpuHog(VisibleFault[CpuParams]):
     """Takes CPU in the cgroup of the agent's container.
 
-    Limits: nobody outside the pod sees its CPU: hashidrill proves what the agent shows of it, and no more. A container
-    without a CPU limit may show nothing; the run is then INVALID.
+    Limits: the pod's CPU cannot be read from outside the pod. hashidrill proves only the effect that the agent shows. A
+    container without a CPU limit may show none; the run is then INVALID.
     """
 
     kind: ClassVar[str] = "litmus.pod_cpu_hog"
@@ -530,7 +530,8 @@ class MemoryParams(VisibleParams):
 class PodMemoryHog(VisibleFault[MemoryParams]):
     """Takes memory in the cgroup of the agent's container.
 
-    Limits: nobody outside the pod sees its memory. The kernel may kill Litmus's own process first, and nothing is seen.
+    Limits: the pod's memory cannot be read from outside the pod. The kernel may kill Litmus's own process first; the
+    agent then shows nothing.
     """
 
     kind: ClassVar[str] = "litmus.pod_memory_hog"
@@ -553,7 +554,7 @@ class IoParams(VisibleParams):
 class PodIoStress(VisibleFault[IoParams]):
     """Writes and reads files in the agent's container, as fast as its disk allows.
 
-    Limits: nobody outside the pod sees its disk. Other pods on that disk are slowed too.
+    Limits: the pod's disk cannot be measured from outside the pod. Other pods on that disk become slow too.
     """
 
     kind: ClassVar[str] = "litmus.pod_io_stress"
@@ -574,7 +575,8 @@ class FillParams(VisibleParams):
 class DiskFill(VisibleFault[FillParams]):
     """Fills the ephemeral storage of the agent's container.
 
-    Limits: nobody outside the pod sees its disk. Data on a volume of its own is not in the ephemeral storage.
+    Limits: the pod's disk cannot be measured from outside the pod. Data on a separate volume is not in the ephemeral
+    storage.
     """
 
     kind: ClassVar[str] = "litmus.disk_fill"

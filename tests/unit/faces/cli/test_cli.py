@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import re
 import sys
 
 import pytest
@@ -20,9 +19,7 @@ from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.library import find_experiment, list_experiments
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.experiment.schema import schema_text
-from hashidrill.core.hypothesis import all_comparisons, all_hypotheses
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import (
     Audience,
     Began,
@@ -44,7 +41,6 @@ from hashidrill.core.util.run_origin import here
 from hashidrill.faces import cli
 from hashidrill.faces.cli import heal, runs
 from hashidrill.faces.cli.app import app
-from hashidrill.faces.cli.library import meanings
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.lab.up import running
@@ -268,18 +264,6 @@ def test_the_parameters_of_a_kind_are_shown(name, parameters, hashidrill):
     text = hashidrill("show", name).stdout
     assert text.startswith(name)
     assert all(parameter in text for parameter in parameters)
-
-
-def test_every_parameter_of_every_kind_says_what_it_means():
-    """`show` prints a type and a default for each; these do not say what it is for."""
-    models = {kind: cls.Params for kind, cls in {**registry.faults(), **registry.loads()}.items()}
-    models |= {name: one.Params for name, one in (all_hypotheses() | all_comparisons()).items()}
-    lacking = {
-        kind: sorted(field for field in fields if not re.search(r"\w+ .*\w+ .*\w", meanings(model).get(field, "")))
-        for kind, model in models.items()
-        if (fields := model.model_json_schema(by_alias=True).get("properties", {}))
-    }
-    assert {kind: fields for kind, fields in lacking.items() if fields} == {}
 
 
 def test_a_run_is_shown_as_a_summary(hashidrill, recorded):

@@ -62,7 +62,7 @@ class _Ineligible(OfNodes[P]):
 class NodeEligibility(_Ineligible[NoParams]):
     """The scheduler places nothing more on the node; what runs there goes on.
 
-    Limits: an error on a host that is no client of Nomad, and on a node that gets no work already.
+    Limits: refused on a host without a Nomad client, and on a node that is ineligible already.
     """
 
     kind: ClassVar[str] = "nomad.node.eligibility"

@@ -180,17 +180,17 @@ _STEPPED_WITHIN_S = 20.0
 class StepDown(BaseFault[NoParams]):
     """Ends the active server's reign, once. It does not compete for 10 s, and is active again if the handover fails.
 
-    Vault answers before it steps down, and tells nobody but its log whether another server took over. So what is proven
-    is the end of the reign; who is active afterwards, and how long nobody was, is measured (`vault_serves_within`).
+    Vault answers before it steps down, and only its log says whether another server took over. So hashidrill proves the
+    end of the reign; `vault_serves_within` measures which server is active afterwards, and how long none was.
 
     Limits: it is refused if no other server is unsealed. Vault answers 204 before it steps down. With integrated
     storage it hands Raft's leadership to one other server, once. If that fails (the log says `unlocking HA lock
-    failed`), nobody is active until the 10 s are over, and then the same server is again: that is proven as what it is,
-    and the proof says who is active. Handing over to a server that stepped down less than 10 s before takes as long as
-    it still waits: with two step-downs 5 s apart, nobody was active for 5 s. A server that was given its key a second
-    time while it joined Raft answers 204 and may stay active: it waits for leadership twice, and the step-down reaches
-    the other wait (its log says `entering standby mode` twice; 1.21.0, Core.unsealWithRaft). Then the fault is not
-    proven. hashidrill gives each joining server its key once; a script that unseals in a loop should, too.
+    failed`), no server is active for 10 s, and then the same server is active again; the proof names it. A server that
+    stepped down less than 10 s before takes over only when its own 10 s are over: with two step-downs 5 s apart, no
+    server was active for 5 s. A server that got its key twice while it joined Raft answers 204 and may stay active: it
+    waits for leadership twice, and the step-down ends the other wait (its log says `entering standby mode` twice;
+    1.21.0, Core.unsealWithRaft). Then the fault is not proven. hashidrill gives each joining server its key once; a
+    script that unseals in a loop should, too.
     """
 
     kind: ClassVar[str] = "vault.step_down"
