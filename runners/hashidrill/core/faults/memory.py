@@ -111,7 +111,8 @@ class MemoryPressure(BaseFault[PressureParams]):
             for agent, now in own.items()
         ]
         if present:
-            within = taken + sum(own.values()) + neighbour <= prior["limit_bytes"]
+            # of the neighbour what it took: its interpreter shares pages with processes outside of the cgroup
+            within = taken + sum(own.values()) + prior["neighbour_bytes"] <= prior["limit_bytes"]
             ok = taken < trial and within and refusals > 0 and neighbour >= prior["neighbour_bytes"]
         else:
             processes = self._host(undo).use(Processes)
