@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -57,8 +58,8 @@ def installed(tmp_path_factory):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST_"))}
     environment |= {"HOME": str(folder)}
 
-    def of(script, *arguments):
-        return run(python.with_name(script), *arguments, cwd=folder / "elsewhere", env=environment)
+    def of(script, *arguments, cwd=folder / "elsewhere", **variables):
+        return run(python.with_name(script), *arguments, cwd=cwd, env=environment | variables)
 
     return of
 
@@ -87,3 +88,34 @@ def test_the_library_the_training_and_a_new_experiment_are_there(installed):
 def test_the_plugin_collects_experiments_there(installed):
     installed("hashidrill", "new", "collected.yaml")
     assert "writes_recover" in installed("pytest", "--collect-only", "-q", "collected.yaml")
+
+
+def test_what_init_writes_is_right_there_and_all_that_ships_is_found_by_name(installed, tmp_path):
+    installed("hashidrill", "init", cwd=tmp_path)
+    right = installed(
+        *("hashidrill", "validate", "experiments/first-experiment.yaml", "playbooks/game-day.yaml"),
+        *("first-game-day", "runbook-slow-leader.md", "training/first"),
+        cwd=tmp_path,
+    )
+    assert right.count("ok  ") == 5
+    for words in (
+        ["our-killed-leader", "--from", "raft/killed-leader"],
+        ["gameday", "spring"],
+        ["runbook", "disk"],
+        ["hypothesis", "ours"],
+        ["fault", "ours"],
+    ):
+        installed("hashidrill", "new", *words, cwd=tmp_path)
+    installed("pytest", "-q", "tests", cwd=tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.needs("consul 1.22.2", "toxiproxy")
+def test_init_and_run_in_an_empty_folder_pass_and_so_does_its_game_day(installed, binary, tmp_path):
+    binary("consul", "1.22.2")
+    cache = {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")}
+    installed("hashidrill", "init", cwd=tmp_path)
+    [result] = json.loads(installed("hashidrill", "run", "--json", cwd=tmp_path, **cache))
+    assert result["verdict"] == "PASS"
+    assert "nobody_waits_longer_than" in json.dumps(result)
+    installed("hashidrill", "gameday", "run", "playbooks/game-day.yaml", "--yes", cwd=tmp_path, **cache)

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from docs_pages import ROOT, commands, page, words_of
 from hashidrill.clients.audit.sources import SUFFIXES
 from hashidrill.faces.cli import gate as command
+from hashidrill.faces.cli import init
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.schedules import jobs
 from hashidrill.lab.provision.build import find_go
@@ -215,7 +216,7 @@ def test_every_action_is_pinned_by_commit():
     files = [
         *WORKFLOWS,
         *(ROOT / ".github/actions").glob("*/action.yml"),
-        Path(jobs.__file__).with_name("templates") / "workflow.yml",
+        *(Path(module.__file__).with_name("templates") / "workflow.yml" for module in (jobs, init)),
     ]
     used = [line.partition("uses: ")[2] for file in files for line in file.read_text().splitlines() if "uses: " in line]
     assert len(used) > 10
@@ -266,6 +267,11 @@ class TestWorkflowsAsGitHubReadsThem:
         assert CliRunner().invoke(app, words).exit_code == 0
         [file] = tmp_path.rglob("*.yml")
         assert lint(file) == ""
+
+    def test_the_one_that_init_writes(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert CliRunner().invoke(app, ["init"]).exit_code == 0
+        assert lint(tmp_path / init.WORKFLOW) == ""
 
     def test_what_github_refuses_is_found(self, tmp_path):
         file = tmp_path / "wrong.yml"

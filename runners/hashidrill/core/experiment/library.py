@@ -42,6 +42,15 @@ def list_experiments(folder: Path | None = None) -> list[Path]:
     return list(experiments(folder).values())
 
 
+def own_experiments() -> list[Path]:
+    """The files of one's own `experiments/`, in order of their names: none without such a folder.
+
+    In the checkout of hashidrill, the folder is the one that ships.
+    """
+    own = nearest(FOLDER)
+    return [] if own is None or own == shipped(FOLDER).resolve() else list_experiments(own)
+
+
 def list_bases(folder: Path | None = None) -> list[Path]:
     """Every file that experiments extend, in order of their names."""
     return [path for path in named(FOLDER, SUFFIXES, within=folder).values() if _BASE.search(_text(path))]

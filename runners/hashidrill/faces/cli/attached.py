@@ -45,10 +45,15 @@ def for_run(experiments: Sequence[str], path: Path | None, *, plan: bool, breaks
     if path is not None:
         return [attached(path, *said)] * len(experiments)
     paths = [find_experiment(name) for name in experiments]
-    there = [attached(each, *said) if inline(read_experiment(each)) is not None else None for each in paths]
+    there = [attached(each, *said) if stands(each) else None for each in paths]
     if None in there and (plan or breaks_quorum):
         raise UsageError("--plan and --breaks-quorum are about an existing datacenter: name it with --attach FILE")
     return there
+
+
+def stands(path: Path) -> bool:
+    """Whether an experiment's own file says that its datacenter stands. Raises ExperimentError."""
+    return inline(read_experiment(path)) is not None
 
 
 def resolve_all(

@@ -26,8 +26,8 @@ from hashidrill.faces.cli.output import lost
 COMMANDS = "hashidrill.commands"
 """The group of the entry points of commands: NAME = a function `register(app)` that adds it to a `typer.Typer`."""
 ORDER = (
-    "demo run check heal gameday rehearse history schedule capacity gate bisect validate list show new schema up status"
-    " shell down train say doctor audit retry toxiproxy acl arm disarm stop export import"
+    "demo init run check heal gameday rehearse history schedule capacity gate bisect validate list show new schema up"
+    " status shell down train say doctor audit retry toxiproxy acl arm disarm stop export import"
 )
 """As `hashidrill --help` lists them; those of other packages follow."""
 

@@ -1,4 +1,4 @@
-"""show, new, schema: find and write experiments."""
+"""show, schema: what a part of the library says, and how a file of each kind is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hashidrill.core import hypothesis
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.core.experiment.library import complete, experiments, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
-from hashidrill.core.experiment.schema import SCHEMA_TITLE, schema_text
+from hashidrill.core.experiment.schema import schema_text
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.hypothesis.files import outlines, unrun
 from hashidrill.core.protocols import registry
@@ -40,41 +40,9 @@ from hashidrill.reports.markdown import markdown_summary
 
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
-_TEMPLATE = """\
-{schema}apiVersion: hashidrill/v1
-kind: Experiment
-metadata:
-  name: {name}
-  title: What breaks, and what must hold
-  why: >-
-    What this teaches, and the incident or issue it comes from.
-  tags: [raft]
-datacenter:
-  consul:
-    version: "1.22.2"
-    servers: 3
-    clients: 1
-    config: {{performance: {{raft_multiplier: 1}}}}
-load:
-  kv-writes: {{kind: consul.kv.write, rate: 50/s, keys: 500, value: 512B}}
-steady_state:
-  for: 6s
-  require: ["kv-writes.latency.p50 < 300ms", "kv-writes.errors < 0.1%"]
-method:
-  # see `hashidrill list faults`, and `hashidrill show disk.latency` for its parameters
-  - {{fault: disk.latency, on: "consul:leader", with: {{op: fsync, delay: 200ms}}, for: 10s}}
-guardrails: ["kv-writes.errors > 90% for 10s"]
-recovery: {{for: 10s}}
-expect:
-  # see `hashidrill list hypotheses`
-  - writes_recover: {{load: kv-writes, p50_below: 300ms, within: 8s}}
-  - no_acknowledged_write_lost: {{load: kv-writes}}
-"""
-
 
 def register(app: typer.Typer) -> None:
     app.command(epilog=examples("show raft/frozen-leader", "show disk.latency", "show last"))(show)
-    app.command(epilog=examples("new experiments/raft/my-experiment.yaml"))(new)
     app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)
 
 
@@ -268,34 +236,6 @@ def parameters(model: Any) -> list[tuple[str, str, str]]:
         default = "none" if about.get("default") is None else str(about["default"])
         rows.append((name, "required" if name in required else default, said[name]))
     return rows
-
-
-def new(path: Annotated[Path, typer.Argument(help="The file to write.")]) -> None:
-    """Write a new experiment to start from. Never overwrites a file."""
-    if path.suffix not in {".yaml", ".yml"}:
-        raise UsageError(f"{path}: an experiment is a .yaml file")
-    if path.exists():
-        raise UsageError(f"{path}: already exists; choose another name")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
-    name = "-".join(part for part in path.stem.lower().replace("_", "-").split("-") if part)
-    path.write_text(_TEMPLATE.format(name=name, schema=_schema_line(path)))
-    try:
-        with hypothesis.looking_up(unrun(path)):
-            load_experiment(path)
-    except HashidrillError as error:
-        path.unlink()
-        raise UsageError(f"{path.stem!r} cannot name an experiment: {error}") from None
-    live.say(console(), f"wrote {path}; next: hashidrill validate {path}")
-
-
-def _schema_line(path: Path) -> str:
-    """The comment by which editors find the schema, if `hashidrill schema` was written beside the file or above it."""
-    for up in ("", "../", "../../"):
-        file = path.parent / up / "schema.json"
-        if file.is_file() and SCHEMA_TITLE in file.read_text(errors="replace"):
-            return f"# yaml-language-server: $schema={up}schema.json\n"
-    return ""
 
 
 def schema(

@@ -225,10 +225,106 @@ def verdicts_page() -> str:
         "[Verdicts](verdicts.md) says what PASS, FAIL and INVALID mean. A failed operation counts as infinitely slow.\n"
         "In force means from the moment a fault was applied until it was reverted. Parameters of many hypotheses:\n"
         f"\n| parameter | meaning |\n| --- | --- |\n{common}"
+        "\n## What a hypothesis may read\n\n"
+        "`int[]` is a numpy array and `list[str]` a list, with a row for each operation or look.\n"
+        "Times are nanoseconds since the run began. [How to write one](extend.md#a-hypothesis).\n"
+        + _reads()
         + "".join(
             f"\n## {title}\n" + "".join(_hypothesis(name, one.doc, one.Params) for name, one in found.items())
             for title, found in parts
         )
+    )
+
+
+READS = {
+    'recording.operations("kv-writes")': {
+        "intended_ns": "when it was due",
+        "start_ns": "when the generator started it",
+        "end_ns": "when it ended",
+        "latency_s": "from `intended_ns` to `end_ns`",
+        "lag_s": "from `intended_ns` to `start_ns`: how late the generator was",
+        "outcome": "`ok`, `fail` (it did not happen) or `unknown` (it may have happened)",
+        "ok": "`outcome` is `ok`",
+        "status": "HTTP status; 0 without an answer",
+        "keys": "what it wrote or read",
+        "values": "what it wrote",
+        "errors": "why it was not ok, in words",
+        "reasons": "the same as a code, like `timeout`",
+        "details": "what only loads of its kind record, or None",
+        "error_share()": "share that was not ok, 0 to 1; NaN for no operation",
+        "percentile_s(99)": "latency in seconds; NaN for no operation",
+    },
+    'recording.series("raft.leader")': {
+        "t_ns": "when the probe looked",
+        "value": "in the unit of the signal; NaN where the look failed",
+        "text": "the value in words, or why the look failed",
+        "host": "where it looked",
+        "ok": "the look succeeded",
+    },
+    "measure.faults(recording)[0]": {
+        "kind": "of the fault",
+        "fault_id": "one for each target",
+        "host": "what it was put on",
+        "agent": "the agent it was put on; empty for a host",
+        "params": "its `with`",
+        "step": "place in the method, from 0",
+        "intent_ns": "before anything changed",
+        "applied_ns": "`apply` returned",
+        "proven_ns": "its effect was measured",
+        "still_ns": "it was measured again, just before the revert",
+        "reverted_ns": "`revert` returned",
+        "gone_ns": "its effect was measured to be gone",
+        "proven": "`proven_ns` is not None; times are None for what did not happen",
+    },
+    "recording": {
+        "loads": "the loads with operations",
+        "signals": "the sampled signals",
+        "phases": "start and end in ns of start, ready, steady, method, recovery, quiesce",
+        "faults": "a window for each target of each step, unproven ones too",
+        "marks": "the marks of the method",
+        "outcome": "how the run ended, like `complete`",
+        'final_reads("kv-writes")': "the value of each key at the end; None for an absent one",
+        'events("phase")[0].data': "an entry of the journal ([events](reference-events.md)); also `t_ns`",
+        "run": "versions, configuration, hosts and machine",
+        "experiment": "the experiment as it was resolved",
+    },
+}
+"""What a hypothesis reads, and what it means. Types and examples are those of `_planted`."""
+_EXAMPLE_CHARACTERS = 46
+
+
+def _reads() -> str:
+    import tempfile  # noqa: PLC0415 - this page alone needs a recording
+
+    from hashidrill.core.judging import measure  # noqa: PLC0415 - as above
+    from hashidrill.testing import RecordingBuilder  # noqa: PLC0415 - as above
+
+    with tempfile.TemporaryDirectory() as folder:
+        built = RecordingBuilder(Path(folder) / "run").fault(
+            "disk.latency", "consul-1", at=10, until=30, params={"delay": "500ms"}
+        )
+        built.mark("load-grows", at=32, until=40)
+        built.load("kv-writes", rate=2, keys=9, outcome=lambda at: "fail" if at < 5 else "ok").final_reads("kv-writes")
+        names = {"recording": built.series("raft.leader", 1.0, host="consul-1").build(), "measure": measure}
+        lines = []
+        for of, parts in READS.items():
+            whole = eval(of, names)  # noqa: S307 - of the table above
+            lines.append(f"\n`{of}`:\n\n| part | type | example | meaning |\n| --- | --- | --- | --- |\n")
+            for part, meaning in parts.items():
+                shape, example = _shape(eval(f"whole.{part}", {"whole": whole}))  # noqa: S307 - as above
+                lines.append(f"| `{part}` | {shape} | {example} | {meaning} |\n")
+    return "".join(lines)
+
+
+def _shape(value: Any) -> tuple[str, str]:
+    """Type, and an example as code if it is short: the first one of a column, list or mapping."""
+    column = hasattr(value, "dtype")
+    first = value[0] if column or isinstance(value, list) else value
+    first = next(iter(first.items())) if isinstance(first, dict) else first.item() if column else first
+    kind = "dict" if isinstance(value, dict) else type(first).__name__
+    shown = _cell(repr(round(first, 3) if isinstance(first, float) else first))
+    return (f"{kind}[]" if column else f"list[{kind}]" if isinstance(value, list) else kind), (
+        f"`{shown}`" if len(shown) <= _EXAMPLE_CHARACTERS else ""
     )
 
 

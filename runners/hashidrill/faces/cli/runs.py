@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.errors import UsageError
-from hashidrill.core.experiment.library import find_experiment
+from hashidrill.core.experiment.library import find_experiment, own_experiments
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.hypothesis.files import folder_in
@@ -22,7 +22,7 @@ from hashidrill.core.protocols.events import Audience, Bus
 from hashidrill.core.recording.provenance import HYPOTHESES_NAME
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.interrupts import finish, when_hung_up
-from hashidrill.faces.cli.attached import AttachTo, allow_all, for_run, resolve_all
+from hashidrill.faces.cli.attached import AttachTo, allow_all, for_run, resolve_all, stands
 from hashidrill.faces.cli.common import (
     Install,
     Json,
@@ -64,6 +64,7 @@ ForWhom = Annotated[
 def register(app: typer.Typer) -> None:
     app.command(epilog=examples("demo"))(demo)
     calls = (
+        "run",
         "run raft/frozen-leader",
         "run experiments/raft/*.yaml --json",
         "run raft/frozen-leader --json-lines",
@@ -88,7 +89,10 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
 
 
 def run(
-    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths (default: all of your own `experiments/`)."),
+    ] = None,
     *,
     plain: Plain = False,
     as_json: Json = False,
@@ -126,6 +130,10 @@ def run(
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     memory = Memory.of(notify)
+    say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
+    if not experiments and attach is not None:
+        raise UsageError("name the experiments to run in an existing datacenter")
+    experiments = experiments or _own(say)
     there = for_run(experiments, attach, plan=plan, breaks_quorum=breaks_quorum)
     resolved = resolve_all(experiments, there, variant)  # check all of them before running any
     if plan:
@@ -133,7 +141,6 @@ def run(
 
         raise typer.Exit(show(there, resolved, as_json=as_json))
     allow_all(resolved, there)
-    say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
     plain = plain or as_json or json_lines
     plays = list(zip(resolved, there, strict=True))
@@ -148,6 +155,19 @@ def run(
         _print_table(say, results)
     stopped = memory.interrupted and len(results) < len(plays)
     raise typer.Exit(_worst([*(code for code, _ in results), *([_INTERRUPTED] if stopped else [])]))
+
+
+def _own(say: Console) -> list[str]:
+    """One's own experiments that start a datacenter: one that stands is only touched when it is named."""
+    own = {path: stands(path) for path in own_experiments()}
+    if left := [path.name for path, there in own.items() if there]:
+        live.say(say, f"not run, as they are about an existing datacenter: {', '.join(left)}; name them to run them")
+    if found := [str(path) for path, there in own.items() if not there]:
+        return found
+    raise UsageError(
+        "name an experiment (`hashidrill list` shows what ships): there are none of your own in experiments/ here;"
+        " `hashidrill init` writes one"
+    )
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def test_completion_is_offered():
         (("check", "20261121"), "there is no recording '20261121'"),
         (("heal", "20261121"), "there is no recording '20261121'"),
         (("list", "experiment"), "did you mean experiments?"),
-        (("new", "experiment.txt"), "an experiment is a .yaml file"),
+        (("new", "experiment.txt"), "the file of a new experiment ends in .yaml"),
         (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
         (("down",), "no datacenter is up; start one with `hashidrill up`"),
         (("shell", "consul-1"), "no datacenter 'default' is up"),
@@ -158,7 +158,7 @@ def test_a_users_mistake_is_one_message_on_stderr_and_exit_code_2(arguments, sai
     assert result.stderr.count("hashidrill: ") == 1
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("run",), ("run", "--nonsense"), ("up", "--servers", "0")])
+@pytest.mark.parametrize("arguments", [("nonsense",), ("show",), ("run", "--nonsense"), ("up", "--servers", "0")])
 def test_bad_usage_is_exit_code_2_with_a_way_to_help(arguments, hashidrill):
     result = hashidrill(*arguments)
     assert result.code == 2
