@@ -252,7 +252,7 @@ def _name(recording: Recording, window: FaultWindow) -> str:
 
 
 def _story(recording: Recording, seen: list[Reign]) -> str:
-    """The first few reigns: `consul-1, then nobody 3.1s into the method, then consul-1 again (term 3) 4.0s ...`."""
+    """The first few reigns: `consul-1, then nobody 13.1s into the run, then consul-1 again (term 3) 14.0s ...`."""
     told, led = [seen[0].host or "nobody"], seen[0]
     for reign in seen[1:8]:
         again = f" again (term {reign.term:g})" if measure.elected_again(led, reign) else ""

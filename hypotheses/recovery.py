@@ -201,13 +201,14 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
         "errors_share": span.ops.error_share(),
         "operations": len(span.ops),
     }
-    worst_text = f"worst {span.window} since then: p50 {seconds(worst)}, {when(span.recording, worst_at)}"
+    slowest = "not one was served" if np.isinf(worst) else f"p50 {seconds(worst)}"
+    worst_text = f"worst {span.window} since {span.mark}: {slowest}, {when(span.recording, worst_at)}"
     if back.after_s > within:
         hint = measure.clue(span.recording, span.start_ns, span.end_ns)
         require(False, f"{_why(span, back, p50_below, within, errors_below)}\n{worst_text}\n{hint}", **figures)
     return Held(
-        f"{span.load} recovered {seconds(back.after_s)} after {span.mark} (allowed: {within}) and stayed fast:"
-        f" p50 under {p50_below}, errors under {errors_below}; {worst_text}",
+        f"{span.load} recovered {seconds(back.after_s)} after {span.mark} (allowed: {within}) and stayed fast from then"
+        f" on: p50 under {p50_below}, errors under {errors_below}; {worst_text}",
         **figures,
     )
 

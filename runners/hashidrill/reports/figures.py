@@ -78,10 +78,8 @@ def mark_spans(recording: Recording) -> list[Span]:
 
 def marked(recording: Recording) -> list[str]:
     """What the marks are called, and when they lasted, in a sentence each."""
-    begin_ns = recording.phases.get("method", (0, 0))[0]
     return [
-        f"{mark.mark}, from {human_duration((start - begin_ns) / 1e9)} to {human_duration((end - begin_ns) / 1e9)}"
-        " into the method"
+        f"{mark.mark}, from {human_duration(start / 1e9)} to {human_duration(end / 1e9)} into the run"
         for mark, (start, end) in zip(recording.marks, mark_spans(recording), strict=True)
     ]
 

@@ -31,6 +31,7 @@ from hashidrill.reports.figures import (
     marked,
     state_of,
 )
+from hashidrill.reports.story import NOTICED, Story, story
 from hashidrill.reports.text import (
     NOTHING,
     counted,
@@ -117,7 +118,6 @@ LONGEST_CONFIG = 40_000
 
 SYMBOLS = {Verdict.PASS: "✓", Verdict.FAIL: "✗", Verdict.INVALID: "!"}
 _MEANINGS = {
-    Verdict.PASS: "All expectations held.",
     Verdict.FAIL: "At least one expectation did not hold.",
     Verdict.INVALID: "This run proves nothing, good or bad.",
 }
@@ -132,8 +132,8 @@ _ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding
 PARTS = {"steady": "steady state", "fault": "faults in force", "mark": "marked", "recovery": "recovery"}
 
 
-def banner(recording: Recording, verdict: RunVerdict) -> Html:
-    """The verdict first, then every reason against it."""
+def banner(recording: Recording, verdict: RunVerdict, told: Story) -> Html:
+    """The verdict, what happened and why the experiment is run, every reason against the run, and what to do now."""
     result = verdict.verdict
     reasons: list[Content] = [
         *(
@@ -141,19 +141,36 @@ def banner(recording: Recording, verdict: RunVerdict) -> Html:
             for judgement in verdict.judgements
             if judgement.finding.verdict is not Verdict.PASS
         ),
-        *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
+        *(el("li", reason) for reason in [*verdict.invalid, *verdict.doubts][:MOST_ROWS]),
     ]
     if not verdict.judgements and not verdict.invalid:
         reasons.append(el("li", "There was no expectation to judge."))
     ended = how_it_ended(recording)
+    notes = [el("li", note) for note in verdict.notes[:MOST_ROWS]]
     return verdict_banner(
         (SYMBOLS[result], result.value, result.value.lower()),
         experiment_title(recording),
         el("p", meaning(verdict)),
+        el("p", told.warning, class_="warning") if told.warning else None,
         el("p", ended, class_="ended") if ended else None,
         el("ul", reasons, class_="reasons") if reasons else None,
+        el("p", " ".join(told.sentences), class_="story") if told.sentences else None,
+        el("p", told.closest) if told.closest else None,
+        _next_steps(told),
+        el("p", "Why this experiment: ", told.why, class_="why") if told.why else None,
+        el("details", el("summary", counted(len(notes), "note")), el("ul", notes)) if notes else None,
         el("p", _when(recording), class_="when"),
     )
+
+
+def _next_steps(told: Story) -> Html | None:
+    if not told.next:
+        return None
+    steps = [
+        joined([el("p", f"{what}:" if how else f"{what}."), el("pre", el("code", how)) if how else None])
+        for what, how in told.next
+    ]
+    return el("div", *steps, class_="next")
 
 
 def verdict_banner(verdict: tuple[str, str, str], title: str, *below: Html | None) -> Html:
@@ -166,8 +183,10 @@ def verdict_banner(verdict: tuple[str, str, str], title: str, *below: Html | Non
 def meaning(verdict: RunVerdict) -> str:
     """The verdict in a sentence, and how many expectations held."""
     known = any(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
-    passed_with_issues = known and verdict.verdict is Verdict.PASS
-    said = "No unexpected failures." if passed_with_issues else _MEANINGS[verdict.verdict]
+    if verdict.verdict is Verdict.PASS and not known:
+        total = len(verdict.judgements)
+        return "The expectation held." if total == 1 else f"All {total} expectations held."
+    said = "No unexpected failures." if known and verdict.verdict is Verdict.PASS else _MEANINGS[verdict.verdict]
     return f"{said} {tally(verdict)}".rstrip()
 
 
@@ -242,7 +261,10 @@ def figures(recording: Recording) -> Html:
         return section("Key figures", el("p", "This recording holds no operations."))
     headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
     found = [el("p", text) for text in found_on_the_way(recording)]
-    note = "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
+    note = (
+        "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
+        f" {NOTICED}"
+    )
     return section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
 
 
@@ -397,13 +419,17 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> Html | None:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers_from: int | None = None) -> Html:
-    """A table that scrolls inside itself on a narrow screen; cells from column `numbers_from` on are aligned right."""
+    """A table; on a phone each row is a list of its cells. Cells from column `numbers_from` on are aligned right."""
 
     def kind(column: int) -> str | None:
         return "number" if numbers_from is not None and column >= numbers_from else None
 
     head = el("tr", [el("th", title, scope="col", class_=kind(n)) for n, title in enumerate(headings)])
-    body = [el("tr", [el("td", cell, class_=kind(n)) for n, cell in enumerate(row)]) for row in rows]
+    body = [
+        # a cell of the phone's grid is one element, whatever is in it
+        el("tr", [el("td", el("div", cell), class_=kind(n), data_of=headings[n] or None) for n, cell in enumerate(row)])
+        for row in rows
+    ]
     return el(
         "div",
         el("table", el("thead", head), el("tbody", body)),
@@ -521,12 +547,12 @@ def render_html(recording: Recording, verdict: RunVerdict) -> Html:
     from hashidrill.reports.timeline import timeline  # noqa: PLC0415 - what prints a verdict takes words from this module
 
     title = f"{verdict.verdict}: {experiment_title(recording)}"
-    return page(title, _sections(recording, verdict), timeline(recording))
+    return page(title, _sections(recording, verdict), timeline(recording, reads=named_in(verdict)))
 
 
 def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html:
     """A whole page. With `timeline_data`, its script draws the timeline."""
-    css, javascript = _asset("report.css"), _asset("report.js")
+    css, javascript = _asset("page.css"), _timeline_script()
     policy = f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(javascript)}'; img-src data:"
     head = el(
         "head",
@@ -542,20 +568,31 @@ def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html
     return joined([Html("<!doctype html>\n"), el("html", head, "\n", body, lang="en"), "\n"])
 
 
+def named_in(verdict: RunVerdict) -> set[str]:
+    """What the expectations read: values of their parameters, some of which are names of loads and signals."""
+    return {value for each in verdict.judgements for value in re.findall(r"=([\w.-]+)", each.title)}
+
+
 def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
     attached, rehearsed = attached_datacenter(recording), followed(recording)
     return [
-        banner(recording, verdict),
+        banner(recording, verdict, story(recording, verdict)),
+        timeline_frame(),
         expectations(verdict),
         *([rehearsed] if rehearsed is not None else []),
         figures(recording),
-        timeline_frame(),
         fault_proofs(recording),
         *([attached] if attached is not None else []),
         how_to_reproduce(recording),
         versions_and_machine(recording),
         configuration(recording),
     ]
+
+
+def _timeline_script() -> str:
+    """One script of the two files: a page that is one file cannot import a module."""
+    charts = _asset("charts.js").replace("\nexport const ", "\nconst ")
+    return f'"use strict";\n(() => {{\n{charts}{_asset("report.js")}}})();\n'
 
 
 def _asset(name: str) -> str:

@@ -21,7 +21,7 @@ from hashidrill.reports.figures import fault_span, mark_spans, operations_of, ru
 from hashidrill.reports.text import one_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hashidrill.core.recording.reader import FaultWindow, Floats, Operations, Recording, Series
 
@@ -31,6 +31,8 @@ MOST_POINTS = 600
 MOST_MARKS = 200
 MOST_FAULTS = 200
 MOST_LANES = 5
+MOST_CHOSEN = 4
+"""Charts that stand open; the others are folded."""
 SHORTEST_BUCKET_S = 0.5
 """At 50 operations per second this is 25 per bucket: with fewer, a p99 would be noise."""
 _NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
@@ -49,15 +51,61 @@ def panels() -> list[Panel]:
     return [*(panel for product in registry.services_with(Drawn) for panel in product.panels), *_OF_HOSTS]
 
 
-def timeline(recording: Recording) -> dict[str, Any]:
-    """The timeline of a run, as JSON that is smaller than `LIMIT_BYTES`."""
+def timeline(recording: Recording, *, reads: Collection[str] = ()) -> dict[str, Any]:
+    """The timeline of a run, as JSON that is smaller than `LIMIT_BYTES`. `reads`: loads and signals to show first."""
     domain = _domain(recording)
     points = MOST_POINTS
     while True:
         payload = _timeline(recording, domain, points)
         if len(json.dumps(payload)) <= LIMIT_BYTES or points < 20:
+            _choose(payload, reads)
             return payload
         points //= 2
+
+
+def _choose(payload: dict[str, Any], reads: Collection[str]) -> None:
+    """Marks the panels that stand open: first what `reads` names, then what moved most under the faults."""
+    spans = [fault["applied"] for fault in payload["faults"] if fault["applied"]]
+    spans = spans or [
+        (each["start"], each["end"])
+        for lane in payload["lanes"]
+        if lane["title"] == "mark"
+        for each in lane["segments"]
+    ]
+
+    def rank(panel: dict[str, Any]) -> tuple[int, float]:
+        read, moved = panel["of"] in reads, _moved(panel, spans)
+        failed = any(one["name"] == "errors" and any(one["v"]) for one in panel["series"])
+        if read and panel["unit"] == "s":
+            return 3, moved
+        if (read and failed) or (panel["of"] in reads and panel.get("signal")):
+            return 2, moved
+        internal = panel["of"].startswith("generator.")
+        return (0 if internal else 1), moved
+
+    for panel in sorted(payload["panels"], key=rank, reverse=True)[:MOST_CHOSEN]:
+        panel["chosen"] = True
+
+
+def _moved(panel: dict[str, Any], spans: Sequence[Sequence[float]]) -> float:
+    """How far its curves went under the faults from where they were before, in powers of ten beyond their own noise."""
+    begin = min((span[0] for span in spans), default=0.0)
+    furthest = 0.0
+    for one in panel["series"]:
+        if one.get("style") == "faint":
+            continue
+        times = np.array(one.get("t", panel.get("t")), np.float64)
+        values = np.array([np.nan if each is None else each for each in one["v"]], np.float64)
+        known = np.isfinite(values)
+        inside = np.logical_or.reduce([(times >= start) & (times <= end) for start, end in spans] or [times < 0])
+        before, under = values[known & (times < begin)], values[known & inside]
+        if len(before) < 2 or len(under) < 2:
+            continue
+        least = max(float(np.max(values[known])), 0.0) / 1000 + 1e-9  # from 0 to little is not far
+        low, middle, high = np.log10(np.maximum(np.quantile(before, [0.1, 0.5, 0.9]), 0) + least)
+        bottom, top = np.log10(np.maximum(np.quantile(under, [0.1, 0.9]), 0) + least)
+        furthest = max(furthest, abs(top - middle) - (high - middle), abs(bottom - middle) - (middle - low))
+    return float(furthest)
 
 
 def _timeline(recording: Recording, domain: tuple[float, float], points: int) -> dict[str, Any]:
@@ -228,6 +276,7 @@ def load_panels(
     return [
         {
             "title": f"{name}: latency",
+            "of": load,
             "unit": "s",
             "log": True,
             "labels": True,
@@ -236,6 +285,7 @@ def load_panels(
         },
         {
             "title": f"{name}: operations per second",
+            "of": load,
             "unit": "/s",
             "log": False,
             "t": middles,
@@ -294,6 +344,7 @@ def _signal_panels(
             shown.append(
                 {
                     "title": printable(panel.title, 120),
+                    "of": panel.signal,
                     "signal": printable(panel.signal, 120),
                     "unit": panel.unit,
                     "log": panel.unit == "s",
@@ -336,7 +387,7 @@ _SERIES = {"p50", "p99", "acknowledged", "errors"}
 def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
     """As `timeline`; lanes and series have the names of their sides. Times are seconds of the method."""
     drawn = {name: _shifted(timeline(recording), -_begin_s(recording)) for name, recording in sides.items()}
-    return {
+    payload = {
         "start": min(each["start"] for each in drawn.values()),
         "end": max(each["end"] for each in drawn.values()),
         "bucket": max(each["bucket"] for each in drawn.values()),
@@ -353,6 +404,8 @@ def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
         ],
         "panels": _panels(drawn),
     }
+    _choose(payload, {panel["of"] for panel in payload["panels"] if "signal" not in panel})
+    return payload
 
 
 def _lanes_of_both(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -389,7 +442,7 @@ def _panels(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
             for one in series:
                 if of_a_load:
                     one.pop("style", None)  # bars of two sides would hide each other
-            known = merged.setdefault(panel["title"], {**panel, "series": [], "sides": True})
+            known = merged.setdefault(panel["title"], {**panel, "series": [], "sides": True, "chosen": False})
             known.pop("t", None)
             known["series"] += series
     return list(merged.values())

@@ -64,7 +64,7 @@ def test_two_browsers_show_a_run_to_its_verdict_and_ask_nobody_else(room, browse
             for page in (lead, watch):
                 await page.until(DRAWN)
                 await page.until("document.querySelector('#phase').innerText.endsWith('1:00 into the run')")
-                await page.until("document.querySelector('#phase').innerText.startsWith('method, 0:03 left')")
+                await page.until("document.querySelector('#phase').innerText.startsWith('method, 3 s left')")
                 await page.until("document.querySelector('#tiles').innerText.includes('12%')")
             await lead.until("document.querySelector('#faults').innerText.includes('disk.latency on consul-1')")
             ends(room)

@@ -24,14 +24,15 @@ DRAG = """
 Element.prototype.setPointerCapture = () => {};
 const plot = () => document.querySelector(".plot svg");
 const left = () => plot().getBoundingClientRect().left;
-const act = (type, x) => plot().dispatchEvent(new PointerEvent(type, {clientX: left() + x, pointerId: 1}));
+const at = (x) => ({clientX: left() + x, pointerId: 1, bubbles: true});
+const act = (type, x) => plot().dispatchEvent(new PointerEvent(type, at(x)));
 const axis = () => [...plot().querySelectorAll("text")].map((text) => text.textContent).join(" ");
 const before = axis();
 act("pointerdown", 300); act("pointermove", 400); act("pointerup", 400);
 const zoomed = axis();
 act("pointermove", 350);
 const read = document.querySelector(".readout").textContent;
-plot().dispatchEvent(new MouseEvent("dblclick"));
+plot().dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
 document.body.dataset.result = JSON.stringify({before, zoomed, read, after: axis()});
 </script>"""
 

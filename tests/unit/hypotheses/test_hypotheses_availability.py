@@ -33,7 +33,7 @@ class TestAvailableDuring:
         with pytest.raises(Broken) as broken:
             check(builder.load(LOAD, outcome=failing), "available_during")
         assert "95% of 1000 operations were acknowledged, expected at least 99%" in broken.value.text
-        assert "first failure: 2.0s into the method, fail: no leader" in broken.value.text
+        assert "first failure: 12.0s into the run, fail: no leader" in broken.value.text
 
     def test_what_fails_outside_the_fault_does_not_count(self, builder):
         outside = lambda t: "ok" if 10 <= t < 30 else "fail"  # noqa: E731
@@ -80,7 +80,7 @@ class TestLatencyStays:
         with pytest.raises(Broken) as broken:
             check(builder.load(LOAD, latency=lambda t: 0.8 if 15 <= t < 20 else 0.01), "latency_stays")
         assert "p50 over 5s reached 800ms" in broken.value.text
-        assert "into the method; expected it to stay under 300ms" in broken.value.text
+        assert "into the run; expected it to stay under 300ms" in broken.value.text
 
     def test_failing_quickly_is_not_quick(self, builder):
         with pytest.raises(Broken, match="reached never"):

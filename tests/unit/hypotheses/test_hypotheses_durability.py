@@ -38,7 +38,7 @@ class TestFindings:
         with pytest.raises(Broken) as broken:
             check(builder.final_reads(LOAD, {"a": "old"}))
         assert "kv-writes lost acknowledged writes on 1 keys: a" in broken.value.text
-        assert "a: 'new' was acknowledged 4.0s into the method, but the key holds the older 'old'" in broken.value.text
+        assert "a: 'new' was acknowledged 14.0s into the run, but the key holds the older 'old'" in broken.value.text
         assert broken.value.figures["lost_keys"] == ["a"]
 
     def test_a_missing_key_is_a_loss(self, builder):

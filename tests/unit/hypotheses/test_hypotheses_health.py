@@ -30,7 +30,7 @@ def test_fires_when_everything_is_green_while_writes_take_seconds(builder):
     assert held.figures["green_but_sick_s"] == pytest.approx(16, abs=0.8)
     assert held.figures["worst_p50_s"] == 3.0
     assert "every health check was green for 1" in held.text
-    assert "from 1.6s into the method" in held.text
+    assert "from 11.6s into the run" in held.text
     assert "under disk.latency on consul-1" in held.text
 
 

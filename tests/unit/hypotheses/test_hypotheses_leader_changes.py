@@ -37,9 +37,9 @@ def test_holds_when_writes_go_on_through_every_change(builder):
 
 def test_a_planted_stall_is_caught(builder):
     stalls = lambda t: "unknown" if 15 <= t < 22 else "ok"  # noqa: E731
-    with pytest.raises(Broken, match=r"no operation was acknowledged for 7\.02s \(5\.0s into the method\)") as broken:
+    with pytest.raises(Broken, match=r"no operation was acknowledged for 7\.02s \(15\.0s into the run\)") as broken:
         check(builder.load("kv-writes", outcome=stalls))
-    assert "then consul-2 5.5s into the method" in broken.value.text
+    assert "then consul-2 15.5s into the run" in broken.value.text
 
 
 def test_one_long_answer_for_all_is_a_stall_too(builder):

@@ -71,8 +71,8 @@ def test_a_stale_read_is_caught_and_the_operations_that_cannot_be_are_named(hist
         history.read("r.0", 10, 12, 12.1).finally_holds("r.2").check()
     assert broken.value.figures["broken_keys"] == [KEY]
     assert "no order explains these" in broken.value.text
-    assert "cas #0 -> #2 (1.0s into the method, 500.0ms long)" in broken.value.text
-    assert "read #0 (2.0s into the method, 100.0ms long)" in broken.value.text
+    assert "cas #0 -> #2 (11.0s into the run, 500.0ms long)" in broken.value.text
+    assert "read #0 (12.0s into the run, 100.0ms long)" in broken.value.text
 
 
 def test_a_cas_that_succeeded_twice_is_caught(history):
@@ -82,7 +82,7 @@ def test_a_cas_that_succeeded_twice_is_caught(history):
 
 def test_a_lost_update_is_caught_by_the_final_read(history):
     """Acknowledged, never overwritten, and gone: nobody read the key in between."""
-    with pytest.raises(Broken, match=r"read #0 \(40\.0s into the method"):
+    with pytest.raises(Broken, match=r"read #0 \(50\.0s into the run"):
         history.finally_holds("r.0").check()
 
 

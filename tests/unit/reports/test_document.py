@@ -29,5 +29,5 @@ def test_html():
     [section] = to_html(PAGE)
     assert '<span class="badge held">PASS</span> a title <a href="runs/1/report.html">runs/1</a>' in section
     assert "<h3>To discuss</h3><ul><li>&lt;b&gt;|*x*</li></ul>" in section
-    assert '<td class="number"><span class="badge broken">no</span></td>' in section
+    assert '<td class="number" data-of="what"><div><span class="badge broken">no</span></div></td>' in section
     assert "<b>" not in section

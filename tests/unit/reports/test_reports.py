@@ -573,11 +573,11 @@ def test_the_timeline_has_a_lane_for_marks_and_another_where_they_overlap(builde
 def test_marks_are_no_faults_in_a_report(builder):
     recording = builder.mark("load-grows", at=12, until=20).build()
     assert timeline(recording)["faults"] == []
-    assert marked(recording) == ["load-grows, from 2.0 s to 10.0 s into the method"]
+    assert marked(recording) == ["load-grows, from 12.0 s to 20.0 s into the run"]
     verdict = judge(recording)
     page, summary = str(render_html(recording, verdict)), markdown_summary(recording, verdict)
     for text in (page, summary):
-        assert "load-grows, from 2.0 s to 10.0 s into the method" in text
+        assert "load-grows, from 12.0 s to 20.0 s into the run" in text
     assert "No fault was applied." in page
 
 

@@ -96,7 +96,7 @@ class Steered:
         await pause(search.every)
         now_ns = self.clock.now_ns()
         readings = {c: self.monitor.reading(c, now_ns, c.window_s or search.every) for c in search.until}
-        measured = "; ".join(f"{c.source}.{c.what} {reading.figure:.3g}" for c, reading in readings.items())
+        measured = "; ".join(f"{c.source}.{c.what} {c.figure(reading.figure)}" for c, reading in readings.items())
         return all(reading.surely(c) for c, reading in readings.items()), f"measured {measured}"
 
 

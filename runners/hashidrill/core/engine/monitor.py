@@ -302,12 +302,14 @@ class Monitor:
         if condition.source in self._operations and of_attempts in LOAD_STATISTICS:
             load = condition.source if of_attempts == condition.what else f"{condition.source}{ATTEMPTS}"
             figure = _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
-            return Reading([Looks.of([figure])], blind=self._silent_generator(now_ns, window_s))
+            return Reading([Looks.of([figure])], blind=self._silent_generator(now_ns, window_s), shown=condition.figure)
         signal = f"{condition.source}.{condition.what}"
         if condition.source in self._operations and condition.what in LOAD_SIGNALS:  # told when it changes
-            return Reading([Looks.of([value for _, value in self._last[signal].values()])])
+            return Reading([Looks.of([value for _, value in self._last[signal].values()])], shown=condition.figure)
         by_host = self._looks(signal, now_ns, window_s)
-        return Reading(list(chosen(by_host).values()), blind=self._blind(condition, now_ns, window_s))
+        return Reading(
+            list(chosen(by_host).values()), blind=self._blind(condition, now_ns, window_s), shown=condition.figure
+        )
 
     def _looks(self, signal: str, now_ns: int, window_s: float) -> dict[str, Looks]:
         since_ns = now_ns - int(window_s * 1e9)

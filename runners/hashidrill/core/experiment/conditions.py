@@ -111,6 +111,15 @@ class Condition:
     def __str__(self) -> str:
         return self.text
 
+    def figure(self, value: float) -> str:
+        """A value of its signal for a person, in the unit of its limit: `4.53ms`, `0.2%`."""
+        match = _PATTERN.fullmatch(self.text)
+        unit = _unit_of(match["signal"], match["limit"]) if match else None
+        if math.isinf(value):
+            return "never"
+        short = float(f"{value:.4g}")
+        return f"{short:g}" if unit is None or math.isnan(value) else str(unit(short))
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def from_yaml(value: Any) -> Condition:
@@ -153,9 +162,12 @@ class Reading:
     pass (a steady state, a ramp), `maybe` where unknown must not be overlooked (a guardrail).
     """
 
-    def __init__(self, looks: Sequence[Looks], *, blind: str = "") -> None:
+    def __init__(
+        self, looks: Sequence[Looks], *, blind: str = "", shown: Callable[[float], str] = "{:.6g}".format
+    ) -> None:
         """The looks at each host. `blind` says that nothing is known of one for too long, and why."""
         self.blind = blind
+        self._shown = shown
         self._looks = looks
 
     def __bool__(self) -> bool:
@@ -174,7 +186,7 @@ class Reading:
     def __str__(self) -> str:
         if self.blind:
             return f"unknown: {self.blind}"
-        return f"measured {self.figure:.6g}" + (f"; {self.failed} looks failed" if self.failed else "")
+        return f"measured {self._shown(self.figure)}" + (f"; {self.failed} looks failed" if self.failed else "")
 
     def surely(self, condition: Condition) -> bool:
         """Whether it holds, and no look that failed could have said otherwise.
@@ -191,14 +203,22 @@ class Reading:
         return bool(self.blind) or condition.holds(self.figure, unknown=False)
 
 
-def _limit(text: str, signal: str, limit: str) -> float:
+def _unit_of(signal: str, limit: str) -> type[Quantity] | None:
+    """The unit of the signal; of one that no product declares, the one that its limit is written in."""
     if (unit := _unit(signal)) is not None:
-        return unit.parse(limit)
+        return unit
     for unit in () if signal in probe_signals(signal.partition(".")[0]) else (Duration, Level, Bandwidth, Size, Rate):
         try:
-            return unit.parse(limit)
+            unit.parse(limit)
         except ValueError:
             continue
+        return unit
+    return None
+
+
+def _limit(text: str, signal: str, limit: str) -> float:
+    if (unit := _unit_of(signal, limit)) is not None:
+        return unit.parse(limit)
     try:
         return float(limit)
     except ValueError:

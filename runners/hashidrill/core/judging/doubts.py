@@ -149,12 +149,11 @@ class Doubt:
         return self.of is None or name in self.of or any(name.startswith(f"{load}.") for load in self.of)
 
     def span(self, recording: Recording) -> str:
-        """For a person: `from 12.0s to 22.0s into the method`."""
-        begin_ns, _ = measure.method(recording)
-        from_s = (self.start_ns - begin_ns) / SECOND
+        """For a person: `from 12.0s to 22.0s into the run`."""
+        from_s = self.start_ns / SECOND
         if self.end_ns >= measure.loads_end_ns(recording):
-            return f"from {from_s:.1f}s into the method to the end"
-        return f"from {from_s:.1f}s to {(self.end_ns - begin_ns) / SECOND:.1f}s into the method"
+            return f"from {from_s:.1f}s into the run to the end"
+        return f"from {from_s:.1f}s to {self.end_ns / SECOND:.1f}s into the run"
 
 
 def doubts(recording: Recording, experiment: Experiment) -> list[Doubt]:

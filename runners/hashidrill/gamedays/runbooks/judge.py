@@ -358,7 +358,10 @@ def _check_diagnosis(drill: Drill, told: _Told, pager_ns: int) -> None:
 
 
 def _seen(because: Mapping[str, Any], what: str = "seen: ") -> str:
-    shown = ", ".join(f"{name} = {'missing' if value is None else value}" for name, value in because.items())
+    shown = ", ".join(
+        f"{name} = {'missing' if value is None else f'{value:.4g}' if isinstance(value, float) else value}"
+        for name, value in because.items()
+    )
     return f" ({what}{shown})" if shown else ""
 
 

@@ -157,11 +157,13 @@ SLOWEST_S = 20.0
 MOST_STREAMS = 32
 """Of the lead's pages, and as many of those that watch: neither takes the other's."""
 _ASSETS = {
-    "": ("warroom.html", "text/html"),
-    "warroom.css": ("warroom.css", "text/css"),
-    "warroom.js": ("warroom.js", "text/javascript"),
-    "charts.js": ("charts.js", "text/javascript"),
+    "": ("gamedays.warroom", "warroom.html", "text/html"),
+    "page.css": ("reports", "page.css", "text/css"),
+    "warroom.css": ("gamedays.warroom", "warroom.css", "text/css"),
+    "warroom.js": ("gamedays.warroom", "warroom.js", "text/javascript"),
+    "charts.js": ("reports", "charts.js", "text/javascript"),
 }
+"""Name in the address to room, file and media type."""
 
 
 class Pages:
@@ -213,8 +215,9 @@ class Pages:
         asset = _ASSETS.get(str(request.path_params["name"]))
         if self._who(request) is None or asset is None:
             return _unknown()
-        text = files("hashidrill.gamedays.warroom").joinpath("assets", asset[0]).read_bytes()
-        return Response(text, media_type=asset[1])
+        room, name, media_type = asset
+        text = files(f"hashidrill.{room}").joinpath("assets", name).read_bytes()
+        return Response(text, media_type=media_type)
 
     async def _events(self, request: Request) -> Response:
         who = self._who(request)

@@ -23,6 +23,7 @@ from hashidrill.reports import compared
 from hashidrill.reports.figures import experiment_title, how_it_ended
 from hashidrill.reports.html import FINDINGS, SYMBOLS, attached_to, meaning
 from hashidrill.reports.live.sentences import ALARMS, Sentences, words
+from hashidrill.reports.story import story
 from hashidrill.reports.text import (
     for_encoding,
     human_countdown,
@@ -241,18 +242,27 @@ def final_summary(console: Console, verdict: RunVerdict, recording: Recording, r
     where = f" (against {name})" if (name := attached_to(recording)) else ""
     say(console, f"{SYMBOLS[result]} {result.value}  {experiment_title(recording)}{where}", f"bold {COLOURS[result]}")
     say(console, f"  {meaning(verdict)}")
+    told = story(recording, verdict)
+    if told.warning:
+        say(console, f"  {told.warning}", "yellow")
     if not verdict.invalid and (ended := how_it_ended(recording)):
         say(console, f"  {ended}", "yellow")
     for reason in (*verdict.invalid, *verdict.doubts):
         say(console, f"  ! {reason}", "yellow")
+    _paragraphs(console, " ".join(told.sentences), "  ")
+    _paragraphs(console, told.closest, "  ")
     say_judgements(console, verdict.judgements, verdict.text_of)
     for note in verdict.notes:
         say(console, f"  note: {note}", "yellow")
     say(console, "")
+    for what, how in told.next:
+        say(console, f"  {what}{':' if how else '.'}")
+        if how:
+            say(console, f"    {how}")
     if report_path is not None:
         say(console, f"  report     {report_path}")
-    for name, command in _next_steps(verdict, recording):
-        say(console, f"  {name:<9}  {command}")
+    say(console, f"  recording  {recording.path}")
+    say(console, f"  judge it   hashidrill check {shlex.quote(str(recording.path))}")
 
 
 def say_judgements(
@@ -271,13 +281,13 @@ def say_judgements(
             _paragraphs(console, f"{note}{text}".rstrip(": "))
 
 
-def _paragraphs(console: Console, text: str) -> None:
+def _paragraphs(console: Console, text: str, indent: str = "    ") -> None:
     """Indented, line by line. Where a person reads it, lines are folded between words; rows of a table never are."""
     width = max(20, console.width - 4) if console.is_terminal else _LONGEST
     for line in printable(text, _LONGEST).splitlines():
         folded = [line] if is_laid_out(line) else textwrap.wrap(one_line(line, _LONGEST), width)
         for part in folded:
-            say(console, f"    {part}")
+            say(console, f"{indent}{part}")
 
 
 _FINDING_COLOURS = {
@@ -287,19 +297,6 @@ _FINDING_COLOURS = {
     Finding.INVALID: "yellow",
     Finding.KNOWN: "blue",
 }
-
-
-def _next_steps(verdict: RunVerdict, recording: Recording) -> list[tuple[str, str]]:
-    path = shlex.quote(str(recording.path))
-    steps = [("recording", str(recording.path))]
-    if recording.outcome in {"revert", "died"}:
-        steps.append(("heal", f"hashidrill heal {path}"))
-    if verdict.verdict is not Verdict.PASS and (recording.path / "logs").is_dir():
-        steps.append(("logs", str(recording.path / "logs")))
-    steps.append(("judge it", f"hashidrill check {path}"))
-    if command := recording.run.get("command"):
-        steps.append(("run again", str(command)))
-    return steps
 
 
 def say(console: Console, line: str, style: str = "") -> None:

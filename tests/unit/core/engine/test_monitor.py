@@ -134,7 +134,7 @@ def test_a_failed_sample_holds_no_condition(monitor):
     monitor.sample(9 * S, Sample("disk.fsync", 0.001, host="consul-1"))
     monitor.sample(9.5 * S, Sample("disk.fsync", None, "no answer", "consul-1", ok=False))
     assert not surely(monitor, "disk.fsync < 1s")
-    assert str(reading(monitor, "disk.fsync < 1s")) == "measured 0.001; 1 looks failed"
+    assert str(reading(monitor, "disk.fsync < 1s")) == "measured 1ms; 1 looks failed"
 
 
 @pytest.mark.parametrize("sick", ["consul-1", "consul-2"])

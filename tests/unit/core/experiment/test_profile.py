@@ -421,8 +421,8 @@ def test_a_search_finds_the_level_of_a_machine_whatever_that_is_keeps_it_and_end
     assert told[1][0] == 10
     assert told[-1] == (110.0, 1.0)
     assert (found["found"], found["level"]) == (True, kept)
-    assert found["tried"][-1] == [kept, "measured w.latency.p50 1"]
-    assert f"w is kept at {kept * 100:g}%: w.latency.p50 > 600ms (measured w.latency.p50 1)" in found["text"]
+    assert found["tried"][-1] == [kept, "measured w.latency.p50 1s"]
+    assert f"w is kept at {kept * 100:g}%: w.latency.p50 > 600ms (measured w.latency.p50 1s)" in found["text"]
     assert ("less may be enough" in found["text"]) is (kept == 2.0)
 
 

@@ -59,7 +59,7 @@ class TestAGeneratorThatFellBehind:
         assert verdict.verdict is Verdict.INVALID
         (doubt,) = verdict.doubts
         assert "the generator used up its core: over 0.9 for 10 s in a row, at most 0.97" in doubt
-        assert "(from 24.0s to 35.0s into the method)" in doubt
+        assert "(from 34.0s to 45.0s into the run)" in doubt
         assert (
             "this makes INVALID: writes_recover(load=kv-writes, within=10s); the other 2 of 3 expectations stand"
             in doubt
@@ -90,7 +90,7 @@ class TestAGeneratorThatFellBehind:
         (doubt,) = verdict.doubts
         assert "load kv-writes: the generator fell behind its own schedule: 100% of the operations" in doubt
         assert "p99 400ms" in doubt
-        assert "(from 30.0s into the method to the end)" in doubt
+        assert "(from 40.0s into the run to the end)" in doubt
 
     @pytest.mark.lie
     def test_a_median_over_some_seconds_cannot_be_its_own_lag(self, builder):
@@ -370,7 +370,7 @@ class TestAMachineThatOtherWorkKeptBusy:
         verdict, found = judged(self.slow(builder, when=busy))
         assert found == {"writes_recover": Finding.INVALID}
         (doubt,) = verdict.doubts
-        assert "(from 25.0s to 33.0s into the method; 3 times, 16s in total); this makes INVALID: writes_rec" in doubt
+        assert "(from 35.0s to 43.0s into the run; 3 times, 16s in total); this makes INVALID: writes_rec" in doubt
 
     def test_what_held_in_spite_of_it_held(self, builder):
         good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")

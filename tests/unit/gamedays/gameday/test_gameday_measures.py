@@ -44,7 +44,7 @@ def test_how_long_writes_stopped_is_the_time_without_an_acknowledgement(tmp_path
     run = recorded(tmp_path, outcome=lambda t: "fail" if 12 <= t < 12 + stopped_s else "ok", latency=0.01).build()
     found = answer(run, STOP)
     assert found.value == pytest.approx(stopped_s, abs=0.05)
-    assert "into the method" in found.text
+    assert "into the run" in found.text
 
 
 def test_writes_that_never_stopped_are_told_by_the_gap_between_two(tmp_path):

@@ -5,7 +5,10 @@ from importlib.resources import files
 
 import pytest
 
-CSS = files("hashidrill.gamedays.warroom").joinpath("assets", "warroom.css").read_text()
+CSS = "".join(
+    files(f"hashidrill.{room}").joinpath("assets", name).read_text()
+    for room, name in (("reports", "page.css"), ("gamedays.warroom", "warroom.css"))
+)
 SCHEMES = ("light", "dark")
 TONES = ("good", "bad", "odd", "note")
 TEXT, GRAPHIC = 4.5, 3.0
@@ -13,7 +16,7 @@ TEXT, GRAPHIC = 4.5, 3.0
 
 
 def colours(css, scheme):
-    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[:2]
     found = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light))
     return found | (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", dark)) if scheme == "dark" else {})
 
@@ -57,7 +60,7 @@ def too_faint(css, scheme):
     pairs = set(meant(text_on_backgrounds(css))) | {
         (name, f"{tone}-soft") for tone in TONES for name in ("ink", "quiet")
     }
-    lines = {(name, "page") for name in ("p50", "p99", "rate", "bad", "fault", "note", "quiet", "good", "odd")}
+    lines = {(name, "page") for name in (*(f"s{n}" for n in range(8)), "bad", "fault", "note", "quiet", "good", "odd")}
     faint = [(one, other, TEXT) for one, other in sorted(pairs) if contrast(found[one], found[other]) < TEXT]
     return faint + [(one, other, GRAPHIC) for one, other in lines if contrast(found[one], found[other]) < GRAPHIC]
 
@@ -73,7 +76,7 @@ def test_the_pairs_are_those_of_the_style_sheet():
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("name", "faint"), [("quiet", "#8a949f"), ("p99", "#888888"), ("on-bad", "#d08080")])
+@pytest.mark.parametrize(("name", "faint"), [("quiet", "#8a949f"), ("s1", "#888888"), ("on-bad", "#d08080")])
 def test_a_colour_that_is_too_faint_is_seen(scheme, name, faint):
     """Planted: a grey half way between both backgrounds is seen in one scheme at least as text, as a curve by 3:1."""
     pale = {"light": "#c9ced4", "dark": "#3a4149"}[scheme] if name != "on-bad" else faint

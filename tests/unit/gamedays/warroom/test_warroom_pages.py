@@ -111,7 +111,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(site):
 
 
 def test_the_page_names_no_other_server_and_has_no_script_of_its_own(site):
-    for name in ("", "warroom.css", "warroom.js", "charts.js"):
+    for name in ("", "page.css", "warroom.css", "warroom.js", "charts.js"):
         text = site.ask(f"/{site.lead}/{name}")[2].decode()
         assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}
         for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick="):

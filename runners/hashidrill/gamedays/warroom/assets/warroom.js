@@ -1,13 +1,8 @@
 // The page holds a copy of one document that the server changes, and draws it. Every text goes in through textContent.
-import { clock, drawLanes, drawPanel, human, svg } from "./charts.js";
+import { clock as fine, drawLanes, drawPanel, human, nearest, node, panelFrame, pointAt, timeAt } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
-const node = (tag, attributes = {}, ...children) => {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
-  made.append(...children.filter((child) => child !== null));
-  return made;
-};
+const clock = (t) => fine(Math.floor(t));
 const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 const show = (element, shown) => { if (element.hidden === shown) element.hidden = !shown; };
 
@@ -196,22 +191,17 @@ const drawFaults = () => {
 // ---- figures
 const plots = new Map();
 let plotsOf = "";
-const key = (style, text) => {
-  const picture = svg("svg", { viewBox: "0 0 24 10", "aria-hidden": "true" });
-  picture.append(style === "errors" ? svg("rect", { class: style, x: 2, y: 1, width: 20, height: 8 }) : svg("line", { class: `line ${style}`, x1: 0, x2: 24, y1: 5, y2: 5 }));
-  return node("span", {}, picture, text);
-};
 const panelsOf = (run) => {
   const panels = [];
+  const times = (values) => values.map((_, index) => (index + 0.5) * run.width);
+  const panel = (id, group, title, unit, rest) => panels.push({ id, group, title, unit, height: 80, bucket: run.width, t: times(rest.series[0].v), ...rest });
   for (const [name, load] of Object.entries(run.loads)) {
     const tall = window.innerWidth < 640 ? 110 : 140;
-    panels.push({ id: `${name} latency`, group: name, title: `${name}: latency`, unit: "s", log: true, height: tall, keys: [["p50", "p50"], ["p99", "p99"]], series: [{ style: "p50", values: load.p50 }, { style: "p99", values: load.p99 }] });
-    panels.push({ id: `${name} rate`, group: name, half: true, title: `${name}: acknowledged per second`, unit: "/s", height: 80, keys: [], series: [{ style: "rate", values: load.rate }] });
-    panels.push({ id: `${name} errors`, group: name, half: true, title: `${name}: errors`, unit: "share", top: 1, height: 80, bars: true, keys: [], series: [{ style: "errors", values: load.errors }] });
+    panel(`${name} latency`, "", `${name}: latency`, "s", { log: true, height: tall, series: [{ name: "p50", v: load.p50 }, { name: "p99", v: load.p99 }] });
+    panel(`${name} rate`, "pair", `${name}: acknowledged per second`, "/s", { series: [{ name: "rate", v: load.rate, colour: "c2" }] });
+    panel(`${name} errors`, "pair", `${name}: errors`, "share", { top: 1, series: [{ name: "errors", v: load.errors, style: "bars" }] });
   }
-  for (const [signal, probe] of Object.entries(run.probes)) {
-    panels.push({ id: signal, group: "probes", title: probe.title, unit: probe.unit, height: 70, keys: [], series: [{ style: "p50", values: probe.values }] });
-  }
+  for (const [signal, probe] of Object.entries(run.probes)) panel(signal, "probes", probe.title, probe.unit, { height: 70, series: [{ name: "worst host", v: probe.values }] });
   return panels;
 };
 const layOut = (panels) => {
@@ -219,27 +209,44 @@ const layOut = (panels) => {
   if (names === plotsOf) return;
   plotsOf = names;
   plots.clear();
-  const parts = [], probes = node("div", { class: "probes" });
-  let pair = null;
+  const parts = [], groups = {};
   for (const panel of panels) {
-    const holder = node("div", { class: "plot" });
-    plots.set(panel.id, holder);
-    const made = node("div", {}, node("h3", {}, panel.unit === "cores" ? `${panel.title} (cores)` : panel.title), node("div", { class: "key" }, ...panel.keys.map(([style, text]) => key(style, text))), holder);
-    if (panel.group === "probes") probes.append(made);
-    else if (panel.half && pair) { pair.append(made); pair = null; } else if (panel.half) { pair = node("div", { class: "pair" }, made); parts.push(pair); } else parts.push(made);
-    listen(holder);
+    const made = panelFrame(panel), group = panel.group === "pair" ? `pair ${panel.title.split(":")[0]}` : panel.group;
+    plots.set(panel.id, made);
+    listen(made.holder);
+    if (group && !groups[group]) {
+      groups[group] = node("div", { class: panel.group });
+      parts.push(...(panel.group === "probes" ? [node("h2", {}, "Probes (the worst host)")] : []), groups[group]);
+    }
+    if (group) groups[group].append(made.element); else parts.push(made.element);
   }
-  if (probes.children.length) parts.push(node("h2", {}, "Probes (the worst host)"), probes);
   $("panels").replaceChildren(...parts);
+};
+// the run as charts.js draws it; what has not ended lasts until now
+const charted = (run) => {
+  const until = (end) => end ?? run.now;
+  const lanes = Object.entries(run.leaders).map(([title, spans]) => ({ title, segments: spans.map((span, index) => ({
+    start: span.start, end: index + 1 < spans.length ? spans[index + 1].start : run.now, label: span.name || "none", ok: Boolean(span.name),
+  })) }));
+  for (const mark of run.marks) lanes.push({ title: "mark", segments: [{ ...mark, end: until(mark.end), style: "phase" }] });
+  return {
+    phases: run.phases.map((span) => ({ start: span.start, end: until(span.end), label: span.name })),
+    faults: run.faults.map((fault) => ({ label: fault.label, at: fault.at, asked: null, applied: [fault.at, until(fault.end)], proven: fault.proven === null ? null : [fault.proven, until(fault.end)] })),
+    marks: run.moments, lanes,
+  };
 };
 const drawFigures = () => {
   const run = state.run;
   if (!run) return;
   const now = Math.max(run.now, 1), view = recent && now > RECENT_S ? [now - RECENT_S, now] : [0, Math.max(now, 20)];
-  const panels = panelsOf(run);
+  const panels = panelsOf(run), drawn = charted(run), put = (holder, frame) => { holder.frame = frame; pointAt(frame, cursor); };
   layOut(panels);
-  drawLanes($("lanes"), run, view, cursor);
-  for (const panel of panels) drawPanel(plots.get(panel.id), panel, run, view, cursor);
+  put($("lanes"), drawLanes($("lanes"), drawn, view));
+  for (const panel of panels) {
+    const { holder, values } = plots.get(panel.id);
+    put(holder, drawPanel(holder, panel, drawn, view));
+    panel.series.forEach((series, index) => setText(values[index], cursor === null || !panel.t.length ? "" : human(series.v[nearest(panel.t, cursor)], panel.unit)));
+  }
   setText($("scale"), panels.length ? `A point is ${run.width} s: the worst latency and error share in it, the mean rate. A red block along the top: not served at all.` : "No load runs yet.");
   drawReadout(run);
 };
@@ -258,8 +265,8 @@ const drawReadout = (run) => {
 };
 const listen = (holder) => {
   holder.addEventListener("pointermove", (event) => {
-    if (!holder.at) return;
-    cursor = Math.min(Math.max(holder.at(event.clientX - holder.getBoundingClientRect().left), 0), state.run ? state.run.now : 0);
+    if (!holder.frame) return;
+    cursor = Math.min(Math.max(timeAt(holder.frame, event), 0), state.run ? state.run.now : 0);
     later();
   });
   holder.addEventListener("pointerleave", () => { cursor = null; later(); });

@@ -1,0 +1,387 @@
+"""What a run says in a few sentences: what happened, what came closest to breaking, and what to do now.
+
+Every moment is in seconds into the run, as on the timeline. A recording may lack anything (an aborted run, no samples,
+no loads): what cannot be said is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.judging import measure
+from hashidrill.core.judging.measure import SECOND
+from hashidrill.core.judging.verdict import Finding, Verdict
+from hashidrill.core.protocols.service import lanes
+from hashidrill.core.units import Duration
+from hashidrill.reports.figures import (
+    experiment_name,
+    fault_span,
+    load_figures,
+    mark_spans,
+    operations_of,
+    run_end_ns,
+)
+from hashidrill.reports.text import counted, human_duration, human_share, listed, one_line
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.judging.verdict import Judgement, RunVerdict
+    from hashidrill.core.recording.reader import Operations, Recording
+
+SLOWER, SLOWER_BY_S, MANY_ERRORS = 5, 0.05, 0.02
+"""Users notice a second in which more than 2 % of what was due fails, or whose median is five times that of the steady
+state and 50 ms more."""
+LOUD_ERRORS = 0.15
+"""A PASS in which a load fails that often says so on top."""
+NOTICED = (
+    "Users notice a second in which more than 2 % of the operations that were due fail, or in which the median is over"
+    " five times that of the steady state and 50 ms more."
+)
+Steps = tuple[tuple[str, str], ...]
+"""What to do, and the command or the YAML to do it with; "" for a sentence alone."""
+_NOT_READ = (HashidrillError, ImportError, OSError, KeyError, IndexError, TypeError, ValueError)
+_Span = tuple[int, int]
+_NOTHING = (None, "0s", "0%", "100%", "", 0)
+"""Values of a fault's parameters that change nothing: their defaults."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """`warning`: what a PASS must not hide; `closest`: the held expectation with the least room; "" where unknown."""
+
+    why: str
+    sentences: tuple[str, ...]
+    warning: str
+    closest: str
+    next: Steps
+
+
+def story(recording: Recording, verdict: RunVerdict) -> Story:
+    """Raises nothing for a recording that lacks what it would tell."""
+    experiment = _experiment(recording)
+    passed = verdict.verdict is Verdict.PASS
+    return Story(
+        experiment.metadata.why.strip() if experiment else "",
+        tuple(sentence for sentence in (_broke(recording), _users(recording), _over(recording)) if sentence),
+        _warning(recording) if passed else "",
+        _closest(verdict) if passed else "",
+        tuple(_next(recording, verdict, experiment)),
+    )
+
+
+def _experiment(recording: Recording) -> Experiment | None:
+    try:
+        return recording.experiment
+    except _NOT_READ:
+        return None
+
+
+def at(t_ns: int) -> str:
+    """A moment, as the timeline has it: `14.7 s`."""
+    return f"{t_ns / SECOND:.1f} s"
+
+
+def _spans(recording: Recording) -> list[_Span]:
+    end_ns = run_end_ns(recording)
+    spans = [span for fault in recording.faults if (span := fault_span(fault, end_ns)) is not None]
+    return sorted(spans or mark_spans(recording))
+
+
+def _broke(recording: Recording) -> str:
+    end_ns = run_end_ns(recording)
+    applied = [(fault, span) for fault in recording.faults if (span := fault_span(fault, end_ns)) is not None]
+    if not applied:
+        marks = [
+            f"{one_line(mark.mark, 60)} from {at(start)} to {at(end)}"
+            for mark, (start, end) in zip(recording.marks, mark_spans(recording), strict=True)
+        ]
+        return f"No fault was applied; the method marked {listed(marks, 3)}." if marks else "No fault was applied."
+    (first, (start, end)), many = applied[0], len(applied)
+    if many > 1:
+        kinds = dict.fromkeys(f"{fault.kind} on {fault.host}" for fault, _ in applied)
+        last = max(span[1] for _, span in applied)
+        return f"{many} faults were in force between {at(start)} and {at(last)}: {listed([*kinds], 4)}."
+    led = ", then the leader," if _leader(recording, start) == first.host else ""
+    told = {name: value for name, value in first.params.items() if value not in _NOTHING}
+    how = f" ({one_line(', '.join(f'{name}={value}' for name, value in told.items()), 120)})" if told else ""
+    proven = "" if first.proven else ", but was not proven in force"
+    return (
+        f"At {at(start)}, {first.kind}{how} hit {first.host}{led} for {human_duration((end - start) / SECOND)}{proven}."
+    )
+
+
+def _users(recording: Recording) -> str:
+    """When each load noticed, for how long, and how bad it was; those that noticed nothing in one clause."""
+    spans, said, calm = _spans(recording), [], []
+    for load in recording.loads:
+        operations = operations_of(recording, load)
+        felt = _noticed(recording, operations, spans) if operations is not None and spans else None
+        if operations is None or felt is None:
+            continue
+        bad, p50_s, worst_s, failed = felt
+        if not bad:
+            calm.append(load)
+            continue
+        after_s = (bad[0] - spans[0][0]) / SECOND
+        how = [f"p50 up to {human_duration(worst_s)} instead of {human_duration(p50_s)}"] if worst_s > p50_s else []
+        how += [f"{human_share(failed)} of its operations failed in those seconds"] if failed else []
+        when = "at once" if after_s < 1 else f"{human_duration(after_s)} later"
+        said.append(f"{load} noticed {when}, for {counted(len(bad), 'second')}: {', '.join(how)}")
+    if calm:
+        said.append(f"{listed(calm, 4)} noticed nothing")
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _noticed(
+    recording: Recording, operations: Operations, spans: Sequence[_Span]
+) -> tuple[list[int], float, float, float] | None:
+    """(begin of each bad second, steady p50, worst p50 of a bad second, share that failed in them); None: not known."""
+    steady = recording.phases.get("steady")
+    before = None if steady is None else operations.between(*steady)
+    if before is None or not len(before):
+        return None
+    p50_s = float(np.median(before.latency_s))
+    limit_s = max(SLOWER * p50_s, p50_s + SLOWER_BY_S)
+    bad, worst_s, due, failed = list[int](), 0.0, 0, 0
+    for start_ns in range(spans[0][0], _loads_end(recording), SECOND):
+        second = operations.between(start_ns, start_ns + SECOND)
+        if not len(second):
+            continue
+        middle_s, errors = float(np.median(second.latency_s)), float(1 - second.ok.mean())
+        if errors > MANY_ERRORS or middle_s > limit_s:
+            bad.append(start_ns)
+            worst_s = max(worst_s, middle_s)
+            due, failed = due + len(second), failed + int((~second.ok).sum())
+    return bad, p50_s, worst_s, failed / due if due else 0.0
+
+
+def _loads_end(recording: Recording) -> int:
+    end_ns = run_end_ns(recording)
+    return recording.phases.get("recovery", recording.phases.get("method", (0, end_ns)))[1]
+
+
+def _over(recording: Recording) -> str:
+    """Who led meanwhile, and when users were served as before."""
+    spans = _spans(recording)
+    if not spans:
+        return ""
+    bad = [
+        felt[0][-1] + SECOND
+        for load in recording.loads
+        if (operations := operations_of(recording, load)) is not None
+        and (felt := _noticed(recording, operations, spans))
+        and felt[0]
+    ]
+    led, ended = _leaders(recording, spans[0][0]), max(span[1] for span in spans)
+    if not bad:
+        return f"{led}." if led else ""
+    last, stop = max(bad), _loads_end(recording)
+    what = "the last fault" if len(recording.faults) > 1 else "the fault" if recording.faults else "the mark"
+    if last >= stop:
+        over = f"it was not over when the loads stopped at {at(stop)}"
+    else:
+        gap_s = (last - ended) / SECOND
+        side = "after" if gap_s >= 0 else "before"
+        over = f"it was over at {at(last)}, {human_duration(abs(gap_s))} {side} {what} ended"
+    return f"{led}; {over}." if led else f"{over[0].upper()}{over[1:]}."
+
+
+def _leader(recording: Recording, t_ns: int) -> str:
+    reigns = _reigns(recording, t_ns)
+    return reigns[0].host if reigns else ""
+
+
+def _reigns(recording: Recording, start_ns: int) -> list[measure.Reign]:
+    for lane in lanes():
+        if lane.names:
+            try:
+                return measure.reigns(recording, start_ns, max(_loads_end(recording), start_ns + 1), lane.signal)
+            except _NOT_READ:
+                continue
+    return []
+
+
+def _leaders(recording: Recording, start_ns: int) -> str:
+    reigns = _reigns(recording, start_ns)
+    if not reigns:
+        return ""
+    if len(reigns) == 1:
+        return f"{reigns[0].host} led throughout" if reigns[0].host else "No leader was known throughout"
+    told = [reigns[0].host or "no leader"]
+    for before, reign in pairwise(reigns[:5]):
+        again = " again" if reign.host == before.host else ""
+        lasts = "" if reign.host else f" for {human_duration((reign.end_ns - reign.start_ns) / SECOND)}"
+        told.append(f"{reign.host or 'no leader'}{again}{lasts} from {at(reign.start_ns)}")
+    more = f" and {len(reigns) - 5} more changes" if len(reigns) > 5 else ""
+    return f"Leader: {', then '.join(told)}{more}"
+
+
+def _warning(recording: Recording) -> str:
+    loud = [row for row in load_figures(recording) if row.part != "steady" and row.errors >= LOUD_ERRORS]
+    parts = {"fault": "while a fault was in force", "mark": "during the mark", "recovery": "in the recovery"}
+    said = [f"{human_share(row.errors)} of {row.load} {parts.get(row.part, '')}" for row in loud]
+    return (
+        f"It passed, and yet these operations failed: {'; '.join(said)}. No expectation forbids that." if said else ""
+    )
+
+
+# ---- what came closest
+
+_LIMITS: tuple[tuple[str, str], ...] = (
+    (r"within", r"(?:^|_)(?:recovered_|elected_|left_|back_|)after_s$|^longest(?:_stall)?_s$"),
+    (r"p50_below", r"^(?:worst_p50_s|p50_s)$"),
+    (r"p99_below", r"^(?:worst_p99_s|p99_s)$"),
+    (r"errors_below|at_most", r"^error(?:s|_share|s_share)$"),
+)
+"""A parameter that is a limit, and the figures that are held against it."""
+
+
+def _closest(verdict: RunVerdict) -> str:
+    rooms = [room for each in verdict.judgements if each.finding is Finding.HELD for room in _rooms(each)]
+    if not rooms:
+        return ""
+    share, text = max(rooms)
+    return f"Closest to breaking: {text} ({share:.0%})."
+
+
+def _rooms(judgement: Judgement) -> Iterator[tuple[float, str]]:
+    limits = dict(re.findall(r"(\w+)=([^,()\s]+)", judgement.title))
+    if stated := re.search(r"\((?:allowed:|within) ([\d.]+\w+)\)", judgement.text):
+        limits.setdefault("within", stated[1])
+    stays = "recovered_after_s" in judgement.figures  # its p50 is that of the time before it was back, too
+    for parameter, figures in _LIMITS:
+        for name, limit in limits.items():
+            most = _number(limit) if re.fullmatch(parameter, name) else None
+            if not most or (stays and name != "within"):
+                continue
+            found = [
+                float(value)
+                for figure, value in judgement.figures.items()
+                if re.search(figures, figure) and isinstance(value, (int, float)) and math.isfinite(value)
+            ]
+            if found and 0 < max(found) <= most:
+                shown = human_share if limit.endswith("%") else human_duration
+                yield max(found) / most, f"{judgement.hypothesis} took {shown(max(found))} of the {shown(most)} allowed"
+
+
+def _number(limit: str) -> float | None:
+    if limit.endswith("%"):
+        return float(limit[:-1]) / 100 if re.fullmatch(r"[\d.]+%", limit) else None
+    try:
+        return float(Duration(limit))
+    except ValueError:
+        return None
+
+
+# ---- what now
+
+_CURES: tuple[tuple[str, str, str], ...] = (
+    ("machine cannot carry", "Run it on a larger machine, or with fewer agents, views or clients", ""),
+    (
+        "steady state never held|never got ready",
+        "Look at the logs: the datacenter was sick before any fault. Or loosen steady_state.require",
+        "",
+    ),
+    (
+        "used up its core|behind its schedule|generator",
+        "Lower the rates of the loads, or give the generator a core",
+        "",
+    ),
+    ("machine busy|other work", "Stop the other work on this machine, and run it again", ""),
+    (
+        "not proven in force|could not be put in force|no longer in force",
+        "See what this machine lacks for the fault",
+        "hashidrill doctor",
+    ),
+    ("not proven gone|could not be reverted", "Revert what is left", "hashidrill heal {path}"),
+    ("no fault was applied|never carried out", "Let the method have a fault whose target exists", ""),
+    ("^the run was interrupted", "Nothing is wrong with the experiment: let it run to its end", ""),
+    (
+        "crashed|died",
+        "Remove what it left, then run it again; a second crash is a defect of hashidrill to report",
+        "hashidrill heal {path}",
+    ),
+    (
+        "cannot be read|no hypothesis",
+        "Judge it with the hypotheses and the hashidrill that ran it",
+        "hashidrill check {path} --recorded-hypotheses",
+    ),
+    ("damaged", "Take the recording from a copy; this one cannot be trusted", ""),
+    ("no successful operation|no operation|silent", "Look at the errors of the load: its agents never answered it", ""),
+    ("longer `recovery|longer recovery|stopped before", "Give the experiment a longer recovery: {{for: ...}}", ""),
+)
+"""A word of the reason, the cure, and its command."""
+_HARDER = ("delay", "latency", "jitter", "loss", "share", "rate", "percent")
+
+
+def _next(recording: Recording, verdict: RunVerdict, experiment: Experiment | None) -> Iterator[tuple[str, str]]:
+    path, again = shlex.quote(str(recording.path)), str(recording.run.get("command") or "")
+    result = verdict.verdict
+    if recording.outcome in {"revert", "died"}:
+        yield "Revert what is left", f"hashidrill heal {path}"
+    if result is Verdict.PASS:
+        if harder := _harder(experiment):
+            yield harder
+        return
+    if result is Verdict.INVALID:
+        yield from _cures(verdict, path)
+    else:
+        hosts = dict.fromkeys(fault.host for fault in recording.faults)
+        logs = [str(folder) for host in hosts if (folder := recording.path / "logs" / host).is_dir()]
+        if logs:
+            yield (
+                "Read what the agents under fault logged",
+                f"less {' '.join(f'{shlex.quote(log)}/*' for log in logs[:3])}",
+            )
+        named = str(recording.run.get("named") or experiment_name(recording))
+        yield "See what changed since it last passed", f"hashidrill history changed {shlex.quote(named)}"
+    if again:
+        yield "Run it again", again
+
+
+def _cures(verdict: RunVerdict, path: str) -> Iterator[tuple[str, str]]:
+    reasons = [*verdict.invalid, *verdict.doubts]
+    reasons += [each.text for each in verdict.judgements if each.finding is Finding.INVALID]
+    said = dict[str, str]()
+    for reason in reasons:
+        for words, cure, command in _CURES:
+            if re.search(words, reason):
+                said.setdefault(cure, command.format(path=path))
+                break
+    yield from list(said.items())[:2]
+
+
+def _harder(experiment: Experiment | None) -> tuple[str, str] | None:
+    """One value of the experiment, doubled: that of a fault which has one, else the rate of a load."""
+    if experiment is None:
+        return None
+    for number, step in enumerate(experiment.method):
+        for name, value in getattr(step, "with_", {}).items():
+            if any(word in name for word in _HARDER) and (twice := _doubled(str(value))):
+                line = f"method[{number}].with.{name}: {twice}   # was {value}"
+                return f"Harder: in the YAML, double what {getattr(step, 'fault', 'it')} does", line
+    for name, load in experiment.load.items():
+        rate = str(load.params.get("rate", ""))
+        if twice := _doubled(rate):
+            return f"Harder: in the YAML, twice the load of {name}", f"load.{name}.rate: {twice}   # was {rate}"
+    return None
+
+
+def _doubled(value: str) -> str:
+    """`1s` of `500ms`; "" for what is not a number with a unit, or cannot be doubled."""
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z%/]*)", value)
+    if parts is None or float(parts[1]) == 0:
+        return ""
+    twice = float(parts[1]) * 2
+    if parts[2] == "ms" and twice >= 1000:
+        return f"{twice / 1000:g}s"
+    return "" if parts[2] == "%" and twice > 100 else f"{twice:g}{parts[2]}"

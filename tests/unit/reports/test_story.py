@@ -1,0 +1,206 @@
+"""What a run says in a few sentences: what happened, what came closest to breaking, and what to do now."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hashidrill.core.judging.judge import judge
+from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
+from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.reports.html import render_html
+from hashidrill.reports.markdown import markdown_summary
+from hashidrill.reports.story import story
+from hashidrill.reports.timeline import MOST_CHOSEN, timeline
+from hashidrill.testing.recordings import RecordingBuilder
+from report_runs import failing, invalid, passing, realistic_run
+
+
+def held(title="writes_recover(load=kv-writes, within=6s)", text="", **figures):
+    return RunVerdict([], [Judgement(title, title.partition("(")[0], Finding.HELD, text, figures)])
+
+
+@pytest.fixture
+def builder(tmp_path):
+    return RecordingBuilder(tmp_path / "run")
+
+
+def sick(at):
+    return 3.0 if 12 <= at < 17 else 0.01
+
+
+def test_three_sentences_say_what_broke_what_users_noticed_and_who_led(builder):
+    run = builder.fault("process.kill", "consul-1", at=11, until=20, params={"signal": "KILL", "percent": "100%"})
+    run.load("kv-writes", latency=sick).load("kv-reads")
+    run.leader(lambda at: "consul-1" if at < 12 else "" if at < 15 else "consul-2")
+    broke, users, over = story(run.build(), passing()).sentences
+    assert broke == "At 11.0 s, process.kill (signal=KILL) hit consul-1, then the leader, for 9.0 s."
+    assert users == (
+        "kv-writes noticed 1.0 s later, for 5 seconds: p50 up to 3.0 s instead of 10 ms; kv-reads noticed nothing."
+    )
+    assert over == (
+        "Leader: consul-1, then no leader for 3.0 s from 12.0 s, then consul-2 from 15.0 s;"
+        " it was over at 17.0 s, 3.0 s before the fault ended."
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"latency": lambda at: 3.0 if at >= 12 else 0.01}, "it was not over when the loads stopped at"),
+        ({"outcome": lambda at: "fail" if 12 <= at < 13 else "ok"}, "100 % of its operations failed in those seconds"),
+    ],
+)
+def test_what_lasts_and_what_fails_is_said(builder, wrong, sentence):
+    run = builder.fault("disk.latency", at=11, until=20).load("kv-writes", **wrong).leader("consul-1")
+    assert sentence in " ".join(story(run.build(), failing()).sentences)
+
+
+def test_a_load_that_never_got_slower_noticed_nothing(builder):
+    """Planted: a rule that calls any second under a fault bad."""
+    run = builder.fault("disk.latency", at=11, until=20).load("kv-writes", latency=lambda at: 0.04).leader("consul-1")
+    told = story(run.build(), passing())
+    assert told.sentences[1:] == ("kv-writes noticed nothing.", "consul-1 led throughout.")
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(("failed", "loud"), [(0.1, False), (0.3, True)])
+def test_a_pass_in_which_much_failed_says_so_on_top(builder, failed, loud):
+    run = builder.fault("disk.latency", at=10, until=30).load(
+        "kv-writes", outcome=lambda at: "fail" if at % 1 < failed and 10 <= at < 30 else "ok"
+    )
+    recording = run.build()
+    warning = story(recording, passing()).warning
+    assert bool(warning) is loud
+    if loud:
+        assert "30 % of kv-writes while a fault was in force" in warning
+        assert render_html(recording, passing()).index("It passed, and yet") < render_html(recording, passing()).index(
+            "Timeline"
+        )
+        assert story(recording, failing()).warning == "", "of a FAIL, the verdict says it"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "closest"),
+    [
+        (held(recovered_after_s=4.5, worst_p50_s="never"), "writes_recover took 4.5 s of the 6.0 s allowed (75%)."),
+        (
+            held("leader_elected()", "known 3s after (allowed: 4s)", elected_after_s=3.0),
+            "3.0 s of the 4.0 s allowed (75%).",
+        ),
+        (held("latency_stays(load=w, p99_below=200ms)", worst_p99_s=0.05), "50 ms of the 200 ms allowed (25%)."),
+        (held("available_during(load=w, errors_below=1%)", errors_share=0.005), "0.50 % of the 1.0 % allowed (50%)."),
+        (held("no_acknowledged_write_lost(load=w)", lost=0.0), ""),
+        (held(recovered_after_s=0.0), ""),
+    ],
+)
+def test_of_a_pass_the_least_room_is_named(builder, verdict, closest):
+    assert story(builder.build(), verdict).closest.endswith(closest)
+    assert bool(story(builder.build(), verdict).closest) is bool(closest)
+
+
+def test_the_closest_is_the_closest_and_a_broken_one_is_no_candidate(builder):
+    near, far = (
+        held(recovered_after_s=5.0).judgements[0],
+        held("leader_elected(within=9s)", elected_after_s=1.0).judgements[0],
+    )
+    broken = Judgement("writes_recover(within=1s)", "writes_recover", Finding.KNOWN, "", {"recovered_after_s": 0.99})
+    assert "5.0 s of the 6.0 s" in story(builder.build(), RunVerdict([], [far, broken, near])).closest
+
+
+@pytest.mark.parametrize(
+    ("reason", "cure"),
+    [
+        ("the steady state never held, so no fault was applied: waited 3s", "Look at the logs"),
+        ("fault noop on consul-1 was not proven in force: asked for it", "hashidrill doctor"),
+        ("the generator used up its core: over 0.9 for 10 s", "Lower the rates"),
+        ("this machine cannot carry the experiment: memory", "larger machine"),
+        ("the run was interrupted", "let it run to its end"),
+        ("the run crashed: the engine exited", "hashidrill heal"),
+        ("the experiment of this recording cannot be read: x", "--recorded-hypotheses"),
+        ("the recording is damaged: x", "from a copy"),
+    ],
+)
+def test_an_invalid_run_names_its_cure(builder, reason, cure):
+    steps = story(builder.build(), RunVerdict([reason], [])).next
+    assert cure in " ".join(f"{what} {how}" for what, how in steps)
+
+
+def test_a_fail_has_commands_and_a_pass_something_harder(tmp_path):
+    recording = realistic_run(tmp_path / "run")
+    (recording.path / "logs" / "consul-1").mkdir(parents=True)
+    commands = [how for _, how in story(recording, failing()).next]
+    assert commands == [
+        f"less {recording.path / 'logs' / 'consul-1'}/*",
+        "hashidrill history changed slow-leader-disk",
+        "hashidrill run experiments/raft/slow-leader-disk.yaml",
+    ]
+    [(what, how)] = story(recording, passing()).next
+    assert what == "Harder: in the YAML, double what disk.latency does"
+    assert how == "method[0].with.delay: 1s   # was 500ms"
+
+
+def test_why_the_experiment_is_run_is_on_the_page(tmp_path):
+    recording = realistic_run(tmp_path / "run")
+    assert "Why this experiment: A test." in render_html(recording, passing())
+
+
+# ---- at most four charts stand open
+
+
+def test_charts_of_what_expectations_read_and_of_what_moved_stand_open(tmp_path):
+    shown = timeline(realistic_run(tmp_path / "run"), reads={"kv-writes"})["panels"]
+    chosen = [panel["title"] for panel in shown if panel.get("chosen")]
+    assert len(chosen) == MOST_CHOSEN < len(shown)
+    assert {"kv-writes: latency", "kv-writes: operations per second", "Canary fsync beside the data"} <= set(chosen)
+    assert not [title for title in chosen if "generator" in title]
+
+
+# ---- what a recording may lack
+
+
+def _without_samples(run):
+    return run.fault("disk.latency", at=11, until=20).load("kv-writes")
+
+
+LACKING = {
+    "no loads": lambda run: run.fault("disk.latency", at=11, until=20).leader("consul-1"),
+    "no samples": _without_samples,
+    "no faults": lambda run: run.load("kv-writes").leader("consul-1"),
+    "a fault that was never applied": lambda run: run.fault("disk.latency", at=11, until=20, failed="no"),
+    "a fault that was never reverted": lambda run: run.fault("disk.latency", at=11, until=None).load("kv-writes"),
+    "a run that never got to its method": lambda run: run.phase("start", at=0).load("kv-writes").end("steady-state"),
+    "nothing": lambda run: run,
+}
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("make", LACKING.values(), ids=LACKING)
+@pytest.mark.parametrize("verdict", [passing(), failing(), invalid()], ids=["PASS", "FAIL", "INVALID"])
+def test_whatever_a_recording_lacks_it_has_a_page(builder, make, verdict):
+    recording = make(builder).build()
+    assert story(recording, verdict).sentences
+    page, summary = str(render_html(recording, verdict)), markdown_summary(recording, verdict)
+    assert "nan" not in page.split("<main>")[1].partition("<script")[0].lower().replace("nanos", "")
+    assert verdict.verdict.value in summary
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("lost", ["recording.sqlite", "resolved.json", "run.json"])
+def test_a_recording_that_lost_a_file_has_a_page(builder, lost):
+    path = builder.fault("disk.latency", at=11, until=20).load("kv-writes").leader("consul-1").build().path
+    (path / lost).unlink()
+    recording = Recording(path)
+    assert "<main>" in render_html(recording, judge(recording))
+
+
+@pytest.mark.lie
+def test_a_journal_that_ends_in_the_middle_has_a_page(builder):
+    path = builder.fault("disk.latency", at=11, until=20).load("kv-writes").leader("consul-1").build().path
+    lines = (path / JOURNAL_NAME).read_text().splitlines()
+    applied = next(n for n, line in enumerate(lines) if json.loads(line)["event"] == "fault.applied")
+    (path / JOURNAL_NAME).write_text("\n".join(lines[: applied + 1]) + "\n")
+    recording = Recording(path)
+    assert "hashidrill heal" in render_html(recording, judge(recording))
