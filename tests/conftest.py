@@ -42,6 +42,7 @@ ON_THE_MACHINE = pytest.StashKey[bool]()
 SHORT_TEMP = "/tmp"
 LIBRARY_TESTS = "test_experiments.py"
 CONSUL_FAULTS = "test_consul_faults_real.py"
+AGENTS = ("datacenter", "consul", "nomad", "vault")
 PRODUCTS_OF_TIERS = ("nomad", "vault", "kubernetes")
 _GONE_WITHIN_S = 15.0
 _SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM})
@@ -70,25 +71,30 @@ def ground(request):
     work.chmod(0o711)  # under root, agents are another user, and find their files below it
     compiled = tempfile.mkdtemp(prefix="hdt-pyc-")
     histories = tempfile.mkdtemp(prefix="hdt-history-")
-    Path(histories).chmod(0o777)  # agents' users, and ordinary ones, run hashidrill too
+    temporary = tempfile.mkdtemp(prefix="hdt-tmp-")
+    for folder in (histories, temporary):  # agents' users, and ordinary ones, run hashidrill too
+        Path(folder).chmod(0o1777)
     # hundreds of commands are started, and where nothing may be compiled into this checkout, each would compile it all
     os.environ |= {VARIABLE: str(work), "PYTHONPYCACHEPREFIX": compiled, HISTORY: f"{histories}/session.sqlite"}
     os.environ["XDG_STATE_HOME"] = f"{histories}/state"  # with the key of this machine
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.pop(NOTIFY, None)
+    os.environ["TMPDIR"], tempfile.tempdir = temporary, None
     os.environ[NO_INSTALL] = "1"  # all that tests need is here by now, or is known to be missing
     try:
         ground = Ground(work)
         yield ground
         alone = request.config.stash[ON_THE_MACHINE] or not any(uses_machine(item) for item in request.session.items)
         left = ground.left_after(_GONE_WITHIN_S, machine=alone)
+        left += [f"{path} in TMPDIR" for path in Path(temporary).glob("hashidrill-*") if "traceback" not in path.name]
     finally:
         compiling = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
-        for name in (VARIABLE, *compiling, HISTORY, NOTIFY, NO_INSTALL, "XDG_STATE_HOME"):
+        for name in (VARIABLE, *compiling, HISTORY, NOTIFY, NO_INSTALL, "XDG_STATE_HOME", "TMPDIR"):
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]
-        for folder in (work, compiled, histories):
+        tempfile.tempdir = None
+        for folder in (work, compiled, histories, temporary):
             shutil.rmtree(folder, ignore_errors=True)
     if left:
         pytest.fail("the tests left on this machine:\n  " + "\n  ".join(left), pytrace=False)
@@ -268,9 +274,15 @@ def bbolt(binary):
     return binary("bbolt")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is asked
 def pytest_collection_modifyitems(items):
-    """First what takes CPU alone, beside which Consul's faults go on; then what needs the machine for itself; last what
+    """What starts real agents is in the tier `long`, but for those marked `smoke`.
+
+    First what takes CPU alone, beside which Consul's faults go on; then what needs the machine for itself; last what
     waits for the library's runs. The order is kept otherwise."""
+    for item in items:
+        if uses_machine(item) and starts_agents(item) and item.get_closest_marker("smoke") is None:
+            item.add_marker("long")
     items.sort(key=turn)
 
 
@@ -285,7 +297,7 @@ def pytest_collection_finish():
 
 
 def turn(item):
-    if item.path.relative_to(HERE).parts[0] in {"unit", "plugin"}:
+    if beside_others(item.nodeid):
         return 0
     if alone(item.path):
         return 1 if item.path.name == CONSUL_FAULTS else 2
@@ -293,6 +305,11 @@ def turn(item):
         return 2  # agents of three products start, on all cores: beside it a run is INVALID, and rightly so
     of_the_library = item.path.name == LIBRARY_TESTS or "demo" in getattr(item, "fixturenames", ())
     return 4 if of_the_library else 3
+
+
+def starts_agents(item):
+    needed = {need.partition(" ")[0] for need in needs_of(item)}
+    return not needed.isdisjoint(AGENTS) or "demo" in getattr(item, "fixturenames", ())
 
 
 def alone(path):

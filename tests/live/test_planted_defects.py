@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from drills import Drill, drilled, environment, experiment, hashidrill
 
 SLOW = {"on": "consul:leader", "with": {"delay": "100ms"}, "for": "2s"}
@@ -87,6 +89,7 @@ def test_a_datacenter_that_never_gets_steady_is_invalid_and_no_fault_is_applied(
     assert any("kv-writes.latency.p50 < 1us (measured" in reason for reason in drill.result["invalid"])
 
 
+@pytest.mark.smoke
 @run_of(
     "guarded",
     method=[{**FSYNC, "with": {"delay": "900ms"}, "for": "30s"}],

@@ -94,7 +94,11 @@ def test_units_share_the_cores_and_the_machine_is_one_process_s_at_the_end(sessi
 
 
 @pytest.mark.lie
-def test_what_a_test_leaves_is_found_in_whichever_process_it_ran(session, pytester):
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("HASHIDRILL_WORK", "*directory *hashidrill-forgotten*"), ("TMPDIR", "*hashidrill-forgotten in TMPDIR*")],
+)
+def test_what_a_test_leaves_is_found_in_whichever_process_it_ran(session, pytester, where, said):
     for name in ("clean", "leaves"):
         path = pytester.path / f"tests/unit/test_{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,8 +106,8 @@ def test_what_a_test_leaves_is_found_in_whichever_process_it_ran(session, pytest
 import os, pathlib
 def test_it():
     if {name!r} == "leaves":
-        pathlib.Path(os.environ["HASHIDRILL_WORK"], "forgotten").mkdir()
+        pathlib.Path(os.environ[{where!r}], "hashidrill-forgotten").mkdir()
 """)
     done = session("-n2", "tests")
     done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines(["*the tests left on this machine:*", "*directory *forgotten*"])
+    done.stdout.fnmatch_lines(["*the tests left on this machine:*", said])

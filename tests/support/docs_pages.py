@@ -184,7 +184,7 @@ def command_troubles(each: Page) -> list[str]:
 
 def unknown_names(each: Page) -> list[str]:
     """Inline code that looks like an experiment, a kind, or a name of ours, and is none."""
-    experiments = {experiment_name(path) for path in list_experiments()}
+    experiments = known_experiments()
     folders = "|".join({name.partition("/")[0] for name in experiments})
     kinds = {*registry.faults(), *registry.loads(), *probe_signals()}
     kinds |= set(re.findall(r'kind: ClassVar\[str\] = "([^"]+)"', each.text))  # what an example defines
@@ -199,6 +199,11 @@ def unknown_names(each: Page) -> list[str]:
         wrong += [f"{each.path}: there is no {kind}" for kind in _KINDS.findall(code) if kind not in kinds]
         wrong += [f"{each.path}: nothing is called {name}" for name in _SNAKE.findall(code) if name not in names]
     return wrong
+
+
+@cache
+def known_experiments() -> frozenset[str]:
+    return frozenset(experiment_name(path) for path in list_experiments())
 
 
 @cache

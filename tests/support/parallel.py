@@ -1,7 +1,8 @@
 """How tests share the cores: whole folders run in a process per core, and what uses the machine runs in one of them.
 
-Units and tests of the plugin go file by file to whichever process is free. Everything else starts agents, measures, or
-listens on fixed ports: it is one group, last, in the order that conftest.py gives it.
+Units, tests of the plugin, and contract tests of rooms that measure nothing go file by file to whichever process is
+free. Everything else starts agents, measures, or listens on fixed ports: it is one group, last, in the order that
+conftest.py gives it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ MACHINE = "the machine"
 """The scope of all tests that may not run beside others. When it begins, another process may still run the last file of
 units that it was given: Consul's faults come first, which bear that."""
 _AT_MOST = 4  # each process collects all tests: about 300 MB and 20 s of a core
-_BESIDE_OTHERS = ("tests/unit/", "tests/plugin/")
+_BESIDE_OTHERS = (
+    "tests/unit/",
+    "tests/plugin/",
+    "tests/contract/faces/",
+    "tests/contract/reports/",
+    "tests/contract/rollouts/",
+)
 
 
 def processes(config: Any) -> int | None:

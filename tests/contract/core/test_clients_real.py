@@ -109,6 +109,7 @@ def reports(request, tmp_path_factory):
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "percent"), list(shares()))
 def test_every_class_keeps_the_contract_of_a_fault_on_a_real_tap(name, percent, reports):
     report = reports[name, percent]

@@ -89,6 +89,7 @@ def in_namespace(program):
     return json.loads(ran.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("name", RULES)
 def test_the_kernel_lists_the_rules_as_they_were_meant_and_once_if_they_are_set_again(name):
@@ -204,6 +205,7 @@ def test_what_is_blocked_is_silent_or_refused_and_other_ports_and_addresses_are_
     ]
 
 
+@pytest.mark.long
 def test_the_share_of_packets_that_is_dropped_is_the_share_that_was_asked_for():
     """Of 4,000 datagrams; 30 % is 9 standard deviations away from 23 % and from 37 %."""
     arrived = in_namespace(

@@ -65,6 +65,7 @@ def state(process):
     return syscalls.process_state(process.pid)[0]
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_all_processes_of_a_host_together_get_so_many_cores(busy, share):

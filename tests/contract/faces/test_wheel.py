@@ -64,6 +64,7 @@ def installed(tmp_path_factory):
     return of
 
 
+@pytest.mark.long
 def test_every_module_can_be_imported_with_what_the_wheel_brings(installed):
     where, found, failed = json.loads(installed("python", "-c", IMPORT_ALL))
     assert "/elsewhere" not in where
@@ -73,6 +74,7 @@ def test_every_module_can_be_imported_with_what_the_wheel_brings(installed):
     assert len(found) == sum(1 for each in sources if each.parent.name != "hashidrill" or each.name != "__init__.py")
 
 
+@pytest.mark.long
 def test_the_library_the_training_and_a_new_experiment_are_there(installed):
     listed = json.loads(installed("hashidrill", "list", "--json"))
     assert len(listed) > 50
@@ -85,6 +87,7 @@ def test_the_library_the_training_and_a_new_experiment_are_there(installed):
     assert "$schema" not in installed("hashidrill", "show", "./mine.yaml")
 
 
+@pytest.mark.long
 def test_the_plugin_collects_experiments_there(installed):
     installed("hashidrill", "new", "collected.yaml")
     assert "writes_recover" in installed("pytest", "--collect-only", "-q", "collected.yaml")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from hashidrill.gamedays.history.model import history_file
 from hashidrill.gamedays.history.store import Store, opened
 from history_runs import recorded
@@ -20,6 +22,7 @@ sys.exit(None in stored)
 """
 
 
+@pytest.mark.long
 def test_runs_of_four_processes_are_all_stored_though_none_had_made_the_file(tmp_path):
     names = [[f"run-{process}-{number}" for number in range(_EACH)] for process in range(_PROCESSES)]
     started = [

@@ -276,6 +276,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(room, browser, dark):
     asyncio.run(main())
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_two_hours_of_a_run_take_little_of_the_runner_and_of_the_browser(room, browser):
     """While two browsers look on that take nothing. What is measured is this process, and the page's own memory."""

@@ -120,6 +120,7 @@ def with_the_token_of_those_who_watch(room):
     return f"GET /{path}events HTTP/1.1\r\nHost: {origin(room.watch_url)[7:]}\r\n\r\n".encode()
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("said", [lambda room: b"", in_a_request, with_the_token_of_those_who_watch])
 def test_the_leads_stop_gets_through_however_many_others_are_connected(said):
@@ -134,6 +135,7 @@ def test_the_leads_stop_gets_through_however_many_others_are_connected(said):
             one.close()
 
 
+@pytest.mark.long
 def test_what_the_lead_has_open_stays_and_the_oldest_strangers_leave_first():
     with serve() as room, httpx.Client(trust_env=False) as lead:
         with lead.stream("GET", f"{room.lead_url}events") as stream:

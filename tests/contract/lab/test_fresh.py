@@ -75,6 +75,7 @@ def fresh(tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_end_goes_on_to_the_command_and_nothing_is_left(fresh, number, tmp_path):
     process = fresh(HANGS, "--as-is")
@@ -92,6 +93,7 @@ def test_a_signal_to_end_goes_on_to_the_command_and_nothing_is_left(fresh, numbe
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="another root file system takes root")
 @pytest.mark.may_skip("as an ordinary user, .ci/fresh hides nothing")
 @pytest.mark.needs("strace")
@@ -115,6 +117,7 @@ def test_each_way_finds_a_bare_machine_and_leaves_this_one_as_it_was(fresh, tmp_
     assert "fresh" not in Path("/proc/mounts").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="another root file system takes root")
 @pytest.mark.may_skip("as an ordinary user, .ci/fresh hides nothing")
 def test_who_is_asked_more_than_once_was_not_asked_once(fresh):

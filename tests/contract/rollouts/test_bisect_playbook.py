@@ -77,6 +77,7 @@ def test_the_page_has_its_commands():
     assert all(line.startswith("bisect ") for line in COMMANDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("start", "found"),
     [

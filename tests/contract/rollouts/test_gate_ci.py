@@ -131,6 +131,7 @@ class TestTheAction:
         assert output.startswith("verdict=no change\n")
         assert "no change" in summary
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         ("event_name", "event"),
         [
@@ -353,6 +354,7 @@ def lines_of_the_playbook():
     return [line for line, _ in commands(page(PLAYBOOK)) if len(words_of(line)) > 1]
 
 
+@pytest.mark.long
 @pytest.mark.needs("consul 1.10.3")
 @pytest.mark.parametrize("line", lines_of_the_playbook())
 def test_each_command_of_the_playbook_runs(line, repository, tmp_path, monkeypatch):

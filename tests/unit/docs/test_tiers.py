@@ -50,20 +50,51 @@ def test_ci_runs_the_tests_of_a_product_whose_binary_is_there():
     assert left_out == "bench or nightly or kubernetes"
 
 
-@pytest.mark.lie
-def test_what_takes_cpu_alone_goes_first_and_what_measures_goes_alone(request):
-    """Whatever room a test is in: Consul's faults go on beside the first, the library's runs beside what comes last."""
+@pytest.fixture
+def conftest(request):
     plugins = request.config.pluginmanager.get_plugins()
-    [conftest] = [each for each in plugins if getattr(each, "__file__", None) == str(TESTS / "conftest.py")]
+    [found] = [each for each in plugins if getattr(each, "__file__", None) == str(TESTS / "conftest.py")]
+    return found
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("file", "marks", "long"),
+    [
+        ("live/test_up.py", [pytest.mark.needs("datacenter")], True),
+        ("live/test_up.py", [pytest.mark.needs("datacenter"), pytest.mark.smoke], False),
+        ("contract/core/test_tap.py", [pytest.mark.needs("consul 1.22.2")], True),
+        ("contract/core/test_tap.py", [pytest.mark.needs("strace")], False),
+        ("unit/lab/test_x.py", [pytest.mark.needs("datacenter")], False),
+    ],
+)
+def test_what_starts_agents_is_long_but_for_smoke(conftest, file, marks, long):
+    given = [each.mark for each in marks]
+    item = SimpleNamespace(
+        nodeid=f"tests/{file}::test_it",
+        path=TESTS / file,
+        iter_markers=lambda name: [mark for mark in given if mark.name == name],
+        get_closest_marker=lambda name: next((mark for mark in given if mark.name == name), None),
+        add_marker=lambda name: given.append(getattr(pytest.mark, name).mark),
+    )
+    conftest.pytest_collection_modifyitems([item])
+    assert ("long" in {mark.name for mark in given}) == long
+
+
+@pytest.mark.lie
+def test_what_takes_cpu_alone_goes_first_and_what_measures_goes_alone(conftest):
+    """Whatever room a test is in: Consul's faults go on beside the first, the library's runs beside what comes last."""
     turns = {
-        path: conftest.turn(SimpleNamespace(path=path, get_closest_marker=lambda _name: None))
+        path: conftest.turn(
+            SimpleNamespace(path=path, nodeid=f"{path.relative_to(ROOT)}::x", get_closest_marker=lambda _: None)
+        )
         for path in TESTS.rglob("test_*.py")
     }
     folders = {
         folder: {turn for path, turn in turns.items() if path.is_relative_to(TESTS / folder)}
         for folder in ("unit", "plugin", "contract", "live")
     }
-    assert folders == {"unit": {0}, "plugin": {0}, "contract": {1, 2}, "live": {2, 3, 4}}
+    assert folders == {"unit": {0}, "plugin": {0}, "contract": {0, 1, 2}, "live": {2, 3, 4}}
 
 
 def test_nothing_is_skipped_without_a_reason_that_holds():

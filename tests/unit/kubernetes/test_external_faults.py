@@ -204,6 +204,7 @@ def test_a_run_puts_it_on_proves_it_and_leaves_nothing(system, kind, params, tmp
     assert kubernetes.left() == []
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(
     ("system", "kind", "controller"),

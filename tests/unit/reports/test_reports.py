@@ -291,6 +291,7 @@ class LongRun(Recording):
         return Series(t_ns, values, [""] * len(t_ns), named, np.ones(len(t_ns), np.bool_))
 
 
+@pytest.mark.long
 def test_a_long_run_at_a_high_rate_still_gives_a_report_under_2_mb(tmp_path):
     clock = PlantedClock()
     with Journal(tmp_path / JOURNAL_NAME, clock) as journal:

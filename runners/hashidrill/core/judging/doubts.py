@@ -225,9 +225,8 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
                 frozenset({load}),
                 about=SHED,
             )
-    start_ns, bins = _seconds(ops)
-    shares, p99s = np.array([_lateness(each) for each in bins]).T
-    bad = np.zeros(len(bins), np.bool_)
+    start_ns, shares, p99s = _by_second(ops)
+    bad = np.zeros(len(shares), np.bool_)
     for first, last in runs_of((shares > _LATE_HALF) & (p99s > LAG_P99_MAX_S)):
         bad[first : last + 1] = last - first + 1 >= SUSTAINED_S
     share, p99 = _lateness(ops.lag_s)
@@ -247,12 +246,17 @@ def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
         )
 
 
-def _seconds(ops: Operations) -> tuple[int, list[Floats]]:
-    """When the first operation was due, and the lags of each second from then on; empty for a second without any."""
+def _by_second(ops: Operations) -> tuple[int, Floats, Floats]:
+    """When the first operation was due; of each second from then on the share that started late, and the p99 of the
+    lag where most did, 0 elsewhere.
+    """
     start_ns = int(ops.intended_ns[0])
-    count = int((ops.intended_ns[-1] - start_ns) // SECOND) + 1
-    edges = np.searchsorted(ops.intended_ns, start_ns + np.arange(1, count) * SECOND)
-    return start_ns, np.split(ops.lag_s, edges)
+    second = (ops.intended_ns - start_ns) // SECOND
+    shares = np.bincount(second, ops.lag_s > LATE_S) / np.maximum(np.bincount(second), 1)
+    p99s = np.zeros(len(shares))
+    for each in np.flatnonzero(shares > _LATE_HALF):
+        p99s[each] = _lateness(ops.lag_s[second == each])[1]
+    return start_ns, shares, p99s
 
 
 def _lateness(lag_s: Floats) -> tuple[float, float]:
@@ -329,6 +333,8 @@ def _under_way_s(ops: Operations, start_ns: int, end_ns: int) -> float:
 
 
 def _refused(ops: Operations) -> Bools:
+    if ops.ok.all():
+        return np.zeros(len(ops), np.bool_)
     return np.array([reason == Reason.OVERLOADED for reason in ops.reasons], np.bool_)
 
 

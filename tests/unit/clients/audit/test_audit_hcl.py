@@ -149,6 +149,7 @@ def test_version_1_is_read():
     assert [comment.text for comment in comments] == ["quoted names", "on a line of its own"]
 
 
+@pytest.mark.long
 def test_python_hcl2_does_not_read_version_1():
     """When it does, this reader can go."""
     with pytest.raises(LarkError):

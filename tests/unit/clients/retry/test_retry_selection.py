@@ -61,6 +61,7 @@ def test_a_client_that_sleeps_whatever_it_is_told_never_passes_and_one_that_obey
         assert told == {right}, seed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FEW)
 def test_every_single_fault_and_every_pair_give_the_verdicts_of_the_whole(name):
     model, _ = MODELS[name]
@@ -74,6 +75,7 @@ def test_every_single_fault_and_every_pair_give_the_verdicts_of_the_whole(name):
     assert differ == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_no_verdict_flips_from_one_battery_to_the_next(name):
     model, _ = MODELS[name]

@@ -110,6 +110,7 @@ def test_what_is_usual_elsewhere_is_too_narrow(count: int) -> None:
     assert np.mean(over_rounds) < 0.90
 
 
+@pytest.mark.long
 def test_two_equal_sides_are_called_worse_in_no_more_than_half_of_the_stated_share() -> None:
     draw = np.random.default_rng(7)
     worse = [decided(draw, 1.0, alarms=0.10)[0] is Decision.WORSE for _ in range(600)]
@@ -318,6 +319,7 @@ class TestFarOutside:
     def test_rounds_that_scatter_by_far_more_than_the_noise_are_judged_by_themselves(self):
         assert self._decision(3.0, 9.0, 15.0) is Decision.CANNOT_TELL
 
+    @pytest.mark.long
     @pytest.mark.parametrize("heavy", [False, True])
     def test_of_equal_sides_it_alarms_no_more_often_than_its_share(self, heavy):
         """At the level of a share that can be counted, and over all its looks."""

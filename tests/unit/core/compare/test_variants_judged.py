@@ -239,6 +239,7 @@ def test_a_broken_expectation_of_one_side_fails_though_the_comparison_holds(tmp_
     assert judge_comparison(compared(tmp_path, runs)).verdict is Verdict.FAIL
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("figure", [FIGURE, "kv-writes.recovery", "kv-writes.lost"])
 @pytest.mark.parametrize("p50s", [(0.02, 0.02), (0.02, 0.04)])

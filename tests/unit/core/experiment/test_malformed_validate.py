@@ -68,6 +68,7 @@ def check(numbers, material, validate):
     return codes
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("block", range(5))
 def test_500_generated_files_are_refused_or_right_and_none_ends_in_a_traceback(block, material, validate):

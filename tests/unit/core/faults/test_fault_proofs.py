@@ -103,6 +103,7 @@ class Looking:
         return [(await self.fault.verify(self.undo, present=present)).ok for _ in range(LOOKS)]
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("kind", SPACE)
 @settings(

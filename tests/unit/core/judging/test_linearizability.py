@@ -142,6 +142,7 @@ def unique_values(draw):
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(unique_values())
 def test_it_agrees_with_a_plain_search_where_every_value_is_written_once(history):
@@ -187,6 +188,7 @@ def test_a_long_history_of_a_sound_register_is_decided_with_little_effort(seed):
     assert looked < 20_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_one_stale_read_in_a_long_history_is_found_and_named(seed):
     history = simulated(seed, 600)

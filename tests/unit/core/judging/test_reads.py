@@ -86,6 +86,7 @@ def looked(case, path):
     return first, said(name, spoilt, params), spoilt.spoilt
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("case", PLANTED)
 def test_what_was_not_read_makes_no_difference(case, tmp_path):

@@ -109,6 +109,7 @@ def passes(name, recording, params):
     return not any(doubt.touches(read) for doubt in found if not doubt.late_only for read in traced.reads)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("case", PLANTED)
 def test_no_lie_passes_because_less_was_seen(case, tmp_path):
@@ -126,6 +127,7 @@ def test_no_lie_passes_because_less_was_seen(case, tmp_path):
     assert passed == []
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("case", PLANTED[::4])
 def test_no_lie_passes_because_it_was_written_in_another_order(case, tmp_path, monkeypatch):

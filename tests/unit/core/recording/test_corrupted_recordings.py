@@ -287,6 +287,7 @@ def test_the_recording_that_is_whole_passes(whole, check):
     assert check(whole)[0] == PASS
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize("first", range(0, DEFAULT, AT_ONCE))
 def test_a_corrupted_recording_gets_one_message_and_the_right_exit_code(whole, tmp_path, check, first):

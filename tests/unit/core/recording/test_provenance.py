@@ -356,6 +356,7 @@ class TestTheRun:
         assert handed_over[0][:3] == [sys.executable, "-P", "-m"]
 
 
+@pytest.mark.long
 def test_every_experiment_of_the_library_is_the_same_after_it_was_handed_over():
     for path in list_experiments():
         resolved = resolve(path)

@@ -120,6 +120,7 @@ def test_what_stands_under_this_name_is_none(name):
     assert not is_secret_name(name)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @given(secrets, st.sampled_from(["token", "encrypt", "password", "private_key"]), structures, plain, plain)
 def test_no_secret_survives_under_its_name_or_anywhere_else(secret, name, rest, before, after):
@@ -171,6 +172,7 @@ def test_no_secret_survives_in_yaml_and_the_document_stays_one(secret, style, wo
     assert "# kept" in redacted
 
 
+@pytest.mark.long
 @given(plain, structures)
 def test_yaml_without_secrets_is_kept_to_the_letter(words, value):
     text = f"# {words}\nname: {json.dumps(value)}   # as it is\nlist: [a, 'b', \"c\"]\n"

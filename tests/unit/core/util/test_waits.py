@@ -73,6 +73,7 @@ def in_step(behind):
     return virtual_time.run(main())
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_server_that_is_6411_entries_behind_and_catches_up_by_60_a_second_is_waited_for():
     assert in_step(lambda s: max(0, int(6411 - 60 * s))) == pytest.approx((6411 - 128) / 60, abs=1)
@@ -83,6 +84,7 @@ def test_a_server_that_falls_behind_further_and_further_is_given_up_after_40_s()
         in_step(lambda s: int(1000 + 10 * s))
 
 
+@pytest.mark.long
 def test_a_server_that_never_quite_catches_up_is_given_up_in_the_end():
     with pytest.raises(WaitTimeoutError, match=r"waited 180s .* it still moved"):
         in_step(lambda s: int(6411 - s))

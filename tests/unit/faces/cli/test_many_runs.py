@@ -48,6 +48,7 @@ def cpu_s(*words):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_ten_thousand_runs_are_listed_in_a_second_and_healed_in_five(one, tmp_path):
     runs = tmp_path / "runs"
     for number in range(MANY):

@@ -137,6 +137,7 @@ def called(words, monkeypatch, out):
     return end.value.code or 0, err.buffer.getvalue().decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "words"), CALLS, ids=[f"{name} {words[0] if words else ''}" for name, words in CALLS])
 def test_no_command_fails_by_what_becomes_of_its_output(name, words, here, monkeypatch):
     words = [*name.split(), *words]
@@ -151,6 +152,7 @@ def test_no_command_fails_by_what_becomes_of_its_output(name, words, here, monke
         assert code == usual or (lost and code == 74), way
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "words"), sorted(WORDS.items()), ids=sorted(WORDS))
 def test_where_nothing_can_be_written_no_command_ends_as_if_an_slo_had_failed(name, words, here, monkeypatch):
     words = [str(here / word) if isinstance(word, str) and (here / word).exists() else word for word in words]
@@ -299,6 +301,7 @@ def test_what_is_closed_is_opened_so_that_no_file_of_ours_becomes_standard_outpu
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("redirected", "code", "said"),
     [

@@ -30,6 +30,7 @@ def false_alarms(draw, *, figures, runs):
     return alarms / TRIALS
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(("figures", "runs"), [(1, 3), (1, 20), (8, 5), (8, 20)])
 def test_an_alarm_is_false_as_rarely_as_is_stated(figures, runs):
@@ -38,6 +39,7 @@ def test_an_alarm_is_false_as_rarely_as_is_stated(figures, runs):
     assert share <= ALARMS + 3 * math.sqrt(ALARMS / TRIALS)
 
 
+@pytest.mark.long
 def test_noise_with_heavy_tails_gives_a_few_more_false_alarms_and_no_flood():
     """Student's t with 5 degrees of freedom, as a few runs on a busy machine give it."""
     draw = random.Random(4)

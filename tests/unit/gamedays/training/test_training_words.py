@@ -182,6 +182,7 @@ def texts_of(*kinds):
                 yield kind, text, judged_as(case, text)
 
 
+@pytest.mark.long
 def test_at_least_95_percent_are_judged_as_a_person_would():
     judgements = list(texts_of("right", "half", "wrong", "everything"))
     odd = [text for kind, text, judgement in judgements if (kind == "right") != (judgement == "right")]
@@ -189,6 +190,7 @@ def test_at_least_95_percent_are_judged_as_a_person_would():
     assert len(odd) <= 0.05 * len(judgements), "\n".join(odd)
 
 
+@pytest.mark.long
 def test_what_is_true_is_almost_never_punished_and_no_guess_is_right():
     judgements = list(texts_of("right", "half"))
     punished = [text for _, text, judgement in judgements if judgement == "wrong"]

@@ -428,6 +428,7 @@ def test_a_figure_that_gets_worse_can_be_what_breaks(box):
     assert box.keys("--figure", "kv-writes.latency.p50", "--factor", "500").exit_code == 2
 
 
+@pytest.mark.long
 def test_a_search_by_a_figure_resumes_with_the_same_reference(box):
     whole = box.keys("--figure", "kv-writes.latency.p50", "--log", "whole.jsonl")
     for stop in (2, 3, 4, 9):

@@ -87,6 +87,7 @@ class TestNoChange:
         assert replace(found, ran=()).verdict is GateVerdict.NO_CHANGE
 
 
+@pytest.mark.long
 class TestLies:
     """What would pass if a gate were careless: in none of these is it known that nothing changes."""
 

@@ -177,6 +177,7 @@ class TestOneExperiment:
         }
 
 
+@pytest.mark.long
 class TestASuite:
     def test_it_ends_with_the_first_regression_and_says_what_it_did_not_run(self, gated, runs):
         runs.slower = slower_when_changed(2.0)
