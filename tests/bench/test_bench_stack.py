@@ -46,7 +46,7 @@ NOBODY = 65534
 def one_round(call, work, ground):
     """One figure a round: seconds to ready, seconds of use, seconds to down, memory, and what was left."""
     began = time.monotonic()
-    done = call("up", "--json", *FLAGS)
+    done = call("lab", "up", "--json", *FLAGS)
     ready_s = time.monotonic() - began
     assert done.returncode == 0, done.stderr
     try:
@@ -55,7 +55,7 @@ def one_round(call, work, ground):
         memory = memory_mb(work)
     finally:
         began = time.monotonic()
-        down = call("down")
+        down = call("lab", "down")
         down_s = time.monotonic() - began
     assert down.returncode == 0, down.stderr
     left = ground.left_after(_GONE_WITHIN_S)

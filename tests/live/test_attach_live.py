@@ -61,7 +61,7 @@ def short(tmp_path):
 
 @pytest.fixture
 def links(staging, toxiproxy, home):
-    """(the attach file, the URL of the API) of a toxiproxy in the links of that estate, as `toxiproxy plan` has it."""
+    """(the attach file, the URL of the API) of a toxiproxy in the links of that estate, as `staging proxies` has it."""
     address = "127.77.9.9"
     api, *others = free_ports(12, [address])
     first = next(port for port in others if all(_is_free(address, port + n) for n in range(10)))
@@ -138,7 +138,7 @@ def armed(staging, path, home):
     """By an operator of theirs, who does not wait until the lock of a killed engine ends by itself."""
     staging.ask("DELETE", "/v1/kv/hashidrill-interlocks/lock")
     file = staging.attach_file(name="operator.yaml", token="management")
-    done = hashidrill("arm", path, "--attach", file, "--for", "10m", env=home)
+    done = hashidrill("staging", "arm", path, "--attach", file, "--for", "10m", env=home)
     assert done.returncode == 0, done.stderr
 
 
@@ -310,7 +310,7 @@ class Here:
 @pytest.mark.may_skip("an ordinary user is not let in as root")
 @pytest.mark.needs("strace")
 def test_the_disk_of_a_running_leader_is_slowed_over_ssh_and_is_quick_again(staging, tmp_path, home):
-    """With TLS, ACLs and gossip encryption on, and a token that may do what `hashidrill acl` says and no more."""
+    """With TLS, ACLs and gossip encryption on, and a token that may do what `staging acl` says and no more."""
     if os.geteuid() != 0:
         pytest.skip("an ordinary user is not let in as root")
     path = experiment(tmp_path / "slow-leader.yaml", method=[SLOW], load=LOAD, expect=EXPECT, recovery="6s", servers=3)

@@ -46,7 +46,7 @@ def drills(estate, tmp_path):
 
 
 def written(path, method, **products):
-    """An experiment with these products in its own datacenter too: `acl` asks for that."""
+    """An experiment with these products in its own datacenter too: `staging acl` asks for that."""
     experiment(path, method=method, load=LOAD, expect=NOTHING_LOST, servers=3, clients=1)
     document = json.loads(path.read_text())
     document["datacenter"] |= products
@@ -88,7 +88,7 @@ def test_nodes_of_somebody_elses_nomad_are_drained_and_take_work_again(nomad, dr
 @pytest.mark.nomad
 @pytest.mark.needs("nomad", "setpriv")
 def test_nomads_leader_is_not_moved_by_less_than_a_management_token(nomad, drills):
-    """No policy allows it: `acl` says so, and the run is refused before anything happens."""
+    """No policy allows it: `staging acl` says so, and the run is refused before anything happens."""
     moved = [{"fault": "nomad.leader.transfer", "on": "nomad:leader", "for": "2s"}]
     path = written(drills.folder / "moved.yaml", moved, nomad={"servers": 3, "clients": 3})
     assert "the token is too weak for moved; it lacks nomad: management" in refused(drills, nomad, path)
@@ -112,7 +112,9 @@ def test_more_clients_than_the_blast_radius_allows_are_not_drained(nomad, drills
 def refused(drills, nomad, path):
     """What a run says that is armed and refused, before there is a recording."""
     with drills.beside({"nomad": nomad}, path) as (file, _):
-        armed = hashidrill("arm", path, "--attach", drills.file("management"), "--for", "10m", env=drills.env)
+        armed = hashidrill(
+            "staging", "arm", path, "--attach", drills.file("management"), "--for", "10m", env=drills.env
+        )
         assert armed.returncode == 0, armed.stderr
         done = hashidrill("run", path, "--attach", file, "--runs", drills.folder / "runs", env=drills.env)
     assert done.returncode == 2, done.stdout

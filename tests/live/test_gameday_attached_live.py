@@ -92,7 +92,7 @@ def test_what_is_not_armed_is_a_no_go(staging, day, tmp_path, home):
 def test_a_day_there_is_interrupted_and_goes_on_there(staging, day, tmp_path, home):
     file, paths = day
     operator = staging.attach_file(name="operator.yaml", token="management")
-    armed = hashidrill("arm", *paths, "--attach", operator, "--for", "20m", env=home)
+    armed = hashidrill("staging", "arm", *paths, "--attach", operator, "--for", "20m", env=home)
     assert armed.returncode == 0, armed.stderr
     attach, runs = staging.attach_file(), tmp_path / "runs"
     process = start(

@@ -36,7 +36,7 @@ SECRET = "marked-secret-in-the-why-7f3a9c"
 
 
 class Estate(Staging):
-    """Somebody else's Consul, with an operator who arms, and a token that has what `hashidrill acl` printed."""
+    """Somebody else's Consul, with an operator who arms, and a token that has what `hashidrill staging acl` printed."""
 
     def keys(self):
         """All of its KV store but what its operator put there to see that it works."""
@@ -79,11 +79,11 @@ def estate(consul, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
-    """What `hashidrill acl` prints for the experiment of this file."""
+    """What `hashidrill staging acl` prints for the experiment of this file."""
     path = experiment(
         tmp_path_factory.mktemp("acl") / "moved.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3
     )
-    done = hashidrill("acl", "consul", path)
+    done = hashidrill("staging", "acl", "consul", path)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -111,7 +111,7 @@ def say(estate, home, *words, token="management", **more):
 
 
 def arm(estate, home, path, *words):
-    done = say(estate, home, "arm", path, "--for", "30m", *words)
+    done = say(estate, home, "staging", "arm", path, "--for", "30m", *words)
     assert done.returncode == 0, done.stderr
 
 
@@ -157,7 +157,7 @@ def test_a_snapshot_is_restored_under_the_generated_policy_and_nothing_is_left_b
     """The experiment of the page: what it restores brings keys of its loads back, and the lock of a moment ago."""
     estate.clear()
     shipped = "state/snapshot-reset"
-    done = hashidrill("acl", "consul", shipped)
+    done = hashidrill("staging", "acl", "consul", shipped)
     assert done.returncode == 0, done.stderr
     token = estate.token(done.stdout)
     arm(estate, home, shipped, "--breaks-quorum")
@@ -204,7 +204,7 @@ def test_with_one_rule_less_it_is_named_before_anything_starts(estate, policy, m
 
 
 def digest():
-    """What the experiment of this file does, as `hashidrill arm` would allow it."""
+    """What the experiment of this file does, as `hashidrill staging arm` would allow it."""
     with tempfile.TemporaryDirectory() as folder:
         path = experiment(Path(folder) / "moved.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, servers=3)
         return digest_of(resolve(path).experiment, settings_of({}, "x"))
@@ -326,7 +326,7 @@ def test_a_plan_touches_nothing_and_says_what_the_interlocks_say(estate, least, 
     assert done.returncode == 0, done.stderr
     assert "consul.leader.transfer on consul:leader (one of stage-1, stage-2, stage-3)" in done.stdout
     assert done.stdout.rstrip().endswith("The interlocks let it run.")
-    say(estate, home, "disarm")
+    say(estate, home, "staging", "disarm")
     assert hashidrill("run", moved, "--attach", file, "--plan", env=home).returncode == 2
     del before[ARMED]
     assert estate.keys().keys() == {*before, "hashidrill-interlocks/taken-back"}
@@ -342,7 +342,7 @@ def test_the_stop_button_reverts_ends_the_run_and_lets_nothing_start(estate, lea
     runner = start("run", path, "--attach", file, "--plain", "--runs", tmp_path / "runs", env=home)
     journal = proven(tmp_path, runner)
     pressed_s = time.monotonic()
-    assert say(estate, home, "stop", "--why", "wrong cluster").returncode == 0
+    assert say(estate, home, "staging", "stop", "--why", "wrong cluster").returncode == 0
     out, error = runner.communicate(timeout=90)
     took_s = time.monotonic() - pressed_s
     end = read_journal(journal)[-1]
@@ -359,7 +359,7 @@ def test_the_stop_button_reverts_ends_the_run_and_lets_nothing_start(estate, lea
     again = hashidrill("run", path, "--attach", file, "--runs", tmp_path / "runs", env=home)
     assert again.returncode == 2
     assert "the stop button is pressed" in again.stderr
-    assert say(estate, home, "stop", "--release").returncode == 0
+    assert say(estate, home, "staging", "stop", "--release").returncode == 0
 
 
 def proven(tmp_path, runner):

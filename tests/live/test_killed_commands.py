@@ -331,7 +331,7 @@ def test_a_run_against_an_existing_datacenter_that_is_killed_is_healed_and_start
     for number, share, others in kills:
         place = Place(case, tmp_path, f"attached-{number}")
         experiment(place.folder / "moved.yaml", method=METHOD, load={"kv-writes": LOAD}, servers=3, clients=1)
-        armed = place.says("arm", "moved.yaml", "--attach", str(operator), "--for", "30m")
+        armed = place.says("staging", "arm", "moved.yaml", "--attach", str(operator), "--for", "30m")
         assert armed.returncode == 0, armed.stderr
         before = kept(there)
         struck = Struck("attached", number, share * case.latest_s, "all" if others else "command")

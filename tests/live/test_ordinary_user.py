@@ -49,11 +49,11 @@ def test_a_run_with_faults_of_every_family_passes(user):
 
 
 def test_a_datacenter_stands_and_a_shell_gets_in(user):
-    up = user("up", "--servers", "1", "--clients", "0", "--expose", "0", "--json")
+    up = user("lab", "up", "--servers", "1", "--clients", "0", "--expose", "0", "--json")
     assert up.returncode == 0, up.stderr
     with contextlib.ExitStack() as afterwards:
-        afterwards.callback(user, "down")
-        members = user("shell", "consul-1", "--", "consul", "members")
+        afterwards.callback(user, "lab", "down")
+        members = user("lab", "shell", "consul-1", "--", "consul", "members")
         assert members.returncode == 0, members.stderr
         assert " alive " in members.stdout
     assert user.ground.left_after(10) == []

@@ -81,7 +81,7 @@ class Nomad:
 def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_the_history(binary):
     with ordinary_user(binary("nomad"), binary("consul", "1.22.2")) as user:
         history = user.home / "history.sqlite"
-        done = user("up", "--json", "--servers", "1", "--clients", "0", "--nomad", "3+1", "--expose", "nomad=0")
+        done = user("lab", "up", "--json", "--servers", "1", "--clients", "0", "--nomad", "3+1", "--expose", "nomad=0")
         assert done.returncode == 0, done.stderr
         try:
             nomad = Nomad(json.loads(done.stdout)["urls"]["nomad"])
@@ -120,4 +120,4 @@ def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_th
             assert first in runs_in(history)
             assert later
         finally:
-            user("down")
+            user("lab", "down")

@@ -174,15 +174,15 @@ def test_a_datacenter_that_stands_shows_none_of_its_secrets(drilled, program, tm
     env = user(XDG_STATE_HOME=tmp_path / "state", **{VARIABLE: work})
     with Watch(except_for=program) as watch:
         try:
-            said = hashidrill("up", "--like", drilled, "--json", env=env)
+            said = hashidrill("lab", "up", "--like", drilled, "--json", env=env)
             assert said.returncode == 0, said.stderr
             files = [file for file in (tmp_path / "state").rglob("*") if file.is_file()]
             assert files
             assert [found(ALL, file.read_bytes()) for file in files] == [[]] * len(files)
             assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-            status = hashidrill("status", "--json", env=env)
+            status = hashidrill("lab", "status", "--json", env=env)
         finally:
-            hashidrill("down", env=env)
+            hashidrill("lab", "down", env=env)
     assert watch.agents
     assert watch.seen == {}
     assert found(ALL, (said.stdout + said.stderr + status.stdout).encode()) == []

@@ -1,4 +1,4 @@
-"""`up`, `status`, `shell`, `down`, as a person types them."""
+"""`lab up`, `status`, `shell`, `down`, as a person types them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def place(tmp_path):
         yield one
     finally:
         for name in one.names():
-            one("down", name)
+            one("lab", "down", name)
         left = one.ground.left_after(10)
         with contextlib.suppress(OSError):
             work.rmdir()
@@ -46,43 +46,45 @@ class Place:
         return hashidrill(*arguments, env=self.env)
 
     def up(self, *arguments):
-        """What `up --json` says."""
-        done = self("up", "--json", *arguments)
+        """What `lab up --json` says."""
+        done = self("lab", "up", "--json", *arguments)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def names(self):
-        return [one["name"] for one in json.loads(self("status", "--json").stdout)]
+        return [one["name"] for one in json.loads(self("lab", "status", "--json").stdout)]
 
 
 def test_a_datacenter_stands_until_it_is_taken_down(place):
-    said = place("up", "--servers", "3", "--clients", "1")
+    said = place("lab", "up", "--servers", "3", "--clients", "1")
     assert said.returncode == 0, said.stderr
-    assert "hashidrill shell consul-1 -- consul members" in said.stdout
-    assert "hashidrill down" in said.stdout
+    assert "hashidrill lab shell consul-1 -- consul members" in said.stdout
+    assert "hashidrill lab down" in said.stdout
 
-    status = place("status")
+    status = place("lab", "status")
     assert all(name in status.stdout for name in ("consul-1", "consul-2", "consul-3", "client-1", "10.73.0.11"))
 
-    members = place("shell", "consul-1", "--", "consul", "members")
+    members = place("lab", "shell", "consul-1", "--", "consul", "members")
     assert members.returncode == 0, members.stderr
     assert sum(" alive " in line for line in members.stdout.splitlines()) == 4
 
-    seen = place("shell", "consul-2", "--", "sh", "-c", "echo $CONSUL_HTTP_ADDR $HASHIDRILL_HOST; hostname -I || true")
+    seen = place(
+        "lab", "shell", "consul-2", "--", "sh", "-c", "echo $CONSUL_HTTP_ADDR $HASHIDRILL_HOST; hostname -I || true"
+    )
     assert seen.stdout.startswith("http://10.73.0.12:8500 consul-2\n")
 
-    failed = place("shell", "consul-1", "--", "consul", "kv", "get", "no/such/key")
+    failed = place("lab", "shell", "consul-1", "--", "consul", "kv", "get", "no/such/key")
     assert failed.returncode == 1
 
-    unknown = place("shell", "consul-9", "--", "true")
+    unknown = place("lab", "shell", "consul-9", "--", "true")
     assert unknown.returncode == 2
     assert "there is no host 'consul-9' in default: did you mean " in unknown.stderr
 
-    down = place("down")
+    down = place("lab", "down")
     assert (down.returncode, down.stdout) == (0, "default is down; nothing is left\n")
     assert place.ground.left() == []
-    assert place("status").stdout.startswith("no datacenter is up")
-    again = place("down")
+    assert place("lab", "status").stdout.startswith("no datacenter is up")
+    again = place("lab", "down")
     assert again.returncode == 2
     assert "no datacenter is up" in again.stderr
 
@@ -90,7 +92,7 @@ def test_a_datacenter_stands_until_it_is_taken_down(place):
 @pytest.mark.needs("ip")
 def test_a_shell_is_on_its_host_and_on_no_other(place):
     place.up("--servers", "2", "--clients", "0")
-    links = place("shell", "consul-2", "--", "ip", "-br", "addr")
+    links = place("lab", "shell", "consul-2", "--", "ip", "-br", "addr")
     assert "10.73.0.12/24" in links.stdout
     assert "10.73.0.11/24" not in links.stdout
 
@@ -112,7 +114,7 @@ def test_the_consul_ui_is_served_to_this_machine(place):
 @pytest.mark.nightly
 def test_a_port_that_is_taken_is_a_message_and_leaves_nothing(place):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = place("up", *SMALL, "--expose", str(taken.getsockname()[1]))
+        done = place("lab", "up", *SMALL, "--expose", str(taken.getsockname()[1]))
     assert done.returncode == 2
     assert "--expose 0" in done.stderr
     assert place.names() == []
@@ -124,23 +126,26 @@ def test_two_datacenters_of_the_same_addresses_do_not_meet(place):
     one, other = (place.up(*SMALL, "--name", name) for name in ("red", "blue"))
     assert one["hosts"][0]["address"] == other["hosts"][0]["address"]
     for name in ("red", "blue"):
-        put = place("shell", "--name", name, "consul-1", "--", "consul", "kv", "put", "colour", name)
+        put = place("lab", "shell", "--name", name, "consul-1", "--", "consul", "kv", "put", "colour", name)
         assert put.returncode == 0, put.stderr
     for name in ("red", "blue"):
-        got = place("shell", "--name", name, "consul-1", "--", "consul", "kv", "get", "colour")
+        got = place("lab", "shell", "--name", name, "consul-1", "--", "consul", "kv", "get", "colour")
         assert got.stdout.strip() == name
     assert place.names() == ["blue", "red"]
-    assert place("down", "red").returncode == 0
-    assert place("shell", "--name", "blue", "consul-1", "--", "consul", "kv", "get", "colour").stdout.strip() == "blue"
+    assert place("lab", "down", "red").returncode == 0
+    assert (
+        place("lab", "shell", "--name", "blue", "consul-1", "--", "consul", "kv", "get", "colour").stdout.strip()
+        == "blue"
+    )
 
 
 @pytest.mark.nightly
 def test_a_name_that_stands_is_refused(place):
     place.up(*SMALL)
-    again = place("up", *SMALL)
+    again = place("lab", "up", *SMALL)
     assert again.returncode == 2
     assert "is up already" in again.stderr
-    assert "hashidrill down default" in again.stderr
+    assert "hashidrill lab down default" in again.stderr
     assert place.names() == ["default"]
 
 
@@ -159,7 +164,7 @@ def test_an_agent_that_does_not_start_is_a_message_and_leaves_nothing(place, tmp
     )
     document["datacenter"]["consul"]["config"]["no_such_setting"] = 1
     (tmp_path / "wrong.yaml").write_text(json.dumps(document))
-    done = place("up", "--like", str(tmp_path / "wrong.yaml"))
+    done = place("lab", "up", "--like", str(tmp_path / "wrong.yaml"))
     assert done.returncode == 3
     assert "did not start: consul-1: consul ended:" in done.stderr
     assert "no_such_setting" in done.stderr
@@ -168,7 +173,7 @@ def test_an_agent_that_does_not_start_is_a_message_and_leaves_nothing(place, tmp
 
 
 def test_a_version_that_is_none_is_refused(place):
-    done = place("up", "--consul", "latest")
+    done = place("lab", "up", "--consul", "latest")
     assert done.returncode == 2
     assert "write it like 1.22.2" in done.stderr
 

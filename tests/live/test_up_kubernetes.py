@@ -1,4 +1,4 @@
-"""`up --kubernetes`, as a person types it, and what a machine slows down by the Chaos Mesh that it stands up."""
+"""`lab up --kubernetes`, as a person types it, and what a machine slows down by the Chaos Mesh that it stands up."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Standing:
     def __init__(self, work, env):
         self.env, self.ground = env, Ground(work)
         began = time.monotonic()
-        done = self("up", "--kubernetes", "--servers", "3", "--clients", "0", "--json")
+        done = self("lab", "up", "--kubernetes", "--servers", "3", "--clients", "0", "--json")
         self.ready_s = time.monotonic() - began
         assert done.returncode == 0, done.stderr
         self.one = json.loads(done.stdout)
@@ -63,7 +63,7 @@ class Standing:
         return hashidrill(*arguments, env=self.env, within_s=within_s)
 
     def shell(self, host, *command):
-        done = self("shell", host, "--", *command)
+        done = self("lab", "shell", host, "--", *command)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -95,7 +95,7 @@ def standing(tmp_path_factory, tell):
     try:
         yield one
     finally:
-        down = one("down")
+        down = one("lab", "down")
         left = one.ground.left_after(10)
         with contextlib.suppress(OSError):
             work.rmdir()
@@ -104,7 +104,7 @@ def standing(tmp_path_factory, tell):
 
 
 def test_it_says_where_its_kubeconfig_and_its_attach_file_are(standing):
-    status = standing("status")
+    status = standing("lab", "status")
     for what in ("kubeconfig", "attach file"):
         path = standing.one["left"][what]
         assert f"default: {what} {path}" in status.stdout
@@ -121,7 +121,7 @@ def test_a_shell_asks_its_api_server_as_the_administrator(standing):
 def test_its_other_user_may_do_what_experiments_need_and_nothing_else(standing):
     config = Path(standing.one["left"]["kubeconfig"]).with_name("hashidrill.kubeconfig")
     assert standing.asks(OBJECTS, config)["items"] == []
-    refused = standing("shell", "consul-2", "--", "python3", "-c", ASK, str(config), "/api/v1/secrets")
+    refused = standing("lab", "shell", "consul-2", "--", "python3", "-c", ASK, str(config), "/api/v1/secrets")
     assert (refused.returncode, refused.stderr.strip()) == (1, "HTTP 403")
 
 
@@ -134,7 +134,7 @@ def test_an_experiment_runs_against_it_as_against_one_of_somebody_else(standing,
     path = experiment(tmp_path / "stopped.yaml", method=[stop], load=load, expect=expect, servers=3)
     attach, runs = standing.one["left"]["attach file"], tmp_path / "runs"
     inside = ("shell", "kube-1", "--", *CLI)
-    armed = standing(*inside, "arm", str(path), "--attach", attach, "--for", "10m")
+    armed = standing(*inside, "staging", "arm", str(path), "--attach", attach, "--for", "10m")
     assert armed.returncode == 0, armed.stderr
     done = standing(*inside, "run", str(path), "--attach", attach, "--json", "--runs", str(runs), within_s=180)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The full stack, `hashidrill up --stack`: the vendors' own commands, as a person types them, and all three UIs."""
+"""The full stack, `hashidrill lab up --stack`: the vendors' own commands, as a person types them, and all three UIs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.mark.needs("setpriv")
 def test_an_ordinary_user_has_the_full_stack_uses_it_and_leaves_nothing(binary):
     with ordinary_user(*(binary(name) for name in ("consul", "nomad", "vault"))) as user:
-        done = user("up", "--json", *FLAGS, "--expose", "0")
+        done = user("lab", "up", "--json", *FLAGS, "--expose", "0")
         assert done.returncode == 0, done.stderr
         try:
             one = json.loads(done.stdout)
@@ -37,7 +37,7 @@ def test_an_ordinary_user_has_the_full_stack_uses_it_and_leaves_nothing(binary):
             every_ui_is_served(one)
             its_tokens_are_for_its_user_alone(one, user.home / "state")
         finally:
-            down = user("down")
+            down = user("lab", "down")
         assert (down.returncode, down.stdout) == (0, "default is down; nothing is left\n"), down.stderr
 
 

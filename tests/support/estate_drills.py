@@ -50,7 +50,7 @@ class Ran:
 
 
 class Drills:
-    """`estate` is a Staging. Runs have the token that `hashidrill acl` says, and its file says whatever `more` does."""
+    """`estate` is a Staging. Runs have the token that `staging acl` says, and its file says whatever `more` does."""
 
     def __init__(self, estate, folder, env):
         self.estate, self.folder, self.env = estate, folder, env
@@ -79,7 +79,7 @@ class Drills:
 
     @contextmanager
     def through_links(self, toxiproxy):
-        """Inside the block, a toxiproxy stands in its links, as `toxiproxy plan` has it; yields the URL of its API."""
+        """Inside the block, a toxiproxy stands in its links, as `staging proxies` has it; yields the URL of its API."""
         address = "127.77.9.8"
         [api] = free_ports(1, [address])
         plan = hashidrill(
@@ -118,8 +118,8 @@ class Drills:
         return self.estate.attach_file(name=f"{token}.yaml", token=token, interlocks=self._more)
 
     def least(self, path, service="consul", of=None):
-        """(the name of its file, a token) that may do what `hashidrill acl` says of that experiment, and no more."""
-        policy = hashidrill("acl", service, path, env=self.env)
+        """(the name of its file, a token) that may do what `staging acl` says of that experiment, and no more."""
+        policy = hashidrill("staging", "acl", service, path, env=self.env)
         assert policy.returncode == 0, policy.stderr
         name, secret = f"least-{uuid.uuid4().hex[:8]}", str(uuid.uuid4())
         if of is None:
@@ -159,7 +159,9 @@ class Drills:
         """
         with self.beside(also, path) as (file, tokens):
             wide = {"--breaks-quorum"} & {*words}
-            armed = hashidrill("arm", path, "--attach", self.file("management"), "--for", "10m", *wide, env=self.env)
+            armed = hashidrill(
+                "staging", "arm", path, "--attach", self.file("management"), "--for", "10m", *wide, env=self.env
+            )
             assert armed.returncode == 0, armed.stderr
             before, there = self.estate.dump(), {service: product.dump() for service, product in also.items()}
             hunt = Hunt({**tokens, "the management token": self.estate.management})

@@ -1,4 +1,4 @@
-"""The full stack, as a person has it: `hashidrill up`, the vendors' own commands in a shell, `hashidrill down`.
+"""The full stack, as a person has it: `hashidrill lab up`, the vendors' own commands in a shell, `hashidrill lab down`.
 
 `call(*arguments)` runs the command line and returns what subprocess.run does: `drills.hashidrill`, or an OrdinaryUser.
 """
@@ -50,7 +50,7 @@ class Stack:
 
     def shell(self, host, *command):
         """What the command prints on that host. Fails with what it said."""
-        done = self._call("shell", "--name", self._name, host, "--", *command)
+        done = self._call("lab", "shell", "--name", self._name, host, "--", *command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
 

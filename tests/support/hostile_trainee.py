@@ -38,7 +38,7 @@ sockets: ss -lntup
 processes: ps -ef --forest; ps axewww; pstree -alp; lsns
 mounts: findmnt -A; df -a
 kernel: dmesg; ipcs -a; bpftool prog; journalctl -n 500 --no-pager
-our own commands: hashidrill status; hashidrill status --json; hashidrill history; hashidrill report last
+our own commands: hashidrill lab status; hashidrill lab status --json; hashidrill history; hashidrill report last
 our own commands: hashidrill heal; hashidrill list scenarios
 products: consul kv get -recurse -keys; consul kv get -recurse; consul catalog services
 products: consul catalog nodes -detailed; consul members -detailed; consul operator raft list-peers

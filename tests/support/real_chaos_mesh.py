@@ -45,7 +45,7 @@ PHYSICAL = "PhysicalMachineChaos"
 
 
 class World:
-    """A datacenter of ours whose host has a chaosd, as the user of the role that `acl kubernetes` prints."""
+    """A datacenter of ours whose host has a chaosd, as the user of the role that `staging acl kubernetes` prints."""
 
     def __init__(self, datacenter, plane, cluster) -> None:
         self.datacenter, self.plane, self.cluster = datacenter, plane, cluster

@@ -1,6 +1,6 @@
 """Cases of real_chaos_mesh.py: whole runs by the command line, attached to a real Consul and a real Chaos Mesh.
 
-Its datacenter is somebody else's here: reached by address, armed, with the role that `acl kubernetes` prints.
+Its datacenter is somebody else's here: reached by address, armed, with the role that `staging acl kubernetes` prints.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Runs:
         }
         self.path = experiment(self.folder / "stopped.yaml", method=[stop], load=LOAD, expect=EXPECT, servers=3)
         await self.world.host.api("DELETE", "/v1/kv/hashidrill-interlocks/lock", agent="consul")
-        armed = await self.says("arm", self.path, "--attach", self.file, "--for", "10m")
+        armed = await self.says("staging", "arm", self.path, "--attach", self.file, "--for", "10m")
         assert armed.returncode == 0, armed.stderr
         return self
 

@@ -58,7 +58,7 @@ class Plane(ControlPlane):
 
 
 class World:
-    """A datacenter of ours whose host is a pod to Litmus, as the user of the role that `acl kubernetes` prints."""
+    """A datacenter of ours whose host is a pod to Litmus, as the user of the role of `staging acl kubernetes`."""
 
     def __init__(self, datacenter, plane) -> None:
         self.datacenter, self.plane = datacenter, plane

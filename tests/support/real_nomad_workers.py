@@ -213,7 +213,7 @@ async def attached(world):
     async def run(*words):
         return await anyio.to_thread.run_sync(lambda: drills.hashidrill(*words, "--attach", attach, env=env))
 
-    armed = await run("arm", path, "--for", "10m")
+    armed = await run("staging", "arm", path, "--for", "10m")
     done = await run("run", path, "--json", "--runs", folder / "runs")
     if done.returncode != 0:
         return {"error": f"{armed.stderr} {done.stdout} {done.stderr}"}
@@ -234,7 +234,7 @@ async def lost_in_a_run(world):
     folder.mkdir()
     attach, path = by_address(folder, world.consul[0], world.nomad, lasts="60s")
     env = drills.environment(HOME=folder, XDG_STATE_HOME=folder / "state")
-    arming = partial(drills.hashidrill, "arm", path, "--for", "10m", "--attach", attach, env=env)
+    arming = partial(drills.hashidrill, "staging", "arm", path, "--for", "10m", "--attach", attach, env=env)
     armed = await anyio.to_thread.run_sync(arming)
     runner = drills.start("run", path, "--attach", attach, "--json", "--runs", folder / "runs", env=env)
 

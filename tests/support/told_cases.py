@@ -93,7 +93,7 @@ async def disarmed(fault, target, disarm, *, within_s=PROVEN_WITHIN_S, noticed_w
 
 
 async def refused_without_each(rights, fault, target, grant, tidy, **nature):
-    """Each rule of the role that `acl kubernetes` prints is needed: without it, the fault is refused and says so."""
+    """Each rule of the role of `staging acl kubernetes` is needed: without it, the fault is refused and says so."""
     said = {}
     for right in rights:
         await grant([one for one in rights if one != right])

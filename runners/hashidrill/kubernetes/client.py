@@ -212,7 +212,7 @@ class Cluster:
         if status.code == 403 and "is being terminated" in said:
             return f"{said}: somebody is deleting the namespace"
         if status.code == 403 and "denied the request" not in said:  # that is admission, which no role helps with
-            return f"{said}; `hashidrill acl kubernetes EXPERIMENT` prints the role that allows it"
+            return f"{said}; `hashidrill staging acl kubernetes EXPERIMENT` prints the role that allows it"
         if status.code == 404 and (status.details is None or status.details.kind in (None, "", "namespaces")):
             return f"{said}; is the namespace {self.namespace} there?"
         return said

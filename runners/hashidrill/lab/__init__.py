@@ -1,1 +1,1 @@
-"""The local datacenter: sandbox, hosts, binaries, `hashidrill up`, and how a run is launched and healed there."""
+"""The local datacenter: sandbox, hosts, binaries, `hashidrill lab up`, and how a run is launched and healed there."""

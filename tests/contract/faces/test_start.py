@@ -19,8 +19,7 @@ NOT_FOR_HELP = SLOW | {
     "anyio",
     "pydantic",
     "ruamel.yaml",
-    "rich.markdown",
-    "rich.traceback",
+    "rich",
     "hashidrill.core.protocols.service",
     "hashidrill.core.hypothesis",
 }

@@ -1,4 +1,4 @@
-"""The names that `import` reads and `export` writes are those of Chaos Mesh's own definitions, as pinned."""
+"""The names that `convert import` reads and `export` writes are those of Chaos Mesh's own definitions, as pinned."""
 
 from __future__ import annotations
 

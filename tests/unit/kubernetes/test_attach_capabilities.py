@@ -368,7 +368,7 @@ def test_a_role_for_one_injector_heals_what_it_left_and_says_what_it_cannot_see(
 def test_the_role_has_a_rule_for_each_thing_that_litmus_is_asked_for(tmp_path):
     path = tmp_path / "pods.yaml"
     path.write_text(EXPERIMENT % "litmus.pod_http_reset_peer")
-    said = CliRunner().invoke(app, ["acl", "kubernetes", str(path)]).stdout
+    said = CliRunner().invoke(app, ["staging", "acl", "kubernetes", str(path)]).stdout
     assert "resources: [chaosengines]\n    verbs: [create, delete, get, list, patch]" in said
     assert "resources: [chaosexperiments]\n    verbs: [get]" in said
     assert "resources: [chaosresults]\n    verbs: [delete, list]" in said
@@ -376,7 +376,7 @@ def test_the_role_has_a_rule_for_each_thing_that_litmus_is_asked_for(tmp_path):
     assert "resourceNames: [chaosengines.litmuschaos.io]\n    verbs: [get]" in said
     assert "nodes" not in said, "only where a node is drained"
     path.write_text(path.read_text().replace("pod_http_reset_peer", "node_drain"))
-    drains = CliRunner().invoke(app, ["acl", "kubernetes", str(path)]).stdout
+    drains = CliRunner().invoke(app, ["staging", "acl", "kubernetes", str(path)]).stdout
     assert 'apiGroups: [""]\n    resources: [nodes]\n    verbs: [get]' in drains.partition("kind: ClusterRole")[2]
     assert "*" not in said
     assert json.dumps("") not in said.replace('apiGroups: [""]', "")

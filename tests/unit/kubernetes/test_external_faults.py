@@ -32,7 +32,7 @@ async def checked(world, kind, params):
 
 @EVERY_CASE
 async def test_a_fault_keeps_its_contract_within_its_declared_capabilities_and_rights(system, kind, params):
-    """Each request of its whole life is one that the role of `acl kubernetes` allows."""
+    """Each request of its whole life is one that the role of `staging acl kubernetes` allows."""
     world, kubernetes = system.world()
     used, host = set(), world.hosts["consul-1"]
 

@@ -435,30 +435,30 @@ def called(*words):
 def test_the_commands_print_and_say_on_standard_error_what_is_lost(tmp_path):
     theirs, there = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
     theirs.write_text(chaos("PodChaos", action="pod-kill", **POD))
-    said = called("import", str(theirs), "-o", str(there))
+    said = called("convert", "import", str(theirs), "-o", str(there))
     assert said.exit_code == 0, said.output
     assert "lost: spec.action: pod-kill keeps no disk" in said.stderr
-    again = called("import", str(theirs), "-o", str(there))
+    again = called("convert", "import", str(theirs), "-o", str(there))
     assert isinstance(again.exception, UsageError)
     assert "already exists" in str(again.exception)
-    back = called("export", "chaos-mesh", str(there))
+    back = called("convert", "export", "chaos-mesh", str(there))
     assert YAML(typ="safe").load(back.stdout)["kind"] == "Workflow"
     assert "lost: the proof" in back.stderr
-    assert YAML(typ="safe").load(called("export", "litmus", str(there)).stdout)["kind"] == "ChaosEngine"
+    assert YAML(typ="safe").load(called("convert", "export", "litmus", str(there)).stdout)["kind"] == "ChaosEngine"
 
 
 def test_a_file_comes_from_standard_input_too(tmp_path):
     theirs = chaos("PodChaos", action="pod-kill", **POD)
-    said = CliRunner().invoke(app, ["import", "-"], input=theirs)
+    said = CliRunner().invoke(app, ["convert", "import", "-"], input=theirs)
     assert YAML(typ="safe").load(said.stdout)["kind"] == "Experiment"
     assert "lost: spec.action: pod-kill keeps no disk" in said.stderr
-    error = CliRunner().invoke(app, ["import", "-"], input=b"\xff\xfe").exception
+    error = CliRunner().invoke(app, ["convert", "import", "-"], input=b"\xff\xfe").exception
     assert "standard input: cannot be read: it is no text" in str(error)
 
 
 def test_what_a_foreign_file_says_is_printed_without_its_control_characters():
     said = CliRunner().invoke(
-        app, ["import", "-"], input=chaos("PodChaos", action="pod-kill", duration="\x1b[2J5s", **POD)
+        app, ["convert", "import", "-"], input=chaos("PodChaos", action="pod-kill", duration="\x1b[2J5s", **POD)
     )
     assert "\x1b" not in said.stderr + str(said.exception)
     assert "'\\x1b[2J5s' is not a duration" in str(said.exception)
@@ -467,16 +467,25 @@ def test_what_a_foreign_file_says_is_printed_without_its_control_characters():
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("export", "chaosmesh", "raft/slow-leader-disk"), "there is no format 'chaosmesh': did you mean chaos-mesh?"),
-        (("export", "litmus", "raft/slow-leader-disk", "--cron", "0 3 * * *"), "--cron is for chaos-mesh"),
         (
-            ("export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "@daily"),
+            ("convert", "export", "chaosmesh", "raft/slow-leader-disk"),
+            "there is no format 'chaosmesh': did you mean chaos-mesh?",
+        ),
+        (("convert", "export", "litmus", "raft/slow-leader-disk", "--cron", "0 3 * * *"), "--cron is for chaos-mesh"),
+        (
+            ("convert", "export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "@daily"),
             "--cron '@daily': names like @daily mean",
         ),
-        (("export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "61 * * * *"), "'61' is not from 0 to 59"),
-        (("export", "chaos-mesh", "raft/slow-leader-disk", "--namespace", "x"), "--namespace is for litmus"),
-        (("export", "litmus", "raft/slow-leader-disk", "--namespace", "a b"), "--namespace 'a b': lower case"),
-        (("import", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
+        (
+            ("convert", "export", "chaos-mesh", "raft/slow-leader-disk", "--cron", "61 * * * *"),
+            "'61' is not from 0 to 59",
+        ),
+        (("convert", "export", "chaos-mesh", "raft/slow-leader-disk", "--namespace", "x"), "--namespace is for litmus"),
+        (
+            ("convert", "export", "litmus", "raft/slow-leader-disk", "--namespace", "a b"),
+            "--namespace 'a b': lower case",
+        ),
+        (("convert", "import", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     ],
 )
 def test_what_cannot_be_is_told(words, why):
@@ -489,7 +498,7 @@ def test_what_validate_refuses_is_not_printed(tmp_path):
     """A delay that no link of ours proves."""
     path = tmp_path / "theirs.yaml"
     path.write_text(chaos("NetworkChaos", action="delay", duration="10s", **POD, delay={"latency": "90s"}))
-    said = called("import", str(path))
+    said = called("convert", "import", str(path))
     assert isinstance(said.exception, UsageError)
     assert "it cannot be an experiment as it is" in str(said.exception)
     assert said.stdout == ""

@@ -100,7 +100,7 @@ def test_a_server_that_is_silent_ends_the_call_at_its_limit():
 
 @pytest.mark.parametrize(
     ("status", "why"),
-    [(403, r"hashidrill acl kubernetes EXPERIMENT"), (500, "is forbidden"), (429, "is forbidden")],
+    [(403, r"hashidrill staging acl kubernetes EXPERIMENT"), (500, "is forbidden"), (429, "is forbidden")],
 )
 def test_what_the_server_refuses_is_told_with_what_helps(status, why):
     kubernetes = FakeKubernetes()

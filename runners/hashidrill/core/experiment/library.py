@@ -10,10 +10,12 @@ the base away. A base may extend another.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,9 @@ SUFFIXES = (".yaml", ".yml")
 _BASE = re.compile(rb"^kind:[ \t]*[\"']?Base\b", re.MULTILINE)
 _OURS = re.compile(rb"^(?:apiVersion:[ \t]*[\"']?hashidrill/|kind:[ \t]*[\"']?Experiment\b)", re.MULTILINE)
 _OTHERS = re.compile(rb"^kind:[ \t]*[\"']?(?:Base|Attach|GameDay|Scenario|Campaign)\b", re.MULTILINE)
+_METADATA = re.compile(r"^metadata:[ \t]*(?:#.*)?\n((?:[ \t#].*\n|[ \t\r]*\n)*)", re.MULTILINE)
+"""That key, and what is indented below it."""
+_INDENT = re.compile(r"^( +)[^ #\r\n]", re.MULTILINE)
 
 
 def experiments(folder: Path | None = None) -> dict[str, Path]:
@@ -49,6 +54,30 @@ def own_experiments() -> list[Path]:
     """
     own = nearest(FOLDER)
     return [] if own is None or own == shipped(FOLDER).resolve() else list_experiments(own)
+
+
+def metadata_of(path: Path) -> Mapping[str, Any]:
+    """What a file of any kind says under `metadata`, mostly without its `why`. It may be wrong elsewhere.
+
+    Reads these lines alone, because to read YAML takes long: of the library, seconds. Raises ExperimentError.
+    """
+    text = _text(path).decode("utf-8", "replace")
+    found = _METADATA.search(f"{text}\n")
+    for part in (*([_without_why(found[1])] if found else []), text):
+        with contextlib.suppress(ExperimentError):
+            document = Document(str(path), part)
+            document.raise_problems()
+            data = document.data
+            said = data if part is not text or not isinstance(data, dict) else data.get("metadata")
+            if isinstance(said, dict) and isinstance(said.get("title"), str):
+                return said
+    raise ExperimentError(f"{path}: has no metadata with a title")
+
+
+def _without_why(block: str) -> str:
+    """It is the longest text of most files."""
+    indent = found[1] if (found := _INDENT.search(block)) else " "
+    return re.sub(rf"^{indent}why:.*\n(?:(?:{indent} .*)?\n)*", "", block, flags=re.MULTILINE)
 
 
 def list_bases(folder: Path | None = None) -> list[Path]:

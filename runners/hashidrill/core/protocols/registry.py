@@ -130,6 +130,22 @@ def load_kinds() -> list[str]:
     return list(_kinds(LOADS))
 
 
+def summaries(group: str) -> dict[str, str]:
+    """The first line of each kind's docstring, by its text: imports none of those that a package declares."""
+    return {kind: _summary(kind, where) for kind, where in sorted(_kinds(group).items())}
+
+
+def _summary(kind: str, where: Any) -> str:
+    if not isinstance(where, str):
+        return (where.__doc__ or "").strip().partition("\n")[0]
+    spec = find_spec(where)
+    source = Path(spec.origin).read_text("utf-8") if spec is not None and spec.origin is not None else ""
+    declared = next(each for each in _KIND.finditer(source) if each[1] == kind)
+    classes = source[: declared.start()].rpartition("\nclass ")[2]
+    found = re.match(r'.*?:\n    """(.*?)(?:"""|\n)', classes, re.DOTALL)
+    return found[1].strip() if found else ""
+
+
 def fault(kind: str) -> Any:
     """The fault class; only its module is imported. Raises UnknownNameError with near names."""
     return _get("fault", kind, FAULTS)

@@ -295,7 +295,7 @@ class HasOperator(Protocol):
     """An operator, who may do everything, has other variables than a user."""
 
     def login(self) -> Mapping[str, str]:
-        """What `hashidrill shell` sets. They count as secrets."""
+        """What `hashidrill lab shell` sets. They count as secrets."""
 
 
 @runtime_checkable
@@ -321,7 +321,7 @@ class WritesFiles(Protocol):
     """It writes files for people once it is ready."""
 
     def left(self) -> Mapping[str, str]:
-        """By what they are: `{"kubeconfig": PATH}`. `hashidrill up` shows them."""
+        """By what they are: `{"kubeconfig": PATH}`. `hashidrill lab up` shows them."""
 
 
 # what is measured of it
@@ -372,7 +372,7 @@ class HasPeriods(Protocol):
 
 @runtime_checkable
 class HasAcls(Protocol):
-    """It has policies and tokens: `hashidrill acl` prints one."""
+    """It has policies and tokens: `hashidrill staging acl` prints one."""
 
     def rights(self) -> Sequence[Right]:
         """What a token must be allowed for its probes, its selectors, and to be looked through beforehand."""

@@ -1,4 +1,4 @@
-"""`hashidrill acl`: the least that tokens must be allowed."""
+"""`hashidrill staging acl`: the least that tokens must be allowed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     calls = (
-        "acl consul raft/slow-leader-disk",
-        "acl nomad nomad/drain-under-load --attach staging.yaml",
-        "acl kubernetes EXPERIMENT",
+        "staging acl consul raft/slow-leader-disk",
+        "staging acl nomad nomad/drain-under-load --attach staging.yaml",
+        "staging acl kubernetes EXPERIMENT",
     )
     app.command(epilog=examples(*calls))(acl)
 
@@ -48,7 +48,9 @@ def acl(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the policy of a token that may run these experiments in an existing datacenter, and no more.
+    """Print the policy of a token that may run these experiments.
+
+    In an existing datacenter, and no more.
 
     Each rule says who needs it: a fault, a load, probes, interlocks, workers. Starts nothing and asks nobody.
     """

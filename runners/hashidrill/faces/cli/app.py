@@ -13,11 +13,10 @@ app = typer.Typer(
     name="hashidrill",
     cls=LazyGroup,
     help="Chaos experiments for Consul, Nomad and Vault: real faults in a real datacenter, a verdict you can trust.",
-    epilog="Start here: [bold]hashidrill demo[/bold]. Then: [bold]hashidrill list[/bold], "
-    "[bold]hashidrill run raft/frozen-leader[/bold].",
+    epilog="Start here: hashidrill demo. Then: hashidrill list, hashidrill run raft/frozen-leader.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     pretty_exceptions_enable=False,
 )
 

@@ -68,7 +68,7 @@ def audit(  # noqa: PLR0917 - each is an option of the command line
         bool, typer.Option("--verbose", "-v", help="Print which files were read and which were not.")
     ] = False,
 ) -> None:
-    """Report where configuration lacks retry logic, or has harmful retry logic. Starts nothing.
+    """Find missing or harmful retry logic in configuration. Starts nothing.
 
     Reads agent configuration of Consul, Nomad and Vault, Nomad jobs, Consul config entries, consul-template, Vault
     Agent, systemd units, environment files, and Python that calls them. Exit codes: 0 nothing found, 1 findings, 2 bad

@@ -91,7 +91,7 @@ def bisect(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Find the smallest change, the version or the commit that breaks an experiment.
+    """Find the change, version or commit that breaks an experiment.
 
     Runs both ends first, then about log2 of the candidates between them. It repeats runs until a wrong answer is less
     likely than 1 in 100, as long as at most one run in five is wrong. INVALID runs are made again and never counted.

@@ -1,22 +1,18 @@
 """The commands, which are entry points. A command's module is imported when the command is used.
 
-`hashidrill --help` imports none of them: it reads the first paragraph of each command's docstring from the source.
+`hashidrill --help` imports none of them: it reads the summary of each command from its module's source.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
+import re
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from hashidrill.core.errors import OutputError, UsageError
 from hashidrill.core.protocols import registry
@@ -24,65 +20,116 @@ from hashidrill.core.util.lazy import later
 from hashidrill.faces.cli.output import lost
 
 COMMANDS = "hashidrill.commands"
-"""The group of the entry points of commands: NAME = a function `register(app)` that adds it to a `typer.Typer`."""
-ORDER = (
-    "demo init run check heal gameday rehearse history schedule capacity gate bisect validate list show new schema up"
-    " status shell down train say doctor audit retry toxiproxy acl arm disarm stop export import"
-)
-"""As `hashidrill --help` lists them; those of other packages follow."""
+"""The group of the entry points of commands: NAME = a function `register(app)` that adds it to a `typer.Typer`.
 
+`GROUP.NAME` is a command of a group of `GROUPS`."""
+PANELS = {
+    "Start": "demo init doctor new list show validate",
+    "Run": "run check capacity heal",
+    "Game day": "gameday rehearse train say history schedule",
+    "Change": "gate bisect audit retry",
+    "Datacenters": "lab staging",
+    "Files": "convert schema",
+}
+"""As `hashidrill --help` lists the commands. Those of other packages follow."""
+_OTHERS = "Other packages"
+GROUPS = {
+    "lab": ("Keep a datacenter running on this machine", "up down status shell", "up --stack --expose 8500"),
+    "staging": (
+        "Allow, stop and prepare runs in an existing datacenter",
+        "arm disarm stop acl proxies",
+        "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
+    ),
+    "convert": (
+        "Exchange experiments with Chaos Mesh and Litmus",
+        "import export",
+        "export chaos-mesh network/split-from-clients",
+    ),
+}
+"""Commands that have commands of their own: what they do, the order of these, an example."""
+MOVED = {
+    "up": "lab up",
+    "down": "lab down",
+    "status": "lab status",
+    "shell": "lab shell",
+    "arm": "staging arm",
+    "disarm": "staging disarm",
+    "stop": "staging stop",
+    "acl": "staging acl",
+    "toxiproxy": "staging proxies",
+    "import": "convert import",
+    "export": "convert export",
+}
+"""Earlier name of a command to the one that it has now."""
 LATER = {"validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics")}
 """Command to what it mostly does without: faults and hypotheses import these; to check parameters takes none."""
 
 
 class Commands(Mapping[str, Any]):
-    """The commands by their names; to look one up imports its module."""
+    """The commands of a group by their names; to look one up imports its module. The group "" has the other groups."""
+
+    def __init__(self, group: str) -> None:
+        self._group, self._prefix = group, f"{group}." if group else ""
 
     def __getitem__(self, name: str) -> Any:
-        app = typer.Typer(rich_markup_mode="rich", callback=lambda: None)  # with a callback, one command is a group too
+        if not self._group and name in GROUPS:
+            about, _, example = GROUPS[name]
+            epilog = f"Example: hashidrill {name} {example}"
+            return LazyGroup(name=name, help=f"{about}.", epilog=epilog, no_args_is_help=True)
+        app = typer.Typer(rich_markup_mode=None, callback=lambda: None)  # with a callback, one command is a group too
         later(*LATER.get(name, ()))
-        registry.plugin(COMMANDS, name)(app)
+        registry.plugin(COMMANDS, self._prefix + name)(app)
         return typer.main.get_group(app).commands[name]
 
     def __iter__(self) -> Iterator[str]:
-        known, order = registry.entries(COMMANDS), ORDER.split()
-        return iter([*(name for name in order if name in known), *(name for name in known if name not in order)])
+        order = (GROUPS[self._group][1] if self._group else " ".join(PANELS.values())).split()
+        return iter(sorted(self._known(), key=lambda name: order.index(name) if name in order else len(order)))
 
     def __contains__(self, name: object) -> bool:
-        return name in registry.entries(COMMANDS)
+        return name in self._known()
 
     def __len__(self) -> int:
-        return len(registry.entries(COMMANDS))
+        return len(self._known())
 
+    def _known(self) -> dict[str, None]:
+        """In the order of the entry points."""
+        names = registry.entries(COMMANDS)
+        if self._group:
+            return {name.removeprefix(self._prefix): None for name in names if name.startswith(self._prefix)}
+        return {group if (group := name.partition(".")[0]) in GROUPS else name: None for name in names}
 
-def _import_help() -> None:
-    """Imports typer's help without what it takes for Markdown and tracebacks, which this help has none of."""
-    stand_ins = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
-    put = {name: ModuleType(name) for name in stand_ins if name not in sys.modules}
-    for name, module in put.items():
-        setattr(module, stand_ins[name], type(stand_ins[name], (), {}))
-    sys.modules.update(put)
-    import_module("typer.rich_utils")
-    for name in put:
-        del sys.modules[name]
+    def summary(self, name: str) -> str:
+        """The first sentence of its docstring, read from the source of its module; "" without one."""
+        if not self._group and name in GROUPS:
+            return GROUPS[name][0]
+        spec = find_spec(registry.entries(COMMANDS)[self._prefix + name].value.partition(":")[0])
+        if spec is None or spec.origin is None:
+            return ""
+        docstring = rf'^def {name}_?\((?:(?!^def ).)*?\n    """(.*?)"""'
+        found = re.search(docstring, Path(spec.origin).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        return " ".join(found[1].split()).partition(". ")[0].rstrip(".") if found else ""
 
 
 class LazyGroup(TyperGroup):
     """A group of `Commands`; its help needs no command's module."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes | {"commands": {}})
-        self.commands: Mapping[str, Any] = Commands()  # type: ignore[assignment]  # nobody adds to it
-        self._only_listed = False
+        super().__init__(**attributes | {"commands": {}, "rich_markup_mode": None})
+        self.lazy = Commands("" if self.name == "hashidrill" else self.name or "")
+        self.commands: Mapping[str, Any] = self.lazy  # type: ignore[assignment]  # nobody adds to it
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            return None
-        return self._listed(cmd_name) if self._only_listed else super().get_command(ctx, cmd_name)
+        return super().get_command(ctx, cmd_name) if cmd_name in self.commands else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises UsageError for a command that has another name now."""
+        if ctx.parent is None and args[0] in MOVED and args[0] not in self.commands:
+            raise UsageError(f"`hashidrill {args[0]}` is now `hashidrill {MOVED[args[0]]}`")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Raises OutputError where nothing else failed; what typer itself would end with 1 must not read as FAIL."""
@@ -96,24 +143,13 @@ class LazyGroup(TyperGroup):
             raise OutputError(f"cannot write to {lacks}")
         return result
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _import_help()
-        self._only_listed = True
-        try:
-            super().format_help(ctx, formatter)
-        finally:
-            self._only_listed = False
-
-    def _listed(self, name: str) -> TyperCommand:
-        """A command that has a name and a help text, and can do nothing."""
-        return TyperCommand(name, help=_docstring(name), rich_markup_mode=self.rich_markup_mode)
-
-
-def _docstring(command: str) -> str:
-    """Of the function that is called as the command is, in the module that registers it; "" without one."""
-    spec = find_spec(registry.entries(COMMANDS)[command].value.partition(":")[0])
-    if spec is None or spec.origin is None:
-        return ""
-    functions = [node for node in ast.parse(Path(spec.origin).read_bytes()).body if isinstance(node, ast.FunctionDef)]
-    mine = next((node for node in functions if node.name.rstrip("_") == command), None)
-    return inspect.cleandoc(ast.get_docstring(mine) or "") if mine else ""
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes a line for each, below its panel."""
+        names, panels = list(self.commands), PANELS if ctx.parent is None else {"Commands": " ".join(self.commands)}
+        listed = {title: [name for name in names if name in of.split()] for title, of in panels.items()}
+        listed[_OTHERS] = [name for name in names if name not in " ".join(panels.values()).split()]
+        widest = max(map(len, names), default=0)
+        for title, members in listed.items():
+            if members:
+                with formatter.section(title):
+                    formatter.write_dl([(f"{name:<{widest}}", self.lazy.summary(name)) for name in members])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,8 +43,9 @@ Install = Annotated[
 
 
 def examples(*commands: str) -> str:
-    lines = [f"hashidrill {command}" for command in commands]
-    return f"Example: {lines[0]}" if len(lines) == 1 else "\n\n".join(["Examples:", *lines])
+    """The end of a command's help. The first line keeps each command on a line of its own."""
+    title = "Example" if len(commands) == 1 else "Examples"
+    return "\n".join(["\b", f"{title}:", *(f"  hashidrill {command}" for command in commands)])
 
 
 def duration_s(option: str, text: str) -> float:
@@ -86,16 +89,14 @@ def print_text(text: str, *, stderr: bool = False) -> None:
     (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows of text below these headings; without headings, of as many columns as a row has."""
-    from rich.table import Table  # noqa: PLC0415 - as `plain_console`
-
-    table = Table(box=None, pad_edge=False, show_header=bool(columns))
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, clip: bool = False) -> None:
+    """A line a row, below these headings if there are any. `clip`: a terminal shows what fits its width."""
+    lines = [[plain_line(cell) for cell in row] for row in ([columns] if columns else []) + list(rows)]
+    widths = [max(map(len, column)) for column in itertools.zip_longest(*lines, fillvalue="")]
+    width = shutil.get_terminal_size().columns if clip and sys.stdout.isatty() else None
+    for line in lines:
+        text = "  ".join(f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=False)).rstrip()
+        print_text((text if width is None or len(text) <= width else f"{text[: width - 1]}…") + "\n")
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""up, status, shell, down: a datacenter that keeps running."""
+"""lab up, status, shell, down: a datacenter that keeps running."""
 
 from __future__ import annotations
 
@@ -36,15 +36,18 @@ OneOfThem = Annotated[str | None, typer.Option("--name", help="Name of the datac
 def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
-            "up", "up --stack --expose 8500", "up --nomad 1+2 --expose nomad=4646", "up --like raft/slow-leader-disk"
+            "lab up",
+            "lab up --stack --expose 8500",
+            "lab up --nomad 1+2 --expose nomad=4646",
+            "lab up --like raft/slow-leader-disk",
         )
     )(up)
-    app.command(epilog=examples("status --json"))(status)
+    app.command(epilog=examples("lab status --json"))(status)
     app.command(
-        epilog=examples("shell consul-1", "shell consul-1 -- consul members"),
+        epilog=examples("lab shell consul-1", "lab shell consul-1 -- consul members"),
         context_settings={"ignore_unknown_options": True},
     )(shell)
-    app.command(epilog=examples("down"))(down)
+    app.command(epilog=examples("lab down"))(down)
 
 
 def up(  # noqa: PLR0917 - each is an option of the command line
@@ -82,7 +85,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     as_json: Json = False,
     install: Install = False,
 ) -> None:
-    """Start a datacenter that runs until `hashidrill down`."""
+    """Start a datacenter that runs until `hashidrill lab down`."""
     say = console(stderr=as_json)
     allow_installing(install)
     if like:
@@ -117,7 +120,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         live.say(say, f"  {what:<11} {path}")
     flag = "" if name == "default" else f" --name {name}"
     looks = next((service.look for service in services_of(spec) if isinstance(service, HasCommandLine)), "")
-    live.say(say, f"  look around hashidrill shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
+    live.say(say, f"  look around hashidrill lab shell{flag} {one.hosts[0]['name']}{f' -- {looks}' if looks else ''}")
     live.say(say, f"  end it      {how_to_end(name)}")
 
 
@@ -130,7 +133,7 @@ def _specified(parts: dict[str, Any]) -> DatacenterSpec:
 
 def how_to_end(name: str) -> str:
     """The command; `down` takes the name as its argument, and `shell` as an option."""
-    return "hashidrill down" if name == "default" else f"hashidrill down {name}"
+    return "hashidrill lab down" if name == "default" else f"hashidrill lab down {name}"
 
 
 def stack_bytes() -> float:
@@ -207,7 +210,7 @@ def status(as_json: Json = False) -> None:
         print_json([one.shown() for one in found])
         return
     if not found:
-        live.say(console(), "no datacenter is up; start one with `hashidrill up`")
+        live.say(console(), "no datacenter is up; start one with `hashidrill lab up`")
         return
     rows = [(one.name, _runs(one), row["name"], row["role"], row["address"]) for one in found for row in one.hosts]
     print_table(("name", "runs", "host", "role", "address"), rows)
@@ -230,7 +233,9 @@ def shell(
         str | None, typer.Option("--trainee", metavar="NAME", help="Whose training game, if there are several.")
     ] = None,
 ) -> None:
-    """Open a shell, or run a command, in a host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
+    """Open a shell, or run a command, on a host.
+
+    It is in the host's network namespace. Sets CONSUL_HTTP_ADDR and the like.
 
     While a training game is on and no datacenter of that name is up, the shell is one of the game.
     """
@@ -238,7 +243,7 @@ def shell(
     if trainee is not None or (games.all_games() and (name or running.DEFAULT) not in up_now):
         raise typer.Exit(game_shell(host, command or [], trainee))
     if host is None:
-        raise UsageError("name a host, like `hashidrill shell consul-1`; `hashidrill status` shows them")
+        raise UsageError("name a host, like `hashidrill lab shell consul-1`; `hashidrill lab status` shows them")
     words, environment = running.shell_command(_the_one(name), host, command or [])
     os.execvpe(words[0], words, environment)  # noqa: S606 - the words are ours and the user's own
 
@@ -254,7 +259,7 @@ def _the_one(name: str | None) -> running.RunningDatacenter:
 def down(
     name: Annotated[str | None, typer.Argument(help="Name of the datacenter (default: the only one).")] = None,
 ) -> None:
-    """Stop a datacenter and remove its processes, namespaces, rules and data."""
+    """Stop a datacenter and remove its processes, namespaces and data."""
     one = _the_one(name)
     running.down(one)
     live.say(console(), f"{one.name} is down; nothing is left")

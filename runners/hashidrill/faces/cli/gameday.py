@@ -62,7 +62,7 @@ Yes = Annotated[
 def register(app: typer.Typer) -> None:
     day = "playbooks/first-game-day.yaml"
     epilog = examples(f"gameday run {day}", "gameday resume", "gameday report last")
-    group = typer.Typer(callback=gameday, no_args_is_help=True, rich_markup_mode="rich", epilog=epilog)
+    group = typer.Typer(callback=gameday, no_args_is_help=True, epilog=epilog)
     group.command(epilog=examples(f"gameday run {day}", f"gameday run {day} --yes"))(run)
     group.command(epilog=examples("gameday resume", "gameday resume .hashidrill/days/DAY --yes"))(resume)
     group.command(epilog=examples("gameday report", "gameday report .hashidrill/days/DAY --json"))(report)
@@ -70,9 +70,10 @@ def register(app: typer.Typer) -> None:
 
 
 def gameday() -> None:
-    """Run a whole game day: checks before it, predictions, experiments in order, a report with what surprised whom.
+    """Run a game day: checks, predictions, experiments, a report.
 
-    A day is a file of `kind: GameDay`; playbooks/first-game-day.yaml is one to start from.
+    The report says what surprised whom. A day is a file of `kind: GameDay`; playbooks/first-game-day.yaml is one to
+    start from.
     """
 
 
@@ -90,7 +91,9 @@ def run(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Begin a game day, and lead through it step by step. Keeps it in `days/` next to the directory of recordings.
+    """Begin a game day, and lead through it step by step.
+
+    Keeps it in `days/` next to the directory of recordings.
 
     Ctrl-C stops it at any moment; `hashidrill gameday resume` goes on where it was. With --attach, its experiments run
     against that datacenter; `check: machine` asks the interlocks then.
@@ -144,11 +147,11 @@ def resume(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Go on with a day that was interrupted: nothing that was answered is asked again, nothing that ran runs again.
+    """Go on with a day that was interrupted.
 
-    A run that was interrupted is run again; the report names the interrupted one. One that had ended is judged alone.
-    A day that ran with --attach needs it again: the day's folder does not decide what is broken. Exit codes as of
-    `gameday run`.
+    Nothing that was answered is asked again, nothing that ran runs again. A run that was interrupted is run again; the
+    report names the interrupted one. One that had ended is judged alone. A day that ran with --attach needs it again:
+    the day's folder does not decide what is broken. Exit codes as of `gameday run`.
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
@@ -186,10 +189,10 @@ def report(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Write the report of a day again, from its journal: HTML, Markdown, JSON, and the action items as a task list.
+    """Write the report of a day again, from its journal.
 
-    Works for a day that is not over, too; not once an experiment of the day has changed. Exits with 0 if it could be
-    written.
+    Writes HTML, Markdown, JSON, and the action items as a task list. Works for a day that is not over, too; not once an
+    experiment of the day has changed. Exits with 0 if it could be written.
     """
     folder = find_day(day, runs_dir.parent / DAYS)
     journal = DayJournal.read(folder)

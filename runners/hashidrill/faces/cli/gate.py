@@ -131,7 +131,9 @@ def gate(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Say whether a change of configuration or version would survive a bad day.
+    """Say whether a change of configuration would survive a bad day.
+
+    A change of version too.
 
     Runs experiments on both sides in turn, with the same loads and faults, until it is sure. A figure that is surely
     worse, or an expectation that the change breaks, is a regression. Leaves out keys that tie an agent to its machine.

@@ -41,9 +41,7 @@ AnExperiment = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(
-        name="history", callback=history, no_args_is_help=True, rich_markup_mode="rich", epilog=examples(*_EXAMPLES)
-    )
+    group = typer.Typer(name="history", callback=history, no_args_is_help=True, epilog=examples(*_EXAMPLES))
     group.command("list", epilog=examples("history list", "history list raft/frozen-leader --json"))(list_)
     group.command("show", epilog=examples("history show last"))(show)
     group.command("trend", epilog=examples("history trend raft/slow-leader-disk --figure latency"))(trend)
@@ -54,7 +52,7 @@ def register(app: typer.Typer) -> None:
 
 
 def history() -> None:
-    """Look at past runs and game days: trends, what changed since one last passed, flaky or broken."""
+    """Look at past runs: trends, what changed, flaky or broken."""
 
 
 @contextmanager
@@ -137,9 +135,10 @@ def trend(
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """Show how the figures of an experiment went from run to run, and how noisy they are.
+    """Show how the figures of an experiment went from run to run.
 
-    Says which figure of the last run is outside of the noise of those before it, and which one drifts.
+    Says how noisy they are. Says which figure of the last run is outside of the noise of those before it, and which one
+    drifts.
     """
     with _store(db) as store:
         found = {each: store.runs(each, counting=True, last=last) for each in _series(store, experiment)}
@@ -159,7 +158,10 @@ def changed(
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """Say what changed since an experiment last passed: versions, configuration, and figures outside of their noise."""
+    """Say what changed since an experiment last passed.
+
+    It compares versions, configuration, and figures with their noise.
+    """
     with _store(db) as store:
         now = store.run(run) if run else None
         chosen = [now.series] if now else _series(store, experiment)
@@ -174,7 +176,9 @@ def changed(
 
 
 def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None) -> None:
-    """Say of each experiment whether it is steady, broken or flaky, or that its runs are too few to tell.
+    """Say whether experiments are steady, broken or flaky.
+
+    It says where their runs are too few to tell.
 
     By statistics over the runs that counted: `playbooks/game-days-on-a-schedule.md` has the test and its error rates.
     """
@@ -193,9 +197,10 @@ def add(
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """Import recordings of earlier runs. One that is there already is replaced, and stays one row.
+    """Import recordings of earlier runs.
 
-    Exits with 2 where one could not be imported; the others are.
+    One that is there already is replaced, and stays one row. Exits with 2 where one could not be imported; the others
+    are.
     """
     added: list[str] = []
     known: list[str] = []

@@ -71,7 +71,9 @@ def register(app: typer.Typer) -> None:
 
 
 def init(folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write it.")] = Path()) -> None:
-    """Write an experiment, a hypothesis, a game day, a CI file and a README to start from.
+    """Write a repository of experiments to start from.
+
+    An experiment, a hypothesis, a game day, a CI file and a README.
 
     Never overwrites a file: says which ones it wrote, and which ones were there.
     """
@@ -123,7 +125,9 @@ def new(
         typer.Option("--from", metavar="NAME", help="The experiment, game day or runbook to copy, with its comments."),
     ] = None,
 ) -> None:
-    """Write a new experiment, hypothesis, game day, runbook or fault to start from. Never overwrites a file.
+    """Write a new experiment, or another file, to start from.
+
+    A hypothesis, a game day, a runbook or a fault. Never overwrites a file.
 
     A copied experiment keeps what it extends; outside a folder `experiments/`, all of that is merged in.
     """

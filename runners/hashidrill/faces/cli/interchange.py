@@ -1,4 +1,4 @@
-"""export and import: experiments for Chaos Mesh and Litmus, and of them."""
+"""convert export and import: experiments for Chaos Mesh and Litmus, and of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def register(app: typer.Typer) -> None:
-    calls = ("export chaos-mesh network/split-from-clients > workflow.yaml", "export litmus mine.yaml")
+    calls = ("convert export chaos-mesh network/split-from-clients > workflow.yaml", "convert export litmus mine.yaml")
     app.command(epilog=examples(*calls))(export)
-    app.command("import", epilog=examples("import pod-kill.yaml --on consul:leader -o mine.yaml"))(import_)
+    app.command("import", epilog=examples("convert import pod-kill.yaml --on consul:leader -o mine.yaml"))(import_)
 
 
 def export(
@@ -32,7 +32,9 @@ def export(
         str, typer.Option(metavar="NAME", help="For litmus: where the application is; else default.")
     ] = "",
 ) -> None:
-    """Print an experiment as a Workflow of Chaos Mesh or a ChaosEngine of Litmus, for pods of the official charts.
+    """Print an experiment as an object of Chaos Mesh or Litmus.
+
+    A Workflow or a ChaosEngine, for pods of the official charts.
 
     What that loses is said on standard error: always the proofs and the verdict. Starts nothing and asks nobody.
     """
@@ -73,7 +75,9 @@ def import_(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there. Never overwrites a file.")
     ] = None,
 ) -> None:
-    """Print experiments of Chaos Mesh or Litmus as one of hashidrill, with faults that it proves.
+    """Print an experiment made of objects of Chaos Mesh or Litmus.
+
+    Its faults are proven, as those of any experiment.
 
     Each key of the file is translated, said on standard error to be lost, or refused with its place. Where the labels
     are not those of the official charts of Consul or Vault, --on says whom it breaks.

@@ -1,4 +1,4 @@
-"""`hashidrill arm`, `disarm` and `stop`: what an operator says to an existing datacenter."""
+"""`hashidrill staging arm`, `disarm` and `stop`: what an operator says to an existing datacenter."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ KeyFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     calls = (
-        "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
-        "arm raft/slow-leader-disk --attach staging.yaml --for 2h --key me.pem",
-        "arm state/snapshot-reset --attach staging.yaml --breaks-quorum",
-        "arm --new-key me.pem",
+        "staging arm raft/slow-leader-disk --attach staging.yaml --for 2h",
+        "staging arm raft/slow-leader-disk --attach staging.yaml --for 2h --key me.pem",
+        "staging arm state/snapshot-reset --attach staging.yaml --breaks-quorum",
+        "staging arm --new-key me.pem",
     )
     app.command(epilog=examples(*calls))(arm)
-    app.command(epilog=examples("disarm --attach staging.yaml"))(disarm)
-    app.command(epilog=examples("stop --attach staging.yaml", "stop --attach staging.yaml --release"))(stop)
+    app.command(epilog=examples("staging disarm --attach staging.yaml"))(disarm)
+    app.command(epilog=examples("staging stop --attach staging.yaml", "staging stop --attach staging.yaml --release"))(
+        stop
+    )
 
 
 def arm(
@@ -72,7 +74,9 @@ def arm(
         Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
     ] = None,
 ) -> None:
-    """Allow experiments in an existing datacenter, for a while. Nothing runs there that is not armed.
+    """Allow experiments in an existing datacenter.
+
+    Nothing runs there that is not armed. The arming ends after a while.
 
     Writes who, for what, until when: to a Consul key, or signed to a file where the attach file says so. It allows what
     the experiments do as they are now (it prints that, with a digest): one that changes is armed again.
@@ -81,7 +85,7 @@ def arm(
         _new_key(new_key)
         return
     if not experiments or attach is None:
-        raise UsageError("say what is armed and where: hashidrill arm EXPERIMENT... --attach FILE --for 2h")
+        raise UsageError("say what is armed and where: hashidrill staging arm EXPERIMENT... --attach FILE --for 2h")
     found = [one for name in experiments for one in _experiments(name)]
     target, settings = _read(attach)
     armed = []
@@ -110,9 +114,10 @@ def arm(
 
 
 def disarm(attach: AttachFile) -> None:
-    """Take the arming of an existing datacenter back. A run that goes on there reverts and stops.
+    """Take an arming back.
 
-    Waits until it has, and disarms again if the run restores what was there before.
+    A run that goes on in that datacenter reverts and stops. Waits until it has, and disarms again if the run restores
+    what was there before.
     """
     target, settings = _read(attach)
     folder = Path(target.path).parent
@@ -127,7 +132,9 @@ def stop(
     why: Why = "",
     release: Annotated[bool, typer.Option("--release", help="Release the button: runs may start again.")] = False,
 ) -> None:
-    """Press the stop button of an existing datacenter: whatever runs there reverts and stops, and nothing starts.
+    """Press the stop button of an existing datacenter.
+
+    Whatever runs there reverts and stops, and nothing starts.
 
     Works from any machine that reaches its Consul. The button stays pressed until it is released. Waits until the run
     that goes on has reverted, and presses again if that run restores what was there before.
@@ -140,7 +147,7 @@ def stop(
     over = _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why, tell=_tell))
     print_text(
         f"the stop button of {target.name} is pressed{', and no run goes on there' if over else ''}; release it with"
-        f" `hashidrill stop --attach {target.path} --release`\n"
+        f" `hashidrill staging stop --attach {target.path} --release`\n"
     )
 
 

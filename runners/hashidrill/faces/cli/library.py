@@ -14,7 +14,7 @@ import typer
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
-from hashidrill.core.experiment.library import complete, experiments, find_experiment, read_experiment
+from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.experiment.schema import schema_text
 from hashidrill.core.experiment.variants import variant_of
@@ -46,38 +46,13 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples("schema > experiments/schema.json", "schema scenario > scenario.schema.json"))(schema)
 
 
-def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
-    """What `hashidrill list KIND` prints, but for runs, a mapping a line: its name first, then what it does."""
-    if kind == "experiments":
-        return [_experiment_row(name, path) for name, path in experiments().items()]
-    if kind == "hypotheses":
-        return [{"name": name, "what": _first_line(one.doc)} for name, one in sorted(_hypotheses(hypotheses).items())]
-    kinds = registry.faults() if kind == "faults" else registry.loads()
-    return [{"kind": name, "what": _first_line(cls.__doc__)} for name, cls in sorted(kinds.items())]
-
-
-def _hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
+def known_hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
     """Those that ship and those of the named folder; of one's own nearby, what their text says."""
     own = {} if named is not None else outlines()
     shipped = hypothesis.all_hypotheses(named=named) | hypothesis.all_comparisons(named=named)
     for name in own.keys() & shipped.keys():
         say_own_wins(f"{own[name].path}: {name}", Path(own[name].path), Path(shipped[name].path))
     return shipped | own
-
-
-def _experiment_row(name: str, path: Path) -> dict[str, Any]:
-    try:
-        with hypothesis.looking_up(unrun(path)):
-            experiment = load_experiment(path)
-    except HashidrillError:
-        title = "(has an error: see `hashidrill validate`)"
-        return {"name": name, "title": title, "path": str(path)}
-    tags = list(experiment.metadata.tags)
-    return {"name": name, "title": experiment.metadata.title, "tags": tags, "path": str(path)}
-
-
-def _first_line(doc: str | None) -> str:
-    return (doc or "").strip().splitlines()[0] if doc else ""
 
 
 def show(
@@ -89,17 +64,18 @@ def show(
     ] = False,
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
 ) -> None:
-    """Show an experiment's file, the parameters of a fault, load or hypothesis, or the summary of a run.
+    """Show an experiment, a fault, a load, a hypothesis or a run.
 
-    Runs no Python of the working directory. With --hypotheses, shows the parameters of your own hypotheses too, and
-    judges a run by those that it resolved.
+    Prints an experiment's file, the parameters of a kind, or the summary of a run. Runs no Python of the working
+    directory. With --hypotheses, shows the parameters of your own hypotheses too, and judges a run by those that it
+    resolved.
     """
     faults, loads = registry.faults(), registry.loads()
     if name in faults:
         _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
     elif name in loads:
         _show_kind(name, loads[name].__doc__, loads[name].Params)
-    elif name in (known := _hypotheses(hypotheses)):
+    elif name in (known := known_hypotheses(hypotheses)):
         if hypotheses is None and name in outlines():
             _show_outline(known[name])
         else:
@@ -242,9 +218,10 @@ def schema(
     kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
     hypotheses: Hypotheses = None,
 ) -> None:
-    """Print the JSON Schema of experiments, game days, existing datacenters, training scenarios or campaigns.
+    """Print the JSON Schema of experiments and other files.
 
-    Editors and CI check files with it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
+    It has schemas of game days, existing datacenters, training scenarios and campaigns. Editors and CI check files with
+    it. It knows your own hypotheses with --hypotheses, in the schema of experiments.
     """
     if kind not in _SCHEMAS:
         raise UsageError(f"there is no schema of {kind!r}: {registry.near(kind, _SCHEMAS)}")

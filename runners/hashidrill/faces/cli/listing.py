@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from hashidrill.core.errors import UsageError
+from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.util import foreign
 from hashidrill.core.util.files import JOURNAL_NAME, VERDICT_NAME
-from hashidrill.core.util.folders import RUNS_DIR
+from hashidrill.core.util.folders import PLAYBOOKS, RUNS_DIR, named
 from hashidrill.faces.cli.common import (
     Hypotheses,
     Json,
@@ -28,37 +28,101 @@ from hashidrill.faces.cli.common import (
 _FIRST = re.compile(rb'\{\s*"verdict": "(PASS|FAIL|INVALID)",')
 """As a verdict is written: all of it, or none."""
 _BEGINS_IN = 64
-KINDS = ("experiments", "faults", "loads", "hypotheses", "runs")
+KINDS = {
+    "experiments": "experiment",
+    "faults": "fault",
+    "loads": "load",
+    "hypotheses": "hypothesis",
+    "runs": "run",
+    "gamedays": "game day",
+    "runbooks": "runbook",
+    "scenarios": "scenario",
+}
+"""What is listed, and the word for one of them."""
+_GAME_DAY = re.compile(rb"^kind:[ \t]*[\"']?GameDay\b", re.MULTILINE)
+_HEADING = re.compile(r"^# (.*)$", re.MULTILINE)
+_RUNBOOK = re.compile(r"\A---\n(?:.*\n)*?runbook:", re.MULTILINE)
 
 
 def register(app: typer.Typer) -> None:
-    app.command("list", epilog=examples("list", "list faults", "list runs --json"))(list_)
+    calls = ("list", "list --tag gate", "list faults", "list runs --json")
+    app.command("list", epilog=examples(*calls))(list_)
 
 
 def list_(
     kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(KINDS)}.")] = "experiments",
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Only experiments with this tag. Repeatable.")
+    ] = None,
     as_json: Json = False,
     hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """List experiments, faults, loads, hypotheses or runs, one per line.
+    """List experiments, faults, loads, hypotheses, runs and more.
 
-    Your own hypotheses are listed by their text: without --hypotheses, none of them runs.
+    One per line. Reads names and titles alone: `hashidrill validate` says whether a file is right. Your own hypotheses
+    are listed by their text: without --hypotheses, none of them runs.
     """
+    if kind not in KINDS:
+        from hashidrill.core.protocols.registry import near  # noqa: PLC0415 - few kinds are wrong
+
+        raise UsageError(f"there is no list of {kind!r}: {near(kind, KINDS)}")
+    if tag and kind != "experiments":
+        raise UsageError(f"--tag selects experiments; {kind} have none")
     if kind == "runs":
         _list_runs(runs_dir, as_json=as_json)
         return
-    from hashidrill.core.protocols import registry  # noqa: PLC0415 - `list runs` needs neither this nor what follows
-    from hashidrill.faces.cli.library import rows_of  # noqa: PLC0415 - as above
-
-    if kind not in KINDS:
-        raise UsageError(f"there is no list of {kind!r}: {registry.near(kind, KINDS)}")
     rows = rows_of(kind, hypotheses)
+    if tag:
+        known = {each for row in rows for each in row["tags"]}
+        if unknown := [each for each in tag if each not in known]:
+            raise UsageError(f"no experiment has the tag {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        rows = [row for row in rows if {*tag} <= {*row["tags"]}]
     if as_json:
         print_json(rows)
-        return
-    if rows:
-        print_table((), [list(map(str, row.values()))[:2] for row in rows])
+    else:
+        print_table((), [list(map(str, row.values()))[:2] for row in rows], clip=True)
+
+
+def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
+    """What `hashidrill list KIND` prints, but for runs, a mapping a line: its name first, then what it is."""
+    if kind == "hypotheses":
+        from hashidrill.faces.cli.library import known_hypotheses  # noqa: PLC0415 - the other lists need no pydantic
+
+        found = sorted(known_hypotheses(hypotheses).items())
+        return [{"name": name, "what": one.doc.strip().partition("\n")[0]} for name, one in found]
+    if kind in {"faults", "loads"}:
+        from hashidrill.core.protocols import registry  # noqa: PLC0415 - as above
+
+        group = registry.FAULTS if kind == "faults" else registry.LOADS
+        return [{"kind": name, "what": what} for name, what in registry.summaries(group).items()]
+    from hashidrill.core.experiment import library  # noqa: PLC0415 - as above
+
+    if kind == "experiments":
+        rows = [_titled(name, path) for name, path in library.experiments().items()]
+        return [row if "tags" in row else {**row, "tags": []} for row in rows]
+    if kind == "scenarios":
+        return [_titled(name, path) for name, path in named(f"{PLAYBOOKS}/training", library.SUFFIXES).items()]
+    if kind == "gamedays":
+        days = named(PLAYBOOKS, library.SUFFIXES).items()
+        return [_titled(name, path) for name, path in days if _GAME_DAY.search(path.read_bytes())]
+    pages = {name: (path, path.read_text("utf-8", "replace")) for name, path in named(PLAYBOOKS, [".md"]).items()}
+    return [
+        {"name": name, "title": heading[1] if (heading := _HEADING.search(text)) else "", "path": str(path)}
+        for name, (path, text) in pages.items()
+        if _RUNBOOK.search(text)
+    ]
+
+
+def _titled(name: str, path: Path) -> dict[str, Any]:
+    from hashidrill.core.experiment.library import metadata_of  # noqa: PLC0415 - as above
+
+    try:
+        said = metadata_of(path)
+    except HashidrillError:
+        return {"name": name, "title": "(has an error: see `hashidrill validate`)", "path": str(path)}
+    more = {key: said[key] for key in ("tags", "level") if key in said}
+    return {"name": name, "title": said["title"], **more, "path": str(path)}
 
 
 def _list_runs(runs_dir: Path, *, as_json: bool) -> None:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from json import dumps
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from hashidrill.core.errors import HashidrillError, MachineError
-from hashidrill.faces.cli.common import Json, console
+from hashidrill.faces.cli.common import Json, examples, print_json, print_table, print_text
 from hashidrill.lab.provision import machine
 from hashidrill.reports.text import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
+    from collections.abc import Iterator, Sequence
 
     from hashidrill.core.engine.machine_check import Fit
     from hashidrill.lab.provision.machine import Capability
 
 
 _EXIT_POSSIBLE = 0
+_MOST_LINES, _COLUMNS = 25, 80
+"""A screen, for what is said without -v."""
+_MOST_NAMED = 3
+_LATER = "not here yet: "
+"""How the detail of a program begins that the first run gets which wants it."""
 
 
 def report(
-    console: Console, *, json: bool, found: Sequence[Capability] | None = None, fits: Sequence[Fit] | None = None
+    *, json: bool, verbose: bool = False, found: Sequence[Capability] | None = None, fits: Sequence[Fit] | None = None
 ) -> int:
     """Print what was found; returns the exit code: 0 when local runs are possible on this machine, else 2.
 
@@ -41,15 +42,64 @@ def report(
     if fits is None:
         fits = library_fits() if looked and possible else []
     if json:
-        _print_json(console, found, fits, possible=possible)
+        told = {"capabilities": [each.as_dict() for each in found], "experiments": [each.as_dict() for each in fits]}
+        print_json({"local_runs": possible, **told})
+    elif verbose:
+        print_table((), [(_mark(each), each.name, each.detail) for each in found])
+        print_text("\n".join(["", *_lacking(found), *_fixes(found), *_of_library(fits, all_of_them=True), _end(found)]))
     else:
-        console.print(_table(found))
-        _print_fixes(console, found)
-        _print_fits(console, fits)
-        if fits:
-            _print_stack(console)
-        _print_summary(console, found, possible=possible)
+        print_text("\n".join(_screen(found, fits)))
     return _EXIT_POSSIBLE if possible else MachineError.exit_code
+
+
+def _screen(found: Sequence[Capability], fits: Sequence[Fit]) -> list[str]:
+    """What is missing first, with its cost, then what is there. At most a screen; commands are never wrapped."""
+    first = [*_lacking(found), *_fixes(found)]
+    later = [each.name for each in found if each.ok and each.detail.startswith(_LATER)]
+    well = [each.name for each in found if each.ok and each.name not in later]
+    rest = [
+        *_named("OK", well),
+        *_named("on first use", later),
+        *_of_library(fits, all_of_them=False),
+        _end(found),
+    ]
+    room = _MOST_LINES - len(rest) - 1
+    if len(first) > room:
+        first[room - 1 :] = [f"({len(first) - room + 1} more lines: hashidrill doctor -v)"]
+    return [*first, *rest]
+
+
+def _lacking(found: Sequence[Capability]) -> list[str]:
+    missing = sorted((each for each in found if not each.ok), key=lambda each: not each.required)
+    wide = max((len(each.name) for each in missing), default=0)
+    lines = [f"{_mark(each)}  {each.name:<{wide}}  {each.cost or each.detail}" for each in missing]
+    return [line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 1]}…" for line in lines]
+
+
+def _fixes(found: Sequence[Capability]) -> Iterator[str]:
+    fixes: dict[str, list[str]] = {}
+    for each in found:
+        if not each.ok and each.fix:
+            fixes.setdefault(each.fix, []).append(each.name)
+    for fix, names in fixes.items():
+        yield f"to get {', '.join(names)}:"
+        yield f"    {fix}"
+
+
+def _named(title: str, names: Sequence[str]) -> list[str]:
+    text = f"{title}: {', '.join(names)}"
+    return textwrap.wrap(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False) if names else []
+
+
+def _mark(each: Capability) -> str:
+    return "OK     " if each.ok else "MISSING" if each.required else "missing"
+
+
+def _end(found: Sequence[Capability]) -> str:
+    lacking = [each.name for each in found if each.required and not each.ok]
+    if lacking:
+        return f"No local runs on this machine: missing: {', '.join(lacking)}.\n"
+    return "Local runs are possible on this machine.\n"
 
 
 def library_fits() -> list[Fit]:
@@ -75,106 +125,47 @@ def library_fits() -> list[Fit]:
     return machine_check.fits(found, machine_check.Machine.here(RUNS_DIR.absolute()))
 
 
-def _print_fits(console: Console, fits: Sequence[Fit]) -> None:
-    """Experiments that do not fit, with reasons; how many fit, and what the largest of them needs."""
+def _of_library(fits: Sequence[Fit], *, all_of_them: bool) -> Iterator[str]:
+    """How many experiments fit, those that do not, with reasons, and what the largest ones need."""
     if not fits:
         return
     well = [fit for fit in fits if not fit.lacks]
-    console.print(f"\n{len(well)} of {len(fits)} experiments fit this machine right now.", highlight=False)
-    if well:
-        most = max(well, key=lambda fit: fit.wants.memory_bytes)
-        console.print(
-            f"  The largest of them, {most.name}, needs {human_bytes(most.wants.memory_bytes)} of memory"
-            f" ({most.wants.memory_reason}).",
-            highlight=False,
-            soft_wrap=True,
-        )
-    for fit in fits:
-        for lack in fit.lacks:
-            console.print(f"  {fit.name}: {lack}", highlight=False, soft_wrap=True)
+    lacks = [f"  {fit.name}: {lack}" for fit in fits for lack in fit.lacks]
+    yield f"{len(well)} of {len(fits)} experiments fit this machine right now."
+    yield from lacks if all_of_them else lacks[:_MOST_NAMED]
+    if len(lacks) > _MOST_NAMED and not all_of_them:
+        yield f"  ({len(lacks) - _MOST_NAMED} more: hashidrill doctor -v)"
+    if all_of_them:
+        from hashidrill.faces.cli.datacenter import stack_bytes  # noqa: PLC0415 - only this needs it
 
-
-def _print_stack(console: Console) -> None:
-    from hashidrill.faces.cli.datacenter import stack_bytes  # noqa: PLC0415 - only a look at this machine needs it
-
-    console.print(
-        f"Consul, Nomad and Vault together, `hashidrill up --stack`, need {human_bytes(stack_bytes())} of memory.",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _print_json(console: Console, found: Sequence[Capability], fits: Sequence[Fit], *, possible: bool) -> None:
-    text = dumps(
-        {
-            "local_runs": possible,
-            "capabilities": [capability.as_dict() for capability in found],
-            "experiments": [fit.as_dict() for fit in fits],
-        },
-        indent=2,
-    )
-    # no wrapping, no colour, nothing that a script would trip over
-    console.print(text, highlight=False, soft_wrap=True)
-
-
-def _table(found: Sequence[Capability]) -> Table:
-    table = Table(title="What this machine can do", title_justify="left", show_edge=False, pad_edge=False)
-    table.add_column("")
-    table.add_column("what", no_wrap=True)
-    table.add_column("found", overflow="fold")
-    table.add_column("without it", overflow="fold")
-    for capability in found:
-        table.add_row(_mark(capability), capability.name, capability.detail, "" if capability.ok else capability.cost)
-    return table
-
-
-def _mark(capability: Capability) -> Text:
-    if capability.ok:
-        return Text("OK", "green")
-    return Text("missing", "bold red" if capability.required else "yellow")
-
-
-def _print_fixes(console: Console, found: Sequence[Capability]) -> None:
-    """Under the table and never wrapped, so that they can be copied."""
-    fixes: dict[str, list[str]] = {}
-    for capability in found:
-        if not capability.ok and capability.fix:
-            fixes.setdefault(capability.fix, []).append(capability.name)
-    if fixes:
-        console.print("\nTo install what is missing:")
-    for fix, names in fixes.items():
-        console.print(f"  {', '.join(names)}:", highlight=False, soft_wrap=True)
-        console.print(f"    {fix}", highlight=False, soft_wrap=True)
-
-
-def _print_summary(console: Console, found: Sequence[Capability], *, possible: bool) -> None:
-    if possible:
-        console.print("\nLocal runs are possible on this machine.", style="green")
-        return
-    lacking = [capability.name for capability in found if capability.required and not capability.ok]
-    console.print(f"\nNo local runs on this machine: missing: {', '.join(lacking)}.", style="bold red")
+        if well:
+            most = max(well, key=lambda fit: fit.wants.memory_bytes)
+            memory = f"{human_bytes(most.wants.memory_bytes)} of memory ({most.wants.memory_reason})"
+            yield f"  The largest of them, {most.name}, needs {memory}."
+        stack = human_bytes(stack_bytes())
+        yield f"Consul, Nomad and Vault together, `hashidrill lab up --stack`, need {stack} of memory."
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Examples:\n\nhashidrill doctor\n\nhashidrill doctor --json\n\nhashidrill doctor --attach staging.yaml"
-    )(doctor)
+    app.command(epilog=examples("doctor", "doctor -v", "doctor --attach staging.yaml"))(doctor)
 
 
 def doctor(
     as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every check, with what was found.")] = False,
     attach: Annotated[
         Path | None,
         typer.Option("--attach", metavar="FILE", help="Look at this datacenter instead: what can run against it."),
     ] = None,
 ) -> None:
-    """Check this machine: what works, what is missing and how to get it, which experiments fit.
+    """Say what this machine lacks, what that costs, how to get it.
 
-    With --attach, looks at an existing datacenter and says which experiments, faults, loads and hypotheses can be had
-    there, and why the others cannot. It only reads. Exits with 0 if runs are possible, else with 2.
+    It also says which experiments fit. With --attach, looks at an existing datacenter and says which experiments,
+    faults, loads and hypotheses can be had there, and why the others cannot. It only reads. Exits with 0 if runs are
+    possible, else with 2.
     """
     if attach is not None:
         from hashidrill.faces.cli import doctor_attach  # noqa: PLC0415 - httpx, and every kind
 
         raise typer.Exit(doctor_attach.report(attach, json=as_json))
-    raise typer.Exit(report(console(), json=as_json))
+    raise typer.Exit(report(json=as_json, verbose=verbose))

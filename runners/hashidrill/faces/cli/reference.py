@@ -17,7 +17,8 @@ from hashidrill.core import hypothesis
 from hashidrill.core.experiment.schema import experiment_schema
 from hashidrill.core.protocols import registry
 from hashidrill.faces.cli.app import app
-from hashidrill.faces.cli.library import COMMON, parameters, rows_of
+from hashidrill.faces.cli.library import COMMON, parameters
+from hashidrill.faces.cli.listing import rows_of
 from hashidrill.gamedays.gameday.model import gameday_schema
 
 if TYPE_CHECKING:

@@ -72,7 +72,9 @@ def rehearse(
     notify: Notify = None,
     runs_dir: Annotated[Path, typer.Option("--runs", help="Directory of rehearsals.")] = REHEARSALS_DIR,
 ) -> None:
-    """Break a datacenter, follow a runbook in it step by step, and judge whether it helps and does no harm.
+    """Break a datacenter and judge whether a runbook helps.
+
+    A runbook that does harm fails.
 
     Starts the experiment with its loads, holds its fault, runs each command on the host that it names, and decides by
     what it saw. Does the same where the runbook must keep its hands off. Judges by the recordings: diagnosis, users

@@ -75,7 +75,10 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
-    """Slow down the disk of a real Consul leader and see what the health checks say. Takes about a minute."""
+    """Slow down the disk of a real Consul leader, and judge it.
+
+    See what the health checks say. Takes about a minute.
+    """
     say = console()
     allow_installing(install)
     live.say(
@@ -115,7 +118,7 @@ def run(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Run experiments one after the other, each with a live view and a report.
+    """Run experiments, each with a live view and a report.
 
     An experiment with variants runs each of them, and compares.
 
@@ -352,10 +355,11 @@ def check(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording, or a comparison of several, again, offline, with the hypotheses that ship.
+    """Judge a recording again, offline.
 
-    Runs no code from the recording or the working directory. With --hypotheses, runs the files in that folder that the
-    run resolved, known by their SHA-256. Names each hypothesis that differs from the one the run used, or is missing.
+    Judges a comparison of several recordings too, with the hypotheses that ship. Runs no code from the recording or the
+    working directory. With --hypotheses, runs the files in that folder that the run resolved, known by their SHA-256.
+    Names each hypothesis that differs from the one the run used, or is missing.
     """
     when_hung_up(finish)
     path = find_recording(recording, runs_dir, comparisons=True)

@@ -86,9 +86,10 @@ def schedule(
         Path | None, typer.Option(metavar="DIR", help="Where the files go (default: here, or .github/workflows).")
     ] = None,
 ) -> None:
-    """Have an experiment or a game day run on a schedule, by Nomad, GitHub Actions or systemd.
+    """Run an experiment or a game day on a schedule.
 
-    Each run is in the history. A run of a Nomad job does not begin before the last one has ended.
+    Nomad, GitHub Actions or systemd runs it. Each run is in the history. A run of a Nomad job does not begin before the
+    last one has ended.
     """
     if [to_nomad, to_github, to_systemd].count(True) != 1:
         raise UsageError("who runs it? Give one of --nomad, --github and --systemd")

@@ -1,4 +1,4 @@
-"""toxiproxy: what a toxiproxy in the links of an existing datacenter would have to hold."""
+"""staging proxies: what a toxiproxy in the links of an existing datacenter would have to hold."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli.attached import attached
 from hashidrill.faces.cli.common import AttachFile, examples, print_text
 
-_PLAN = "plan"
 _PORTS = 65_535
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog=examples("toxiproxy plan --attach staging.yaml > toxiproxy.json"))(toxiproxy)
+    app.command(epilog=examples("staging proxies --attach staging.yaml > toxiproxy.json"))(proxies)
 
 
-def toxiproxy(
-    action: Annotated[str, typer.Argument(metavar="plan", help="Print the populate file.")],
+def proxies(
     *,
     attach: AttachFile,
     listen: Annotated[str, typer.Option(metavar="ADDRESS", help="Where its proxies listen.")] = "0.0.0.0",  # noqa: S104 - as toxiproxy's own examples
     first_port: Annotated[int, typer.Option(metavar="PORT", help="The port of the first proxy.")] = 21_000,
 ) -> None:
-    """Print the populate file of a toxiproxy (its `-config`), with a proxy to each agent of an existing datacenter.
+    """Print what a toxiproxy in front of the agents would hold.
+
+    A populate file (its `-config`), with a proxy to each agent of an existing datacenter.
 
     Reads that datacenter, and changes nothing. Clients that go through a proxy can have network faults: point them, and
     `agents` of the attach file, to where it listens.
     """
-    if action != _PLAN:
-        raise UsageError(f"there is nothing to do by {action!r}: write `hashidrill toxiproxy plan --attach FILE`")
     from hashidrill.staging.attach.discovery import populate  # noqa: PLC0415 - httpx, which help does not need
 
     estate = attached(attach).estate
-    proxies = populate(estate, listen=listen, first_port=first_port)
-    if first_port < 1 or first_port + len(proxies) - 1 > _PORTS:
-        raise UsageError(f"--first-port {first_port}: {len(proxies)} proxies need as many ports, up to {_PORTS}")
-    print_text(json.dumps(proxies, indent=2) + "\n")
+    populated = populate(estate, listen=listen, first_port=first_port)
+    if first_port < 1 or first_port + len(populated) - 1 > _PORTS:
+        raise UsageError(f"--first-port {first_port}: {len(populated)} proxies need as many ports, up to {_PORTS}")
+    print_text(json.dumps(populated, indent=2) + "\n")

@@ -104,11 +104,11 @@ def train(
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Be on call for a real cluster that gets sick: find out why, repair it, and be judged by what its users see.
+    """Be on call for a real cluster that gets sick.
 
-    When the pager goes, a shell opens on one of the hosts; `hashidrill shell HOST` opens more, in any terminal. What is
-    broken is hidden in them. Say what you see with `hashidrill say`; after `hashidrill say done`, users are watched for
-    a while, and the score card comes.
+    Find out why, repair it, and be judged by what its users see. When the pager goes, a shell opens on one of the
+    hosts; `hashidrill lab shell HOST` opens more, in any terminal. What is broken is hidden in them. Say what you see
+    with `hashidrill say`; after `hashidrill say done`, users are watched for a while, and the score card comes.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """
@@ -159,7 +159,7 @@ def say(
     ] = None,
     trainee: Trainee = None,
 ) -> None:
-    """In a training game: say what you see, buy a hint, or say that you are done.
+    """In a training game: say what you see, or that you are done.
 
     `detected`: you see that something is wrong. `diagnosis WORDS`: what is wrong, and where; the last one counts.
     `hint`: the next hint, for points. `users`: what users see now. `done`: users are back. `give-up`: ends the game.
@@ -355,9 +355,9 @@ def _page(shown: dict[str, Any], course: Course, say_to: Console, *, shell: bool
     where = "here, and in any terminal" if shell else "in any terminal"
     live.say(
         say_to,
-        f"more shells: hashidrill shell HOST ({where}: on HOST COMMAND)"
+        f"more shells: hashidrill lab shell HOST ({where}: on HOST COMMAND)"
         if shell
-        else "a shell: hashidrill shell HOST, in any terminal",
+        else "a shell: hashidrill lab shell HOST, in any terminal",
     )
     live.say(say_to, "say: hashidrill say detected | diagnosis WORDS | done | hint | give-up     what users see: users")
     live.say(say_to, f"you have {_minutes(course.limit_s)}; a shell that you leave can be opened again")
@@ -367,7 +367,7 @@ def _in_shells(game: games.Game, say_to: Console) -> None:
     """The trainee's own shell; leaving it ends no game."""
     _shell(game, None, [])
     if game.alive and _state(game) == PAGED:
-        live.say(say_to, "the game goes on: `hashidrill shell` opens a shell again, `hashidrill say done` ends it")
+        live.say(say_to, "the game goes on: `hashidrill lab shell` opens a shell again, `hashidrill say done` ends it")
 
 
 def _state(game: games.Game) -> str:

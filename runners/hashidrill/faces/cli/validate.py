@@ -42,9 +42,10 @@ def validate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check experiments, game days, runbooks or scenarios without running anything. Exits with 2 if one has an error.
+    """Check experiments and other files without running anything.
 
-    Checks files of `kind: Base` and `kind: Attach` too.
+    Exits with 2 if one has an error. Checks game days, runbooks, scenarios, and files of `kind: Base` and `kind:
+    Attach` too.
     """
     paths = [_found(name) for name in experiments] if experiments else list_experiments()
     results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]

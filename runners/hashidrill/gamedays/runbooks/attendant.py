@@ -91,7 +91,7 @@ class SandboxHands:
         )
 
     def environment(self, name: str) -> dict[str, str]:
-        """As `hashidrill shell` gives it, and where the agents of that host have their data."""
+        """As `hashidrill lab shell` gives it, and where the agents of that host have their data."""
         host = self.datacenter.hosts[name]
         folders = dict.fromkeys(str(binary.parent) for binary in self.datacenter.binaries.values())
         return {

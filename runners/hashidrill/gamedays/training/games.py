@@ -55,7 +55,7 @@ class Game:
 
 
 def games_dir() -> Path:
-    """Beside what `hashidrill up` remembers."""
+    """Beside what `hashidrill lab up` remembers."""
     return state_dir().parent / "training"
 
 

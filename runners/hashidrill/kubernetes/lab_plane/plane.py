@@ -172,7 +172,7 @@ class Plane:
             await wait_until(f"the API server to serve {kind}", serves, within_s=within_s, gap_s=_GAP_S)
 
     async def _permit(self, client: httpx.AsyncClient, rights: list[Right]) -> None:
-        """The manifests as `hashidrill acl kubernetes` prints them, bound to our user."""
+        """The manifests as `hashidrill staging acl kubernetes` prints them, bound to our user."""
         await self._made(client, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for manifest in filter(None, policy(rights, {}).split("---\n")):
             kind = next(line for line in manifest.splitlines() if line.startswith("kind: ")).removeprefix("kind: ")

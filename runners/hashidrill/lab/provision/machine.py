@@ -250,10 +250,10 @@ def netem(own: Mapping[str, str]) -> Capability:
 
 
 def chaosd_tools() -> Capability:
-    """What chaosd starts on the hosts of `hashidrill up --kubernetes`."""
+    """What chaosd starts on the hosts of `hashidrill lab up --kubernetes`."""
     missing = [name for name in CHAOSD_PACKAGES if tool(name) is None]
     detail = f"no {', no '.join(missing)}" if missing else ", ".join(CHAOSD_PACKAGES)
-    cost = "no chaos_mesh.physical.partition, .bandwidth or .cpu in a local datacenter, no `up --kubernetes`"
+    cost = "no chaos_mesh.physical.partition, .bandwidth or .cpu in a local datacenter, no `lab up --kubernetes`"
     fix = install_command(*(CHAOSD_PACKAGES[name] for name in missing)) if missing else ""
     return Capability("chaosd's tools", not missing, detail, cost, fix)
 

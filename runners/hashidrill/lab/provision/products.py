@@ -218,7 +218,7 @@ KUBERNETES_VERSIONS = (
     ("chaos-mesh-definitions", CHAOS_MESH_VERSION),
     ("chaosd", "1.4.0"),
 )
-"""A control plane with Chaos Mesh and no nodes, `hashidrill up --kubernetes`."""
+"""A control plane with Chaos Mesh and no nodes, `hashidrill lab up --kubernetes`."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)
 """What the audit's claims are shown on, beside the others; only the tests of them run this."""

@@ -1,1 +1,1 @@
-"""`hashidrill up`: keeps a datacenter running, and finds it again. No runs, no faults."""
+"""`hashidrill lab up`: keeps a datacenter running, and finds it again. No runs, no faults."""

@@ -1,4 +1,4 @@
-"""The keeper of a datacenter that `hashidrill up` started: holds the sandbox, and serves the UIs to this machine.
+"""The keeper of a datacenter that `hashidrill lab up` started: holds the sandbox, and serves the UIs to this machine.
 
 Outside: `python -m hashidrill.lab.up.keeper` with the request on standard input, started by
 hashidrill.lab.up.running. It says what is up in one JSON line on standard output and goes on until SIGTERM.

@@ -1,4 +1,4 @@
-"""A datacenter that keeps running: `hashidrill up`, `status`, `shell`, `down`.
+"""A datacenter that keeps running: `hashidrill lab up`, `status`, `shell`, `down`.
 
 `up` starts a keeper, a process of its own that holds one sandbox. What is needed to find it again is in one small file
 a name, in the user's state directory. When the keeper ends, however it ends, the sandbox goes with it.
@@ -100,7 +100,7 @@ def get(name: str | None) -> RunningDatacenter:
     if name is None:
         name = next(iter(names)) if len(names) == 1 else DEFAULT
     if name not in names:
-        what = registry.near(name, names) if names else "no datacenter is up; start one with `hashidrill up`"
+        what = registry.near(name, names) if names else "no datacenter is up; start one with `hashidrill lab up`"
         raise UsageError(f"no datacenter {name!r} is up: {what}")
     return names[name]
 
@@ -112,7 +112,7 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
     """
     if any(one.name == name for one in all_running()):
         raise UsageError(
-            f"a datacenter {name!r} is up already; `hashidrill down {name}` ends it, `--name` gives another name"
+            f"a datacenter {name!r} is up already; `hashidrill lab down {name}` ends it, `--name` gives another name"
         )
     for port in expose.values():
         _require_free(port)

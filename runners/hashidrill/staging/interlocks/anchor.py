@@ -1,9 +1,9 @@
 """The anchor: what arms, stops, locks and audits in a datacenter, as the datacenter itself says it.
 
 An attach file belongs to whoever writes it. Without an anchor it could bring a signing key, a stop button and a lock
-that are its author's alone, and arm itself. So the first `hashidrill arm` writes them to ANCHOR_KEY, whose name no file
-can change, and from then on a file that says otherwise is refused. Whoever may write that key decides what arms: a
-run's token may only read it.
+that are its author's alone, and arm itself. So the first `hashidrill staging arm` writes them to ANCHOR_KEY, whose name
+no file can change, and from then on a file that says otherwise is refused. Whoever may write that key decides what
+arms: a run's token may only read it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def check(kv: Kv, settings: InterlockSettings, datacenter: str, where: str
     if anchor is None:
         raise InterlockError(
             f"not armed: nothing was ever armed there (Consul's key {ANCHOR_KEY} is missing); arm it with"
-            " `hashidrill arm`"
+            " `hashidrill staging arm`"
         )
     anchor.check(settings, datacenter, where)
 

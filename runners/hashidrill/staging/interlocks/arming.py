@@ -88,7 +88,7 @@ def read(text: str | None, where: str, public_key: str | None = None) -> Arming:
     Raises InterlockError: not armed, malformed, not signed, or signed by somebody else.
     """
     if text is None or not text.strip():
-        raise InterlockError(f"not armed: there is nothing at {where}; arm it with `hashidrill arm`")
+        raise InterlockError(f"not armed: there is nothing at {where}; arm it with `hashidrill staging arm`")
     if len(text) > _LARGEST:
         raise InterlockError(f"the arming at {where} is malformed: it has {len(text)} characters")
     return parse(text if public_key is None else _opened(text, where, public_key), where)
@@ -118,7 +118,7 @@ def _armed(said: Any, where: str) -> Iterator[Armed]:
     for one in said:
         if isinstance(one, str):
             raise _malformed(
-                where, f"it names {one[:60]} and no content of it (`digest`); arm it with `hashidrill arm`"
+                where, f"it names {one[:60]} and no content of it (`digest`); arm it with `hashidrill staging arm`"
             )
         try:
             armed = Armed(**one)
@@ -152,7 +152,7 @@ def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
     named = [one for one in arming.experiments if one.name == wanted.experiment]
     if not named:
         names = ", ".join(dict.fromkeys(one.name for one in arming.experiments))
-        raise InterlockError(f"{by} is for {names}, not for {wanted.experiment}; arm it with `hashidrill arm`")
+        raise InterlockError(f"{by} is for {names}, not for {wanted.experiment}; arm it with `hashidrill staging arm`")
     armed = next((one for one in named if one.digest == wanted.digest), None)
     if armed is None:
         raise InterlockError(
@@ -226,7 +226,7 @@ def _public(text: str) -> Ed25519PublicKey:
     except (ValueError, binascii.Error):
         raise InterlockError(
             f"interlocks.arming.public_key is no Ed25519 key: write {KEY_FORM!r} and its 32 bytes in Base64, as"
-            " `hashidrill arm --key FILE` prints it"
+            " `hashidrill staging arm --key FILE` prints it"
         ) from None
 
 
@@ -238,7 +238,7 @@ def _opened(text: str, where: str, public_key: str) -> str:
     if not isinstance(signed, str) or not isinstance(signature, str):
         raise InterlockError(
             f"the arming at {where} is not signed, and the attach file pins the key that must have signed it; arm it"
-            " with `hashidrill arm --key FILE`"
+            " with `hashidrill staging arm --key FILE`"
         )
     try:
         key.verify(base64.b64decode(signature, validate=True), signed.encode())

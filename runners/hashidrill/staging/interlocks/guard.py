@@ -268,8 +268,8 @@ class Guard:
         if missing:
             services = " and ".join(dict.fromkeys(text.partition(":")[0] for text in missing))
             raise InterlockError(
-                f"the token is too weak for {subject.experiment}; it lacks {'; '.join(missing)}; `hashidrill acl"
-                f" {services.split(' ')[0]} {subject.experiment}` prints the policy"
+                f"the token is too weak for {subject.experiment}; it lacks {'; '.join(missing)};"
+                f" `hashidrill staging acl {services.split(' ')[0]} {subject.experiment}` prints the policy"
             )
 
 
@@ -463,7 +463,7 @@ def _missing(subject: Subject, armed: arming.Armed) -> str:
     if not subject.breaks_quorum:
         wanted.append("the command must say --breaks-quorum")
     if not armed.breaks_quorum:
-        wanted.append("the arming must say so (`hashidrill arm --breaks-quorum`)")
+        wanted.append("the arming must say so (`hashidrill staging arm --breaks-quorum`)")
     return f"if that is what you want, {' and '.join(wanted)}" if wanted else "all of them allow it"
 
 

@@ -119,7 +119,7 @@ class Kv:
         said = f"HTTP {answer.status} {answer.body[:200].decode(errors='replace').strip()}"
         if answer.status == 403:
             raise InterlockError(
-                f"the token may not {what}: {said}; `hashidrill acl consul` prints the policy it needs"
+                f"the token may not {what}: {said}; `hashidrill staging acl consul` prints the policy it needs"
             )
         raise (SilentError if answer.status >= 500 else InterlockError)(f"could not {what}: {said}")
 

@@ -181,7 +181,7 @@ def _taken(value: str, key: str) -> InterlockError:
     except (ValueError, TypeError):
         said = f"somebody who did not say who ({value[:100]!r})"
     return InterlockError(
-        f"already locked: another game day holds {key}: {said}; wait for its end, or stop it with `hashidrill stop`;"
-        " where its runner died, `hashidrill heal --attach FILE` reverts what is left, and the lock ends by itself"
-        " within twice its TTL"
+        f"already locked: another game day holds {key}: {said}; wait for its end, or stop it with"
+        " `hashidrill staging stop`; where its runner died, `hashidrill heal --attach FILE` reverts what is left, and"
+        " the lock ends by itself within twice its TTL"
     )

@@ -25,7 +25,7 @@ Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*[A-
 class ArmingSettings(Strict):
     """Where the arming is, and how long it may last. With a public key it must be signed, wherever it is."""
 
-    key: Key = Field(default=f"{PREFIX}/armed", description="The Consul KV key that `hashidrill arm` writes")
+    key: Key = Field(default=f"{PREFIX}/armed", description="The Consul KV key that `hashidrill staging arm` writes")
     file: str | None = Field(default=None, description="A signed file instead of the KV key; needs `public_key`")
     public_key: str | None = Field(
         default=None,
@@ -94,7 +94,7 @@ class LockSettings(Strict):
 class StopSettings(Strict):
     """The stop button."""
 
-    key: Key = Field(default=f"{PREFIX}/stop", description="The Consul KV key that `hashidrill stop` writes")
+    key: Key = Field(default=f"{PREFIX}/stop", description="The Consul KV key that `hashidrill staging stop` writes")
     within: Duration = Field(default=Duration("2s"), description="How long a pressed stop button may go unseen")
 
     @field_validator("within")

@@ -48,7 +48,8 @@ async def check_released(kv: Kv, key: str) -> None:
     entry = await kv.get(key)
     if entry is not None:
         raise InterlockError(
-            f"the stop button is pressed ({key}, {read(entry.value)}); release it with `hashidrill stop --release`"
+            f"the stop button is pressed ({key}, {read(entry.value)});"
+            " release it with `hashidrill staging stop --release`"
         )
 
 

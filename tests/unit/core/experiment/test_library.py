@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.errors import ExperimentError, UnknownNameError, UsageError
 from hashidrill.core.experiment import library
 from hashidrill.core.experiment.library import read_experiment
 from hashidrill.core.util import folders
@@ -176,3 +176,45 @@ def test_a_playbook_that_is_nowhere_is_answered_with_near_ones(ships, tmp_path):
     assert folders.find_playbook("playbooks/friday.yaml", [".yaml"]).name == "friday.yaml"
     with pytest.raises(UsageError, match=r"fridai.yaml: there is no such file; did you mean friday\?"):
         folders.find_playbook("fridai.yaml", [".yaml"])
+
+
+METADATA = {
+    "in one line": "metadata: {name: a, title: A title, tags: [raft]}\n",
+    "quoted": "metadata:\n  title: 'A title'\n  tags: ['raft']\n",
+    "folded": "metadata:\n  why: >-\n    Because.\n\n    why: not\n  title: >-\n    A\n    title\n  tags:\n  - raft\n",
+    "with comments": "metadata:  # all\n# why\n  title: A title  # here\n\n  # why: x\n  tags: [raft]\nload: {}\n",
+    "of an anchor elsewhere": "load: &x A title\nmetadata:\n  title: *x\n  tags: [raft]\n",
+    "why in a list": "metadata:\n  why:\n  - a\n  - b\n  title: A title\n  tags: [raft]\n",
+    "with carriage returns": "metadata:\r\n  title: A title\r\n  why: x\r\n  tags: [raft]\r\nload:\r\n",
+    "deep": "metadata:\n      title: A title\n      why: |\n        title: no\n      tags: [raft]\n",
+    "without an end": "metadata:\n  tags: [raft]\n  title: A title",
+    "and the rest wrong": "metadata:\n  title: A title\n  tags: [raft]\nload: [\n",
+}
+
+
+@pytest.mark.parametrize("text", METADATA.values(), ids=METADATA)
+def test_the_metadata_of_a_file_are_read_however_they_are_written(tmp_path, text):
+    said = library.metadata_of(write(tmp_path / "a.yaml", text))
+    assert (said["title"], said["tags"]) == ("A title", ["raft"])
+
+
+@pytest.mark.lie
+def test_a_title_that_has_the_word_why_in_it_loses_nothing(tmp_path):
+    said = library.metadata_of(
+        write(tmp_path / "a.yaml", "metadata:\n  title: |-\n    One\n    why: not\n  tags: []\n")
+    )
+    assert said["title"] == "One\nwhy: not"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "metadata:\n", "metadata: {}\n", "metadata: {title: [}\n", "metadata:\n  title: 3\n"]
+)
+def test_metadata_without_a_title_are_an_error(tmp_path, text):
+    with pytest.raises(ExperimentError, match="has no metadata with a title"):
+        library.metadata_of(write(tmp_path / "a.yaml", text))
+
+
+@pytest.mark.parametrize("path", library.list_experiments(), ids=library.experiment_name)
+def test_the_metadata_of_a_shipped_file_are_those_of_the_whole_file(path):
+    whole = dict(read_experiment(path).data["metadata"])
+    assert {"why": whole["why"], **library.metadata_of(path)} == whole

@@ -144,7 +144,9 @@ def test_what_cannot_be_is_said():
     estate = Estate(knows=())
     with pytest.raises(SelectorError, match="does not know what the agent on port 8500 answers"):
         estate.fault(*LATENCY).plan(estate.target(), fault_id="x")
-    with pytest.raises(SelectorError, match="no proxy of the toxiproxy leads to its port 8300; `hashidrill toxiproxy"):
+    with pytest.raises(
+        SelectorError, match="no proxy of the toxiproxy leads to its port 8300; `hashidrill staging proxies"
+    ):
         estate.fault("network.latency", {"delay": "200ms", "port": 8300}).plan(estate.target(), fault_id="x")
     estate = Estate()
     estate.toxiproxy.refuses = "POST"

@@ -1,4 +1,4 @@
-"""`hashidrill acl` prints policies, and starts nothing."""
+"""`hashidrill staging acl` prints policies, and starts nothing."""
 
 import json
 
@@ -10,7 +10,7 @@ from hashidrill.faces.cli.app import app
 
 
 def acl(*arguments):
-    return CliRunner().invoke(app, ["acl", *arguments], catch_exceptions=False)
+    return CliRunner().invoke(app, ["staging", "acl", *arguments], catch_exceptions=False)
 
 
 def test_it_prints_the_policy_of_an_experiment_with_who_needs_each_rule():

@@ -1,4 +1,4 @@
-"""`hashidrill arm`, `disarm` and `stop`: what is wrong is said before anybody is asked."""
+"""`hashidrill staging arm`, `disarm` and `stop`: what is wrong is said before anybody is asked."""
 
 import json
 
@@ -40,11 +40,11 @@ def call(*arguments):
 
 def test_a_new_key_is_its_owners_alone_and_its_public_half_is_printed(tmp_path):
     path = tmp_path / "me.pem"
-    said = call("arm", "--new-key", str(path)).stdout
+    said = call("staging", "arm", "--new-key", str(path)).stdout
     assert f"public_key: {arming.public_of(path.read_bytes())}" in said
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(UsageError, match="no key was made: File exists"):
-        call("arm", "--new-key", str(path))
+        call("staging", "arm", "--new-key", str(path))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_new_key_is_its_owners_alone_and_its_public_half_is_printed(tmp_path):
 )
 def test_an_arming_that_cannot_be_is_refused_with_exit_code_2(arguments, said, attach):
     with pytest.raises(HashidrillError) as wrong:
-        call("arm", *[attach() if each == "FILE" else each for each in arguments])
+        call("staging", "arm", *[attach() if each == "FILE" else each for each in arguments])
     assert said in str(wrong.value)
     assert wrong.value.exit_code == 2
 
@@ -69,7 +69,7 @@ def test_an_arming_that_cannot_be_is_refused_with_exit_code_2(arguments, said, a
 @pytest.mark.parametrize("command", [["arm", "raft/slow-leader-disk"], ["disarm"], ["stop"], ["stop", "--release"]])
 def test_without_consul_there_is_nothing_to_say_it_to(command, attach):
     with pytest.raises(HashidrillError, match="are kept in Consul") as wrong:
-        call(*command, "--attach", attach("nomad"))
+        call("staging", *command, "--attach", attach("nomad"))
     assert wrong.value.exit_code == 2
 
 
@@ -86,7 +86,7 @@ def armed_in(world):
 
 
 def test_what_is_armed_is_shown_with_its_digest(world, attach):
-    said = call("arm", "raft/slow-leader-disk", "--attach", attach()).stdout
+    said = call("staging", "arm", "raft/slow-leader-disk", "--attach", attach()).stdout
     [armed] = armed_in(world).values()
     assert f"slow-leader-disk {armed.digest[:19]}" in said
     assert "disk.latency on consul:leader" in said
@@ -95,10 +95,10 @@ def test_what_is_armed_is_shown_with_its_digest(world, attach):
 
 
 def test_what_may_set_back_all_state_is_armed_for_that_only_when_it_is_said(world, attach):
-    said = call("arm", "state/snapshot-reset", "--attach", attach()).stdout
+    said = call("staging", "arm", "state/snapshot-reset", "--attach", attach()).stdout
     assert "not armed for that" in said
     assert not armed_in(world)["snapshot-reset"].breaks_quorum
-    call("arm", "state/snapshot-reset", "raft/slow-leader-disk", "--attach", attach(), "--breaks-quorum")
+    call("staging", "arm", "state/snapshot-reset", "raft/slow-leader-disk", "--attach", attach(), "--breaks-quorum")
     wide = {name: one.breaks_quorum for name, one in armed_in(world).items()}
     assert wide == {"snapshot-reset": True, "slow-leader-disk": False}, "one that does not ask for it rides on nothing"
 
@@ -113,19 +113,19 @@ def test_one_command_arms_all_of_a_game_day(world, attach, tmp_path):
     }
     path = tmp_path / "two.yaml"
     path.write_text(json.dumps(day))
-    call("arm", str(path), "--attach", attach())
+    call("staging", "arm", str(path), "--attach", attach())
     assert set(armed_in(world)) == {"slow-leader-disk", "snapshot-reset"}
 
 
 def test_a_disarmed_arming_and_a_pressed_button_stay(world, attach):
-    call("arm", "raft/slow-leader-disk", "--attach", attach())
-    assert "disarmed staging" in call("disarm", "--attach", attach()).stdout
-    assert "no run goes on there" in call("stop", "--attach", attach()).stdout
+    call("staging", "arm", "raft/slow-leader-disk", "--attach", attach())
+    assert "disarmed staging" in call("staging", "disarm", "--attach", attach()).stdout
+    assert "no run goes on there" in call("staging", "stop", "--attach", attach()).stdout
     assert set(world.keys) == {f"hashidrill-interlocks/{name}" for name in ("anchor", "taken-back", "stop")}
-    call("stop", "--attach", attach(), "--release")
+    call("staging", "stop", "--attach", attach(), "--release")
     assert "hashidrill-interlocks/stop" not in world.keys
 
 
 def test_settings_that_cannot_be_are_named(attach):
     with pytest.raises(HashidrillError, match=r"staging\.yaml: interlocks\.stop\.within"):
-        call("stop", "--attach", attach(more="interlocks: {stop: {within: 1h}}\n"))
+        call("staging", "stop", "--attach", attach(more="interlocks: {stop: {within: 1h}}\n"))

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 
 import pytest
@@ -20,6 +21,7 @@ from hashidrill.core.experiment.library import find_experiment, list_experiments
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.experiment.schema import schema_text
 from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import (
     Audience,
     Began,
@@ -39,13 +41,14 @@ from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.run_origin import here
 from hashidrill.faces import cli
-from hashidrill.faces.cli import heal, runs
+from hashidrill.faces.cli import commands, heal, runs
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.lab.up import running
 from hashidrill.testing.recordings import RecordingBuilder
 from our_runs import began
+from places import ROOT
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
@@ -115,9 +118,62 @@ def test_every_command_says_what_it_does_and_how_it_is_called(command, hashidril
     assert f"hashidrill {command}" in examples
 
 
-def test_without_a_command_there_is_help(hashidrill):
-    assert "hashidrill demo" in hashidrill("-h").stdout
-    assert all(command in hashidrill("-h").stdout for command in COMMANDS)
+def leaves(group=None):
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        yield from (
+            ((f"{name} {each}", one) for each, one in leaves(command))
+            if hasattr(command, "commands")
+            else [(name, command)]
+        )
+
+
+def test_without_a_command_there_is_help_in_panels_with_a_line_for_each(hashidrill, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = hashidrill("-h").stdout.splitlines()
+    assert [title for title in commands.PANELS if f"{title}:" not in lines] == []
+    for group, prefix in [
+        (COMMANDS, ()),
+        *((list(typer.main.get_command(app).commands[one].commands), (one,)) for one in commands.GROUPS),
+    ]:
+        said = hashidrill(*prefix, "-h").stdout.splitlines()
+        listed = [line.split()[0] for line in said if line.startswith("  ") and line.split()[0] in group]
+        assert sorted(listed) == sorted(group), "each has one line, none runs over it"
+        assert all(len(line) <= 80 for line in said)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_summary_in_help_is_that_of_the_command_itself(width, hashidrill, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name, command in leaves():
+        *group, last = name.split()
+        if group and group[0] not in commands.GROUPS:
+            continue  # help of theirs is made of the commands
+        summary = " ".join(command.help.split()).partition(". ")[0].rstrip(".")
+        assert any(line.split(maxsplit=1) == [last, summary] for line in hashidrill(*group, "-h").stdout.splitlines())
+
+
+@pytest.mark.parametrize(("earlier", "now"), commands.MOVED.items())
+def test_a_command_that_moved_says_where_it_is(earlier, now, hashidrill):
+    said = hashidrill(earlier, "--anything")
+    assert (said.code, said.stdout) == (2, "")
+    assert said.stderr == f"hashidrill: `hashidrill {earlier}` is now `hashidrill {now}`\n"
+    assert hashidrill(*now.split(), "-h").code == 0
+
+
+def test_no_page_and_no_message_prints_a_command_that_moved():
+    wrong = re.compile(rf"(?<!from )hashidrill ({'|'.join(set(commands.MOVED) - {'import'})})\b")
+    files = [
+        path
+        for folder in ("runners", "playbooks", "experiments", "hypotheses", ".ci", ".github")
+        for path in (ROOT / folder).rglob("*")
+    ]
+    told = [
+        path
+        for path in files
+        if path.is_file() and path.suffix != ".pyc" and wrong.search(path.read_text(errors="replace"))
+    ]
+    assert told == []
+    assert wrong.search("see `hashidrill lab up --stack`"), "planted"
 
 
 def test_the_version_is_told(hashidrill):
@@ -144,8 +200,8 @@ def test_completion_is_offered():
         (("list", "experiment"), "did you mean experiments?"),
         (("new", "experiment.txt"), "the file of a new experiment ends in .yaml"),
         (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
-        (("down",), "no datacenter is up; start one with `hashidrill up`"),
-        (("shell", "consul-1"), "no datacenter 'default' is up"),
+        (("lab", "down"), "no datacenter is up; start one with `hashidrill lab up`"),
+        (("lab", "shell", "consul-1"), "no datacenter 'default' is up"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -158,7 +214,7 @@ def test_a_users_mistake_is_one_message_on_stderr_and_exit_code_2(arguments, sai
     assert result.stderr.count("hashidrill: ") == 1
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("show",), ("run", "--nonsense"), ("up", "--servers", "0")])
+@pytest.mark.parametrize("arguments", [("nonsense",), ("show",), ("run", "--nonsense"), ("lab", "up", "--servers", "0")])
 def test_bad_usage_is_exit_code_2_with_a_way_to_help(arguments, hashidrill):
     result = hashidrill(*arguments)
     assert result.code == 2
@@ -203,15 +259,43 @@ def test_every_error_has_an_exit_code_of_its_own_kind(kind, hashidrill, monkeypa
         ("faults", "kind", "disk.latency"),
         ("loads", "kind", "consul.kv.write"),
         ("hypotheses", "name", "no_acknowledged_write_lost"),
+        ("gamedays", "name", "first-game-day"),
+        ("runbooks", "name", "runbook-slow-leader"),
+        ("scenarios", "name", "first"),
     ],
 )
 def test_lists_are_for_people_and_for_scripts(kind, key, known, hashidrill):
     rows = hashidrill("list", kind, "--json").json
     assert known in [row[key] for row in rows]
     text = hashidrill("list", kind).stdout
-    for row in rows:
-        assert row[key] in text
-        assert (row.get("what") or row.get("title")).strip()
+    for row, line in zip(rows, text.splitlines(), strict=True):
+        assert line.split(maxsplit=1) == [row[key], row.get("what") or row.get("title")], "one line an item, whole"
+
+
+def test_experiments_are_listed_by_their_tags(hashidrill):
+    rows = hashidrill("list", "--json").json
+    both = [row["name"] for row in rows if {"gate", "raft"} <= set(row["tags"])]
+    assert both
+    assert [row["name"] for row in hashidrill("list", "--tag", "gate", "--tag", "raft", "--json").json] == both
+    unknown = hashidrill("list", "--tag", "gaet")
+    assert (unknown.code, unknown.stdout) == (2, "")
+    assert "no experiment has the tag 'gaet'; there are: " in unknown.stderr
+    assert hashidrill("list", "faults", "--tag", "gate").code == 2
+
+
+def test_lists_of_faults_and_loads_say_what_their_classes_say(hashidrill):
+    for kind, classes in (("faults", registry.faults()), ("loads", registry.loads())):
+        told = {row["kind"]: row["what"] for row in hashidrill("list", kind, "--json").json}
+        assert told == {name: cls.__doc__.strip().splitlines()[0] for name, cls in classes.items()}
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_on_a_terminal_a_line_of_a_list_fits(hashidrill, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    lines = hashidrill("list").stdout.splitlines()
+    assert len(lines) == len(list_experiments())
+    assert max(map(len, lines)) == width
 
 
 @pytest.mark.parametrize("words", [("train", "first"), ("gameday", "run", "first-game-day", "--yes")])
@@ -785,16 +869,16 @@ def test_yes_is_about_hosts_of_one_recording(hashidrill):
 
 
 def test_what_stands_is_told(hashidrill, monkeypatch):
-    assert hashidrill("status").stdout.startswith("no datacenter is up")
-    assert hashidrill("status", "--json").json == []
+    assert hashidrill("lab", "status").stdout.startswith("no datacenter is up")
+    assert hashidrill("lab", "status", "--json").json == []
     hosts = [{"name": "consul-1", "role": "server", "address": "10.73.0.11", "pid": 1}]
     one = running.RunningDatacenter(
         "default", 1, 1, "/nowhere", "/bin/consul", "1.22.2", "", hosts, urls={"consul": "http://127.0.0.1:8500/ui/"}
     )
     monkeypatch.setattr(running, "all_running", lambda: [one])
-    text = hashidrill("status").stdout
+    text = hashidrill("lab", "status").stdout
     assert all(word in text for word in ("default", "1.22.2", "consul-1", "10.73.0.11", "http://127.0.0.1:8500/ui/"))
-    assert hashidrill("status", "--json").json[0]["hosts"] == hosts
+    assert hashidrill("lab", "status", "--json").json[0]["hosts"] == hosts
 
 
 def test_the_only_datacenter_is_meant_where_none_is_named(hashidrill, monkeypatch):
@@ -805,10 +889,10 @@ def test_the_only_datacenter_is_meant_where_none_is_named(hashidrill, monkeypatc
     monkeypatch.setattr(running, "shell_command", lambda one, host, command: ([one.name, host, *command], {}))
     monkeypatch.setattr(os, "execvpe", lambda *words: calls.append(words[1]))
     monkeypatch.setattr(running, "down", lambda one: calls.append(one.name))
-    for said in (hashidrill("shell", "nomad-1"), hashidrill("down")):
+    for said in (hashidrill("lab", "shell", "nomad-1"), hashidrill("lab", "down")):
         assert (said.code, said.stderr) == (0, "the only datacenter that is up is a\n")
     assert calls == [["a", "nomad-1"], "a"]
-    assert hashidrill("shell", "nomad-1", "--name", "a").stderr == ""
-    assert hashidrill("shell", "nomad-1", "--name", "b").code == 2
+    assert hashidrill("lab", "shell", "nomad-1", "--name", "a").stderr == ""
+    assert hashidrill("lab", "shell", "nomad-1", "--name", "b").code == 2
     monkeypatch.setattr(running, "all_running", lambda: [one, two])
-    assert hashidrill("down").code == 2  # which of them?
+    assert hashidrill("lab", "down").code == 2  # which of them?

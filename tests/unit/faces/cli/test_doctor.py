@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from hashidrill.core.errors import BinaryError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.capabilities import PacketFilter
 from hashidrill.faces.cli import machine as doctor
-from hashidrill.faces.cli.common import plain_console
 from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import binaries, machine
 from hashidrill.lab.provision import build as binaries_build
@@ -26,47 +24,50 @@ BASIC = Capability("namespaces", ok=True, detail="tried", cost="no local runs", 
 LACKING = Capability("netem", ok=False, detail="no [tc] here", cost="no network faults", fix="apt-get install tc")
 
 
-def printed(found, *, as_json=False, width=100, fits=None):
-    console = plain_console(file=io.StringIO(), width=width)
-    code = doctor.report(console, json=as_json, found=found, fits=fits)
-    return code, console.file.getvalue()
+@pytest.fixture
+def printed(capsys):
+    def of(found, *, as_json=False, verbose=False, fits=None):
+        code = doctor.report(json=as_json, verbose=verbose, found=found, fits=fits)
+        return code, capsys.readouterr().out
+
+    return of
 
 
-def test_a_machine_that_lacks_nothing_required_is_told_that_runs_are_possible():
+def test_a_machine_that_lacks_nothing_required_is_told_that_runs_are_possible(printed):
     code, text = printed([BASIC, LACKING])
     assert code == 0
     assert "Local runs are possible" in text
 
 
-def test_each_missing_thing_has_its_cost_and_its_command_and_a_present_one_has_neither():
+def test_each_missing_thing_has_its_cost_and_its_command_and_a_present_one_has_neither(printed):
     _, text = printed([BASIC, LACKING])
     assert "no network faults" in text
     assert "    apt-get install tc\n" in text
-    assert "no [tc] here" in text
     assert "no local runs" not in text
+    assert "no [tc] here" in printed([BASIC, LACKING], verbose=True)[1]
 
 
-def test_a_required_thing_that_is_missing_is_exit_code_2_and_is_named():
+def test_a_required_thing_that_is_missing_is_exit_code_2_and_is_named(printed):
     code, text = printed([Capability("namespaces", ok=False, detail="refused", required=True), LACKING])
     assert code == 2
     assert "No local runs on this machine: missing: namespaces." in text
 
 
-def test_a_long_command_is_never_wrapped_so_that_it_can_be_copied():
+def test_a_long_command_is_never_wrapped_so_that_it_can_be_copied(printed):
     fix = "sudo sysctl -w " + "x" * 200
-    _, text = printed([Capability("a", ok=False, detail="", fix=fix)], width=60)
+    _, text = printed([Capability("a", ok=False, detail="", fix=fix)])
     assert f"    {fix}\n" in text
 
 
-def test_one_command_that_mends_two_things_is_printed_once():
+def test_one_command_that_mends_two_things_is_printed_once(printed):
     twice = [Capability(name, ok=False, detail="", fix="the command") for name in ("go", "consul")]
     _, text = printed(twice)
     assert text.count("the command") == 1
     assert "go, consul:" in text
 
 
-def test_json_is_whole_and_has_the_same_exit_code():
-    code, text = printed([Capability("namespaces", ok=False, detail="x" * 300, required=True)], as_json=True, width=40)
+def test_json_is_whole_and_has_the_same_exit_code(printed):
+    code, text = printed([Capability("namespaces", ok=False, detail="x" * 300, required=True)], as_json=True)
     found = json.loads(text)
     assert code == 2
     assert found["local_runs"] is False
@@ -80,16 +81,38 @@ FITS = [
 ]
 
 
-def test_experiments_that_do_not_fit_are_named_with_the_reason_and_the_others_are_counted():
-    code, text = printed([BASIC], fits=FITS)
+def test_experiments_that_do_not_fit_are_named_with_the_reason_and_the_others_are_counted(printed):
+    code, text = printed([BASIC], fits=FITS, verbose=True)
     assert code == 0
     assert "1 of 2 experiments fit this machine right now." in text
     assert "raft/small, needs 700 MB of memory (4 agents)" in text
     assert "  incidents/large: memory: needs 9.0 GB [x]\n" in text
-    assert "`hashidrill up --stack`, need 1.8 GB of memory." in text, "20 agents, and what runs with them"
+    assert "`hashidrill lab up --stack`, need 1.8 GB of memory." in text, "20 agents, and what runs with them"
 
 
-def test_json_says_of_each_experiment_whether_it_fits():
+@pytest.mark.parametrize("missing", [0, 1, 40])
+@pytest.mark.parametrize("needy", [0, 50])
+def test_without_more_words_it_is_one_screen_that_begins_with_what_is_missing(printed, missing, needy):
+    lacking = [
+        Capability(f"tool {number}", ok=False, detail="", cost=f"no {'x' * 99}", fix=f"apt-get install tool{number}")
+        for number in range(missing)
+    ]
+    there = [Capability(f"thing {number}", ok=True, detail="d" * 200) for number in range(30)]
+    _, text = printed([*there, *lacking, BASIC], fits=[FITS[0], *FITS[1:] * needy])
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    assert all(len(line) <= 80 for line in lines if "apt-get" not in line)
+    assert lines[0].startswith("missing  tool 0") == bool(missing)
+    assert ("hashidrill doctor -v" in text) == (missing > 1 or needy > 3)
+    assert "thing 29" in text, "the name of what is there"
+
+
+def test_what_stops_every_run_comes_first(printed):
+    _, text = printed([LACKING, Capability("namespaces", ok=False, detail="refused", required=True)])
+    assert text.splitlines()[0] == "MISSING  namespaces  refused"
+
+
+def test_json_says_of_each_experiment_whether_it_fits(printed):
     _, text = printed([BASIC], as_json=True, fits=FITS)
     small, large = json.loads(text)["experiments"]
     assert (small["name"], small["fits"], small["lacks"]) == ("raft/small", True, [])

@@ -18,7 +18,7 @@ import typer
 
 from hashidrill.core.judging import judge
 from hashidrill.faces import cli
-from hashidrill.faces.cli import library, output, runs
+from hashidrill.faces.cli import listing, output, runs
 from hashidrill.faces.cli.app import app
 from hashidrill.reports import write
 from hashidrill.reports.live import display as live
@@ -26,23 +26,23 @@ from hashidrill.testing.recordings import RecordingBuilder
 from places import GOOD, PLAYBOOKS, ROOT
 
 WORDS = {
-    "acl": ["consul", GOOD],
-    "arm": ["--attach", "staging.yaml", "--for", "2h"],
+    "staging acl": ["consul", GOOD],
+    "staging arm": ["--attach", "staging.yaml", "--for", "2h"],
     "audit": [ROOT / "playbooks/reference-keys.md", "consul.hcl", "-v"],
     "bisect": ["--experiment", GOOD, "--good", "nosuch", "--bad", "nosuch"],
     "capacity": [GOOD, "--vary", "load.nosuch.rate", "--until", "x"],
     "check": ["last", "--json"],
-    "disarm": ["--attach", "staging.yaml"],
+    "staging disarm": ["--attach", "staging.yaml"],
     "doctor": ["--attach", "staging.yaml"],
-    "down": ["nosuch"],
-    "export": ["chaos-mesh", GOOD],
+    "lab down": ["nosuch"],
+    "convert export": ["chaos-mesh", GOOD],
     "gameday report": ["last"],
     "gameday resume": [],
     "gameday run": ["odd\udcff.yaml"],
     "gate": ["--schema"],
     "heal": [],
     "history list": [],
-    "import": ["odd\udcff.yaml"],
+    "convert import": ["odd\udcff.yaml"],
     "list": [],
     "new": ["mine.yaml"],
     "rehearse": ["odd\udcff.md"],
@@ -51,11 +51,11 @@ WORDS = {
     "say": ["detected"],
     "schedule": ["--cron", "0 9 * * 1", "--nomad", GOOD],
     "schema": ["scenario"],
-    "shell": ["consul-1"],
+    "lab shell": ["consul-1"],
     "show": ["last"],
-    "status": ["--json"],
-    "stop": ["--attach", "staging.yaml"],
-    "toxiproxy": ["plan", "--attach", "staging.yaml"],
+    "lab status": ["--json"],
+    "staging stop": ["--attach", "staging.yaml"],
+    "staging proxies": ["--attach", "staging.yaml"],
     "train": ["--list"],
     "validate": [PLAYBOOKS / "first-game-day.yaml", "odd\udcff.yaml"],
 }
@@ -235,7 +235,7 @@ def test_nor_of_a_run_that_has_ended_and_no_other_run_begins(here, monkeypatch, 
 
 
 def test_elsewhere_a_terminal_that_closes_interrupts_as_ctrl_c_does(here, monkeypatch):
-    monkeypatch.setattr(library, "rows_of", lambda *_: signal.raise_signal(signal.SIGHUP))
+    monkeypatch.setattr(listing, "rows_of", lambda *_: signal.raise_signal(signal.SIGHUP))
     assert called(["list"], monkeypatch, Stream(os.devnull))[0] == 130
 
 
@@ -255,7 +255,7 @@ def test_a_package_that_is_missing_is_no_verdict(tmp_path):
 
 
 def test_a_bug_is_no_verdict_and_says_where_its_traceback_is(here, monkeypatch):
-    monkeypatch.setattr(library, "rows_of", lambda *_: {}["x"])
+    monkeypatch.setattr(listing, "rows_of", lambda *_: {}["x"])
     code, said = called(["list"], monkeypatch, Stream(os.devnull))
     assert code == 70
     [line] = said.splitlines()
@@ -286,7 +286,7 @@ def test_no_error_ends_with_1(here, monkeypatch, error, code):
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(library, "rows_of", fails)
+    monkeypatch.setattr(listing, "rows_of", fails)
     ended, said = called(["list"], monkeypatch, Stream(os.devnull))
     assert ended == code
     assert "\x1b" not in said

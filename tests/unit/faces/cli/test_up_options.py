@@ -1,4 +1,4 @@
-"""What `hashidrill up` is asked for: which products, where their UIs are served, and one message for what cannot be."""
+"""What `lab up` is asked for: which products, where their UIs are served, and one message for what cannot be."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def up(monkeypatch):
     monkeypatch.setattr(datacenter.running, "up", start)
 
     def go(*arguments):
-        done = CliRunner().invoke(app, ["up", *arguments])
+        done = CliRunner().invoke(app, ["lab", "up", *arguments])
         if done.exception is not None:
             raise done.exception
         return asked[-1]
@@ -50,7 +50,7 @@ def test_a_product_whose_binary_has_no_ui_is_given_by_its_api_and_the_reason(mon
     monkeypatch.setattr(datacenter.running, "up", lambda *_, **__: one)
     monkeypatch.setattr(datacenter.running, "all_running", lambda: [one])
     for command in (["up", "--stack", "--expose", "0"], ["status"]):
-        said = " ".join(CliRunner().invoke(app, command).output.split())
+        said = " ".join(CliRunner().invoke(app, ["lab", *command]).output.split())
         assert "Consul UI" in said
         assert "Nomad UI" not in said
         assert "http://127.0.0.1:2/v1/ (no UI: this nomad was built from source; HASHIDRILL_NOMAD=/path" in said
@@ -127,8 +127,8 @@ def test_what_cannot_be_is_one_message(up, arguments, message):
 
 @pytest.mark.parametrize("name", ["default", "old"])
 def test_the_command_that_ends_a_datacenter_is_one_and_names_it(name):
-    """It said `down --name old`, which is an error."""
-    _, command, *arguments = how_to_end(name).split()
-    down = typer.main.get_command(app).commands[command]
+    """It said `lab down --name old`, which is an error."""
+    _, group, command, *arguments = how_to_end(name).split()
+    down = typer.main.get_command(app).commands[group].commands[command]
     context = down.make_context(command, arguments)
     assert context.params["name"] == (name if name != "default" else None)

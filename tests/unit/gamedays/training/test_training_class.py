@@ -102,7 +102,7 @@ def test_hints_are_bought_by_one(keepers):
     assert [len(said(keeper)) for keeper in keepers.values()] == [0, 1, 0]
 
 
-@pytest.mark.parametrize("command", [["say", "done"], ["shell", "consul-1"]])
+@pytest.mark.parametrize("command", [["say", "done"], ["lab", "shell", "consul-1"]])
 def test_whoever_does_not_say_whose_game_is_told_which_are_on_and_nothing_happens(keepers, command):
     error = typed(*command).exception
     assert isinstance(error, UsageError)
@@ -122,7 +122,7 @@ def test_a_shell_is_one_of_the_datacenter_of_its_own_game(keepers, monkeypatch):
     done = SimpleNamespace(returncode=0)
     monkeypatch.setattr("hashidrill.faces.cli.train.subprocess.run", lambda words, **_: ran.append(words) or done)
     for name in CLASS:
-        typed("shell", "consul-1", "--trainee", name)
+        typed("lab", "shell", "consul-1", "--trainee", name)
     for name, words, number in zip(CLASS, ran, (1001, 1002, 1003), strict=True):
         root = str(keepers[name].sealed)
         assert any(f'"process": "{number}"' in word for word in words)

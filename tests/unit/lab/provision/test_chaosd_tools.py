@@ -1,4 +1,4 @@
-"""What chaosd starts on hosts of ours: `doctor` says what is missing, `up --kubernetes` gets it or starts nothing."""
+"""What chaosd starts on our hosts: `doctor` says what is missing, `lab up --kubernetes` gets it or starts nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_doctor_names_them_where_all_are_there(monkeypatch):
 def test_up_refuses_in_one_message_with_the_command_and_starts_nothing(only_tc, monkeypatch):
     monkeypatch.setenv(packages.NO_INSTALL, "1")
     monkeypatch.setattr(datacenter.running, "up", lambda *_, **__: pytest.fail("it was started"))
-    done = CliRunner().invoke(app, ["up", "--kubernetes"])
+    done = CliRunner().invoke(app, ["lab", "up", "--kubernetes"])
     assert done.exit_code != 0
     said = " ".join(str(done.exception).split())
     assert "lacks stress-ng (for chaosd), iptables (for chaosd), ipset (for chaosd); HASHIDRILL_NO_INSTALL" in said

@@ -233,7 +233,7 @@ REFUSED = {
     "quorum, not said by the arming": (
         World(),
         replace(RESTORE, windows=[Window(0, "x", SERVERS, 0, 9, 3)]),
-        "the arming must say so (`hashidrill arm --breaks-quorum`)",
+        "the arming must say so (`hashidrill staging arm --breaks-quorum`)",
     ),
     "blast radius": (
         World(),

@@ -304,7 +304,7 @@ def test_a_token_that_lost_its_right_to_look_stops_it():
 def test_nothing_starts_while_the_button_is_pressed():
     async def main():
         await stop.check_released(Kv(FakeKv()), BUTTON)
-        with pytest.raises(InterlockError, match=r"is pressed .*by ana at 13:00.*hashidrill stop --release"):
+        with pytest.raises(InterlockError, match=r"is pressed .*by ana at 13:00.*hashidrill staging stop --release"):
             await stop.check_released(Kv(FakeKv({BUTTON: stop.Pressed("ana", "13:00").text()})), BUTTON)
 
     play(main)

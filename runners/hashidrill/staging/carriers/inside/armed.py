@@ -49,7 +49,7 @@ def check(armed: str, now: float, path: Path) -> None:
         said = json.loads(text)
         since, until = (calendar.timegm(time.strptime(said[key], _TIME)) for key in ("since", "until"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _refused(path, "the run has no signed arming: arm it with `hashidrill arm --key FILE`") from None
+        raise _refused(path, "the run has no signed arming: arm it with `hashidrill staging arm --key FILE`") from None
     signed = [place for key, place in keys if verified(key, text.encode(), signature)]
     if not signed:
         raise _refused(path, "the arming of the run is signed with no key of that file")
