@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from hashidrill.core import hypothesis
-from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
+from hashidrill.core.errors import UnknownNameError, UsageError
 from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
-from hashidrill.core.experiment.loader import load_experiment, resolve
+from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.schema import schema_text
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.hypothesis.files import outlines, unrun

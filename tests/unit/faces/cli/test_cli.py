@@ -173,7 +173,7 @@ def test_no_page_and_no_message_prints_a_command_that_moved():
         if path.is_file() and path.suffix != ".pyc" and wrong.search(path.read_text(errors="replace"))
     ]
     assert told == []
-    assert wrong.search("see `hashidrill lab up --stack`"), "planted"
+    assert wrong.search("see `hashidrill " + "up --stack`"), "planted"
 
 
 def test_the_version_is_told(hashidrill):
@@ -214,7 +214,9 @@ def test_a_users_mistake_is_one_message_on_stderr_and_exit_code_2(arguments, sai
     assert result.stderr.count("hashidrill: ") == 1
 
 
-@pytest.mark.parametrize("arguments", [("nonsense",), ("show",), ("run", "--nonsense"), ("lab", "up", "--servers", "0")])
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("show",), ("run", "--nonsense"), ("lab", "up", "--servers", "0")]
+)
 def test_bad_usage_is_exit_code_2_with_a_way_to_help(arguments, hashidrill):
     result = hashidrill(*arguments)
     assert result.code == 2
