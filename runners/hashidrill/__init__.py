@@ -1,8 +1,8 @@
-"""hashidrill: game days for the HashiStack. This page is what packages of users may import; all else may move.
+"""hashidrill: game days for the HashiStack. Packages of users may import the names of this page; all others may move.
 
     from hashidrill import BaseFault, Duration, Held, hypothesis, measure, require
 
-Each name is imported when it is first used. `hashidrill.testing` has what tests of such packages need.
+Each name is imported when it is first used. `hashidrill.testing` has the tools for testing such packages.
 `hashidrill.core.engine.run` numbers the steps of a run.
 """
 
@@ -75,7 +75,7 @@ _NAMES = {
     "hashidrill.core.recording.reader": "FaultWindow Operations Recording Series",
     "hashidrill.core.units": "Bandwidth Duration Level Percent Rate Size",
 }
-"""Module to the names that it gives to this page."""
+"""The names of this page, by module."""
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = ["measure", *_PLACES]  # noqa: PLE0604 - they are all text
 

@@ -1,4 +1,5 @@
-"""What every run needs: protocols, experiment, engine, recording, judging, faults, loads, tap, probes, comparison.
+"""Everything that each run needs: protocols, experiment, engine, recording, judging, faults, loads, tap, probes,
+comparison.
 
-Nothing here knows a product, a datacenter or a terminal.
+This room imports no product, no datacenter and no terminal.
 """

@@ -1,7 +1,7 @@
-"""Every error a user can meet, in one tree.
+"""Every error that a user can meet, in one tree.
 
-A message says what happened, where (file, line, host, fault), what was expected and what to do next.
-The command line prints it and exits with `exit_code`; nobody sees a traceback for their own mistake.
+A message says what happened, where (file, line, host, fault), what was expected and what to do next. The command
+line prints it and exits with `exit_code`, without a traceback.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class HashidrillError(Exception):
-    """Base of all errors that are meant for the user. `exit_code` is what the process ends with."""
+    """Base of all errors that are meant for the user. `exit_code` is the exit code of the process."""
 
     exit_code: ClassVar[int] = 2
 
@@ -20,21 +20,21 @@ class UsageError(HashidrillError):
 
 
 class OutputError(HashidrillError):
-    """What a command printed could not be written, and the command has no verdict to exit with."""
+    """A command's output could not be written, so the command has no verdict to exit with."""
 
     exit_code = 74
 
 
 class ExperimentError(HashidrillError):
-    """A YAML document that cannot be used: the message names file, line and column."""
+    """A YAML document that cannot be used; the message names file, line and column."""
 
 
 class UnknownNameError(ExperimentError):
-    """A fault, load, probe, hypothesis or selector that does not exist; the message lists near ones."""
+    """An unknown fault, load, probe, hypothesis or selector; the message lists similar names."""
 
 
 class InterlockError(HashidrillError):
-    """What must be true before an existing datacenter is touched is not; the message says what, and what to do.
+    """A condition for touching an existing datacenter is not met; the message says which, and what to do.
 
     Nothing was touched.
     """
@@ -45,29 +45,31 @@ class MachineError(HashidrillError):
 
 
 class BinaryError(HashidrillError):
-    """A binary could not be had; the message lists each way that was tried and why it failed."""
+    """A binary could not be found or fetched; the message lists each way that was tried and why it failed."""
 
 
 class DatacenterError(HashidrillError):
-    """The datacenter did not start, or did not get ready in time. The run is INVALID."""
+    """The datacenter did not start, or was not ready in time. The run is INVALID."""
 
     exit_code = 3
 
 
 class AttachError(HashidrillError):
-    """A datacenter that cannot be attached: its file, an address, a certificate, a token. Nothing was touched."""
+    """A datacenter cannot be attached because of its file, an address, a certificate or a token. Nothing was
+    touched.
+    """
 
 
 class UnreachedError(AttachError):
-    """A host of an attached datacenter that does not answer now, and may in a moment."""
+    """A host of an attached datacenter does not answer now; it may answer later."""
 
 
 class SelectorError(DatacenterError):
-    """A selector that matches no host at the moment of injection."""
+    """A selector matches no host at the moment of injection."""
 
 
 class UnfitError(DatacenterError):
-    """The machine cannot carry the experiment; the message names the resource that is missing."""
+    """The machine cannot carry the experiment; the message names the missing resource."""
 
 
 class SteadyStateError(DatacenterError):
@@ -75,7 +77,7 @@ class SteadyStateError(DatacenterError):
 
 
 OTHER_WORK = "other work on this machine"
-"""What the message of a SteadyStateError names where the processes of others took the CPUs that the run asked for."""
+"""Part of a SteadyStateError's message when other processes took the CPUs that the run needs."""
 
 
 class FaultError(HashidrillError):
@@ -85,22 +87,22 @@ class FaultError(HashidrillError):
 
 
 class OthersFaultError(FaultError):
-    """Nothing of this run is left there, and another run has such a fault in force, which stays."""
+    """Nothing of this run is left there, but another run has such a fault in force, which stays."""
 
 
 class CapabilityError(FaultError):
-    """A host has not the capability that a fault, a probe or a service asked it for."""
+    """A host lacks the capability that a fault, probe or service asked for."""
 
     def __init__(self, host: str, capability: str) -> None:
         super().__init__(f"{host} lacks {capability}; put this on a host that has it")
 
 
 class JournalHeldError(HashidrillError):
-    """Another process writes to this journal: its run goes on."""
+    """Another process writes to this journal, because its run goes on."""
 
 
 class NotOursError(HashidrillError):
-    """Another machine or user recorded the run, or none that is known: heal obeys nothing that it says."""
+    """Another machine, another user or an unknown one recorded the run, so heal does not act on it."""
 
 
 class RevertError(HashidrillError):
@@ -110,17 +112,17 @@ class RevertError(HashidrillError):
 
 
 class RecordingError(HashidrillError):
-    """A recording that is missing, unfinished or unreadable."""
+    """A recording is missing, unfinished or unreadable."""
 
 
 class UnrecordedError(RecordingError):
-    """A run whose recording could not be written to its end. It counts for nothing: INVALID."""
+    """A recording could not be completed. The run counts as INVALID."""
 
     exit_code = 3
 
 
 class WaitTimeoutError(DatacenterError):
-    """A wait ran into its deadline; the message carries the last evidence seen."""
+    """A wait reached its deadline; the message carries the last evidence."""
 
 
 class HypothesisInvalidError(HashidrillError):

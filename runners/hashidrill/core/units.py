@@ -1,8 +1,8 @@
-"""Quantities with their units: durations, rates, sizes, percentages. Units are always written.
+"""Quantities with units: durations, rates, sizes, percentages.
 
-Each type is a number (seconds, per second, bytes, 0..1) that parses from and prints as text with a unit:
-`Duration("500ms") == 0.5`, `Rate("50/s") == 50.0`, `Size("4kB") == 4000`, `Percent("0.1%") == 0.001`.
-A bare number raises ValueError with an example of what would be right.
+Each type is a number (seconds, per second, bytes, 0..1) that is read from and printed as text with a unit:
+`Duration("500ms") == 0.5`, `Rate("50/s") == 50.0`, `Size("4kB") == 4000`, `Percent("0.1%") == 0.001`. A bare number
+raises ValueError with an example of valid text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Quantity(float):
 
     @classmethod
     def parse(cls, text: str) -> float:
-        """The number behind `text`, in the base unit. Raises ValueError that says what would be right."""
+        """The number behind `text`, in the base unit. Raises ValueError with an example of valid text."""
         match = re.fullmatch(cls._pattern, text.strip())
         if match is None:
             raise ValueError(f"{shown(text)} {cls._trouble(text)}")
@@ -39,7 +39,7 @@ class Quantity(float):
 
     @classmethod
     def how(cls) -> str:
-        """`a duration, like 500ms or 10s`: for messages."""
+        """The kind and its examples, for messages: `a duration, like 500ms or 10s`."""
         return f"{cls._noun}, like {' or '.join(cls._examples)}"
 
     @classmethod
@@ -78,7 +78,7 @@ class Quantity(float):
 
 
 def shown(value: Any) -> str:
-    """repr(), never longer than a line: for messages that quote what a user wrote."""
+    """repr(), cut to one line, for messages that quote what a user wrote."""
     return _SHORT.repr(value)
 
 
@@ -88,7 +88,7 @@ def _ungrouped(pattern: str) -> str:
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
-# no more digits than a float has; and [0-9], because \d is also true of digits that JSON Schema's \d is not
+# no more digits than a float has; [0-9] because \d also matches digits that JSON Schema's \d does not
 _NUMBER = r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)"
 
 
@@ -184,7 +184,7 @@ class Percent(Quantity):
 
 
 class Level(Quantity):
-    """A multiple of what a load asks for, written as a percentage that may be over 100 %: `50%`, `300%`."""
+    """A multiple of a load's nominal value, written as a percentage that may exceed 100 %: `50%`, `300%`."""
 
     _units: ClassVar = {"%": 0.01}
     _pattern = _NUMBER + r"\s?(?P<unit>%)"

@@ -219,7 +219,6 @@ class Cluster:
 
 
 def _plain(found: Any) -> dict[str, Any]:
-    """As the API has it, whether lightkube knows the kind or not."""
     return dict(found if isinstance(found, Mapping) else found.to_dict())
 
 

@@ -179,7 +179,6 @@ def _again(found: Search) -> Value | None:
 
 
 def _even(found: Search) -> Value | None:
-    """The last value, where as many of its runs held as did not."""
     counts = found.counts(found.probes[-1].value).most_common() if found.probes else []
     return found.probes[-1].value if len(counts) > 1 and counts[0][1] == counts[1][1] else None
 
@@ -204,7 +203,6 @@ def _next(found: Search, start: Value, highest: Value | None, precision: float) 
 
 
 def _edge(found: Search, repeat: int) -> Value | None:
-    """An end of the bracket that too few runs agree on."""
     for value in (found.held, found.not_held):
         if value is not None and max(found.counts(value).values()) < repeat:
             return value
@@ -387,7 +385,6 @@ def _windows(recording: Recording, width_s: float) -> Iterator[tuple[int, int, s
 
 
 def _steady_ns(recording: Recording) -> int:
-    """When the steady state began that was held."""
     steady = recording.phases["steady"]
     return max(steady[0], steady[1] - int(recording.experiment.steady_state.for_ * measure.SECOND))
 

@@ -173,7 +173,6 @@ class FakeVault:
         return found or self._for_root(host, path, body)
 
     def _snapshot(self, request: httpx.Request) -> httpx.Response:
-        """Takes one, or sets policies, tokens and secrets back to it."""
         if request.method == "GET":
             self.saved[packed := self.packed()] = (set(self.policies), set(self.tokens), dict(self.secrets))
             return httpx.Response(200, content=packed)

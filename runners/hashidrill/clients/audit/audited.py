@@ -34,8 +34,8 @@ def agents_in(files: Sequence[_File], body_of: Callable[[_File], Mapping]) -> li
 
 @dataclass(frozen=True)
 class Started:
-    """A command of a systemd unit or of a Nomad task, and the file and place that say it: the unit's own, or those of
-    a drop-in.
+    """A command of a systemd unit or of a Nomad task, and the file and place that say it: the unit's own, or those of a
+    drop-in.
     """
 
     unit: Unit | None
@@ -266,7 +266,6 @@ class Group:
 
 
 def _over(bodies: Sequence[Mapping]) -> Mapping | None:
-    """All of these as one, at the place of the last, which wins."""
     entries = tuple(entry for body in bodies for entry in body.entries)
     return Mapping(entries, bodies[-1].place, bodies[-1].labels) if bodies else None
 

@@ -1,9 +1,9 @@
 """Reads Python: the clients that a module makes, what is asked of each, and which of these calls are retried, and why.
 
 A call is retried where it stands in a function with a retrying decorator, in a loop that goes on after it failed and
-ends after it succeeded, in a loop of a retrying library, or in what such a library is given to call; or in a function
-that is called in such places alone. An import of tenacity retries nothing, and a `try` in a loop over keys goes on to
-the next key.
+ends after it succeeded, in a loop of a retrying library, or in what such a library is given to call; or in a
+function that is called in such places alone. An import of tenacity retries nothing, and a `try` in a loop over keys
+goes on to the next key.
 """
 
 from __future__ import annotations
@@ -193,7 +193,6 @@ class Retries:
                 self._own |= {target.id for target in node.targets if isinstance(target, ast.Name)}
 
     def _handed(self, value: ast.AST, parent: ast.AST) -> list[tuple[str, Function]]:
-        """The parameter that it becomes, of a function or of a class of this module."""
         call = self._parents.get(parent) if isinstance(parent, ast.keyword) else parent
         if not isinstance(call, ast.Call) or value is call.func:
             return []
@@ -221,7 +220,6 @@ class Retries:
         return node
 
     def _use_of(self, node: ast.AST) -> ast.AST | None:
-        """The call of an attribute of this, or the attribute itself where it is handed to somebody to call."""
         chain = self._chain(node)
         if chain is node:
             return None
@@ -238,7 +236,6 @@ class Retries:
         return self._around(node, function) or (self._of_function(function, depth) if function is not None else "")
 
     def _around(self, node: ast.AST, function: ast.AST | None) -> str:
-        """What retries it between it and the function that it stands in."""
         child, parent = node, self._parents.get(node)
         tried: ast.Try | None = None
         while parent is not None and parent is not function:
@@ -258,7 +255,6 @@ class Retries:
         return ""
 
     def _called_again(self, handed: ast.AST, parent: ast.AST) -> str:
-        """Whether a function of this module is handed this, a function too, and calls it where that is retried."""
         for name, function in self._handed(handed, parent):
             if function in self._asked_about:  # it hands it to itself
                 continue
@@ -287,7 +283,6 @@ class Retries:
         return f"in {function.name}, called {reasons[0]}" if reasons and all(reasons) else ""
 
     def _names(self, node: ast.AST, function: Function) -> bool:
-        """Whether this is a call of the function, or hands it to somebody."""
         named = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id == function.name
         return named or (isinstance(node, ast.Attribute) and key_of(node) == f"self.{function.name}")
 
@@ -315,7 +310,6 @@ class Retries:
         return self.names.get(node.id, "").endswith(".Retry")
 
     def _library(self, node: ast.AST) -> bool:
-        """Whether this is, or comes from, what one of the libraries calls retrying."""
         while isinstance(node, ast.Call):
             if _gives_up_at_once(node):
                 return False

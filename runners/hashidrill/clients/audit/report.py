@@ -213,7 +213,6 @@ def location(path: str, line: int, column: int) -> dict[str, Any]:
 
 
 def _uri(path: str) -> str:
-    """Relative for a relative path."""
     pure = PurePath(path)
     return pure.as_uri() if pure.is_absolute() else quote(os.fsencode(pure))
 

@@ -12,12 +12,10 @@ from hashidrill.clients.audit.tree import Mapping
 
 
 def _is_an_agent(agent: Agent) -> bool:
-    """Whether this is enough for a process, and no mere service definition beside one."""
     return any(agent.merged.has(name) for name in ("data_dir", "server", "bootstrap_expect", "bootstrap"))
 
 
 def _alone_on_purpose(agent: Agent) -> bool:
-    """A single server, or one that is tried out."""
     told = agent.merged
     return bool(told.flag("bootstrap") or told.flag("dev")) or told.number("bootstrap_expect") == 1
 
@@ -117,7 +115,6 @@ def _kind(entry: Mapping) -> str:
 
 
 def _destinations(audited: Audited) -> Iterator[tuple[Document, Mapping, Mapping]]:
-    """(file, route, destination) of all service-routers."""
     for document, entry in audited.entries:
         if _kind(entry) == "service-router":
             for route in entry.blocks("Routes"):

@@ -105,7 +105,6 @@ _READS = re.compile(rf"(?<![.$\w])(?:(?P<nomad>{_NOMAD})|(?P<vault>{_VAULT})|(?P
 
 
 def _no_reschedule(group: Group) -> bool:
-    """Whether nothing places a failed allocation again."""
     if group.job.type in {"system", "sysbatch"}:
         return True
     policy = group.policy("reschedule", "ReschedulePolicy")
@@ -169,7 +168,6 @@ def job_template_kills_task(audited: Audited) -> Iterator[Hit]:
 
 
 def _asked(template: Mapping) -> set[str]:
-    """The retry blocks that hold for what a template asks, from the functions that it calls."""
     entry = template.find("data", "EmbeddedTmpl")
     found = set()
     for text, _ in texts_within(entry.value) if entry is not None else ():

@@ -130,7 +130,6 @@ def consul_template_times_vault(audited: Audited) -> Iterator[Hit]:
 
 
 def _api_retries(audited: Audited, document: Document) -> int:
-    """VAULT_MAX_RETRIES of the unit that starts consul-template with this file, by the file's name."""
     name = Path(document.path).name
     for each in _template_units(audited):
         if each.unit is not None and any(word.rpartition("/")[2] == name for word in each.command.words):

@@ -162,7 +162,6 @@ def collect(paths: Sequence[Path], *, kind: str | None = None, exclude: Sequence
 
 
 def _adopt(sources: Sources) -> None:
-    """Gives parts of an agent's configuration to the one kind of agent whose files stand in the same directory."""
     kinds: dict[Path, set[str]] = {}
     for document in sources.documents:
         if document.kind in {"consul-agent", "nomad-agent", "vault-server"}:
@@ -311,7 +310,6 @@ def _problem(path: str, text: str, error: MalformedError) -> Problem:
 
 
 def _data(path: Path, status: os.stat_result) -> bytes:
-    """The file's bytes, up to one more than is read."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "not a regular file")  # reading a FIFO would wait for ever
     with path.open("rb") as file:

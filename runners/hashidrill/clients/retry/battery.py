@@ -186,7 +186,6 @@ class Battery:
             )
 
     async def _seed(self, tap: Tap) -> bool:
-        """Put the KV keys there that were asked for and are not. Whether there were any."""
         missing = [a for a in tap.attempts if a.status == 404 and a.path.startswith("/v1/kv/") and a.method == "GET"]
         link = self._upstream.link()
         try:
@@ -433,7 +432,6 @@ def _hurry(pids: Sequence[int]) -> None:
 
 
 async def _cancelled(task: asyncio.Task[Ended]) -> None:
-    """Nothing of it is left when this returns."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -1,7 +1,7 @@
 """A name that does not resolve at first: a name server of our own, which one command alone asks.
 
-The command runs in a mount namespace in which /etc/resolv.conf names our server and /etc/nsswitch.conf names DNS. That
-takes root (port 53 and the mounts); where it cannot be had, DNS failure cannot be shown.
+The command runs in a mount namespace in which /etc/resolv.conf names our server and /etc/nsswitch.conf names DNS.
+That takes root (port 53 and the mounts); where it cannot be had, DNS failure cannot be shown.
 """
 
 from __future__ import annotations
@@ -105,7 +105,6 @@ class _Answers(asyncio.DatagramProtocol):
 
 
 def _question(query: bytes) -> tuple[str, int, int]:
-    """Name, type, and where the question ends."""
     labels, at = [], _QUESTION_AT
     while at < len(query) and query[at]:
         length = query[at]

@@ -23,8 +23,8 @@ from hashidrill.core.tap.catalogue import AMPLIFICATION, MOST_RETRIES, RETRY_BUD
 class Judged:
     """One verdict on one fault. `text` is a line for a person, `evidence` the figures behind it.
 
-    `applies`: False where the client has nothing of the kind (no write, no blocking query, no retry to judge). That is
-    INVALID as well, but no reason to distrust the rest.
+    `applies`: False where the client has nothing of the kind (no write, no blocking query, no retry to judge). That
+    is INVALID as well, but no reason to distrust the rest.
     """
 
     name: str
@@ -285,7 +285,6 @@ def lock_reacquired(fault: str, attempts: Sequence[Attempt], *, lost_ns: int, wi
 
 
 def _backwards(watch: Sequence[Attempt]) -> list[tuple[Attempt, Attempt | None]]:
-    """Each reply whose index is smaller than the one before, and the query after it."""
     found: list[tuple[Attempt, Attempt | None]] = []
     last = 0
     for number, attempt in enumerate(watch):
@@ -365,8 +364,8 @@ def recovers(
 ) -> Judged:
     """Goodput comes back to a share of what it was before the trigger, in time after its end, and stays.
 
-    `before_ns` and `after_ns` are the times before the trigger came and after it went, [start, end). Operations belong
-    to the moment that they were meant to start.
+    `before_ns` and `after_ns` are the times before the trigger came and after it went, [start, end). Operations
+    belong to the moment that they were meant to start.
     """
     before, after = _inside(intended_ns, before_ns), _inside(intended_ns, after_ns)
     if before.sum() < _FEWEST_OPERATIONS or after.sum() < _FEWEST_OPERATIONS:

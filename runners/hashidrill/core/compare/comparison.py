@@ -1,9 +1,9 @@
-"""What rounds of two sides say about each figure, and about all of them together.
+"""Compares each figure over the rounds of two sides, and all figures together.
 
-Most figures are compared as ratios. Errors are compared as odds: a share of errors has an end at both sides, and from
-50 % to 74 % is three times the odds. 1 % is added to failed and served alike, so that none against one in a thousand
-is 1.1 times, and none against none is 1. What is counted is no more exact than counting is: two errors against none
-come about by chance.
+Most figures are compared as ratios. Errors are compared as odds, because a share of errors is limited on both sides:
+from 50 % to 74 % is three times the odds. 1 % is added to failed and served alike, so that none against one in a
+thousand is 1.1 times, and none against none is 1. Counts are only as exact as counting: two errors against none may
+be chance.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.columns import Floats
 
 FEWEST_INTERVALS = 5
-"""With fewer intervals that were measured on both sides, a round says no more than its two numbers."""
+"""With fewer intervals that were measured on both sides, only the round's two numbers count."""
 ABSENT_APART = 0.05
-"""Agents that were gone for this much more of their time on one side make its cost look smaller than it is.
+"""If agents were down for this much more of their time on one side, its cost looks smaller than it is.
 
-In runs of raft/killed-leader, whose leader is back sooner in one than in another, it was 0.10 and 0.13 of four agents'.
+In runs of raft/killed-leader, where the time until the leader is back varies, it was 0.10 and 0.13 of four agents'.
 """
 
 
 def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int = 0) -> Paired | None:
-    """One round; None where a side was not measured, or lacks what the other side has (`fair`).
+    """One round; None if a side was not measured, or lacks what the other side has (`fair`).
 
-    By its intervals, where enough of them were measured on both sides; else by the two numbers.
+    Uses its intervals if enough of them were measured on both sides, otherwise the two numbers.
     """
     baseline, candidate = fair(baseline, candidate)
     if math.isnan(baseline.number) or math.isnan(candidate.number):
@@ -69,10 +69,11 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
 
 
 def fair(baseline: Measured, candidate: Measured) -> tuple[Measured, Measured]:
-    """Both as they can be compared: not measured where one looks better by what it lacks, or both say nothing.
+    """Both figures in comparable form: not measured if one looks better because parts are missing, or both show
+    nothing.
 
-    A cost without that of an agent that was gone is a lower bound: it may show that this side costs more, never less.
-    Where a load was shed on both sides, it was more than the generator could keep waiting, whichever side it was.
+    A cost without that of an agent that was down is a lower bound: it may show that this side costs more, never
+    less. If a load was shed on both sides, it exceeded the generator's queue on either side.
     """
     if math.isnan(baseline.number) or math.isnan(candidate.number):
         return baseline, candidate
@@ -103,7 +104,7 @@ def _gone(measured: Measured) -> str:
 
 
 def _log_ratio(figure: Figure, baseline: Floats, candidate: Floats, at_most: float) -> Floats:
-    """What was never seen counts as `at_most`, on both sides the same; where both were never seen, they are equal."""
+    """A figure never seen counts as `at_most`, the same on both sides; if never seen on both, they are equal."""
     if math.isinf(at_most):
         finite = np.concatenate([each[np.isfinite(each)] for each in (baseline, candidate)])
         at_most = float(finite.max()) if len(finite) else 1.0
@@ -112,11 +113,11 @@ def _log_ratio(figure: Figure, baseline: Floats, candidate: Floats, at_most: flo
 
 
 def _counting_error(figure: Figure, baseline: Measured, candidate: Measured) -> float:
-    """The standard error of a round whose numbers were counted, from counting alone; 0 for what was measured.
+    """The standard error of a round's counts, from counting alone; 0 for measured figures.
 
-    Of errors: binomial, by the delta method, with the share of both sides together; their bursts make it larger, which
-    the rounds show. Without any error on either side, the rule of three (Hanley and Lippman-Hand, JAMA 1983): fewer
-    operations than 3 / 1 % could have hidden a share that counts. Of losses: Poisson.
+    Of errors: binomial, by the delta method, with the share of both sides together; their bursts make it larger,
+    which the rounds show. Without any error on either side, the rule of three (Hanley and Lippman-Hand, JAMA 1983):
+    fewer operations than 3 / 1 % could have hidden a share that counts. Of losses: Poisson.
     """
     if figure.odds:
         counts = (baseline.of, candidate.of)
@@ -134,7 +135,7 @@ def _counting_error(figure: Figure, baseline: Measured, candidate: Measured) -> 
 
 
 MOST_TIMES = 100.0
-"""Of more than this, nobody wants to know how much more."""
+"""Beyond this, the exact ratio does not matter."""
 
 
 def difference(
@@ -142,8 +143,8 @@ def difference(
 ) -> tuple[str, str]:
     """For a person: (`1.53 times`, `1.41 to 1.66`). `ratio` and `bounds` are as compared.
 
-    ("", "") where the two numbers say it all: something that never came back took no number of times as long, and 200
-    losses are no multiple of none.
+    ("", "") if a ratio means nothing: a recovery that never came took no number of times as long, and 200 losses are
+    not a multiple of zero.
     """
     if math.isnan(ratio) or math.isinf(baseline) or math.isinf(candidate):
         return "", ""
@@ -169,7 +170,7 @@ def _points(figure: Figure, share: float, ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Played:
-    """One run of one side. `invalid`: why it says nothing; `unsteady`: it never got as far as its method."""
+    """One run of one side. `invalid`: why it does not count; `unsteady`: it never reached its method."""
 
     side: str
     recording: Path
@@ -181,13 +182,13 @@ class Played:
 
     @property
     def disturbed(self) -> bool:
-        """Whether other work on the machine disturbed it: what broke in it may have broken for that."""
+        """Whether other work on the machine disturbed it, which may explain what broke."""
         return self.use is not None and bool(self.use.why)
 
 
 @dataclass(frozen=True)
 class Round:
-    """One run of each side, in the order in which they were played; of a spoilt round there may be one alone."""
+    """One run of each side, in the order in which they were played; a spoilt round may have only one."""
 
     number: int
     runs: Sequence[Played]
@@ -207,7 +208,8 @@ class Round:
 
 LACKS, LACKS_TIMES, LACKS_SHARE = 2, 3, 0.25
 """One side lacks a figure too often for chance: in this many rounds, this many times as often as the other side, and in
-this share of all rounds."""
+this share of all rounds.
+"""
 
 
 @dataclass(frozen=True)
@@ -221,18 +223,18 @@ class Compared:
     baseline: float
     candidate: float
     more_rounds: int
-    """How many more it would probably take; 0 when it is decided, MOST_ROUNDS for that or more."""
+    """How many more rounds it would probably take; 0 when it is decided, MOST_ROUNDS for that or more."""
     why: str = ""
-    """Why it was not measured, where it was not, or too often not on one side."""
+    """Why it was not measured, or too often not on one side."""
     of: int = 0
     """How many rounds count; `interval.rounds` are those in which it was measured on both sides."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it keeps the whole from an answer.
+        """Whether it keeps the whole comparison undecided.
 
-        It is undecided, and it decides, or looks worse by its margin. A p99 that was three times as high in the few
-        rounds that it takes to be sure of a p50 must not pass because nobody waited for it.
+        It is undecided, and it decides, or looks worse by its margin. Otherwise a p99 three times as high could pass
+        in the few rounds that settle a p50.
         """
         return self.decision is Decision.CANNOT_TELL and (self.figure.decides or self._looks_worse)
 
@@ -262,7 +264,7 @@ class Compared:
 
     @property
     def difference(self) -> tuple[str, str]:
-        """By how much the sides differ and its bounds, for a person; ("", "") where that says nothing."""
+        """By how much the sides differ and its bounds, for a person; ("", "") if a ratio means nothing."""
         known = not math.isinf(self.interval.high)
         bounds = (self.interval.low, self.interval.high) if known else None
         return difference(self.figure, self.baseline, self.candidate, self.interval.ratio, bounds)
@@ -311,8 +313,8 @@ def compared(
 ) -> list[Compared]:
     """Each figure over the rounds that count. `at_most`: the number of rounds that was planned.
 
-    `margins` and `priors` are by the names of figures; a figure without a margin there has its own. The share of
-    alarms is that of all figures together.
+    `margins` and `priors` are by the names of figures; a figure without a margin there has its own. All figures
+    together share the rate of false alarms.
     """
     return [
         _compared(
@@ -329,7 +331,7 @@ def compared(
 
 
 def together(all_compared: Sequence[Compared]) -> Decision:
-    """WORSE where any figure is; CANNOT_TELL where one is open (`Compared.is_open`), or where none decides."""
+    """WORSE if any figure is; CANNOT_TELL if one is open (`Compared.is_open`), or if none decides."""
     found = [each.decision for each in all_compared]
     deciding = [each.decision for each in all_compared if each.figure.decides]
     if Decision.WORSE in found:
@@ -342,7 +344,8 @@ def together(all_compared: Sequence[Compared]) -> Decision:
 def is_sure(all_compared: Sequence[Compared]) -> bool:
     """Whether more rounds would change nothing: what `play` takes as `enough`.
 
-    It takes fewer rounds to be sure that a figure is no worse than that it is better: one that looks so is played on.
+    It takes fewer rounds to be sure that a figure is not worse than that it is better, so a figure that looks better
+    is played on.
     """
     if any(each.may_be_better for each in all_compared):
         return False
@@ -364,7 +367,7 @@ def _compared(
     ]
     pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
     looks = Looks.of(at_most, prior)
-    if prior is None and figure.usual:  # of other machines: it is no reason to look earlier
+    if prior is None and figure.usual:  # of other machines: it is not a reason to look earlier
         prior = Prior(figure.usual, MOST_TRUSTED)
     interval = ratio(pairs, confidence=confidence, alarms=alarms, looks=looks, prior=prior, noise=figure.noise)
     decision = decide(interval, margin, lower_is_better=figure.lower_is_better)
@@ -394,10 +397,10 @@ def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:
 
 
 def _unmeasured_alone(sides: Sequence[tuple[Measured, Measured]], decision: Decision) -> str:
-    """Why the rounds that were measured do not speak for all: one side alone lacks the figure too often for chance.
+    """Why the measured rounds do not represent all: one side alone lacks the figure too often for chance.
 
-    The rounds that a side lacks may be its worst ones: it does not pass by the others. What a candidate shows to be
-    worse where it was measured stays worse.
+    The missing rounds of a side may be its worst ones, so the measured ones alone do not let it pass. A candidate
+    that was measured to be worse stays worse.
     """
     lacks = [tuple(math.isnan(each.number) for each in pair) for pair in sides]
     for name, index in (("baseline", 0), ("candidate", 1)):

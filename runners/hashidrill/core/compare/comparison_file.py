@@ -1,7 +1,7 @@
-"""A comparison on disk: which recordings of which variants belong together, and what is judged over them.
+"""A comparison on disk: which recordings of which variants belong together, and their comparisons.
 
 It is a folder with one file, comparison.json, next to the recordings that it names; reports are written into it. The
-recordings stay what they are: each can be judged, reported and healed by itself.
+recordings stay unchanged: each can be judged, reported and healed by itself.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Kept:
     variants: Mapping[str, ResolvedExperiment]
     rounds: list[KeptRound]
     hidden: Mapping[tuple[str, str], list[str]] | None = None
-    """Where two variants differ in secrets alone, as the comparison's own file says; None before it is written."""
+    """Where two variants differ in secrets alone, from the comparison's own file; None before it is written."""
 
     def hidden_between(self, one: str, other: str) -> list[str]:
-        """What no recording of these two variants shows to differ."""
+        """The differences of these two variants that no recording shows."""
         return self._hidden.get((min(one, other), max(one, other)), [])
 
     @cached_property
@@ -84,7 +84,7 @@ class Kept:
 
 
 def read_comparison(path: Path) -> Kept:
-    """Raises RecordingError for what is none, or one of a newer hashidrill."""
+    """Raises RecordingError for a folder without a comparison, or one of a newer hashidrill."""
     file = path / COMPARISON_NAME
     try:
         found: Any = foreign.parse(file.read_bytes())

@@ -1,8 +1,7 @@
-"""Did other work on the machine disturb a run? Then it says something only beside a run that was disturbed alike.
+"""Whether other work on the machine disturbed a run. If so, it counts only against a run that was disturbed alike.
 
-What counts as other work are processes outside of the run, whatever the experiment asks of the machine. A side whose
-own agents use up the CPU is not disturbed: with what the run itself takes when nothing starves it, as the leaner of
-the two sides showed, there would have been enough for it.
+Other work means processes outside of the run. A side whose own agents use up the CPU is not disturbed: the machine
+would have sufficed for what the leaner of the two sides needs when nothing starves it.
 """
 
 from __future__ import annotations
@@ -23,29 +22,31 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.reader import Recording
 
 VARIES = 1.5
-"""A run that is not starved takes no more than this many times what the leaner side takes in the middle."""
+"""A run that is not starved takes at most this many times the leaner side's median use."""
 OTHERS_APART = 0.15
 """Runs of one round whose shares of other work lie further apart were not disturbed alike. Set by judgement."""
 FEWEST_S = 5
-"""With fewer seconds that were not starved, nobody knows what a run takes by itself."""
+"""With fewer seconds that were not starved, a run's own need is unknown."""
 _UNSTEADY = "steady-state"
 
 
 @dataclass(frozen=True)
 class Use:
-    """What a run and other work took of the machine: in its method and recovery, or while it never got that far."""
+    """What a run and other work took of the machine: in its method and recovery, or before, if it never got that
+    far.
+    """
 
     own: float
-    """CPUs that the run itself took while nothing starved it, in the middle; NaN where that is not known."""
+    """Median CPUs that the run itself took while nothing starved it; NaN if unknown."""
     starved: bool
     """Whether other work left almost nothing in too much of its time."""
     why: str = ""
-    """Why other work disturbed it; empty where it did not."""
+    """Why other work disturbed it; "" if it did not."""
     others: float = 0.0
     """The share of the machine that other work took, on average."""
 
     def alike(self, other: Use) -> bool:
-        """Whether other work was no harder on one of two runs than on the other."""
+        """Whether other work was about as heavy in both runs."""
         neither = not self.why and not other.why
         return neither or abs(self.others - other.others) <= OTHERS_APART
 
@@ -67,18 +68,18 @@ def use_of(recording: Recording, others: Iterable[Use]) -> Use:
 
 
 def never_ready(recording: Recording) -> bool:
-    """Whether the agents started, and the datacenter never came to be one: a configuration can do that."""
+    """Whether the agents started but never formed a datacenter, which a bad configuration can cause."""
     return recording.outcome == "crashed" and "ready" in recording.phases and "load" not in recording.phases
 
 
 def sick_without_fault(recording: Recording) -> bool:
-    """Whether it never got as far as its method, and other work on the machine is not to blame for that."""
+    """Whether it never reached its method, and other work on the machine is not the reason."""
     unsteady = recording.outcome == _UNSTEADY
     return (unsteady or never_ready(recording)) and not use_of(recording, ()).why
 
 
 def _measured(recording: Recording) -> MachineUse | None:
-    """Of the method and the recovery, or else of the steady state; None where nothing was sampled then."""
+    """Of the method and the recovery, otherwise of the steady state; None without samples."""
     use, phases = machine_use(recording), recording.phases
     if use is None:
         return None
@@ -90,7 +91,7 @@ def _measured(recording: Recording) -> MachineUse | None:
 
 
 def _fits(cpus: float, others: float, lean: float) -> bool:
-    """Whether the run would have had enough with that other work going on, had it been as lean as the other side."""
+    """Whether the other work would have left enough for the run, had it been as lean as the other side."""
     return others + VARIES * lean <= (1 - IDLE_SHARE) * cpus  # False for NaN
 
 
@@ -101,7 +102,7 @@ def _starved(use: MachineUse) -> str:
 
 
 def _asked_for(recording: Recording, use: MachineUse, lean: float) -> str:
-    """Why a steady state that asks for a quiet machine did not hold, if other work is to blame for it."""
+    """Why a steady state that asks for a quiet machine did not hold, if other work is the reason."""
     if recording.outcome != _UNSTEADY:
         return ""
     others = float(np.nanmedian(use.others))

@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 1.0
 FEWEST = 20
-"""Operations that a percentile needs at least."""
+"""The fewest operations for a percentile."""
 LOST = "no_acknowledged_write_lost"
-"""The hypothesis whose loads are read back at the end, so that what they lost can be counted."""
+"""The hypothesis whose loads are read back at the end, so that their losses can be counted."""
 SHORTEST_RECOVERY_S = 2.0
 LITTLE = 0.1
-"""A share of the p50 that the experiment allows: differences below it are no matter of surviving a bad day."""
+"""A share of the p50 that the experiment allows: smaller differences do not matter under a fault."""
 SLOW = 2.0
-"""Recovered: the p50 is at most this many times that of the steady state, where the experiment states no limit."""
+"""Recovered means a p50 of at most this many times the steady state's, if the experiment states no limit."""
 
 
 def figures(experiment: Experiment) -> list[Figure]:
     """All figures of an experiment: those of each load that has a latency of its own, and those of all agents."""
     return [
         *(each for load, spec in experiment.traffic.items() for each in _of_load(load, experiment, spec)),
-        # what no load sees: in 20 runs of ten experiments, three servers took 3 to 7 s
+        # invisible to loads: in 20 runs of ten experiments, three servers took 3 to 7 s
         Figure("ready", "s", 2.0, 2.0, False, _ready, noise=0.5),
         Figure("cpu", "CPU seconds", 0.5, 1.3, False, cpu_cost),
         Figure("memory", "bytes", 10e6, 1.3, False, memory_cost),
@@ -52,9 +52,9 @@ def figures(experiment: Experiment) -> list[Figure]:
 
 
 def figure(name: str, experiment: Experiment) -> Figure:
-    """The figure of that name, also of a client that reports its operations. Raises UsageError with the near names.
+    """The figure of that name, also of a client that reports its operations. Raises UsageError with similar names.
 
-    `figures` leaves such clients out: nothing says beforehand whether a service reports.
+    `figures` leaves such clients out, because it is unknown beforehand whether a service reports.
     """
     services = {name for name, client in experiment.clients.items() if client.service}
     reported = [each for name in services for each in _of_each(name, experiment)]
@@ -65,7 +65,7 @@ def figure(name: str, experiment: Experiment) -> Figure:
 
 
 def beside(name: str, experiment: Experiment, other: str) -> Figure | None:
-    """The same latency of another load in the same run, over the same time; None where the figure is no latency."""
+    """The same latency of another load in the same run, over the same time; None if the figure is not a latency."""
     load, _, what = name.rpartition(".latency.")
     if not load or not what:
         return None
@@ -85,7 +85,7 @@ def _of_each(load: str, experiment: Experiment) -> Iterator[Figure]:
     p50, p99 = (partial(_latency, load=load, percent=percent) for percent in (50.0, 99.0))
     yield Figure(f"{load}.latency.p50", "s", max(5e-4, little_s), 1.2, True, p50, noise=0.8, usual=0.1)
     yield Figure(f"{load}.latency.p99", "s", max(2e-3, little_s), 1.5, False, p99)
-    # a fault hides what a change costs every day: 5 ms that become 25 are little beside a disk that takes 500
+    # a fault hides a daily cost: a rise from 5 to 25 ms is small against a disk that takes 500
     yield Figure(f"{load}.steady.p50", "s", 5e-4, 1.5, False, partial(_steady, load=load))
     yield Figure(
         f"{load}.errors", "share", 0.01, 2.0, True, partial(_errors, load=load), noise=0.7, usual=0.3, odds=True
@@ -99,10 +99,10 @@ def _of_each(load: str, experiment: Experiment) -> Iterator[Figure]:
 
 
 def _latency(run: Run, *, load: str, percent: float, marked_by: str | None = None) -> Measured:
-    """The percentile over the operations due while a fault was in force. What was not acknowledged never came.
+    """The percentile over the operations due while a fault was in force. Unacknowledged ones are infinite.
 
-    Where an expectation on this load names a mark, that is when it matters: a peak of 15 s at the end of a fault of 45
-    hardly moves the p50 of all of it. `marked_by`: the load whose expectations say that, instead of this one.
+    If an expectation on this load names a mark, only the mark's time counts: a peak of 15 s at the end of a fault of
+    45 hardly moves the p50 of all of it. `marked_by`: the load whose expectations say that, instead of this one.
     """
     marked = _marked(run.recording, marked_by or load)
     return _served(run, load, percent, marked or run.fault_spans, "while marked" if marked else "under fault")
@@ -147,7 +147,7 @@ def _ready(run: Run) -> Measured:
     """Seconds from the start of the agents until the datacenter is ready: all alive, a leader known."""
     phases = run.recording.phases
     if not {"start", "ready"} <= phases.keys():
-        raise HypothesisInvalidError("nobody noted when its agents started")
+        raise HypothesisInvalidError("the start of its agents was not noted")
     return Measured((phases["ready"][1] - phases["start"][0]) / SECOND)
 
 
@@ -191,7 +191,7 @@ def limit_s(experiment: Experiment, load: str) -> float | None:
 def _lost(run: Run, *, load: str) -> Measured:
     finals = run.recording.final_reads(load)
     if not finals:
-        raise HypothesisInvalidError(f"the final reads of {load} are missing, so nobody knows what was lost")
+        raise HypothesisInvalidError(f"the final reads of {load} are missing, so the losses are unknown")
     found = check_registers(run.recording.operations(load), finals)
     return Measured(float(len(found.lost) + len(found.phantoms)))
 

@@ -1,7 +1,7 @@
-"""Judges a comparison: every run by itself, whether the runs are what they are compared as, and every comparison.
+"""Judges a comparison: each run, whether each recording is of its variant, and each comparison.
 
-A pure function of the recordings. What is in doubt is INVALID: a run that is, a round without one of its sides, a
-recording of something else, two sides that ran the same, a figure that was not measured on one of them.
+A pure function of the recordings. All doubts are INVALID: an INVALID run, a round without one of its sides, a
+recording of another experiment, two sides that ran the same, a figure that was not measured on one of them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from hashidrill.core.hypothesis import Hypothesis
 
 _OF_AGENTS = re.compile(r"datacenter\.(\w+)\.(version|servers|clients|config|server_config|client_config)\b\.?([^[]*)")
-"""What must be seen in the agents that were started: their versions, their number, their configuration."""
+"""Settings whose effect must show in the started agents: their versions, number and configuration."""
 _MOST_SHOWN = 4
 
 
 def ran_the_same(
     one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False, but: Collection[str] = ()
 ) -> str:
-    """Why two recordings show no difference, or nothing.
+    """Why two recordings cannot differ, or "".
 
-    They are runs of the same experiment with the same configuration; or of two that differ in their agents, of which
-    the run's own list says that they were started the same. The rest is as for `took_no_effect`.
+    They ran the same experiment with the same configuration, or two whose agents were started the same according to
+    the runs' own lists. The other parameters are those of `took_no_effect`.
     """
     if not _differs(one, other) and not hidden:
         return "both ran the same experiment with the same configuration"
@@ -59,11 +59,11 @@ def ran_the_same(
 def took_no_effect(
     one: Recording, other: Recording, *, hidden: Sequence[str] = (), each: bool = False, but: Collection[str] = ()
 ) -> str:
-    """Why what differs between two experiments did not reach their agents, or nothing.
+    """Why the difference between two experiments did not reach their agents, or "".
 
-    `hidden`: where they differ in secrets alone (`hashidrill.core.judging.comparison.hidden`), which are in no
-    recording. Of those it says no more than whether agents had something there. `each`: one key without effect is
-    enough. `but`: keys of which it is known already that they have none.
+    `hidden`: where they differ in secrets alone (`hashidrill.core.judging.comparison.hidden`), which no recording
+    holds; for these it only checks whether agents had a value there. `each`: one key without effect is enough.
+    `but`: keys already known to have no effect.
     """
     differs = [at for at in dict.fromkeys([*_differs(one, other), *hidden]) if _key(at) not in but]
     idle = [at for at in differs if _idle(at, one, other, secret=at in hidden)]
@@ -89,7 +89,7 @@ def _key(at: str) -> str:
 
 
 def _idle(at: str, one: Recording, other: Recording, *, secret: bool) -> bool:
-    """Whether both runs say of their agents that they were the same there. What they do not say may differ."""
+    """Whether both runs show that their agents were the same there. Missing information counts as a difference."""
     found = _OF_AGENTS.match(at)
     if found is None:
         return False
@@ -107,7 +107,7 @@ def _idle(at: str, one: Recording, other: Recording, *, secret: bool) -> bool:
 
 
 def _same_binary(product: str, one: Recording, other: Recording) -> bool:
-    """By what was run, not by the version that it was called."""
+    """Compares the binaries that ran, not the versions that they were called."""
     for section, part in (("binaries", "sha256"), ("versions", "")):
         values = [(each.run.get(section) or {}).get(product) for each in (one, other)]
         known = [value.get(part) if isinstance(value, dict) else value for value in values]
@@ -117,7 +117,7 @@ def _same_binary(product: str, one: Recording, other: Recording) -> bool:
 
 
 def _started(product: str, recording: Recording) -> Mapping[str, Any] | None:
-    """The configuration of each agent of a product, by host; None where the run does not say."""
+    """The configuration of each agent of a product, by host; None if the run does not have it."""
     of = recording.run if product == "consul" else recording.run.get(product)
     found = of.get("config") if isinstance(of, dict) else None
     return found if isinstance(found, dict) and found else None
@@ -140,7 +140,7 @@ class JudgedRun:
     recording: Recording = field(repr=False)
     verdict: RunVerdict
     refused: str = ""
-    """Why it is no run of that variant."""
+    """Why it is not a run of that variant."""
 
     @property
     def path(self) -> Path:
@@ -153,7 +153,7 @@ class JudgedRun:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """One figure of each variant: the middle one of its rounds, as a number and as a person reads it."""
+    """One figure of each variant: the median of its rounds, as a number and as text."""
 
     name: str
     unit: str
@@ -183,7 +183,7 @@ class ComparisonVerdict:
 
     @property
     def outcome(self) -> str:
-        """How the runs ended: `complete` if all did, else as the first that did not."""
+        """How the runs ended: `complete` if all did, otherwise as the first that did not."""
         ends = [run.recording.outcome for run in self.runs]
         return next((each for each in ends if each != "complete"), "complete") if ends else "interrupted"
 
@@ -272,7 +272,7 @@ def _judgement(each: Judgement) -> dict[str, Any]:
 
 
 def _refused(kept: Kept, name: str, recording: Recording) -> str:
-    """Why a recording is no run of that variant, or nothing."""
+    """Why a recording is not a run of that variant, or ""."""
     if name not in kept.variants:
         return f"{kept.experiment.name} has no variant {name}"
     try:
@@ -282,14 +282,13 @@ def _refused(kept: Kept, name: str, recording: Recording) -> str:
     if run.metadata.name != kept.experiment.name:
         return f"is a run of another experiment, {run.metadata.name}"
     said = recording.run.get("variant")
-    if said is not None and said != name:  # of two that differ in a secret alone, nothing else tells
+    if said is not None and said != name:  # variants that differ in a secret alone have no other mark
         return f"did not run the variant {name}: its run says that it is of {said}"
     differs = differences(kept.variants[name].experiment, run)
     return f"did not run the variant {name}: {differs[0]}" if differs else ""
 
 
 def _invalid(kept: Kept, runs: Sequence[JudgedRun]) -> Iterator[str]:
-    """Why the comparison is INVALID, whatever was measured."""
     if len(kept.variants) < 2 or not kept.rounds:
         yield "there is nothing to compare: it has no two variants that were run"
     there = {(run.round, run.variant) for run in runs}
@@ -346,7 +345,7 @@ def _rounds(names: Sequence[str], kept: Kept, runs: Sequence[JudgedRun]) -> list
 
 
 def _alike(names: Sequence[str], kept: Kept, rounds: Sequence[Sequence[Recording]]) -> str:
-    """Which two sides ran the same, or nothing."""
+    """Which two sides ran the same, or ""."""
     for sides in rounds:
         for (one, first), (other, second) in combinations(zip(names, sides, strict=True), 2):
             if why := ran_the_same(first, second, hidden=kept.hidden_between(one, other)):
@@ -355,7 +354,7 @@ def _alike(names: Sequence[str], kept: Kept, rounds: Sequence[Sequence[Recording
 
 
 def _unkept(names: Sequence[str], rounds: Sequence[Sequence[Recording]], params: Mapping[str, Any]) -> str:
-    """Which side did not run as written for too long, or nothing. A load that is compared shows its own failure."""
+    """Which side did not run as written for too long, or "". A load that is compared shows its own failure."""
     for sides in rounds:
         for name, recording in zip(names, sides, strict=True):
             begin_ns, end_ns = measure.method(recording)[0], measure.loads_end_ns(recording)
@@ -369,7 +368,7 @@ def _unkept(names: Sequence[str], rounds: Sequence[Sequence[Recording]], params:
 
 
 def _check_round(found: Hypothesis, sides: Sequence[Recording], params: Mapping[str, Any]) -> Found:
-    """One round. What is read from seconds without a valid measurement, on any side, is no difference."""
+    """Judges one round. Seconds without a valid measurement, on any side, prove no difference."""
     traced = tuple(TracedRecording(each) for each in sides)
     finding, text, measured = _check(found, traced, params)
     for side, recording in zip(traced, sides, strict=True):
@@ -393,7 +392,7 @@ def _check(found: Hypothesis, sides: tuple[Any, ...], params: Mapping[str, Any])
 
 
 def _agreed(found: Sequence[Found]) -> Found:
-    """What all rounds say; rounds that disagree tell nothing."""
+    """The common result of all rounds; INVALID if they disagree."""
     findings = {finding for finding, _, _ in found}
     if len(found) == 1:
         return found[0]

@@ -1,12 +1,11 @@
-"""What a figure is, and what of a recording counts for it.
+"""Figures, and which parts of a recording count for them.
 
-Only what was measured validly counts. Seconds in doubt (hashidrill.core.judging.doubts: a generator that fell behind, a
-silent probe, a machine that other work kept busy) are left out, and a figure of which too much is in doubt was not
+Only valid measurements count. Seconds in doubt (hashidrill.core.judging.doubts: a generator that fell behind, a
+silent probe, a machine that other work kept busy) are left out, and a figure with too much in doubt counts as not
 measured: a slow generator must not pass for a slow product.
 
-Operations that the generator did not start because too many were waiting for an answer already are in no doubt here.
-They are demand that was not served: a product that stalls makes them. Where the generator itself used up its core, its
-seconds are in doubt for that.
+Operations that the generator did not start because too many were already waiting are not in doubt here: they are
+unserved demand, caused by a product that stalls. If the generator itself used up its core, its seconds are in doubt.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.reader import Recording
 
 IN_DOUBT_AT_MOST = 0.25
-"""A figure of which a larger share is in doubt was not measured."""
+"""A figure with a larger share in doubt counts as not measured."""
 
 
 @dataclass(frozen=True)
 class Measured:
     """A figure of one recording.
 
-    `number` is NaN where it was not measured, and `why` says why; infinity stands for never. `at_most` is the most that
-    the run could have measured: what never came took at least that long. `intervals`: the same figure in each second of
-    the time it covers, by the method's clock; NaN for a second that says nothing.
+    `number` is NaN if it was not measured, and `why` says why; infinity stands for never. `at_most` is the most that
+    the run could have measured: an event that never came took at least that long. `intervals`: the same figure in
+    each second of the time it covers, by the method's clock; NaN for a second without a measurement.
     """
 
     number: float
@@ -49,9 +48,9 @@ class Measured:
     at_most: float = math.inf
     why: str = ""
     of: int = 0
-    """Of a share: of how many operations; 0 where nothing was counted."""
+    """Of a share: of how many operations; 0 if nothing was counted."""
     absent: float = 0.0
-    """Of a cost: the share of the agents' time in which one was not there, so that the number lacks what it took."""
+    """Of a cost: the share of the agents' time in which one was down, so that its use is missing."""
     who: str = ""
     """Which agent was absent for the longest."""
     shed: float = 0.0
@@ -60,7 +59,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Run:
-    """A recording, and what of it is in doubt."""
+    """A recording, and its doubts."""
 
     recording: Recording
     doubts: Sequence[Doubt]
@@ -70,7 +69,7 @@ class Run:
         """Reads the doubts once for all figures of a recording. Raises HypothesisInvalidError without a method."""
         known: Run | None = recording.__dict__.get("_compared")
         if known is None:
-            measure.method(recording)  # raises where the run never got there
+            measure.method(recording)  # raises if the run never reached its method
             validity = Validity.of(recording)
             if validity.damaged:
                 raise HypothesisInvalidError(validity.damaged[0])
@@ -87,7 +86,7 @@ class Run:
         return mask
 
     def valid(self, load: str, ops: Operations) -> Operations:
-        """The operations outside of all doubts. Raises HypothesisInvalidError where those are too few."""
+        """The operations outside of all doubts. Raises HypothesisInvalidError if those are too few."""
         if not len(ops):
             raise HypothesisInvalidError(f"no operation of {load} was due then")
         mask = self.doubtful(load, ops.intended_ns)
@@ -95,7 +94,7 @@ class Run:
         return ops.picked(~mask)
 
     def enough(self, of: str, in_doubt: float) -> None:
-        """Raises HypothesisInvalidError where too large a share is in doubt."""
+        """Raises HypothesisInvalidError if too large a share is in doubt."""
         if in_doubt > IN_DOUBT_AT_MOST:
             reason = next(each.reason for each in self.doubts if each.touches(Read(of)))
             raise HypothesisInvalidError(f"{in_doubt:.0%} of it is in doubt: {reason}")
@@ -116,9 +115,9 @@ class Run:
 class Figure:
     """One figure that two sides are compared by.
 
-    `floor` is added to both sides of a ratio: the size below which a difference means nothing, in the figure's unit. It
-    makes none against none a ratio of 1, and 0.1 ms against 0.3 ms little more. `margin`: the ratio from which a
-    difference counts. A figure that `decides` is needed for an answer; another one only raises an alarm.
+    `floor` is added to both sides of a ratio: the size below which a difference means nothing, in the figure's unit.
+    It makes zero against zero a ratio of 1, and 0.1 ms against 0.3 ms little more. `margin`: the ratio from which a
+    difference counts. A figure that `decides` is needed for an answer; any other only raises an alarm.
     """
 
     name: str
@@ -129,16 +128,16 @@ class Figure:
     measure: Callable[[Run], Measured] = field(repr=False, compare=False)
     lower_is_better: bool = True
     noise: float = 0.0
-    """The most by which the logarithm of a round of equal sides varied (its standard deviation) on any machine that was
-    measured, rounded up; 0 where that is not known.
+    """Standard deviation of a round's logarithm between equal sides: the largest measured on any machine, rounded up; 0
+    if unknown.
     """
     usual: float = 0.0
-    """By how much it varies on a machine that others use too: what is known of the noise without a calibration."""
+    """The same on a machine that others use too: the estimate of the noise without a calibration."""
     odds: bool = False
     """It is a share, and is compared by its odds (hashidrill.core.compare.comparison): failed over served."""
 
     def of(self, recording: Recording, *, though_busy: bool = False, without: Sequence[Doubt] = ()) -> Measured:
-        """Never raises: what cannot be measured says why.
+        """Never raises: a figure that cannot be measured says why.
 
         With `though_busy`, seconds in which other work kept the machine busy count too. That makes a figure worse,
         never better: a limit that it keeps is kept. `without`: time to leave out as well, as if it were in doubt.
@@ -152,7 +151,7 @@ class Figure:
             return Measured(math.nan, why=str(error))
 
     def log(self, numbers: Floats) -> Floats:
-        """What is compared: two sides differ by the difference of these."""
+        """The compared value: two sides differ by the difference of these."""
         found = np.log(numbers + self.floor)
         return found - np.log(1 - numbers + self.floor) if self.odds else found
 
@@ -204,7 +203,7 @@ def bytes_written(run: Run) -> Measured:
 
 
 def memory_cost(run: Run) -> Measured:
-    """The most that each agent held, of all agents together."""
+    """The sum over all agents of the most memory that each held."""
     series = run.recording.series("process.rss").between(*run.loaded)
     hosts = np.array(series.host)
     peaks = [series.value[hosts == host] for host in sorted(set(series.host))]
@@ -218,8 +217,8 @@ def memory_cost(run: Run) -> Measured:
 def _taken(run: Run, signal: str, *, though_doubtful: bool = False) -> _Taken:
     """The sum over all agents of a signal's mean in each interval.
 
-    An agent that was not sampled in an interval (it was down) had none of it, and is absent. All agents that were
-    sampled at any time of the run should be there.
+    An agent that was not sampled in an interval counts as down, with 0. All agents that were sampled at any time of
+    the run are expected.
     """
     start_ns, end_ns = run.loaded
     every = run.recording.series(signal)

@@ -1,16 +1,16 @@
-"""How sure is a difference between two sides that were run several times in turn?
+"""How certain is a difference between two sides that were run several times in turn?
 
-Each round gives one logarithm of a ratio, candidate over baseline. Rounds are what repeats: seconds of one run resemble
-each other, and two runs of the same experiment differ by more than their seconds do, so an interval over seconds would
-be far too narrow (`tests/unit/core/compare/test_statistics.py` shows by how much). The interval is Student's t over
-rounds, because percentiles of a bootstrap over three to six rounds cover in 75 to 90 % where they claim 95. Blocks
-of seconds within the rounds are resampled too (a moving-block bootstrap): they say what a round is uncertain by in
-any case, so rounds that agree by luck do not pass for exact.
+Each round gives one logarithm of a ratio, candidate over baseline. Only rounds count as repetitions: seconds of one
+run resemble each other, and two runs of the same experiment differ by more than their seconds do, so an interval
+over seconds would be far too narrow (`tests/unit/core/compare/test_statistics.py` shows by how much). The interval
+is Student's t over rounds, because percentiles of a bootstrap over three to six rounds cover in 75 to 90 % where
+they claim 95. Blocks of seconds within the rounds are resampled too (a moving-block bootstrap): they give the least
+uncertainty of a round, so rounds that agree by luck do not pass for exact.
 
-After each round one may look, and stop. The error rate is that of all looks together: the level of a single look is
-taken from the joint distribution of the t statistics of all planned looks, as Pocock's boundary is (Biometrika 1977).
-That distribution depends on no unknown mean or variance, so it is simulated, once for a plan, with a fixed seed.
-Fewer looks than planned (a budget that ends early) only make it more cautious.
+One may look after each round, and stop. The error rate is that of all looks together: the level of a single look is
+taken from the joint distribution of the t statistics of all planned looks, as Pocock's boundary is (Biometrika
+1977). That distribution depends on no unknown mean or variance, so it is simulated, once for a plan, with a fixed
+seed. Fewer looks than planned (a budget that ends early) only make it more cautious.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ ALARMS = 0.01
 FIRST_LOOK, LAST_LOOK = 3, 8
 FIRST_LOOK_WITH_PRIOR = 2
 MOST_TRUSTED = 4
-"""A calibration counts as no more rounds than this: the machine may be noisier today than it was then.
+"""A calibration counts as at most this many rounds: the machine may be noisier today than it was then.
 
-With a noise that is 1.5 times, or twice, that of the calibration, 2.6 and 6 times as many equal sides are called worse
-(60,000 simulated comparisons at the level of one of eight figures); were 6 rounds believed, 5 and 13 times as many.
+With a noise that is 1.5 times, or twice, that of the calibration, 2.6 and 6 times as many equal sides are called
+worse (60,000 simulated comparisons at the level of one of eight figures); with 6 rounds it would be 5 and 13 times.
 """
 UNLIKE_PRIOR = 3.0
-"""Rounds whose variance is this many times that of the calibration are judged by themselves: it has changed."""
+"""Rounds whose variance is this many times that of the calibration are judged without it: the machine has changed."""
 FAR_SHARE = 0.2
-"""The part of the alarms that is for what lies far outside of any noise; the rest is for Student's t."""
+"""The share of alarms for differences far outside of any noise; the rest is for Student's t."""
 FEWEST_FAR = 2
 _FAR_DEGREES = 3
-"""Noise is taken for normal, or for a Student's t with 3 degrees of freedom (outliers), whichever reaches further."""
+"""Noise counts as normal, or as Student's t with 3 degrees of freedom (outliers), whichever reaches further."""
 MOST_ROUNDS = 60
 """More rounds than this are not worth a forecast."""
 _SIMULATED = 200_000
@@ -55,7 +55,7 @@ _RESAMPLED = 400
 _BLOCK = 3
 """The shortest block, in intervals: KV latencies under a slow disk are correlated over one or two seconds."""
 _GRAIN = 1e-3
-"""Rounds agree to no better than this: what repeats exactly is a count, or rounded."""
+"""The finest agreement of rounds that is believed: exact repetition comes from counting or rounding."""
 
 
 class Decision(StrEnum):
@@ -74,7 +74,7 @@ class Paired:
     log: float
     error: float = 0.0
     counted: float = 0.0
-    """The standard error of what was counted, from counting alone: known beforehand, and never too large."""
+    """The standard error from counting alone: known beforehand, and never too large."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Prior:
 
 @dataclass(frozen=True)
 class Looks:
-    """After which rounds one looks: from `first` to `last`, after each. Planned before the first round."""
+    """The rounds after which to look: each from `first` to `last`. Planned before the first round."""
 
     first: int = FIRST_LOOK
     last: int = LAST_LOOK
 
     @classmethod
     def of(cls, at_most: int, prior: Prior | None = None) -> Looks:
-        """Those of a comparison of at most that many rounds."""
+        """The looks of a comparison of at most that many rounds."""
         first = FIRST_LOOK if prior is None else FIRST_LOOK_WITH_PRIOR
         return cls(first, max(first, at_most))
 
@@ -112,7 +112,7 @@ class Interval:
     sd: float
     """Of a round's logarithm; NaN for too few rounds."""
     degrees: int = 0
-    """How many degrees of freedom that has, beyond those of its own rounds: a calibration's."""
+    """Degrees of freedom that a calibration adds."""
 
 
 def ratio(
@@ -126,8 +126,9 @@ def ratio(
 ) -> Interval:
     """The ratio over these rounds. `alarms` is the share of this one figure: ALARMS over the number of figures.
 
-    With fewer rounds than the first look, nothing is known: from 0 to infinity. `noise` is the most that a round's
-    logarithm is known to vary by on any machine: then what each of two rounds lies far outside of is sure already.
+    With fewer rounds than the first look, nothing is known: from 0 to infinity. `noise` is the largest variation of
+    a round's logarithm known on any machine: if two rounds both lie far outside of it, the difference is already
+    certain.
     """
     looks = looks or Looks.of(LAST_LOOK, prior)
     count = len(pairs)
@@ -144,10 +145,10 @@ def ratio(
     known = _trusted(own, count, prior)
     more = 0 if known is None else known.degrees
     variance = own if known is None else ((count - 1) * own + more * known.sd**2) / (count - 1 + more)
-    # no round is more exact than its own seconds are
+    # a round is at most as exact as its own seconds
     variance = max(variance, float(np.mean([each.error**2 for each in pairs])))
     error, degrees = math.sqrt(variance / count), count - 1 + more
-    # counts that agree by luck are no more exact than counting is; that is known, and not estimated from the rounds
+    # counts that agree by luck are no more exact than counting; that error is known, not estimated from the rounds
     least = float(np.mean([each.counted**2 for each in pairs]))
     levels = [_level(1 - each, looks, prior) for each in (confidence, 1 - alarms)]
     usual, sure = (
@@ -166,11 +167,11 @@ def ratio(
 
 
 def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float, float]:
-    """Bounds of the ratio from the round that lies least far to each side: 0 and infinity where they say nothing.
+    """Bounds of the ratio from the round that lies least far to each side: 0 and infinity if they show nothing.
 
-    Of equal sides, all rounds lie beyond t times the noise to one side with the chance of one round to the power of
-    their number. It takes neither a mean nor a variance from so few rounds, and one outlier moves nothing. Each look
-    has an equal part of the alarms. Rounds that scatter by far more than the noise are judged by themselves.
+    For equal sides, the chance that all rounds lie beyond t times the noise on one side is that of one round to the
+    power of their number. This needs no mean or variance of so few rounds, and one outlier moves nothing. Each look
+    has an equal part of the alarms. Rounds that scatter by far more than the noise are judged without it.
     """
     count = len(logs)
     if count < FEWEST_FAR or (count > 2 and float(logs.var(ddof=1)) > UNLIKE_PRIOR * noise**2):
@@ -182,12 +183,12 @@ def _far(logs: Floats, noise: float, alarms: float, looks: Looks) -> tuple[float
 
 
 def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -> Decision:
-    """Against a margin, like 1.2 for 20 %.
+    """Decides against a margin, like 1.2 for 20 %.
 
-    NO_WORSE: it is surely not worse by the margin. WORSE: it is surely worse, and as far as it was measured by more
-    than half of the margin. BETTER: as WORSE, to the other side. Else it cannot be told. Two equal sides are called
+    NO_WORSE: it is surely not worse by the margin. WORSE: it is surely worse, and measured as worse by more than
+    half of the margin. BETTER: like WORSE, to the other side. Otherwise CANNOT_TELL. Two equal sides are called
     WORSE in at most half of the share of alarms; a side that is worse by the margin or more is called NO_WORSE in at
-    most half of what the confidence leaves. What is worse by less than the margin may be called either.
+    most half of what the confidence leaves. A side that is worse by less than the margin may be called either.
     """
     low, middle, high, sure, surest = (
         (interval.low, interval.ratio, interval.high, interval.surely_low, interval.surely_high)
@@ -208,7 +209,7 @@ def decide(interval: Interval, margin: float, *, lower_is_better: bool = True) -
 def rounds_needed(interval: Interval, margin: float, *, alarms: float = ALARMS, confidence: float = CONFIDENCE) -> int:
     """How many more rounds it would probably take to decide: 0 when that is done, MOST_ROUNDS for that or more.
 
-    It takes ratio and noise as measured so far; before the first look, nothing but that look is forecast.
+    It assumes ratio and noise as measured so far; before the first look, only that look is forecast.
     """
     if math.isnan(interval.sd):
         return max(1, FIRST_LOOK - interval.rounds)
@@ -229,16 +230,16 @@ def smallest_difference(prior: Prior, rounds: int, *, alarms: float = ALARMS, co
 
 
 def lower_median(numbers: Sequence[float]) -> float:
-    """The median, of two the lower one: always a number that was measured. NaN counts as none; NaN for none."""
+    """The lower median, which is always a measured number. Ignores NaN; NaN if nothing is left."""
     known = sorted(each for each in numbers if not math.isnan(each))
     return known[(len(known) - 1) // 2] if known else math.nan
 
 
 def of_intervals(logs: Floats, seed: int = 0) -> Paired:
-    """One round from the logarithms of candidate over baseline in each interval of it. Raises ValueError for none.
+    """One round from the logarithms of candidate over baseline in each interval of it. Raises ValueError without any.
 
-    The mean of the middle half: an interval in which one side happened to lose its leader says little about the other
-    14, and what half of the intervals say is not outvoted by a few extreme ones.
+    It is the mean of the middle half: an interval in which one side happened to lose its leader says little about
+    the other 14, and a few extreme ones must not outvote half of the intervals.
     """
     if not len(logs):
         raise ValueError("no interval was measured on both sides")
@@ -250,8 +251,8 @@ def of_intervals(logs: Floats, seed: int = 0) -> Paired:
 def block_error(logs: Floats, seed: int = 0) -> float:
     """The standard error of the mean of a series, from a moving-block bootstrap; 0 for too short a one.
 
-    Blocks are as long as the cube root of the series, and no shorter than 3 intervals. What correlates for longer than
-    a block is underestimated: it is a lower bound, and is used as one.
+    Blocks are as long as the cube root of the series, and at least 3 intervals. Correlations longer than a block are
+    underestimated, so the result is a lower bound, and is used as one.
     """
     count = len(logs)
     length = max(_BLOCK, round(count ** (1 / 3)))
@@ -265,7 +266,6 @@ def block_error(logs: Floats, seed: int = 0) -> float:
 
 
 def _trusted(own: float, count: int, prior: Prior | None) -> Prior | None:
-    """The calibration, as far as it is believed."""
     if prior is None or (count > 1 and own > UNLIKE_PRIOR * prior.sd**2):
         return None
     return Prior(prior.sd, min(prior.degrees, MOST_TRUSTED))
@@ -278,21 +278,21 @@ def _level(alpha: float, looks: Looks, prior: Prior | None) -> float:
 
 
 def _half_width(sd: float, count: int, level: float, more: int) -> float:
-    """Of an interval after `count` rounds, the last of which one looks after."""
+    """The half width of an interval after `count` rounds, with a look after the last."""
     if count - 1 + more < 1:
         return math.inf
     first = FIRST_LOOK_WITH_PRIOR if more else FIRST_LOOK
     each = look_level(round(level, 12), first, LAST_LOOK, more)
     if (
         count > LAST_LOOK
-    ):  # more looks leave less for each: as measured from 8 to 40 looks, and quicker than to simulate
+    ):  # more looks leave less for each: measured from 8 to 40 looks, which is quicker than a simulation
         each *= (LAST_LOOK / count) ** (2 / 3)
     return t_quantile(each, count - 1 + more) * sd / math.sqrt(count)
 
 
 @lru_cache(maxsize=256)
 def look_level(alpha: float, first: int, last: int, more: int = 0) -> float:
-    """The two-sided level at which each look is to be taken, for `alpha` over looks after `first` to `last` rounds.
+    """The two-sided level of each look, for `alpha` over looks after `first` to `last` rounds.
 
     `more` are the degrees of freedom that a calibration adds. Simulated: the least p value over all looks of rounds
     that have no difference, in 200,000 series of rounds with a fixed seed.
@@ -322,7 +322,7 @@ def _least_p(first: int, last: int, more: int) -> Floats:
 
 
 def t_tails(t: Floats, degrees: int) -> Floats:
-    """The chance of a Student's t beyond +-t: the finite series for whole degrees of freedom (Abramowitz & Stegun,
+    """The probability of a Student's t beyond +-t: the finite series for whole degrees of freedom (Abramowitz & Stegun,
     26.7.3 and 26.7.4).
     """
     angle = np.arctan(t / math.sqrt(degrees))
@@ -339,7 +339,7 @@ def t_tails(t: Floats, degrees: int) -> Floats:
 
 @lru_cache(maxsize=4096)
 def t_quantile(alpha: float, degrees: int) -> float:
-    """The t beyond which, to both sides, `alpha` of the distribution is."""
+    """The t beyond which, on both sides together, a share `alpha` of the distribution lies."""
     low, high = 0.0, 1.0
     while t_tails(np.array([high]), degrees)[0] > alpha:
         high *= 2
@@ -350,7 +350,9 @@ def t_quantile(alpha: float, degrees: int) -> float:
 
 
 def _normal_quantile(alpha: float) -> float:
-    """How many standard errors beyond which, to both sides, `alpha` of a normal distribution is."""
+    """The number of standard errors beyond which, on both sides together, a share `alpha` of a normal distribution
+    lies.
+    """
     return NormalDist().inv_cdf(1 - alpha / 2)
 
 

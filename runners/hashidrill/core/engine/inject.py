@@ -1,8 +1,8 @@
 """The one place where a fault is applied, proven, reverted and proven gone.
 
-The body of `async with injected(...)` starts once the fault is proven in force. However it ends, the fault is reverted,
-in a scope that cancellation cannot reach. The intent is on disk before anything is touched. `hold` keeps the fault for
-its time and proves it again just before the end, because an effect may vanish meanwhile.
+The body of `async with injected(...)` starts once the fault is proven in force. However the body ends, the fault is
+reverted in a scope that cancellation cannot reach. The intent is on disk before anything is touched. `hold` keeps
+the fault for its time and proves it again just before the end, because an effect may vanish meanwhile.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from hashidrill.core.recording.journal import Entry, Journal
 from hashidrill.core.util.wait import pause
 
 PROVEN_WITHIN_S = 5.0
-"""How long the effect of a fault may take to be seen."""
+"""How long the observer may take to see a fault's effect."""
 GONE_WITHIN_S = 20.0
-"""How long its traces may remain: a killed agent that restarts on a busy machine takes some seconds to answer."""
+"""How long the observer may take to see the effect gone: a killed agent needs some seconds to answer after its
+restart.
+"""
 REVERT_TRIES = 3
 REVERT_WITHIN_S = 45.0
-"""How long one try may take: longer than the timeout of any request that a revert makes."""
+"""How long one try to revert may take; longer than the timeout of any request that a revert makes."""
 _GAP_S = 0.1
 _LOOKS_AGAIN = 2
-"""How many looks in a row must prove a fault just before its revert if one look failed: a busy machine may be late."""
+"""After a failed look, so many looks in a row must prove the fault just before its revert."""
 
 
 Undoing = Callable[[frozenset[str]], str]
@@ -47,9 +49,9 @@ Lasts = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class InForce:
-    """A fault that was proven in force. `proof_s` is how long its observer took to see it, in seconds.
+    """A fault that was proven in force.
 
-    `applied_s`: when it was applied, as the event loop counts time.
+    `applied_s` is when it was applied (event loop's clock), `proof_s` how many seconds its observer took to see it.
     """
 
     fault: Fault
@@ -60,7 +62,7 @@ class InForce:
     applied_s: float
 
     def left_s(self, for_s: float) -> float:
-        """How much is left of `for_s` seconds in force. They begin when it was applied: it acts while it is proven."""
+        """How many of the `for_s` seconds in force are left. They count from the moment the fault was applied."""
         return max(0.0, for_s - (anyio.current_time() - self.applied_s))
 
     @property
@@ -68,10 +70,11 @@ class InForce:
         return isinstance(self.fault, HappensOnce) and self.fault.once
 
     async def hold(self, for_s: float, *, lasts: Lasts = pause, undone_by: Undoing = lambda _: "") -> None:
-        """Holds the fault until it was in force this long, as `lasts(seconds)` counts it; both proofs are part of that.
+        """Holds the fault until it was in force this long, as `lasts(seconds)` counts it; the time of both proofs is
+        included.
 
-        There is no second proof for a fault that happens once (`once`), nor for one that another fault was meant to
-        undo: `undone_by(kinds)` names one of these kinds that was proven since.
+        There is no second proof for a fault that happens once (`once`), or for one that another fault has undone on
+        purpose: `undone_by(kinds)` returns such a fault of one of these kinds, proven since.
         """
         if self.happens_once:
             await lasts(self.left_s(for_s))
@@ -87,9 +90,9 @@ class InForce:
     async def prove_again(self) -> bool | None:
         """Asks the observer again, and writes `fault.still` or `fault.faded`.
 
-        Returns whether it is still in force; None where the observer never answered, and nobody knows.
+        Returns whether the fault is still in force, or None if the observer never answered.
 
-        The effect has had its time to show, so one answer is enough; after one that is not it, two in a row.
+        One answer is enough if the first look sees the effect; after a look that does not, two in a row must see it.
         """
         evidence, answered = await self._answer()
         if answered and not evidence.ok:
@@ -105,10 +108,10 @@ class InForce:
         return evidence.ok if evidence.ok or answered else None
 
     async def _answer(self) -> tuple[Evidence, bool]:
-        """What the observer sees, and whether it answered at all.
+        """Asks the observer until it answers. Returns its evidence and whether it answered at all.
 
-        It is asked again while it says nothing: an agent that is too busy to answer has not healed. It may take as long
-        as for the first proof; a silence that lasts longer proves nothing.
+        An agent too busy to answer has not healed, so silence is asked again, for as long as the first proof may
+        take. A longer silence proves nothing.
         """
         look_s = max(PROVEN_WITHIN_S, 3 * self.proof_s)
         give_up_s = anyio.current_time() + max(2 * look_s, observed_within_s(self.fault, PROVEN_WITHIN_S))
@@ -123,9 +126,9 @@ class InForce:
 async def injected(
     fault: Fault, target: Target, *, fault_id: str, step: int, journal: Journal, gone_within_s: float = GONE_WITHIN_S
 ) -> AsyncIterator[InForce]:
-    """One fault on one target, in force inside the block. Yields it with its proof.
+    """Keeps one fault in force on one target inside the block. Yields it with its proof.
 
-    Raises FaultError when it could not be applied or was not proven; RevertError when it is not gone afterwards.
+    Raises FaultError if it could not be applied or was not proven, RevertError if it is not gone afterwards.
     """
     undo = await planned(fault, target, fault_id)
     journal.write(
@@ -146,17 +149,17 @@ async def injected(
 
 
 def noted(fault: Fault, evidence: Evidence) -> dict[str, Any]:
-    """Evidence for the journal, with what its observer looked through and what that shares with the injector."""
+    """The evidence for the journal, with the observer's means and what those share with the injector."""
     return {**asdict(evidence), **(asdict(fault.observer) if fault.observer else {})}
 
 
 def observed_within_s(fault: Fault, ordinary_s: float) -> float:
-    """How long its observer may take to agree: `ordinary_s`, or longer if the fault declares so."""
+    """How many seconds the observer may take to agree: `ordinary_s`, or longer if the fault declares so."""
     return max(ordinary_s, fault.observed_within_s) if isinstance(fault, ObservedSlowly) else ordinary_s
 
 
 async def planned(fault: Fault, target: Target, fault_id: str) -> Undo:
-    """The complete undo: what the fault plans, and what it finds before it is applied. Raises FaultError."""
+    """The complete undo: the fault's plan, and the state it finds before it is applied. Raises FaultError."""
     undo = fault.plan(target, fault_id=fault_id)
     try:
         return {**undo, "prior": dict(await fault.prior(target)) if isinstance(fault, KeepsPrior) else {}}
@@ -190,10 +193,10 @@ async def _apply(fault: Fault, undo: Undo, journal: Journal) -> InForce:
 
 
 async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S) -> str:
-    """Reverts, and proves that the effect is gone. Raises RevertError; the journal says `fault.stuck`.
+    """Reverts the fault and proves its effect gone. Raises RevertError; the journal then says `fault.stuck`.
 
-    Returns "gone", or "ended" where nothing of this run is left and another run has such a fault in force there, which
-    observers cannot tell from this one. A journal that cannot be written (OSError) neither ends this early nor hides a
+    Returns "gone", or "ended" if nothing of this run is left but another run has such a fault in force there, which
+    observers cannot tell apart. A journal that cannot be written (OSError) neither ends the revert early nor hides a
     fault that stays in force.
     """
     fault_id, where = undo["fault_id"], f"{fault.kind} on {undo['host']}"
@@ -219,7 +222,7 @@ async def revert(fault: Fault, undo: Undo, journal: Journal, *, gone_within_s: f
 
 
 def _settled(journal: Journal, fault_id: str, unwritten: OSError | None, how: str) -> str:
-    """`how`, once nothing needs its undo any more. Raises what kept the journal from being written."""
+    """Returns `how` once the journal is complete. Raises the OSError that kept the journal from being written."""
     journal.undos.forget(fault_id)
     if unwritten is not None:
         raise unwritten
@@ -227,7 +230,7 @@ def _settled(journal: Journal, fault_id: str, unwritten: OSError | None, how: st
 
 
 def _write(journal: Journal, event: str, **data: Any) -> OSError | None:
-    """None, or why the journal could not be written: the caller finishes its work first."""
+    """Writes the event. Returns the error instead of raising it, because the caller finishes its work first."""
     try:
         journal.write(event, sync=True, **data)
     except OSError as error:
@@ -252,7 +255,7 @@ async def _try_revert(fault: Fault, undo: Undo) -> Exception | None:
 
 
 async def _seen(fault: Fault, undo: Undo, *, present: bool, within_s: float) -> tuple[Evidence, float]:
-    """Asks the observer until it agrees, or for `within_s`. Returns its last evidence and how many seconds it took."""
+    """Asks the observer until it agrees, or for `within_s`. Returns its last evidence and the seconds it took."""
     evidence, took_s = _silent(fault), 0.0
     with anyio.move_on_after(within_s):
         while not evidence.ok:
@@ -275,7 +278,7 @@ def _silent(fault: Fault) -> Evidence:
 
 
 async def _observe(fault: Fault, undo: Undo, *, present: bool) -> tuple[Evidence, bool]:
-    """What the observer says, and whether it said anything: one that fails has proven nothing, and says why."""
+    """Asks the observer once. Returns its evidence and whether it answered; an observer that fails proves nothing."""
     try:
         return await fault.verify(undo, present=present), True
     except Exception as error:  # noqa: BLE001 - whatever it raises
@@ -289,7 +292,9 @@ def _plain(error: BaseException) -> str:
 
 
 def fault_from_undo(undo: dict[str, Any], hosts: Any) -> Fault:
-    """The fault again, in a fresh process, from what the journal holds. Raises UnknownNameError, ExperimentError."""
+    """Builds the fault again in a fresh process, from its undo in the journal. Raises UnknownNameError,
+    ExperimentError.
+    """
     from hashidrill.core.experiment.model import fitted  # noqa: PLC0415 - as above
     from hashidrill.core.protocols import registry  # noqa: PLC0415 - the registry imports every fault
 
@@ -310,14 +315,14 @@ def open_faults(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 async def settle(undo: dict[str, Any], hosts: Hosts, journal: Journal) -> str:
-    """Reverts it on its host and proves it gone: `reverted`, `others` as in Healed, or `stuck`."""
+    """Reverts the fault on its host and proves it gone. Returns `reverted`, `others` (as in Healed) or `stuck`."""
     return (await settled(undo, hosts, journal))[0]
 
 
 async def settled(
     undo: dict[str, Any], hosts: Hosts, journal: Journal, *, gone_within_s: float = GONE_WITHIN_S
 ) -> tuple[str, str]:
-    """As `settle`, and why it is stuck, or whose it is."""
+    """Like `settle`, with the reason: why the fault is stuck, or which other run owns it."""
     try:
         undo = journal.undos.restored(undo)
         how = await revert(fault_from_undo(undo, hosts), undo, journal, gone_within_s=gone_within_s)

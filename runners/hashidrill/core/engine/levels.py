@@ -1,6 +1,6 @@
-"""Levels that follow what is measured: ramps go on while conditions hold, searches until they do.
+"""Levels that follow measurements: a ramp rises while its conditions hold, a search until they hold.
 
-The engine judges, the load generator obeys.
+The engine judges the conditions; the load generator sets the level.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 
 GENERATOR_FULL = Condition.parse("generator.cpu > 0.8")
-"""One thread runs all loads. From 0.9 of its core on, a run is INVALID (SATURATED_CORES), so levels stop rising near
-that."""
+"""One thread runs all loads. A run is INVALID from 0.9 of that core on (SATURATED_CORES), so levels stop rising just
+below.
+"""
 _DIGITS = 9
-"""Ten steps of 10 % are 100 %, and not a little more."""
+"""Rounds sums of steps: ten steps of 10 % are exactly 100 %."""
 
 
 @dataclass(frozen=True)
 class Steered:
-    """One load whose level follows what is measured, in the time of the method."""
+    """One load whose level follows measurements, in the time of the method."""
 
     load: str
     monitor: Monitor
@@ -42,7 +43,7 @@ class Steered:
     method: MethodClock
 
     async def by(self, profile: Profile) -> None:
-        """Returns at once if the profile follows only the clock. Raises UnfitError."""
+        """Steers the load by the profile. Returns at once if the profile follows only the clock. Raises UnfitError."""
         if profile.search is not None:
             await self.method.until(profile.search.at)
             await self.seek(profile.search)
@@ -51,11 +52,11 @@ class Steered:
             await climb(self.load, profile.ramp, self.monitor, self.clock, self.levels)
 
     async def seek(self, search: Search) -> None:
-        """Raise the level until the conditions hold, keep it to the end of the search's time, and go back to 100%.
+        """Raises the level until the conditions hold, keeps it until the search's time ends, and goes back to 100%.
 
-        A level is found when the conditions hold for two `every` in a row: one slow moment is not enough. The journal
-        lists each level that was tried and what was measured there. Raises UnfitError when the highest level was not
-        enough, or the generator reached its own limit.
+        A level is found when the conditions hold for two `every` in a row: one slow moment is not enough. The
+        journal lists each level tried and its measurements. Raises UnfitError if the highest level was not enough,
+        or the generator reached its own limit.
         """
         ends_s = self.method.now_s + search.for_
         try:
@@ -81,10 +82,10 @@ class Steered:
                 return
             generator = self.monitor.reading(GENERATOR_FULL, self.clock.now_ns(), search.every)
             if generator.surely(GENERATOR_FULL):
-                said = f"the generator used {generator.figure:.2f} of its one core: it has no more load to offer"
+                said = f"the generator used {generator.figure:.2f} of its one core: it cannot offer more load"
                 break
         else:
-            said = f"that is the highest level of its search: this machine can take more; raise `to` of {self.load}"
+            said = f"that is the highest level of its search, and this machine can take more: raise `to` of {self.load}"
         text = f"{self.load} was raised to {Level(level)}, and {wanted} did not hold ({measured}); {said}"
         self._note(level, tried, text, found=False)
         raise UnfitError(text)
@@ -101,11 +102,11 @@ class Steered:
 
 
 async def climb(load: str, ramp: Ramp, monitor: Monitor, clock: Clock, levels: OffersLoads) -> float:
-    """Goes up one step after each `every` in which the conditions held. Returns the level that it ends at.
+    """Rises one step after each `every` in which the conditions held. Returns the level that it ends at.
 
-    Where they do not hold, it takes the last step back (unless `step_back` is false), and stops; with `resume` it goes
-    on, back down or up, as they tell it. A condition is judged over its own `for`, otherwise over the whole of `every`.
-    At a level of 0 nothing is known of the load itself: its own conditions wait until there is.
+    When they do not hold, it takes back the last step (unless `step_back` is false) and stops; with `resume` it
+    continues, up or down as the conditions say. A condition is judged over its own `for`, otherwise over the whole
+    of `every`. At level 0 the load sends nothing, so its own conditions are not judged there.
     """
     if not ramp.by or ramp.every is None or not ramp.while_:
         raise ValueError("this ramp is not steered by conditions")

@@ -1,7 +1,7 @@
-"""The load generator, as the engine sees it: starts the process, steers it, and takes in what it reports.
+"""The load generator, seen from the engine: starts its process, steers it and receives its operations.
 
-The schedule of an open loop must not wait for the engine's own work (journal, live view, probes), so the loads run in a
-process of their own. `hashidrill.core.loads.in_generator` is what runs there; operations come back over a pipe.
+An open loop's schedule must not wait for the engine's own work (journal, live view, probes), so the loads run in a
+process of their own, `hashidrill.core.loads.in_generator`. Operations come back over a pipe.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.journal import Clock
 
 EmitSample = Callable[[int, Sample], None]
-"""Takes the time (nanoseconds of the run's clock) and the sample."""
+"""Receives a sample and its time, in nanoseconds of the run's clock."""
 
 EmitWaiting = Callable[[str, Sequence[int], Sequence[int]], None]
-"""Takes a load, when those of its operations were due that have waited for some time, and those of these that ended."""
+"""Receives a load, the due times of its operations that have waited for some time, and of those that stopped
+waiting.
+"""
 
 
 class OffersLoads(Protocol):
-    """What the engine asks of a load generator that has started."""
+    """The methods that the engine calls on a started load generator."""
 
     @property
     def final_read_errors(self) -> Mapping[str, str]: ...
@@ -69,7 +71,7 @@ FINAL_READS_WITHIN_S = 90.0
 READY_WITHIN_S = 90.0
 EXIT_WITHIN_S = 5.0
 FLEET_EXIT_WITHIN_S = 30.0
-"""Workers end their generators, which clean up, and their scheduler takes them away."""
+"""Time for the workers' generators to clean up and for the scheduler to remove them."""
 _STDERR_BYTES = 4096
 
 
@@ -84,25 +86,24 @@ class LoadSpecification:
     local_address: str | None = None
     profile: Profile | None = None
     control: str | None = None
-    """Path of the Unix socket on which a client's tap is spoken to."""
+    """Path of the Unix socket that controls a client's tap."""
     namespace: str | None = None
-    """Path of the network namespace that a client's command runs in; None: our own."""
+    """Path of the network namespace that a client's command runs in; None: the runner's own."""
     access: Mapping[str, str] = field(default_factory=dict)
-    """What its agents want to see of whoever asks them: variables of their product, like VAULT_TOKEN."""
+    """Credentials for its agents, as variables of their product, like VAULT_TOKEN."""
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The URLs of further agents that it asks, by the parameter that selects them."""
 
 
 class LoadGenerator:
-    """An async context manager around the process.
+    """An async context manager around the generator's process.
 
-    `async with LoadGenerator(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. When the process ends by
-    itself, the block is cancelled and DatacenterError is raised from it. However the block is left, operations in
-    flight are emitted first, and the process is gone afterwards.
+    Use `async with LoadGenerator(clock, run_id) as loads:`, then `start`, `stop`, `final_reads`. If the process ends
+    by itself, the block is cancelled and DatacenterError is raised. When the block is left, operations in flight are
+    emitted first, and the process has ended.
 
-    `entrances` say what agents want beside an address, by the start of their URL (hashidrill.core.loads.http_client).
-    With a `fleet`, the process is the conductor of several workers, which speaks as one generator
-    (hashidrill.staging.generators).
+    `entrances` are the credentials of agents, by the start of their URL (hashidrill.core.loads.http_client). With a
+    `fleet`, the process conducts several workers and speaks as one generator (hashidrill.staging.generators).
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class LoadGenerator:
             return await self._tasks.__aexit__(kind, exc, tb)
         except BaseExceptionGroup as group:
             if exc is not None and group.split(lambda error: error is exc)[0] is not None:
-                return False  # what the block itself raised goes on as it was
+                return False  # the block's own error goes on unchanged
             raise _bare(group) from None
         finally:
             with anyio.CancelScope(shield=True):
@@ -163,7 +164,7 @@ class LoadGenerator:
         emit_sample: EmitSample,
         emit_waiting: EmitWaiting | None = None,
     ) -> None:
-        """Returns once all loads are prepared and offered. Raises DatacenterError when that takes over 90 s."""
+        """Returns once all loads are prepared and offered. Raises DatacenterError if that takes over 90 s."""
         self._emit_operation = emit_operation
         self._emit_sample = emit_sample
         self._emit_waiting = emit_waiting or self._emit_waiting
@@ -192,19 +193,19 @@ class LoadGenerator:
         await self._say(json.dumps(spec), "ready", READY_WITHIN_S)
 
     async def begin(self, t_ns: int) -> None:
-        """The method began then, on the run's clock: the times of all profiles count from there."""
+        """Tells the generator when the method began, on the run's clock: all profiles count from there."""
         await self._tell(f"begin {t_ns}")
 
     async def hold(self, t_ns: int) -> None:
-        """The method's clock stands still from then on: all levels stay as they are."""
+        """Stops the method's clock at that time: all levels stay as they are."""
         await self._tell(f"hold {t_ns}")
 
     async def go(self, t_ns: int) -> None:
-        """It goes again: what the profiles have next comes later by as long as it stood still."""
+        """Lets the method's clock go on: later changes of the profiles are delayed by the time it stood still."""
         await self._tell(f"go {t_ns}")
 
     async def level(self, load: str, level: float) -> None:
-        """That load goes on at `level` times its nominal rate or count, from now on."""
+        """Sets the load to `level` times its nominal rate or count, from now on."""
         await self._tell(f"level {load} {level!r} {self._clock.now_ns()}")
 
     async def stop(self) -> None:
@@ -212,7 +213,7 @@ class LoadGenerator:
         await self._say("stop", "stopped", STOP_WITHIN_S)
 
     async def final_reads(self) -> Mapping[str, Mapping[str, str | None]]:
-        """What the datacenter holds, by load and key. Loads that could not be read are in `final_read_errors`."""
+        """What the datacenter holds, by load and key. `final_read_errors` has the loads that could not be read."""
         await self._say("final_reads", "final_reads_done", FINAL_READS_WITHIN_S)
         return self._final_reads
 
@@ -222,7 +223,7 @@ class LoadGenerator:
         try:
             await self._process.stdin.send(line.encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # it is gone: its reader knows why, and cancels us to say so
+            # the process has ended: its reader knows why, and cancels this task to say so
             await anyio.sleep_forever()
 
     async def _say(self, line: str, answer: str, within_s: float) -> None:
@@ -231,8 +232,8 @@ class LoadGenerator:
             await self._marks[answer].wait()
             return
         raise DatacenterError(
-            f"load generator (pid {self._process.pid}): not {answer.replace('_', ' ')} within {within_s:g}s; "
-            f"look at what the agents it talks to say in their logs.{self._said()}"
+            f"load generator (pid {self._process.pid}): not {answer.replace('_', ' ')} within "
+            f"{within_s:g}s; see the logs of the agents that it talks to.{self._said()}"
         )
 
     async def _end_process(self) -> None:
@@ -246,7 +247,9 @@ class LoadGenerator:
                 await self._process.wait()
 
     async def _read(self) -> None:
-        """Shielded: what was in flight is still taken in when the run is cancelled. The process's end ends it."""
+        """Shielded, so operations in flight are received even if the run is cancelled. Returns when the process
+        ends.
+        """
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._read_stderr)
@@ -297,7 +300,7 @@ class LoadGenerator:
 
 
 def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of ours in a group; the group itself when there is more to it."""
+    """The single HashidrillError in a group, or the group itself if it holds anything else."""
     errors, rest = group.split(HashidrillError)
     if errors is None or rest is not None:
         return group
@@ -308,7 +311,7 @@ def _bare(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class Reached(Protocol):
-    """What this asks of a datacenter."""
+    """The methods that load_specifications calls on a datacenter."""
 
     def load_addresses(self) -> Sequence[str]: ...
 
@@ -322,7 +325,7 @@ class Reached(Protocol):
 
 
 async def load_specifications(experiment: Experiment, datacenter: Reached) -> list[LoadSpecification]:
-    """Each load and client with the agents of its `via`, as they are now. Raises SelectorError."""
+    """Each load and client with the agents that its `via` selects now. Raises SelectorError."""
     address = next(iter(datacenter.load_addresses()), None)
     specifications = []
     for name, load in experiment.load.items():

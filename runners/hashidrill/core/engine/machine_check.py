@@ -1,7 +1,7 @@
-"""Whether an experiment fits a machine: what it needs, what the machine has, and what is missing.
+"""Compares what an experiment needs with what the machine has.
 
-The needs are lower bounds, from measured figures: a machine that is refused could not have carried the run. One that is
-accepted may still turn out too slow; then the run itself says so (judge, and a load profile's search).
+The needs are lower bounds, from measured figures: a machine that is refused could not have carried the run. An
+accepted machine may still turn out too slow; then the run itself reports it (judge, or a load profile's search).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RATE_PER_S = 2000
 _ONCE, _KEYS, _VALUE_BYTES, _TIMEOUT_S = 0.9, 100, 512, 30.0
 _WARM_S, _LONG_S = 0.1, 0.3
 _SHARE = 0.8
-"""The generator's share of the CPU that both sides use in one process: answering costs little, but not nothing."""
+"""The generator's share of the CPU when client and server run in one process."""
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Answer-Index: 31\r\nX-Answer-From-Leader: true\r\n"
     b"X-Answer-Age: 0\r\nContent-Length: 4\r\n\r\ntrue"
@@ -59,7 +59,7 @@ class _Answers(asyncio.Protocol):
 
 
 def operation_s() -> float:
-    """CPU seconds of one write, from its schedule to its line in the recording, to our own server on loopback.
+    """CPU seconds of one write to hashidrill's own server on loopback, from its schedule to its line in the recording.
 
     Measured in the calling thread, which must not run an event loop. Takes half a second. Raises UnfitError when no
     write succeeds.
@@ -68,7 +68,7 @@ def operation_s() -> float:
 
 
 async def _write(url: str, emit: EmitOperation) -> None:
-    """Writes like those of the loads: a key each, mostly one of its own, and a value that says when it was sent."""
+    """Writes as the loads do: to different keys, with a value that holds the send time."""
     context, turns = LoadContext([url]), Turns(_ONCE, _KEYS, _RATE_PER_S)
     async with HttpClient() as http:
 
@@ -124,25 +124,25 @@ async def _measured() -> float:
 
 
 HOST_BYTES = 10_000_000
-"""The processes on each host that carry out faults and prove them. 71 MB for seven hosts."""
+"""The processes on each host that apply and prove faults. 71 MB for seven hosts."""
 RUNNER_BYTES = 200_000_000
 """The runner, its engine and the load generator."""
 VIEW_BYTES = 60_000
-"""A view, in its agent (29 kB) and in the server that streams to it (37 kB): 24,000 of them on 1.10.3, 2026-11."""
+"""One view, in its agent (29 kB) and in its server (37 kB): 24,000 views measured on 1.10.3, 2026-11."""
 PAGE_BYTES = 4096
 RUN_BYTES = 300_000_000
 """Data, logs and recording of a run of some minutes."""
 AGENTS_CORES = 0.5
-"""The least that must remain for all agents: with less, the machine is slow before any fault."""
+"""All agents together need at least this many cores; with less, the machine is slow before any fault."""
 GENERATOR_CORES = 0.8
-"""One thread runs all loads; if it uses over 0.9 of its core, a run is INVALID."""
+"""One thread runs all loads; a run is INVALID if it uses over 0.9 of its core."""
 SLOWEST_OPERATION_S = 2e-3
-"""More than an operation of the generator takes on any machine that carries agents: 0.1 to 0.3 ms were measured."""
+"""An upper bound for one operation of the generator: 0.1 to 0.3 ms were measured on machines that carry agents."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the machine has: memory and disk in bytes, cores, and the CPU seconds that one generated operation takes."""
+    """A machine's memory and disk in bytes, its cores, and the CPU seconds of one generated operation."""
 
     memory_bytes: float
     disk_bytes: float
@@ -158,10 +158,10 @@ class Machine:
         cores: float | None = None,
         measure: Callable[[], float] | None = None,
     ) -> Machine:
-        """The machine as it is now; `folder` is where runs have their data.
+        """The machine as it is now; `folder` is where runs keep their data.
 
-        To measure an operation takes half a second. It is left out, as SLOWEST_OPERATION_S, where even that would be
-        quick enough for as many operations.
+        Measuring an operation takes half a second. It is skipped if even SLOWEST_OPERATION_S is fast enough for
+        `operations_per_s`.
         """
         there = next(each for each in (folder, *folder.parents) if each.is_dir())
         memory = psutil.virtual_memory().available
@@ -174,7 +174,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Wants:
-    """What an experiment needs at least. `operations_per_s` is what the generator starts at its peak."""
+    """The minimum that an experiment needs. `operations_per_s` is the generator's rate at its peak."""
 
     memory_bytes: float
     memory_reason: str
@@ -186,7 +186,7 @@ class Wants:
 
 
 def wants(experiment: Experiment, required: Requires) -> Wants:
-    """By its agents, its loads at their peaks, and its faults."""
+    """The needs of the experiment's agents, loads at their peaks, and faults."""
     agents = _agents(experiment, spares=required.spare_servers)
     memory: float = RUNNER_BYTES + agents_bytes(experiment.datacenter, spares=required.spare_servers)
     reasons = [f"{agents} agents"]
@@ -210,7 +210,7 @@ def wants(experiment: Experiment, required: Requires) -> Wants:
 
 
 def misfits(wanted: Wants, machine: Machine) -> list[str]:
-    """What this machine lacks: for each resource what is needed, why, and what there is."""
+    """One message for each resource that the machine lacks: the need, its reason, and what is available."""
     generator = wanted.operations_per_s * machine.operation_s
     cores = AGENTS_CORES + generator
     lacks = []
@@ -223,8 +223,9 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
         lacks.append(f"disk: needs {wanted.disk_bytes / 1e9:.1f} GB, free: {machine.disk_bytes / 1e9:.1f} GB")
     if generator > GENERATOR_CORES:
         lacks.append(
-            f"the generator's core: {wanted.operations_reason}, at {machine.operation_s * 1e6:.0f} us each as measured"
-            f" here, need {generator:.2f} of it; at most {GENERATOR_CORES:g} is usable"
+            f"the generator's core: {wanted.operations_reason} need {generator:.2f} of it, at "
+            f"{machine.operation_s * 1e6:.0f} us each as measured here; at most {GENERATOR_CORES:g} is "
+            "usable"
         )
     if machine.cores < cores:
         lacks.append(
@@ -240,7 +241,9 @@ def misfits(wanted: Wants, machine: Machine) -> list[str]:
 
 
 def require(experiment: Experiment, required: Requires, folder: Path, *, machine: Machine | None = None) -> None:
-    """Raises UnfitError with all that a machine (this one, measured now) lacks for the experiment."""
+    """Raises UnfitError with everything that the machine lacks for the experiment. `machine` None: this one, measured
+    now.
+    """
     wanted = wants(experiment, required)
     if lacks := misfits(wanted, machine or Machine.here(folder, wanted.operations_per_s)):
         raise UnfitError("; ".join(lacks))
@@ -248,14 +251,14 @@ def require(experiment: Experiment, required: Requires, folder: Path, *, machine
 
 @dataclass(frozen=True)
 class Fit:
-    """What one experiment needs, and what the machine lacks for it."""
+    """One experiment's needs, and what the machine lacks."""
 
     name: str
     wants: Wants
     lacks: Sequence[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: whether it fits, what it needs, and what is lacking."""
+        """For JSON: whether the experiment fits, its needs, and what the machine lacks."""
         return {
             "name": self.name,
             "fits": not self.lacks,
@@ -267,7 +270,7 @@ class Fit:
 
 
 def fits(experiments: Iterable[tuple[str, Experiment, Requires]], machine: Machine) -> list[Fit]:
-    """One of each experiment, in their order."""
+    """One Fit for each experiment, in their order."""
     found = [(name, wants(experiment, required)) for name, experiment, required in experiments]
     return [Fit(name, wanted, misfits(wanted, machine)) for name, wanted in found]
 
@@ -297,7 +300,7 @@ def _cost(experiment: Experiment, name: str) -> LoadCost:
 
 
 def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:
-    """The memory of all agents and of what runs with them on their hosts."""
+    """Bytes that all agents and their helper processes take."""
     services = services_of(datacenter, spares=spares)
     hosts = {place.host for service in services for place in service.places()}
     taken = [(service, len(service.places())) for service in services]
@@ -307,19 +310,19 @@ def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:
 
 
 def datacenter_bytes(datacenter: DatacenterSpec) -> float:
-    """The memory of one that is up, before any load."""
+    """Bytes that a running datacenter takes without any load."""
     return agents_bytes(datacenter) + RUNNER_BYTES
 
 
 def require_agents(datacenter: DatacenterSpec, available_bytes: float) -> None:
-    """Raises UnfitError where that datacenter takes more memory than there is, before any load."""
+    """Raises UnfitError if the datacenter alone needs more memory than the machine has."""
     wanted = datacenter_bytes(datacenter)
     if available_bytes < wanted:
         counts = {service.name: len(service.places()) for service in services_of(datacenter)}
         said = ", ".join(f"{number} of {name.capitalize()}" for name, number in counts.items())
         raise UnfitError(
-            f"memory: needs {wanted / 1e9:.1f} GB for {sum(counts.values())} agents ({said}), available:"
-            f" {available_bytes / 1e9:.1f} GB; ask for fewer, or end what else uses memory"
+            f"memory: needs {wanted / 1e9:.1f} GB for {sum(counts.values())} agents ({said}), available: "
+            f"{available_bytes / 1e9:.1f} GB; start fewer agents, or end other programs that use memory"
         )
 
 
@@ -336,7 +339,7 @@ def _views(experiment: Experiment) -> int:
 
 
 def _asked(experiment: Experiment, name: str) -> int:
-    """How many agents a load goes through: those of its role, or whoever stands in for them."""
+    """How many agents a load goes through: those of its role, or their substitutes."""
     spec, services = experiment.load[name], services_of(experiment.datacenter)
     via = registry.load(spec.kind).via(spec.parameters)
     if via is None:

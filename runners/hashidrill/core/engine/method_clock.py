@@ -1,8 +1,8 @@
-"""The time of the method, which stands still while the next step has to wait for an earlier one.
+"""The method's clock. It stands still while the next step waits for an earlier one.
 
-How long a datacenter takes to be reconfigured, or to add a server, depends on the machine. A step that names others in
-`after` keeps the order of an experiment on a slow one: it and all later steps begin later, and what is in force
-meanwhile lasts longer by as much.
+How long a datacenter takes to be reconfigured, or to add a server, depends on the machine. With `after`, a slow
+machine keeps an experiment's order: the waiting step and all later ones begin later, and faults in force last longer
+by the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROVEN, GONE = "proven", "gone"
 
 
 class MethodClock:
-    """Seconds since the method began, without those in which it stood still."""
+    """Seconds since the method began, without the time that the clock stood still."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,21 +45,23 @@ class MethodClock:
         return now - self.began_ns - self._stood_ns
 
     def ns(self, at_s: float) -> int:
-        """When it will be that time on the run's clock, if the method's clock does not stand still before."""
+        """When the method reaches `at_s`, on the run's clock, unless the clock stands still before."""
         return self.began_ns + self._stood_ns + round(at_s * _NS)
 
     async def until(self, at_s: float) -> None:
-        """Returns once the method is that far."""
-        while (left_ns := round(at_s * _NS) - self._now_ns) > 0:  # whole ones: a tiny fraction would be no wait at all
+        """Returns once the method reaches `at_s`."""
+        while (
+            left_ns := round(at_s * _NS) - self._now_ns
+        ) > 0:  # whole nanoseconds: a tiny fraction would not wait at all
             changed = self._changed
             with anyio.move_on_after(None if self._since_ns is not None else left_ns / _NS):
                 await changed.wait()
 
     async def lasts(self, for_s: float, *, planned_end_s: float = math.inf, until: anyio.Event | None = None) -> None:
-        """Returns `for_s` later in the time of the method, or once the event came.
+        """Returns `for_s` later in the method's time, or when the event is set.
 
-        What was to be over by now (`planned_end_s`) goes on while the clock stands still: the step that waits may wait
-        for its end.
+        A fault whose planned end (`planned_end_s`) has passed continues to count down while the clock stands still:
+        the waiting step may wait for its end.
         """
         async with anyio.create_task_group() as group:
             if until is not None:
@@ -77,9 +79,10 @@ class MethodClock:
     async def stands_still(
         self, stops: Callable[[], Awaitable[None]], goes: Callable[[int], Awaitable[None]]
     ) -> AsyncIterator[None]:
-        """The clock stands still inside of the block, for however many tasks are in one.
+        """Stops the clock inside the block; several tasks may be in such a block at once.
 
-        `stops()` is called after it stopped, and `goes(for_ns)` once it goes again, with how long it stood.
+        Calls `stops()` after the clock stopped, and `goes(for_ns)` when it goes on, with the time that it stood
+        still.
         """
         self._waiters += 1
         if self._waiters == 1:
@@ -105,7 +108,7 @@ class MethodClock:
 
 
 class Settling:
-    """How far the steps are that others come `after`."""
+    """Progress of the steps that other steps wait for."""
 
     def __init__(self, method: Sequence[Step | Mark]) -> None:
         numbers = {step.name: number for number, step in enumerate(method) if isinstance(step, Step) and step.name}
@@ -117,21 +120,21 @@ class Settling:
         self._left = dict.fromkeys(self._settled, 1)
 
     def expect(self, number: int, proofs: int) -> None:
-        """That step counts as proven after this number of proofs: one for each host."""
+        """Sets how many proofs a step needs to count as proven: one for each host."""
         self._left[number, PROVEN] = proofs
 
     def settle(self, number: int, what: str) -> None:
-        """That step is `PROVEN` on one more host, or `GONE`."""
+        """Records that the step is `PROVEN` on one more host, or `GONE`."""
         self._left[number, what] = self._left.get((number, what), 1) - 1
         if self._left[number, what] <= 0 and (number, what) in self._settled:
             self._settled[number, what].set()
 
     def reached(self, number: int, what: str) -> bool:
-        """Whether that step is `PROVEN` on all its hosts, or `GONE`."""
+        """Whether the step is `PROVEN` on all its hosts, or `GONE`."""
         return self._left.get((number, what), 1) <= 0
 
     def open(self, number: int) -> list[tuple[int, anyio.Event]]:
-        """What that step has to wait for now: the other step's number, and what has still to happen."""
+        """The steps that this step still waits for: their numbers, and the events that must be set."""
         awaited = ((each, self._settled[each]) for each in self._awaited[number])
         return [(other, event) for (other, _), event in awaited if not event.is_set()]
 

@@ -1,9 +1,9 @@
 """The engine's view during a run: the last seconds of every load and signal.
 
-It decides steady states, guardrails and ramps, and feeds the live view. The verdict never comes from here: it is made
-offline from the recording. Figures follow the definition that verdicts use (hashidrill.core.judging.measure): latency
-counts from the moment an operation was due, and one that was not acknowledged is infinitely slow. Here some are still
-waiting: each has waited for at least its age. If nothing waits, the figures equal those of a verdict.
+It decides steady states, guardrails and ramps, and feeds the live view. Verdicts come from the recording alone,
+offline. The figures follow the definition of hashidrill.core.judging.measure: latency counts from the moment an
+operation was due, and an unacknowledged operation is infinitely slow. Operations that still wait have waited for at
+least their age. If none waits, the figures equal those of a verdict.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 _NS = 1e9
 _ROUNDING = 1e-9
-"""Survival is a product of fractions, so it may miss a round share by this much."""
+"""Tolerance for survival rates: a product of fractions may miss a round share by this much."""
 _USUAL = 2.0
-"""An operation that takes this many times longer than any served one is not being served as usual."""
+"""An operation counts as not served after this many times the longest latency served."""
 
 
 class Ended:
-    """The operations of one load that ended, and those that are known to wait, on the engine's side."""
+    """The ended operations of one load, and those known to wait."""
 
     def __init__(self) -> None:
         # in order of arrival; `_heard` never decreases, so bisection finds a window without a scan
         self._heard, self._due, self._end, self._ok = array("q"), array("q"), array("q"), array("b")
         self._waiting: Counter[int] = Counter()
         self._looked_ns = -1
-        self._windows: dict[float, Window] = {}  # of this look, by length, shared by all conditions
+        self._windows: dict[float, Window] = {}  # windows of the current look, by length, shared by all conditions
 
     def __len__(self) -> int:
         return len(self._heard)
@@ -57,7 +57,7 @@ class Ended:
         self._ok.append(ok)
 
     def wait(self, begun: Iterable[int], ended: Iterable[int]) -> None:
-        """What `hashidrill.core.loads.schedule.Waiting.take` returned."""
+        """Adds what `hashidrill.core.loads.schedule.Waiting.take` returned."""
         self._windows.clear()
         self._waiting.update(begun)
         for due_ns in ended:
@@ -66,14 +66,16 @@ class Ended:
                 del self._waiting[due_ns]
 
     def forget(self, before_ns: int) -> None:
-        """Drops what ended before that, but only once it is half of what is kept: dropping moves the other half."""
+        """Drops operations that ended before `before_ns`, but only if they are half of all: dropping moves the other
+        half.
+        """
         old = bisect_left(self._heard, before_ns)
         if old * 2 > len(self._heard):
             for column in (self._heard, self._due, self._end, self._ok):
                 del column[:old]
 
     def window(self, now_ns: int, window_s: float) -> Window:
-        """The operations that were in flight at some moment of the last `window_s` seconds."""
+        """The operations that were in flight during the last `window_s` seconds."""
         if now_ns != self._looked_ns:
             self._windows.clear()
             self._looked_ns = now_ns
@@ -94,7 +96,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Window:
-    """The operations that were in flight at some moment between `since_ns` and `now_ns`."""
+    """The operations that were in flight between `since_ns` and `now_ns`."""
 
     length_s: float
     since_ns: int
@@ -103,22 +105,21 @@ class Window:
     end_ns: Int64s
     ok: Bools
     waiting_ns: Int64s
-    """When the operations that still wait were due."""
+    """Due times of the operations that still wait."""
 
     @property
     def empty(self) -> bool:
         return not len(self.due_ns) and not len(self.waiting_ns)
 
     def rate(self, *, acknowledged: bool) -> float:
-        """Operations per second that ended; only the acknowledged ones, or all."""
+        """Ended operations per second: only acknowledged ones, or all."""
         return float(self.ok.sum() if acknowledged else len(self.ok)) / self.length_s
 
     def errors(self) -> float:
         """Share of operations that were not acknowledged, 0 to 1; NaN if nothing is known.
 
-        An operation that has waited for the whole window, and twice as long as any served one in it, is not being
-        served: it counts as one error, at the moment this became true. If nothing was served, and some operations
-        failed or waited that long, the share is 1.
+        An operation counts as an error once it has waited for the whole window, and twice as long as any served one
+        in it. If none was served, and some failed or waited that long, the share is 1.
         """
         age_ns = (self.end_ns - self.due_ns).astype(np.float64)
         patience_ns = self._patience_ns()
@@ -136,20 +137,22 @@ class Window:
         return float(1 - self.ok.mean()) if len(self.ok) else float("nan")
 
     def overdue(self) -> tuple[int, float]:
-        """How many operations have waited so long that `errors` counts them; the age of the oldest in seconds."""
+        """The number of operations that have waited so long that `errors` counts them, and the age of the oldest in
+        seconds.
+        """
         ages_ns = self.now_ns - self.waiting_ns[self.waiting_ns + self._patience_ns() <= self.now_ns]
         return len(ages_ns), float(ages_ns.max()) / _NS if len(ages_ns) else 0.0
 
     def _patience_ns(self) -> float:
-        """An operation that has waited longer than this is not being served."""
+        """After this time, a waiting operation counts as not served."""
         served_ns = (self.end_ns - self.due_ns)[self.ok]
         longest_ns = float(served_ns.max()) if len(served_ns) else 0.0
         return max(self.length_s * _NS, _USUAL * longest_ns)
 
     def percentile(self, percent: float) -> float:
-        """The latency in seconds that `percent` of the operations stay within; NaN for none.
+        """The latency, in seconds, that `percent` of the operations stay within; NaN if there are no operations.
 
-        If it lies among those that still wait, the age of the oldest of them, which is a lower bound.
+        If the percentile lies among waiting operations, returns the age of the oldest one, which is a lower bound.
         """
         if self.empty:
             return float("nan")
@@ -163,7 +166,7 @@ class Window:
         return float("inf") if percent >= 100 and course.never else course.oldest_s
 
     def mean(self) -> float:
-        """Mean latency in seconds, infinite with a single failure; NaN for none."""
+        """Mean latency in seconds; infinite after a single failure, NaN if there are no operations."""
         if self.empty:
             return float("nan")
         course = self._course
@@ -175,15 +178,15 @@ class Window:
 
     @cached_property
     def _course(self) -> _Course:
-        """How many operations were served after which time: a life table of this period.
+        """A life table of this window: how many operations were served after which time.
 
-        An operation that was due before the window counts only for the ages at which the window saw it, one that still
-        waits only up to its age (Kaplan and Meier's estimate, with delayed entry). So a window shorter than the
-        latencies in it neither overlooks waiting operations, nor is swayed by a few old ones that outlast all others.
+        An operation that was due before the window counts only for the ages that the window saw, and a waiting one
+        only up to its age (Kaplan and Meier's estimate, with delayed entry). So a window shorter than its latencies
+        does not overlook waiting operations, and a few old ones do not dominate it.
         """
         served_ns = np.sort((self.end_ns - self.due_ns)[self.ok])
         ages_ns = np.sort(self.now_ns - self.waiting_ns)
-        # the window sees operations due inside it from age 0 on; only the others have a later entry
+        # the window sees operations due inside it from age 0 on; only earlier ones enter late
         due_ns = np.concatenate((self.due_ns, self.waiting_ns))
         entry_ns = np.sort(self.since_ns - due_ns[due_ns < self.since_ns])
         from_birth = len(due_ns) - len(entry_ns)
@@ -206,7 +209,7 @@ class Window:
 
 @dataclass(frozen=True)
 class _Course:
-    """`waits[i]` is the share not served by `at_s[i]`, and `left` the share after the last of them."""
+    """`waits[i]` is the share not served by `at_s[i]`, `left` the share after the last of them."""
 
     at_s: Floats
     waits: Floats
@@ -233,15 +236,15 @@ STATISTICS: dict[str, Callable[[Window], float]] = {
 
 
 KEEP_S = 10.0
-"""How long data is kept if no condition needs it for longer."""
+"""How many seconds of data are kept, unless a condition needs more."""
 _TICK_S = 1.0
 _SIGN_OF_LIFE = "generator.cpu"
 _SILENT_S = {signal: (probe.silent_s, bool(probe.regular)) for probe in probed() for signal in probe.signals}
-"""How long the looks at a probe's signal may fail before it is unknown, and whether each host must be seen."""
+"""By signal: how long its probe may fail before the signal is unknown, and whether each host must be seen."""
 
 
 def longest_window_s(experiment: Experiment) -> float:
-    """The longest time, in seconds, over which a condition of the experiment is judged while it runs."""
+    """The longest time, in seconds, over which any condition of the experiment is judged during the run."""
     steady = experiment.steady_state
     profiles = [spec.profile for spec in experiment.traffic.values() if spec.profile is not None]
     conditions = [*steady.require, *experiment.guardrails, *(c for profile in profiles for c in profile.conditions)]
@@ -251,7 +254,7 @@ def longest_window_s(experiment: Experiment) -> float:
 
 
 class Monitor:
-    """Trailing windows over operations and samples; `keep_s` is the longest window that anybody will ask for."""
+    """Trailing windows over operations and samples; `keep_s` is the longest window that a caller will ask for."""
 
     def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S) -> None:
         self._keep_s = keep_s
@@ -259,11 +262,11 @@ class Monitor:
         self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
         self._names = {lane.signal: lane.title for lane in lanes() if lane.names}
         self._last: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
-        """Of each signal, by host: when it was sampled last, and its value."""
+        """By signal and host: the time of the last sample, and its value."""
         self.leaders: dict[str, str] = {}
-        """Who leads, by the title of the lane: "" for nobody. Nothing of what nobody has sampled."""
+        """The leader, by the title of its lane: "" if no server leads. Lanes never sampled are absent."""
         self._faulted: dict[str, int] = {}
-        """When a fault was last seen in force on a host."""
+        """When a fault was last seen in force, by host."""
 
     def operation(self, op: Operation) -> None:
         ended = self._operations[op.load]
@@ -271,7 +274,7 @@ class Monitor:
         ended.forget(op.end_ns - int(self._keep_s * 1e9))
 
     def waiting(self, load: str, begun: Sequence[int], ended: Sequence[int]) -> None:
-        """Operations that began to wait for an answer, by due time, and those that stopped waiting."""
+        """Adds operations that began to wait for an answer, by due time, and removes those that stopped waiting."""
         self._operations[load].wait(begun, ended)
 
     def sample(self, t_ns: int, sample: Sample) -> None:
@@ -287,14 +290,16 @@ class Monitor:
         self._last[sample.signal][sample.host] = (t_ns, value)
 
     def faulted(self, hosts: Iterable[str], now_ns: int) -> None:
-        """A fault of the run is in force on these hosts: one of them may be silent without blinding a guardrail."""
+        """Notes that a fault of the run is in force on these hosts: one of them may be silent without making a
+        guardrail unknown.
+        """
         self._faulted.update(dict.fromkeys(hosts, now_ns))
 
     def reading(self, condition: Condition, now_ns: int, window_s: float) -> Reading:
-        """What is known of the condition's signal over the last `window_s` seconds.
+        """The condition's signal over the last `window_s` seconds.
 
-        `rate` counts acknowledged operations; for the attempts of a client, all of them. A load's statistics are
-        unknown while its generator is silent. A load with nothing due has no figure.
+        `rate` counts acknowledged operations, but all attempts of a client. A load's statistics are unknown while
+        its generator is silent. A load with no operation due has no figure.
         """
         if window_s > self._keep_s:
             raise ValueError(f"{condition}: only the last {self._keep_s:g}s are kept, not {window_s:g}s")
@@ -304,7 +309,7 @@ class Monitor:
             figure = _of_load(load, of_attempts, self._operations[load].window(now_ns, window_s))
             return Reading([Looks.of([figure])], blind=self._silent_generator(now_ns, window_s), shown=condition.figure)
         signal = f"{condition.source}.{condition.what}"
-        if condition.source in self._operations and condition.what in LOAD_SIGNALS:  # told when it changes
+        if condition.source in self._operations and condition.what in LOAD_SIGNALS:
             return Reading([Looks.of([value for _, value in self._last[signal].values()])], shown=condition.figure)
         by_host = self._looks(signal, now_ns, window_s)
         return Reading(
@@ -322,16 +327,16 @@ class Monitor:
         return {host: Looks.of(values) for host, values in by_host.items()}
 
     def _silent_generator(self, now_ns: int, window_s: float) -> str:
-        """Why nothing is known of any load; nothing where the generator gives signs of life, or never gave one."""
+        """Why the loads' figures are unknown; "" if the generator reports regularly, or never reported."""
         silent_s = max(window_s, SILENT_S)
         heard_ns = self._last.get(_SIGN_OF_LIFE, {}).get("", (now_ns, 0.0))[0]
         return f"the load generator was silent for {silent_s:g}s" if now_ns - heard_ns > silent_s * 1e9 else ""
 
     def _blind(self, condition: Condition, now_ns: int, window_s: float) -> str:
-        """Why the signal, or that of a host without a fault, is unknown; nothing where a look at each succeeded.
+        """Why the signal is unknown, as a whole or on a host without a fault; "" if each was sampled successfully.
 
-        Over the window, or as long as its probe may be silent. What only the leader reports needs no other host. A
-        load's own signal is unknown where looks failed: it need not look all the time.
+        Looks over the window, or as long as the probe may be silent. A signal that only the leader reports needs no
+        other host. A load's own signal is unknown only if looks failed, because a load need not look all the time.
         """
         signal = f"{condition.source}.{condition.what}"
         silent_s, of_each_host = _SILENT_S.get(signal, (SILENT_S, True))
@@ -365,7 +370,7 @@ class Monitor:
         return table
 
     def probes(self, now_ns: int) -> dict[str, float]:
-        """For the live view: the last sample of each signal, if it is fresh; of several hosts, the highest."""
+        """For the live view: each signal's last sample if it is fresh; the highest if several hosts report it."""
         since = now_ns - int(SILENT_S * 1e9)
         found = {}
         for signal, by_host in self._last.items():
@@ -386,7 +391,7 @@ def _of_load(load: str, what: str, window: Window) -> float:
 
 
 def chosen(by_host: Mapping[str, Looks]) -> Mapping[str, Looks]:
-    """The majority's view if there is one, else that of each host."""
+    """The majority's view if there is one, otherwise the view of each host."""
     return {"": by_host[""]} if "" in by_host else by_host
 
 

@@ -1,4 +1,4 @@
-"""What an experiment requires of its datacenter, by what its faults say, and whether its disks fit into the memory."""
+"""What an experiment's faults require of the datacenter, and whether its disks fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.model import DatacenterSpec, Experiment
 
 DEFAULT_DISK_SIZE = Size("256MB")
-"""Four segments of Consul's write-ahead log: about what a server writes in a few minutes of an experiment's load."""
+"""Four segments of Consul's write-ahead log: about what a server writes in some minutes of an experiment's load."""
 
 
 def required_by(experiment: Experiment) -> Requires:
@@ -27,14 +27,16 @@ def required_by(experiment: Experiment) -> Requires:
 
 
 def sized(spec: DatacenterSpec) -> DatacenterSpec:
-    """With a size for each host's disk: a disk that can fill up must be a small file system of its own."""
+    """The specification with a size for each host's disk: a disk that can fill up must be a small file system of its
+    own.
+    """
     if spec.disk.size is not None:
         return spec
     return spec.model_copy(update={"disk": spec.disk.model_copy(update={"size": DEFAULT_DISK_SIZE})})
 
 
 SHARE = 0.75
-"""Share of the available memory; the agents, the loads and everything else need the rest."""
+"""Share of the available memory that disks may use; the agents, the loads and everything else need the rest."""
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 _MB = 1_000_000
@@ -52,9 +54,9 @@ def check_memory(document: Document, experiment: Experiment, available: int | No
 
 
 def lacking_memory(experiment: Experiment, available: int | None = None) -> str:
-    """Why full disks would take more than three quarters of the memory, and what would fit; "" where they fit.
+    """Why full disks would take more than three quarters of the memory, and what would fit; "" if they fit.
 
-    If a file system in memory fills up the machine's memory, the kernel kills processes of its own choice.
+    When a file system in memory fills the machine's memory, the kernel kills processes of its own choice.
     """
     required = required_by(experiment)
     spec = sized(experiment.datacenter) if required.sized_disk else experiment.datacenter
@@ -73,12 +75,11 @@ def lacking_memory(experiment: Experiment, available: int | None = None) -> str:
 
 
 def available_bytes(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:
-    """What can be used without swapping: MemAvailable, or less where a cgroup (a container's) has a limit."""
+    """Bytes that can be used without swapping: MemAvailable, or less if a cgroup (a container's) has a limit."""
     return min([psutil.virtual_memory().available, *_left_in_cgroups(own, cgroups)])
 
 
 def _left_in_cgroups(own: Path, cgroups: Path) -> Iterator[int]:
-    """What the limits of our cgroup and its parents leave; nothing if there are none."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -98,7 +99,7 @@ def _left_in_cgroups(own: Path, cgroups: Path) -> Iterator[int]:
 def _left(group: Path, limit: str, used: str) -> int | None:
     try:
         return max(int((group / limit).read_text()) - int((group / used).read_text()), 0)
-    except (OSError, ValueError):  # "max" is no number, and the top group has no such files
+    except (OSError, ValueError):  # "max" is not a number, and the top group has no such files
         return None
 
 

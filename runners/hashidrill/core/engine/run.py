@@ -56,7 +56,7 @@ _LOOK_EVERY_S = 0.25
 
 
 async def watch_writer(writer: Writes) -> None:
-    """Raises RecordingError as soon as a write fails: there is no point in breaking what is not recorded."""
+    """Raises RecordingError as soon as a write fails: a run that is not recorded must not break anything."""
     while True:
         writer.raise_failure()
         await pause(_LOOK_EVERY_S)
@@ -65,10 +65,11 @@ async def watch_writer(writer: Writes) -> None:
 async def close_recording(
     writer: Writes, journal: Journal, info: Mapping[str, Any], outcome: str, error: str
 ) -> tuple[str, str]:
-    """Flush what was recorded, write run.json, seal both, and only then write `end`. Returns its (outcome, error).
+    """Flushes the recording, writes run.json, seals both, and writes `end` last. Returns the final (outcome, error).
 
-    A run whose recording could not be written has crashed, however it went; only a fault that stays in force is worse.
-    Raises RecordingError when `end` itself could not be written: the recording then looks like that of a run that died.
+    A run whose recording could not be written has crashed, whatever its outcome was; only a fault that stays in
+    force is worse. Raises RecordingError if `end` itself could not be written: the recording then looks like that of
+    a run that died.
     """
     try:
         await anyio.to_thread.run_sync(writer.close)
@@ -91,10 +92,11 @@ def _unrecorded(outcome: str, error: str, failure: str) -> tuple[str, str]:
 
 
 async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, str]:
-    """(outcome, error) of a run that ended because a fault could not be reverted: `fault` if nothing is left in force.
+    """Tries again after a revert failed. Returns the run's (outcome, error): `fault` if nothing is left in force.
 
-    The loads have stopped. Every fault of the journal that was not proven gone is reverted, the latest first. Whatever
-    fails here, the run has yet to be closed: what the journal does not call gone counts as in force.
+    The loads have stopped. Every fault of the journal that was not proven gone is reverted, the latest first. A
+    failure here does not stop the run from being closed: a fault that the journal does not call gone counts as in
+    force.
     """
     try:
         left = open_faults(read_journal(journal))
@@ -103,7 +105,9 @@ async def revert_again(running: Run, journal: Path, error: str) -> tuple[str, st
     if not left:
         return "revert", error
     with suppress(OSError):
-        running.journal.write("note", text="the loads have stopped; what could not be reverted is reverted again")
+        running.journal.write(
+            "note", text="the loads have stopped; faults that could not be reverted are reverted again"
+        )
     settled = [await _settled(undo, running) for undo in left]
     if not all(settled):
         return "revert", error
@@ -119,7 +123,7 @@ async def _settled(undo: dict[str, Any], running: Run) -> bool:
 
 Stop = Callable[[], Awaitable[str]]
 _OTHERS = Condition.parse("machine.others > 0")
-"""What processes outside of the run use, in CPUs."""
+"""CPUs that processes outside of the run use."""
 _TICK_EVERY_S = 0.5
 
 
@@ -143,29 +147,29 @@ async def run(
 ) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
-    1. The experiment was loaded and resolved by the caller; the recording and its journal are opened.
-    2. Start the datacenter; wait until each service says that it is ready (Consul: leader known, all members alive, a
-       write accepted).
+    1. The caller has loaded and resolved the experiment, and opened the recording and its journal.
+    2. Start the datacenter; wait until each service is ready (Consul: leader known, all members alive, a write
+    accepted).
     3. Start loads and probes. Hold the steady state; if it never holds, no fault is applied.
-    4. For each step of the method: resolve its targets, and inject (hashidrill.core.engine.inject): plan, journal the
+    4. For each step of the method: resolve its targets, and inject (hashidrill.core.engine.inject): plan, journal
+    the
        intent, apply, prove, hold, revert, prove it gone. Guardrails watch; one that trips reverts everything and
        ends the method.
     5. Recovery window: the loads go on.
     6. Stop the loads; final reads for the durability checks; collect logs.
-    7. Close the recording, and write `end` last (`close_recording`). Others judge it later.
+    7. Close the recording, and write `end` last (`close_recording`). It is judged later.
 
-    Whatever goes wrong in a run becomes its outcome; a recording that can no longer be written ends it as `crashed`.
-    On cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError when not even `end`
+    Any failure of a run becomes its outcome; a recording that can no longer be written ends it as `crashed`. On
+    cancellation it reverts and closes, then passes the cancellation on. Raises RecordingError if not even `end`
     could be written.
 
-    Everything that a run touches is a parameter: `load_generator` offers the loads (given the run's clock and id),
-    `recording_writer` keeps what they and the probes report, `recording_journal` what happens. Tests pass their own,
-    and look at journal and events.
+    Everything that a run touches is a parameter, so that tests can pass their own: `load_generator` offers the loads
+    (given the run's clock and id), `recording_writer` keeps operations and samples, `recording_journal` events.
 
-    `stop` returns why the run must stop, if ever: everything reverts, and the outcome is `interrupted`. `admits` is
-    entered around each fault. `attendant` acts while the faults last, and ends the method
-    (hashidrill.core.engine.steps). What `teller` is told meanwhile is kept as notes. The journal is signed with
-    `key`.
+    `stop` waits until the run must stop, and returns why: everything is reverted, and the outcome is `interrupted`.
+    `admits` is entered around each fault. `attendant` acts while the faults last, and ends the method
+    (hashidrill.core.engine.steps). The lines that `teller` receives become notes of the journal. `key` signs the
+    journal.
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
@@ -267,7 +271,6 @@ _OUTCOMES: tuple[tuple[type[Exception], str], ...] = (
 
 
 def _outcome(error: Exception) -> tuple[str, str]:
-    """The gravest of the raised errors decides."""
     leaves = list(_leaves(error))
     for kind, outcome in _OUTCOMES:
         for leaf in leaves:
@@ -360,8 +363,8 @@ async def _hold_steady_state(running: Run) -> None:
     generator = running.monitor.reading(GENERATOR_FULL, running.clock.now_ns(), steady.for_)
     if generator.surely(GENERATOR_FULL):
         raise UnfitError(
-            f"the generator already uses {generator.figure:.2f} of its one core in the steady state, which leaves"
-            " nothing for the method: lower the rates of the loads"
+            f"the generator already uses {generator.figure:.2f} of its one core in the steady state, which "
+            "leaves nothing for the method: lower the rates of the loads"
         )
 
 
@@ -389,9 +392,9 @@ async def _method(running: Run, levels: OffersLoads) -> str:
 
 
 async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: list[str]) -> None:
-    """A guardrail is a condition that must not hold: once one holds over its whole window, the method is cancelled.
+    """Cancels the method once a guardrail's condition holds over its whole window.
 
-    The same happens once its signal is unknown for that long: harm that cannot be seen must end as well.
+    A guardrail trips as well when its signal is unknown for that long: an unseen harm must end too.
     """
     while True:
         now = running.clock.now_ns()
@@ -411,7 +414,7 @@ async def _watch_guardrails(running: Run, method: anyio.CancelScope, tripped: li
 
 
 async def _collect(running: Run, path: Path) -> None:
-    """Collects the logs, also when something went wrong: then they matter most."""
+    """Collects the logs even after a failure: then they matter most."""
     try:
         await running.datacenter.collect_logs(path / "logs")
     except (OSError, HashidrillError) as error:

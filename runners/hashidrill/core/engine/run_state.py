@@ -1,4 +1,4 @@
-"""The state of a run, which its steps share: where it writes, what it knows, and what is in force."""
+"""The state of a run that its steps share: its outputs, its measurements, and the faults in force."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hashidrill.core.util.redaction import Redactor
 
 @dataclass(frozen=True)
 class Acting:
-    """A fault that is about to be applied to the target, to stay there for this long."""
+    """A fault that is about to be applied to the target for `for_s` seconds."""
 
     kind: str
     target: Target
@@ -35,32 +35,36 @@ class Acting:
 
 
 Admits = Callable[[Acting], AbstractAsyncContextManager[None]]
-"""Around each fault, from before it is planned until it is gone. Raises HashidrillError: then nothing is applied."""
+"""Entered around each fault, from before its plan until it is gone. Raises HashidrillError to refuse it: nothing is
+applied.
+"""
 
 
 def admits_all(_acting: Acting) -> AbstractAsyncContextManager[None]:
-    """In a datacenter of our own every fault is welcome."""
+    """Admits every fault, as in a local datacenter."""
     return nullcontext()
 
 
 class Attendant(Protocol):
-    """Somebody who acts while the faults of a method are in force, as whoever is on call does."""
+    """A person who acts while the faults of a method are in force, as an on-call engineer does."""
 
     @property
     def at_s(self) -> float:
-        """When in the method it begins, in seconds: what is in force then stays in force until it returns."""
+        """When the person begins, in seconds of the method; faults in force then stay in force until `attend`
+        returns.
+        """
 
     async def attend(self, running: Run) -> None:
-        """Acts on the datacenter, and writes what it did to the journal (`attended.did`)."""
+        """Acts on the datacenter, and writes each action to the journal (`attended.did`)."""
 
 
 class RunnableDatacenter(Datacenter, Protocol):
-    """What the engine needs from a datacenter, in addition to what faults need."""
+    """The methods that the engine needs of a datacenter, in addition to those for faults."""
 
     async def start(self) -> None: ...
 
     async def endpoints(self, via: str | None) -> Sequence[str]:
-        """The URLs of the agents that a load goes through; none for None. Raises SelectorError."""
+        """The URLs of the agents that a load goes through; empty for None. Raises SelectorError."""
 
     def tap_control(self, client: str) -> str:
         """Path of the Unix socket that controls a client's tap."""
@@ -69,10 +73,10 @@ class RunnableDatacenter(Datacenter, Protocol):
         """Path of the network namespace of a host."""
 
     def access(self, via: str | None) -> Mapping[str, str]:
-        """The variables, like tokens, that a load needs for the agents that it goes through. Raises SelectorError."""
+        """Variables, like tokens, that a load needs for the agents it goes through. Raises SelectorError."""
 
     async def keep(self, tell: Callable[[str], None]) -> None:
-        """What somebody has to do by hand as long as it runs, until cancelled; `tell` notes what was done."""
+        """Does an operator's work, like unsealing, until cancelled; calls `tell` with each action."""
 
     def probes(self) -> Sequence[Probe]: ...
 
@@ -82,7 +86,7 @@ class RunnableDatacenter(Datacenter, Protocol):
 
 @dataclass
 class Run:
-    """The state of one run: where it writes, what it knows, what is in force."""
+    """The state of one run: its outputs, its measurements, the faults in force."""
 
     experiment: Experiment
     datacenter: RunnableDatacenter
@@ -95,7 +99,7 @@ class Run:
     phase: str = ""
     phase_ends_ns: int | None = None
     levels: OffersLoads | None = None
-    """Who is told about the levels of the loads: nobody before the method."""
+    """Sets the loads' levels; None before the method."""
     admits: Admits = admits_all
     attendant: Attendant | None = None
 
@@ -105,15 +109,15 @@ class Run:
         self.settling = Settling(self.experiment.method)
         self.in_force: dict[str, InForce] = {}
         self.held: dict[str, Held] = {}
-        """The same faults, for whoever has to prove one of them again."""
+        """The faults in force, by id, for callers that must prove one again."""
         self.marks: dict[int, Lasting] = {}
         self.keeping = anyio.CancelScope()
-        """What is done by hand is done by the datacenter in here: it ends when somebody comes who does it."""
+        """The scope in which the datacenter does an operator's work; cancelled when a person takes over."""
         self.left = anyio.Event()
-        """They have left again."""
+        """Set when the person has left."""
         self.turns: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self.proven: list[tuple[str, str]] = []
-        """(fault id, kind) of what was proven so far, in order of time."""
+        """(fault id, kind) of each proven fault, in order of time."""
 
     def enter(self, phase: str, for_s: float | None = None) -> None:
         self.phase = phase
@@ -121,7 +125,7 @@ class Run:
         self.journal.write("phase", phase=phase, ends_ns=self.phase_ends_ns)
 
     def tell(self, text: str) -> None:
-        """Something worth telling an operator."""
+        """Tells the operator a line of text."""
         self.journal.write("note", text=text)
 
     def operation(self, op: Operation) -> None:
@@ -136,7 +140,7 @@ class Run:
         self.monitor.sample(t_ns, sample)
 
     async def begins(self, number: int, step: Step | Mark) -> None:
-        """Returns when that step of the method may begin: at its time, and after the steps that it comes after.
+        """Returns when that step of the method may begin: at its time, and after the steps named in `after`.
 
         While it waits, the method's clock stands still, and with it the levels of the loads.
         """
@@ -150,7 +154,7 @@ class Run:
                 await settled.wait()
 
     def stands_still(self, waits_for: Sequence[str]) -> AbstractAsyncContextManager[None]:
-        """The method's clock stands still inside of the block, and with it the levels of the loads."""
+        """Stops the method's clock inside the block, and with it the levels of the loads."""
         return self.method.stands_still(partial(self._stops, waits_for), partial(self._goes, waits_for))
 
     async def _stops(self, names: Sequence[str]) -> None:
@@ -178,7 +182,7 @@ def _later(each: Ending, by_ns: int) -> Ending:
 
 
 class Teller:
-    """Call it with a line of text. The journal publishes what it keeps, so nothing is told twice."""
+    """Call it with a line of text. The journal publishes the lines it keeps, so none is shown twice."""
 
     def __init__(self, events: Bus, redactor: Redactor) -> None:
         self._events, self._redactor = events, redactor
@@ -188,7 +192,7 @@ class Teller:
         if self._keep is not None:
             try:
                 self._keep(text)
-            except OSError:  # a disk that is full must not end the revert that says so
+            except OSError:  # a full disk must not end the revert that reports it
                 pass
             else:
                 return
@@ -196,7 +200,7 @@ class Teller:
 
     @contextmanager
     def kept_in(self, journal: Journal) -> Iterator[None]:
-        """Inside the block, whatever is told is a note in that journal."""
+        """Keeps each line as a note in that journal, inside the block."""
         self._keep = lambda text: journal.write("note", sync=True, text=text)
         try:
             yield

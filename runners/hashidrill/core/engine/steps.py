@@ -1,8 +1,8 @@
 """Carries out a step of the method: on each target, in turn on each host, and following a role that moves.
 
-A person may act while the faults last (`attended`): a runbook is rehearsed, or somebody is trained. The method's clock
-stands still meanwhile, so what is in force stays in force and no later step begins. When they return, the method ends.
-What has to be done by hand, like unsealing a server, is then theirs; the datacenter does it before and after.
+A person may act while the faults last (`attended`): to rehearse a runbook, or in training. The method's clock stands
+still meanwhile, so faults in force stay in force and no later step begins. When the person returns, the method ends.
+Manual work, like unsealing a server, is theirs meanwhile; the datacenter does it before and after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TARGETS_WITHIN_S = 10.0
 
 
 async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
-    """One step of the method, at its time: a fault on each of its targets, all at once, or a mark."""
+    """Carries out one step at its time: a fault on each of its targets, all at once, or a mark."""
     await running.begins(number, step)
     if isinstance(step, Mark):
         await _mark(running, number, step)
@@ -48,7 +48,7 @@ async def carry_out(running: Run, number: int, step: Step | Mark) -> None:
 
 
 async def _mark(running: Run, number: int, mark: Mark) -> None:
-    """Only by the clock of the method: there is nothing to prove and nothing to revert."""
+    """Writes the mark at its time; it has no proof and no revert."""
     ends_s = mark.at + mark.for_
     ends_ns = running.method.ns(ends_s)
     running.journal.write("mark.begin", sync=True, mark=mark.name, step=number, ends_ns=ends_ns)
@@ -70,10 +70,10 @@ async def _hold(
     for_s: float | None = None,
     place: _Place | None = None,
 ) -> None:
-    """One fault on one target, in force for `for` from the moment it is applied.
+    """Keeps one fault on one target, in force for `for` from the moment it is applied.
 
-    Faults that need the agent to themselves take turns. If one had to wait, or its agent came back late, the next one
-    on that agent starts later too: it would otherwise hit an agent that is still coming back.
+    Faults that must not share an agent take turns. If one had to wait, or its agent came back late, the next one on
+    that agent starts later too: otherwise it would hit an agent that is still coming back.
     """
     if not claims_thing(AGENT, claims_of(make_fault(step, None), Place(target.host, frozenset({target.host})))):
         await _inject(running, number, step, target, fault_id, for_s=for_s, place=place)
@@ -118,7 +118,7 @@ async def _inject(
 
 
 def _check_able(running: Run, fault: Fault, target: Target) -> None:
-    """Raises FaultError if the host lacks what the fault requires, before anything is planned or applied."""
+    """Raises FaultError if the host lacks a requirement of the fault, before anything is planned or applied."""
     if isinstance(fault, OnTap) and fault.on_client:
         return
     host = running.datacenter.host(target.host)
@@ -128,7 +128,7 @@ def _check_able(running: Run, fault: Fault, target: Target) -> None:
 
 
 async def _follow(running: Run, number: int, step: Step, targets: Sequence[Target]) -> None:
-    """Keeps the fault where the selector points, for `for` in total: it moves when the role does."""
+    """Keeps the fault where the selector points, for `for` in total: the fault moves when the role does."""
     ends_s = running.method.now_s + step.for_
     held: dict[str, _Place] = {}
     moves = 0
@@ -159,12 +159,14 @@ async def _follow(running: Run, number: int, step: Step, targets: Sequence[Targe
                 group.start_soon(hold, wanted[host], held[host], f"{number}-{step.fault}-{host}-move{moves}")
                 moves += 1
             await pause(_FOLLOW_EVERY_S)
-            with suppress(SelectorError):  # nobody has the role right now: the fault stays where it is
+            with suppress(SelectorError):  # no host has the role right now: the fault stays where it is
                 targets = await running.datacenter.select(step.on)
 
 
 class _Place:
-    """One place of a fault that follows. When the role moves on, an unproven fault is given up, a proven one ends."""
+    """One place of a fault that follows a role. When the role moves on, an unproven fault is given up, a proven one
+    ends.
+    """
 
     def __init__(self) -> None:
         self.moved = anyio.Event()
@@ -178,7 +180,7 @@ class _Place:
 
 
 async def _still_there(running: Run, step: Step, target: Target) -> bool:
-    """Does the selector still point at that host? No, while nobody has the role."""
+    """Whether the selector still points at that host; false while no host has the role."""
     try:
         return target.host in {one.host for one in await running.datacenter.select(step.on)}
     except SelectorError:
@@ -201,12 +203,12 @@ async def _targets(running: Run, selector: str) -> Sequence[Target]:
 
 
 _SETTLED_WITHIN_S = 600.0
-"""A step that cannot be applied ends the run by itself, long before."""
+"""An upper bound: a step that cannot be applied ends the run long before."""
 _SETTLED_EVERY_S = 0.1
 
 
 async def attended(running: Run, attendant: Attendant, method: anyio.CancelScope) -> None:
-    """Waits for the attendant's moment, lets it act, and ends the method."""
+    """Waits for the attendant's moment, lets the person act, and ends the method."""
     await running.method.until(attendant.at_s)
     async with running.stands_still(["whoever attends"]):
         await _settled(running, attendant.at_s)
@@ -217,11 +219,11 @@ async def attended(running: Run, attendant: Attendant, method: anyio.CancelScope
         finally:
             running.left.set()
         running.journal.write("attended.ends", sync=True)
-        method.cancel()  # before the clock goes on: nothing begins, or ends by itself, in between
+        method.cancel()  # before the clock goes on, so that nothing begins or ends meanwhile
 
 
 async def kept(running: Run) -> None:
-    """The datacenter's `keep`, except while somebody attends. Until cancelled, or until it has nothing to keep."""
+    """Runs the datacenter's `keep`, except while a person attends. Ends on cancellation, or when `keep` returns."""
     with running.keeping:
         await running.datacenter.keep(running.tell)
     if running.keeping.cancel_called:
@@ -230,7 +232,7 @@ async def kept(running: Run) -> None:
 
 
 async def _settled(running: Run, at_s: float) -> None:
-    """Until all that is to be over by then is gone, and all that is to last is proven. Raises WaitTimeoutError."""
+    """Waits until all faults due to end by `at_s` are gone, and all due to last are proven. Raises WaitTimeoutError."""
     steps = [(n, step) for n, step in enumerate(running.experiment.method) if isinstance(step, Step)]
 
     async def look() -> tuple[bool | None, str]:

@@ -1,1 +1,1 @@
-"""Reads and checks the YAML: documents with positions, models, conditions, selectors. Starts and measures nothing."""
+"""Reads and checks experiments: documents with positions, models, conditions, selectors."""

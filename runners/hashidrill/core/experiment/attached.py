@@ -1,4 +1,4 @@
-"""An experiment over a datacenter that stands already: what was found takes the place of its `datacenter:`."""
+"""Experiments over an existing datacenter: the discovered hosts replace the `datacenter:` of the file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 KIND = "Attach"
 _OURS = ("kind", "attach", "kubernetes", "disk", "ready_within")
-"""What `datacenter:` says beside its products."""
+"""Keys of `datacenter:` that are not products."""
 _LONGEST_NAME = 60
-"""As hashidrill.core.experiment.model.Name has it."""
+"""The same limit as in hashidrill.core.experiment.model.Name."""
 
 
 def attached_to(
@@ -28,8 +28,8 @@ def attached_to(
 ) -> ResolvedExperiment:
     """The experiment with `found` as its `datacenter:`, resolved and checked as if it had been written so.
 
-    `found` is plain data: `attached`, and a part for each product. `name` names it in messages. Raises ExperimentError
-    as `resolve` does: a host or a role that the attached datacenter lacks is told as anywhere else.
+    `found` is plain data: `attached`, and a part for each product. `name` names it in messages. Raises
+    ExperimentError as `resolve` does, also for a host or a role that the attached datacenter lacks.
     """
     standing = {**found["attached"], "left_out": list(asked_of_ours(document))}
     there = {"datacenter": {**found, "attached": standing}}
@@ -39,16 +39,13 @@ def attached_to(
 
 
 def check_no_variants(document: Document, path: Path) -> None:
-    """Raises AttachError: an attached datacenter is as it is."""
+    """Raises AttachError if the experiment has variants, because an attached datacenter cannot be changed."""
     if isinstance(document.data, dict) and document.data.get("variants"):
         raise AttachError(f"{path}: has variants, which are configurations of a datacenter of our own")
 
 
 def inline(document: Document) -> str | Mapping[str, Any] | None:
-    """What the experiment says under `datacenter.attach`, or means by `datacenter.kubernetes`.
-
-    None for an experiment in a datacenter of ours.
-    """
+    """The content of `datacenter.attach` or `datacenter.kubernetes`; None for a local datacenter."""
     written = document.data.get("datacenter") if isinstance(document.data, dict) else None
     said = written if isinstance(written, dict) else {}
     if isinstance(pods := said.get("kubernetes"), dict):
@@ -58,7 +55,7 @@ def inline(document: Document) -> str | Mapping[str, Any] | None:
 
 
 def said_in(document: Document) -> str:
-    """Which key of the experiment says what `inline` found."""
+    """The key of the experiment that `inline` read."""
     return f"datacenter.{'kubernetes' if isinstance(document.data['datacenter'].get('kubernetes'), dict) else 'attach'}"
 
 
@@ -72,7 +69,7 @@ def _name_of(pods: Mapping[str, Any]) -> str:
 
 
 def asked_of_ours(document: Document) -> Iterator[str]:
-    """What the experiment says about its own datacenter, and what an attached one does not follow: `consul.config`."""
+    """Settings of the experiment that an attached datacenter ignores, like `consul.config`."""
     written = document.data.get("datacenter") if isinstance(document.data, dict) else None
     for product, part in (written if isinstance(written, dict) else {}).items():
         if product in _OURS or not isinstance(part, dict):

@@ -1,6 +1,6 @@
 """Checks an experiment whose parts fit their models: unknown loads, missing hosts, faults that collide.
 
-No kind of fault is named here: the faults themselves say what they cannot share (hashidrill.core.protocols.claims).
+Faults declare what they cannot share (hashidrill.core.protocols.claims), so this module names no kind of fault.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 
 LONGEST = Duration("1h")
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
-"""What a condition may compare of a client."""
+"""The statistics of a client that a condition may compare."""
 
 
 class Note(Protocol):
-    """Takes a problem and its place, like `Document.problem`."""
+    """Receives a problem and its place, like `Document.problem`."""
 
     def __call__(self, loc: Loc, text: str, *, key: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)
 class Expected:
-    """An expectation, or one side of a contrast: where it is written, and its parameters as its hypothesis has them."""
+    """An expectation, or one side of a contrast: its place, and its parameters as the hypothesis receives them."""
 
     loc: Loc
     params: BaseModel
     never: Never | None = None
     sides: Sequence[Expected] = ()
     compares: Sequence[str] = ()
-    """The parameters of a comparison that name a variant each."""
+    """The parameters of a comparison that each name a variant."""
 
 
 def check(experiment: Experiment, expected: Sequence[Expected], note: Note) -> None:
-    """Note every problem of the experiment."""
+    """Notes every problem of the experiment."""
     _Rules(experiment, note).check(expected)
 
 
@@ -124,7 +124,7 @@ class _Rules:
                 self._check_profile(load.profile, ("load", name, "profile"))
 
     def _served(self, via: str) -> bool:
-        """Whether that `via` always has agents: without Consul clients, the servers stand in."""
+        """Whether that `via` always has agents: without Consul clients, loads go through the servers."""
         name, _, role = via.partition(":")
         return any(service.name == name and role in roles_of(service).served for service in self._services)
 
@@ -195,7 +195,6 @@ class _Rules:
             self._note(loc, text)
 
     def _check_on(self, step: Step, loc: Loc) -> None:
-        """Faults of a tap target a client, all others target hosts."""
         client = step.on.removeprefix(CLIENT_PREFIX) if step.on.startswith(CLIENT_PREFIX) else None
         of_a_tap = _on_tap(registry.fault(step.fault))
         taps = [f"{CLIENT_PREFIX}{name}" for name in self._experiment.clients]
@@ -212,7 +211,7 @@ class _Rules:
             self._note(loc, f"there is no client {shown(client)}: {near(step.on, taps)}")
 
     def _check_order(self) -> None:
-        """A step ends within LONGEST, its name is unique, and it comes after faults that begin before it."""
+        """Checks that a step ends within LONGEST, has a unique name, and waits only for faults that begin before it."""
         named: dict[str, int] = {}
         faults = {step.name: step for _, step, _ in self._faults if step.name is not None}
         marks = {step.name for step in self._experiment.method if isinstance(step, Mark)}
@@ -286,7 +285,7 @@ def _falls_into(restarts: Restarts, place: Place, down: Place) -> bool:
 
 
 def check_named(expected: Expected, experiment: Experiment, note: Note) -> None:
-    """Note what the parameters of a hypothesis name and the experiment does not have."""
+    """Notes names in a hypothesis's parameters that the experiment does not have."""
     kinds = sorted({name for step in experiment.method for name in (step.name, getattr(step, "fault", None)) if name})
     of_a_client = _param(expected.params, "client") is not None
     for key, noun, known in (
@@ -296,7 +295,7 @@ def check_named(expected: Expected, experiment: Experiment, note: Note) -> None:
     ):
         value = _param(expected.params, key)
         for name in [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ():
-            # expectations about a client may name a way in which an attempt can fail instead of a step
+            # expectations about a client may name a failure of an attempt instead of a step
             by_tap = of_a_client and key == "fault" and (name in FAULTS or name == "no-reply" or name.isdecimal())
             if name not in known and not by_tap:
                 note((*expected.loc, key), f"there is no {noun} {shown(name)}: {near(name, known)}")
@@ -338,7 +337,6 @@ def check_variants(
 def _check_comparison(
     document: Document, comparison: Expected, variants: list[str], loaded: Mapping[str, Experiment]
 ) -> None:
-    """Its sides are variants, and each of them has what the comparison names."""
     named = {side: _param(comparison.params, side) for side in comparison.compares}
     for side, name in named.items():
         if name not in variants:
@@ -351,18 +349,18 @@ def _check_comparison(
 
 
 def _check_different(document: Document, loaded: Mapping[str, Experiment]) -> None:
-    """Two variants that run the same would show a difference by luck alone."""
+    """Refuses variants that run the same: they would differ by luck alone."""
     seen: dict[str, str] = {}
     for name, experiment in loaded.items():
         runs = repr(experiment.model_dump(mode="json", by_alias=True, include=set(SECTIONS) - {"expect"}))
         if runs in seen:
-            text = f"runs the same as the variant {seen[runs]}: what differs in its datacenter, load or clients?"
+            text = f"runs the same as the variant {seen[runs]}: change its datacenter, load or clients"
             document.problem(("variants", name), text, key=True)
         seen.setdefault(runs, name)
 
 
 def check_sections(over: Document, name: str) -> None:
-    """Raises ExperimentError where an overlay holds what cannot vary."""
+    """Raises ExperimentError if an overlay has a section that cannot vary."""
     if not isinstance(over.data, dict):
         over.problem((), f"the overlay of the variant {name} must be a mapping of {listed(SECTIONS)}")
     else:
@@ -373,7 +371,7 @@ def check_sections(over: Document, name: str) -> None:
 
 
 def written_variants(document: Document) -> dict[str, Document]:
-    """Each variant that a document has, by its name, as a whole document without what is said about variants."""
+    """The variants of a document, by name, each as a whole document without the keys about variants."""
     written = document.data.get("variants") if isinstance(document.data, dict) else None
     names = list(written) if isinstance(written, dict) else []
     return {name: document.variant_of(("variants", name), without=OF_VARIANTS, variant=name) for name in names}

@@ -1,7 +1,7 @@
-"""Conditions over signals, as steady states and guardrails write them: `kv-writes.latency.p50 < 300ms for 20s`.
+"""Conditions over signals, for steady states and guardrails: `kv-writes.latency.p50 < 300ms for 20s`.
 
-A condition is a signal, an optional statistic, a comparison and a limit with its unit. The same code evaluates it live
-over the last seconds and offline over a recording. A look that failed is unknown, neither good nor bad: each comparison
+A condition is a signal, an optional statistic, a comparison and a limit with its unit. The same code evaluates it
+live over the last seconds and offline over a recording. A failed look is unknown, neither good nor bad; each use
 says what unknown means there (`Condition.holds`, `Reading`).
 """
 
@@ -37,7 +37,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 _NEED_ALL_HOSTS = frozenset({"<", "<=", "=="})
 LOAD_STATISTICS = ("latency.p50", "latency.p90", "latency.p99", "latency.max", "latency.mean", "errors", "rate")
 LOAD_SIGNALS: dict[str, type[Quantity] | None] = {"level": Level}
-"""What every load samples in addition to its operations, with units. A load's class may declare more as `signals`."""
+"""Signals that every load samples besides its operations, with units. A load's class may add more in `signals`."""
 
 _OF_HOSTS: dict[str, type[Quantity] | None] = {
     "process.cpu": None,  # cores
@@ -50,7 +50,7 @@ _OF_HOSTS: dict[str, type[Quantity] | None] = {
     "generator.cpu": None,
     "generator.lag": Duration,
 }
-"""Those of the probes of any host and of the generator, and their unit (None: a plain number)."""
+"""Signals of the generator and of the probes of any host, with units (None: a plain number)."""
 _PATTERN = re.compile(
     r"(?P<signal>[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+)\s*(?P<op><=|>=|==|!=|<|>)\s*(?P<limit>-?[0-9.]{1,30}\s?[A-Za-z%/]*)"
     r"(\s+for\s+(?P<window>\S+))?"
@@ -59,12 +59,12 @@ _EXAMPLE = "kv-writes.latency.p50 < 300ms for 20s"
 
 
 def probe_namespaces() -> list[str]:
-    """The first words of the signals of probes: `raft`, `process`. Imports no product."""
+    """The first words of the probes' signals: `raft`, `process`. Imports no product."""
     return [*registry.entries(registry.SIGNALS), *dict.fromkeys(signal.partition(".")[0] for signal in _OF_HOSTS)]
 
 
 def probe_signals(namespace: str = "") -> dict[str, type[Quantity] | None]:
-    """The signals of probes that a condition can compare, and their unit: those that begin so, or all.
+    """The probes' signals with this first word (or all) that a condition can compare, with units.
 
     Imports the product that measures them.
     """
@@ -94,7 +94,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Raises ValueError that shows how to write a condition."""
+        """Reads a condition. Raises ValueError that shows how to write one."""
         match = _PATTERN.fullmatch(text.strip())
         if match is None:
             raise ValueError(f"{shown(text)} is not a condition; write it like {_EXAMPLE!r}")
@@ -105,7 +105,9 @@ class Condition:
         return cls(text.strip(), source, what, match["op"], _limit(text, match["signal"], match["limit"]), window)
 
     def holds(self, value: float, *, unknown: bool) -> bool:
-        """`unknown` is the answer for NaN, a figure that was not measured."""
+        """Whether the value satisfies the condition; `unknown` is the answer for NaN, a figure that was not
+        measured.
+        """
         return unknown if math.isnan(value) else _COMPARISONS[self.op](value, self.limit)
 
     def __str__(self) -> str:
@@ -139,14 +141,16 @@ class Condition:
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks at one host, or at the whole datacenter: the figures of those that succeeded, and how many failed."""
+    """The looks at one host, or at the whole datacenter: the figures of successful ones, and the number of failed
+    ones.
+    """
 
     figures: Sequence[float]
     failed: int = 0
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Looks:
-        """NaN is a look that failed."""
+        """Counts NaN as a failed look."""
         known = [value for value in values if not math.isnan(value)]
         return cls(known, len(values) - len(known))
 
@@ -156,26 +160,26 @@ class Looks:
 
 
 class Reading:
-    """What is known of a condition's signal over some time.
+    """A condition's signal over some time, of which a part may be unknown.
 
-    It has no order and no truth of its own, because a part of it may be unknown: ask `surely` where unknown must not
-    pass (a steady state, a ramp), `maybe` where unknown must not be overlooked (a guardrail).
+    So it has no order and no truth value. Use `surely` where unknown must not pass (a steady state, a ramp), and
+    `maybe` where unknown must not be overlooked (a guardrail).
     """
 
     def __init__(
         self, looks: Sequence[Looks], *, blind: str = "", shown: Callable[[float], str] = "{:.6g}".format
     ) -> None:
-        """The looks at each host. `blind` says that nothing is known of one for too long, and why."""
+        """`looks` has the looks at each host. `blind` is why a host has been unknown for too long, or ""."""
         self.blind = blind
         self._shown = shown
         self._looks = looks
 
     def __bool__(self) -> bool:
-        raise TypeError("a reading may be unknown: ask `surely` or `maybe` of it")
+        raise TypeError("a reading may be unknown: call its `surely` or `maybe`")
 
     @property
     def figure(self) -> float:
-        """For a person: the mean of the worst (highest) host, of the looks that succeeded; NaN if none did."""
+        """For a person: the mean of the highest host's successful looks; NaN if none succeeded."""
         return max((looks.mean for looks in self._looks if looks.figures), default=math.nan)
 
     @property
@@ -189,7 +193,7 @@ class Reading:
         return f"measured {self._shown(self.figure)}" + (f"; {self.failed} looks failed" if self.failed else "")
 
     def surely(self, condition: Condition) -> bool:
-        """Whether it holds, and no look that failed could have said otherwise.
+        """Whether the condition holds, whatever the failed looks would have shown.
 
         `<` and `==` need all looks at all hosts. For the others one host over the limit is enough.
         """
@@ -199,7 +203,7 @@ class Reading:
         return condition.holds(Reading(whole).figure, unknown=False)
 
     def maybe(self, condition: Condition) -> bool:
-        """Whether it holds by the looks that succeeded, or may hold unseen."""
+        """Whether the condition holds by the successful looks, or may hold unseen."""
         return bool(self.blind) or condition.holds(self.figure, unknown=False)
 
 
@@ -226,12 +230,12 @@ def _limit(text: str, signal: str, limit: str) -> float:
 
 
 def load_signals(kind: type[Load]) -> Mapping[str, type[Quantity] | None]:
-    """The signals of that class of load, besides LOAD_STATISTICS, that a condition can compare; unit None: a number."""
+    """The signals of a class of loads that a condition can compare, besides LOAD_STATISTICS; unit None: a number."""
     return {**LOAD_SIGNALS, **kind.signals}
 
 
 def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:
-    """Why a condition's limit does not fit a signal of that unit, or nothing. A load's class declares its units."""
+    """Why the condition's limit does not fit a signal of that unit, or "". A load's class declares its units."""
     match = _PATTERN.fullmatch(condition.text)
     limit = match["limit"] if match else ""
     try:

@@ -1,4 +1,4 @@
-"""Which services a datacenter has, and the order of their start; its hosts where it is attached; local disks."""
+"""A datacenter's services and their start order, its hosts if it is attached, and local disks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AttachedHost(Strict):
-    """A host of an attached datacenter, as it was found."""
+    """A discovered host of an attached datacenter."""
 
     address: str
     agents: dict[str, str]
@@ -26,18 +26,18 @@ class AttachedHost(Strict):
 
 
 class Attached(Strict):
-    """A datacenter that stands already. Nobody writes this: `--attach` puts what it found in the place of ours."""
+    """An existing datacenter. Users do not write this: `--attach` replaces the experiment's datacenter by it."""
 
     name: str
     hosts: dict[str, AttachedHost] = Field(min_length=1)
     left_out: list[str] = Field(default=[])
-    """What the experiment says about a datacenter of its own, and what this one does not follow: `consul.version`."""
+    """Settings of the experiment that this datacenter ignores, like `consul.version`."""
 
     def places(self) -> dict[str, list[AgentPlace]]:
         """The agents of each service, at their hosts.
 
-        An agent that another one brings along, like Consul's client beside Nomad, is a guest: `host:NAME` means the
-        other one.
+        An agent that another service brings along, like Consul's client beside Nomad, is a guest: `host:NAME` then
+        means the other service's agent.
         """
         brought = {name: _beside(name) for host in self.hosts.values() for name in host.agents}
         placed: dict[str, list[AgentPlace]] = {}
@@ -49,15 +49,14 @@ class Attached(Strict):
 
 
 def _beside(service: str) -> frozenset[str]:
-    """The services that put an agent on the hosts of this one, in a datacenter of ours."""
     cls = registry.services()[service]
     return frozenset(name for place in cls(cls.Spec()).places() for name in place.beside)
 
 
 def running(written: Mapping[str, Any]) -> list[str]:
-    """The services of a datacenter that says so: those that it names and does not leave out (`consul: null`).
+    """The names of the services that run: those that `written` names, without those set to null (`consul: null`).
 
-    Where it names none, those that run by default; all of them where it is attached: which are there is seen there.
+    If it names none, the default services run; in an attached datacenter, all may run, because discovery finds them.
     """
     services = registry.services()
     named = [name for name in services if name in written]
@@ -71,9 +70,9 @@ def running(written: Mapping[str, Any]) -> list[str]:
 def together(
     parts: Mapping[str, Any], *, spares: int = 0, placed: Mapping[str, Sequence[AgentPlace]] | None = None
 ) -> list[Service]:
-    """Services by their parts of `datacenter:`, in the order of their start, with the guests that others asked for.
+    """The services by their parts of `datacenter:`, in start order, with the guests that other services need.
 
-    `placed` has the agents of a datacenter that stands already. Raises UsageError where some wait for each other.
+    `placed` has the agents of an existing datacenter. Raises UsageError if services wait for each other in a circle.
     """
     known = {name: registry.services()[name] for name in parts}
     if placed is not None:
@@ -94,7 +93,6 @@ def together(
 
 
 def _hosts_of_guests(cls: type[Service], services: Sequence[Service]) -> list[str]:
-    """Where others asked for an agent of it; every host of others where it wants to be on each."""
     everywhere = isinstance(cls, OnEveryHost)
     wanted = [
         place.host
@@ -106,7 +104,7 @@ def _hosts_of_guests(cls: type[Service], services: Sequence[Service]) -> list[st
 
 
 LEAST_DISK, LARGEST_DISK = Size("1MB"), Size("64GB")
-"""It lies in memory: no machine for drills has more of it for one host."""
+"""Limits of a disk's size. The disk lies in memory, and machines have no more than this for one host."""
 
 
 class Disk(Strict):

@@ -1,8 +1,8 @@
 """A YAML file as plain data in which every key and value knows its place in the file.
 
-hashidrill reads a small, safe part of YAML 1.2: one document, text keys, only the core tags, no merge keys. Anchors and
-aliases work. Limits keep a hostile or broken file from costing time or memory; they apply to the parser's events,
-before anything is built.
+hashidrill reads a small, safe part of YAML 1.2: one document, text keys, only the core tags, no merge keys. Anchors
+and aliases work. Limits keep a hostile or broken file from costing time or memory; they apply to the parser's
+events, before anything is built.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Loc = tuple[str | int, ...]
 """Where in a document: `("load", "kv-writes", "rate")`, `("method", 0, "for")`."""
 
 MOST_PROBLEMS = 10
-MOST_LINES = 38  # with the last line that counts the rest, one screen
+MOST_LINES = 38  # fills one screen, with the last line, which counts the rest
 COLUMNS = 150
 _EXCERPT = 120
 
 
 @dataclass(frozen=True)
 class File:
-    """A file as the user wrote its name, and what it holds."""
+    """A file: its name as the user wrote it, and its content."""
 
     name: str
     text: str
@@ -39,9 +39,9 @@ class File:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One problem, at `offset` characters into the text. `at` is the path as a person reads it.
+    """One problem, at `offset` characters into the text. `at` is its path for a person.
 
-    `file` counts the files that an experiment is read from: 0 for its own, 1 for the one that it extends, and so on.
+    `file` is the index of the file: 0 for the experiment, 1 for the one that it extends, and so on.
     """
 
     file: int
@@ -51,7 +51,7 @@ class Problem:
 
 
 def path_text(loc: Iterable[str | int]) -> str:
-    """`load.kv-writes.rate`, `method[0].for`. Keys may hold anything, so they are made printable."""
+    """The path for a person: `load.kv-writes.rate`, `method[0].for`. Unprintable keys are escaped."""
     parts: list[str] = []
     for part in loc:
         if isinstance(part, int):
@@ -80,12 +80,12 @@ def message(files: Sequence[File], problems: Iterable[Problem]) -> str:
 
 
 def wrapped(text: str) -> str:
-    """`text` in lines that fit the screen, without characters that a terminal acts on."""
+    """The text in lines that fit the screen, without terminal control characters."""
     return "\n".join(textwrap.wrap(printable(text), COLUMNS, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
-    """Both from 1, as editors count them."""
+    """Line and column of an offset, both counted from 1, as editors do."""
     offset = min(offset, len(text))
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
@@ -112,7 +112,7 @@ def _excerpt(text: str, offset: int, column: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The same length, on one line, without characters that a terminal acts on."""
+    """The text on one line, with the same length, without terminal control characters."""
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
@@ -131,9 +131,9 @@ def listed(names: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Node:
-    """A value, where it starts, and what it holds. `size` and `text` count everything in it, aliases expanded.
+    """A value with its place and its content. `size` and `text` count everything in it, with aliases expanded.
 
-    `file` counts the files of a document; the key of a value stands in the same file as the value.
+    `file` is the index of the file; a value's key is in the same file as the value.
     """
 
     offset: int
@@ -148,7 +148,7 @@ class Node:
 
     @property
     def data(self) -> Any:
-        """Plain lists, dicts, texts, numbers, booleans and None."""
+        """The value as plain lists, dicts, texts, numbers, booleans and None."""
         if isinstance(self.items, dict):
             return {key: node.data for key, node in self.items.items()}
         if isinstance(self.items, list):
@@ -165,7 +165,7 @@ def child_of(node: Node, part: str | int) -> Node | None:
 
 
 def numbered(node: Node, first: int) -> Node:
-    """The same, its files counted from `first`."""
+    """The same node, its files counted from `first`."""
     items: Any = node.items
     if isinstance(items, dict):
         items = {key: numbered(child, first) for key, child in items.items()}
@@ -175,7 +175,7 @@ def numbered(node: Node, first: int) -> Node:
 
 
 def merged(over: Node, base: Node) -> Node:
-    """Two mappings as one, key by key; elsewhere `over` alone. A key that is null in `over` is left out."""
+    """Merges two mappings key by key; otherwise returns `over`. A key that is null in `over` is left out."""
     if not (isinstance(over.items, dict) and isinstance(base.items, dict)):
         return over
     items, keys = dict(base.items), {**base.keys, **over.keys}
@@ -191,12 +191,12 @@ def merged(over: Node, base: Node) -> Node:
 
 
 def overlaid(base: Node, over: Node) -> Node:
-    """Like `merged`. What is wrong with the whole stands where `base` does."""
+    """Like `merged`, but problems of the whole value are reported at the place of `base`."""
     return replace(merged(over, base), offset=base.offset, file=base.file)
 
 
 def stripped(node: Node, keys: Collection[str]) -> Node:
-    """A mapping without some of its keys; anything else as it is."""
+    """A mapping without some of its keys; anything else unchanged."""
     if not isinstance(node.items, dict):
         return node
     return replace(node, items={key: child for key, child in node.items.items() if key not in keys})
@@ -207,7 +207,7 @@ MAX_NODES = 10_000
 MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: one long text may be named many times
 
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-"""What YAML calls not printable. The opposite of all that is, `[^...]`, takes 15 times as long to compile."""
+"""The characters that YAML calls unprintable. The complement `[^...]` takes 15 times as long to compile."""
 _CORE = "tag:yaml.org,2002:"
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _BOOLS = {name: value for value in (True, False) for name in (str(value), str(value).lower(), str(value).upper())}
@@ -216,15 +216,16 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\
 _MAX_INT = 2**63
 _MOST_KEPT, _MOST_KEPT_CHARS = 256, 16 * 1024
 _READ: dict[str, Node] = {}
-"""What the latest texts without a problem were read as: YAML takes most of the time of loading an experiment, and many
-extend the same base, or are loaded again for each variant. Nobody changes a node once it is complete."""
+"""The latest texts without a problem, and their nodes. Parsing takes most of the time of loading an experiment, and
+many experiments extend the same base or are loaded again for each variant. Complete nodes never change.
+"""
 
 
 class Document:
-    """One file, read. `problem()` notes a problem; `raise_problems()` raises all of them at once."""
+    """One file. `problem()` notes a problem; `raise_problems()` raises all of them at once."""
 
     def __init__(self, name: str, text: str) -> None:
-        """Raises ExperimentError if it is not YAML at all; notes other problems in `problems`."""
+        """Parses the text. Raises ExperimentError if it is not YAML at all; notes other problems in `problems`."""
         self.files = [File(name, text)]
         self.problems: list[Problem] = []
         self.variant = ""
@@ -235,18 +236,18 @@ class Document:
 
     @property
     def name(self) -> str:
-        """The file as the user wrote it."""
+        """The file's name as the user wrote it."""
         return self.files[0].name
 
     @property
     def text(self) -> str:
-        """What the file holds, without what it extends."""
+        """The file's text, without the files that it extends."""
         return self.files[0].text
 
     def over(self, base: Document, *, without: Collection[str]) -> Document:
-        """Both as one: mappings are merged, key by key, and elsewhere this document wins; null takes a key away.
+        """Merges this document over `base`, key by key; this document wins, and null removes a key.
 
-        Keys at the top of `base` that are in `without` are left out.
+        Top-level keys of `base` that are in `without` are left out.
         """
         root = stripped(numbered(base.root, len(self.files)), without)
         both = self._with(merged(self.root, root))
@@ -255,19 +256,19 @@ class Document:
         return both
 
     def without(self, *keys: str) -> Document:
-        """The same without some keys at its top."""
+        """The same document without some of its top-level keys."""
         return self._with(stripped(self.root, keys))
 
     def under(self, overlay: Document, *, without: Collection[str], variant: str) -> Document:
-        """Both as one, merged as `over` does; `overlay` wins, and every problem says which variant it is in.
+        """Merges `overlay` over this document as `over` does. Every problem names the variant.
 
-        Keys at the top of this document that are in `without` are left out.
+        Top-level keys of this document that are in `without` are left out.
         """
         over = numbered(overlay.root, len(self.files))
         return self._varied(over, [*self.files, *overlay.files], without, variant)
 
     def variant_of(self, loc: Loc, *, without: Collection[str], variant: str) -> Document:
-        """As `under`, with what stands at `loc` of this document for an overlay."""
+        """Like `under`, with the value at `loc` of this document as the overlay."""
         over = self.root
         for part in loc:
             over = child_of(over, part) or over
@@ -281,7 +282,7 @@ class Document:
         return both
 
     def unmarked(self) -> Document:
-        """The same without the problems that were noted so far."""
+        """The same document without the problems noted so far."""
         clean = self._with(self.root)
         clean.problems = []
         return clean
@@ -292,7 +293,9 @@ class Document:
         return other
 
     def problem(self, loc: Loc, text: str, *, key: bool = False) -> None:
-        """Note a problem with the value at `loc`, or with its key. Paths that do not exist name their nearest part."""
+        """Notes a problem with the value at `loc`, or with its key. A missing path is reported at its nearest existing
+        part.
+        """
         file, offset = self._place(loc, key=key)
         text = f"{text} (in the variant {self.variant})" if self.variant else text
         self.problems.append(Problem(file, offset, path_text(loc[:-1] if key else loc), text))
@@ -301,17 +304,17 @@ class Document:
         self.problems.append(Problem(0, offset, "", text))
 
     def fail(self, offset: int, text: str) -> NoReturn:
-        """Like `problem_at`, for a problem after which reading on is useless."""
+        """Raises all problems with this one at once, because reading on would be useless."""
         self.problem_at(offset, text)
         raise self._error()
 
     def raise_problems(self) -> None:
-        """Raises ExperimentError when a problem was noted."""
+        """Raises ExperimentError if any problem was noted."""
         if self.problems:
             raise self._error()
 
     def message(self) -> str:
-        """All problems that were noted, on one screen."""
+        """All noted problems, on one screen."""
         return message(self.files, self.problems)
 
     def _error(self) -> ExperimentError:
@@ -323,7 +326,8 @@ class Document:
             child = child_of(node, part)
             if child is None:
                 break
-            nothing = child.value is None and child.items is None  # the parser gives it the place of what comes next
+            # the parser reports it at the place of the next token
+            nothing = child.value is None and child.items is None
             as_key = nothing or (key and count == len(loc))
             offset = node.keys[part] if as_key and isinstance(part, str) else child.offset
             node = child
@@ -479,7 +483,7 @@ class _Composer:
 
 
 def _keep(text: str, root: Node) -> None:
-    _READ.pop(text, None)  # the latest stand last
+    _READ.pop(text, None)  # the newest ones are last
     while len(_READ) >= _MOST_KEPT:
         del _READ[next(iter(_READ))]
     _READ[text] = root

@@ -1,11 +1,11 @@
-"""Finds experiments by their names, and reads the file of one and the files that it extends as one document.
+"""Finds experiments by name, and reads an experiment's file and the files it extends as one document.
 
-A name is a path, one's own in `experiments/`, or one that ships. One's own wins.
+A name is a path, an experiment of the user's `experiments/`, or a shipped one. The user's own wins.
 
-`extends: ../bases/three-servers.yaml` names a base, a file of `kind: Base` that holds any of an experiment's sections.
-The path is relative to the file that it stands in; what one's own `experiments/` lacks is taken from those that ship.
-Mappings are merged key by key and the experiment wins; a list or a value replaces that of the base; null takes a key of
-the base away. A base may extend another.
+`extends: ../bases/three-servers.yaml` names a base, a file of `kind: Base` that holds any of an experiment's
+sections. The path is relative to the file with `extends`; a base missing in the user's `experiments/` is taken from
+the shipped ones. Mappings are merged key by key and the experiment wins; a list or a value replaces that of the
+base; null removes a key of the base. A base may extend another.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _INDENT = re.compile(r"^( +)[^ #\r\n]", re.MULTILINE)
 
 
 def experiments(folder: Path | None = None) -> dict[str, Path]:
-    """Every experiment by its name with its folder: those of `folder`, or one's own and those that ship.
+    """Every experiment by its name with its folder: those of `folder`, or the user's own and the shipped ones.
 
-    A file that experiments extend, or that is about something else, is not among them.
+    Bases and files of other kinds are left out.
     """
     found = named(FOLDER, SUFFIXES, within=folder).items()
     return {name: path for name, path in found if _OURS.search(text := _text(path)) and not _OTHERS.search(text)}
@@ -81,7 +81,7 @@ def _without_why(block: str) -> str:
 
 
 def list_bases(folder: Path | None = None) -> list[Path]:
-    """Every file that experiments extend, in order of their names."""
+    """Every base, in order of their names."""
     return [path for path in named(FOLDER, SUFFIXES, within=folder).values() if _BASE.search(_text(path))]
 
 
@@ -89,7 +89,7 @@ def _text(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        return b"kind: Experiment"  # the loader says what is wrong with it
+        return b"kind: Experiment"  # the loader reports the problem
 
 
 def experiment_name(path: Path) -> str:
@@ -98,7 +98,7 @@ def experiment_name(path: Path) -> str:
 
 
 def library_name(path: Path) -> str | None:
-    """Its name with its folder, which no other experiment has; None for a file outside the library, or hidden in it."""
+    """Its unique name with its folder; None for a file outside the library, or one that another file hides."""
     whole = path.resolve()
     for root in map(Path.resolve, both(FOLDER)):
         if whole.is_relative_to(root):
@@ -111,13 +111,13 @@ def library_name(path: Path) -> str | None:
 def find_experiment(name_or_path: Path | str) -> Path:
     """The file of an experiment, given its path, or its name with or without folder and suffix.
 
-    Raises UnknownNameError with near names.
+    Raises UnknownNameError with similar names.
     """
     asked = Path(name_or_path)
     if (path := located(asked, FOLDER, SUFFIXES)) is not None:
         return path
     if asked.exists() and not asked.is_dir():
-        return asked  # a pipe or a device: the loader says what is wrong with it
+        return asked  # a pipe or a device: the loader reports the problem
     found = experiments()
     wanted = asked.with_suffix("").as_posix() if asked.suffix in SUFFIXES else asked.as_posix()
     of_that_name = [name for name in found if name.rpartition("/")[2] == wanted]
@@ -131,7 +131,7 @@ def find_experiment(name_or_path: Path | str) -> Path:
 
 
 def base_at(path: Path) -> Path:
-    """The file that an experiment extends: one's own, else the one with that place in the folder that ships."""
+    """The file that an experiment extends: the user's own, otherwise the shipped one at the same place."""
     if path.is_file() or (own := nearest(FOLDER, path.parent)) is None:
         return path
     inside = os.path.relpath(os.path.realpath(path), own)
@@ -152,7 +152,7 @@ MAX_BYTES = 256 * 1024
 MOST_BASES = 8
 KIND, BASE_KIND = "Experiment", "Base"
 NOT_FROM_BASES = ("apiVersion", "kind", "metadata", "extends")
-"""What an experiment does not get from a base."""
+"""Sections that an experiment does not take from a base."""
 _ORDER = (
     "apiVersion",
     "kind",
@@ -171,7 +171,7 @@ _ORDER = (
 def read_experiment(path: Path) -> Document:
     """The document in a file, merged over the bases that it extends.
 
-    Raises ExperimentError as `read_document` does, and for a base that is not there, is none, or extends itself.
+    Raises ExperimentError as `read_document` does, and for a base that is missing, is not a base, or extends itself.
     """
     document = read_document(path)
     read, here = [path.resolve()], path
@@ -181,7 +181,7 @@ def read_experiment(path: Path) -> Document:
         why = _refused(at, read)
         if why:
             document.problem(("extends",), f"{written}: {why}")
-            document.raise_problems()  # what is missing without the base would be noise
+            document.raise_problems()  # keys that the missing base would provide would be reported too
         base = read_document(at)
         _check_base(base)
         read.append(at.resolve())
@@ -191,7 +191,7 @@ def read_experiment(path: Path) -> Document:
 
 
 def complete(document: Document) -> str:
-    """The YAML of an experiment with all that it extends in it; as it was written where it extends nothing."""
+    """The YAML of an experiment with its bases merged in; unchanged if it extends nothing."""
     if len(document.files) == 1 and not document.variant:
         return document.text
     import io  # noqa: PLC0415 - few commands write YAML
@@ -226,7 +226,7 @@ def _refused(at: Path, read: list[Path]) -> str:
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
     if again:
-        return "extends itself, by way of what it extends" if len(read) > 1 else "extends itself"
+        return "extends itself, by way of the files that it extends" if len(read) > 1 else "extends itself"
     return f"more than {MOST_BASES} files extend each other" if len(read) > MOST_BASES else ""
 
 
@@ -274,7 +274,7 @@ def _decode(name: str, raw: bytes) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # error.object is what came after a byte order mark, if there was one
+        # error.object is the text after a byte order mark, if there was one
         before = error.object[: error.start].decode("utf-8", "replace")
         line, column = line_and_column(before, len(before))
         byte = f"byte 0x{error.object[error.start]:02x}"

@@ -28,7 +28,9 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """From `start_ns` until the next piece begins: the level at its start, and its change per second."""
+    """One piece of a level's course, from `start_ns` to the next piece: the level at its start, and its change per
+    second.
+    """
 
     start_ns: int
     level: float
@@ -40,41 +42,43 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several generators offers of a load: operation number `index`, and every `of`-th from there on."""
+    """The part of a load that one of several generators offers: operation number `index`, and every `of`-th after
+    it.
+    """
 
     index: int = 0
     of: int = 1
 
     @property
     def first(self) -> bool:
-        """Of the generators that share a load, this one does what is done once."""
+        """Whether this generator does the tasks that only one of them must do."""
         return self.index == 0
 
     def count(self, operations: int) -> int:
-        """How many of that number of operations are in it."""
+        """How many of the first `operations` are in this part."""
         return max(0, -(-(operations - self.index) // self.of))
 
 
 class Course:
-    """One load's level: 1 until the method begins, then what its profile says.
+    """One load's level: 1 until the method begins, then as its profile says.
 
-    `profile` holds the pieces of the method; their times count from its start. `share`: which of the operations that
-    follow from it are offered here.
+    `profile` holds the pieces of the method; their times count from its start. `share` selects the operations that
+    this generator offers.
     """
 
     def __init__(self, profile: Sequence[Piece] = (), share: Share = Share()) -> None:
         self._profile = profile
         self.share = share
         self.start_ns: int | None = None
-        """When operation 0 is due, where that was agreed with other generators; None: when the load begins."""
+        """When operation 0 is due, as agreed with other generators; None: when the load begins."""
         self.pieces: list[Piece] = [Piece(0, 1.0)]
         self.changes = 0
-        """Counts changes, so that whoever planned with the pieces knows to look again."""
+        """Counts changes, so that users of the pieces notice that they must plan again."""
         self._held_ns, self._slope_per_s = 0, 0.0
         self._later: list[Piece] = []
 
     def begin(self, t_ns: int) -> None:
-        """The method began at `t_ns`, possibly a moment ago; the course is the same as if this had been known then."""
+        """Begins the method at `t_ns`, which may lie a moment back; the course is then corrected."""
         for piece in self._profile:
             self._add(replace(piece, start_ns=t_ns + piece.start_ns))
 
@@ -83,13 +87,13 @@ class Course:
         self._add(Piece(t_ns, level))
 
     def hold(self, t_ns: int) -> None:
-        """From `t_ns` on the level stays as it is, until `go`."""
+        """Keeps the level from `t_ns` on, until `go`."""
         self._held_ns, self._slope_per_s = t_ns, self.piece(t_ns).slope_per_s
         self._later = [piece for piece in self.pieces if piece.start_ns > t_ns]
         self._add(Piece(t_ns, self.at(t_ns)))
 
     def go(self, t_ns: int) -> None:
-        """What was to come when the level was held comes now, later by as long as it was held."""
+        """Ends a `hold`: all later changes are delayed by its length."""
         self._add(Piece(t_ns, self.at(t_ns), self._slope_per_s))
         for piece in self._later:
             self._add(replace(piece, start_ns=piece.start_ns + t_ns - self._held_ns))
@@ -109,7 +113,7 @@ class Course:
 
 
 class Pace:
-    """When the n-th operation is due of a load that began at `start_ns` and offers `rate_per_s` at level 1."""
+    """When each operation of a load is due that began at `start_ns` and offers `rate_per_s` at level 1."""
 
     def __init__(self, course: Course, rate_per_s: float, start_ns: int) -> None:
         self._course = course
@@ -123,7 +127,7 @@ class Pace:
         self._done = 0.0  # operations that were due before the piece at `_index`
 
     def due_ns(self, n: int) -> int | None:
-        """None if, by the present pieces, no more operations are due. `n` never decreases between calls."""
+        """When operation `n` is due; None if the present pieces have no more. `n` never decreases between calls."""
         if self._changes != self._course.changes:
             self._rewind()
         pieces = self._course.pieces
@@ -181,7 +185,7 @@ class _Part(BaseModel):
 
 
 class Ramp(_Part):
-    """Goes evenly `to` a level `over` a time; or up `by` a step at every `every`, `while` conditions hold."""
+    """Rises evenly `to` a level `over` a time, or by steps (`by`) at every `every`, `while` conditions hold."""
 
     to: Height | None = Field(default=None, description="The level at the end; for a ramp in steps, the highest level")
     over: Length | None = Field(default=None, description="How long it takes to get there")
@@ -205,9 +209,9 @@ class Ramp(_Part):
                 ' or as `{by: 10%, every: 10s, while: ["LOAD.latency.p50 < 300ms"]}`, with an optional highest `to`'
             )
         if even and (self.at or float(self.from_) != 1 or self.resume):
-            raise ValueError("at, from and resume are for ramps in steps: this one goes evenly from 100% on, at once")
+            raise ValueError("at, from and resume are for ramps in steps: this ramp rises evenly from 100 %, at once")
         if self.to is not None and stepwise and self.to < self.from_:
-            raise ValueError(f"a ramp in steps goes up, but from {self.from_} to {self.to} does not")
+            raise ValueError(f"a ramp in steps must rise, but this one goes from {self.from_} to {self.to}")
         return self
 
 
@@ -235,7 +239,7 @@ class Search(_Part):
     @model_validator(mode="after")
     def _can_end(self) -> Search:
         if not 0 < self.from_ <= self.to:
-            raise ValueError(f"a search goes up from over 0%, but from {self.from_} to {self.to} does not go up")
+            raise ValueError(f"a search must rise from over 0%, but this one goes from {self.from_} to {self.to}")
         if self.by <= 1:
             raise ValueError(f"each level must be over 100% of the one before, not {self.by}")
         longest = Duration(2 * self.every * len(self.levels))
@@ -284,7 +288,7 @@ class Profile(_Part):
 
     @property
     def conditions(self) -> Sequence[Condition]:
-        """The conditions that steer it: a ramp goes on while they hold, a search until they hold."""
+        """The conditions that control it: a ramp rises while they hold, a search until they hold."""
         if self.search is not None:
             return self.search.until
         return (self.ramp.while_ or ()) if self.ramp else ()
@@ -298,7 +302,9 @@ class Profile(_Part):
 
     @property
     def length_s(self) -> float:
-        """Seconds from the start of the method to the last certain change: a ramp under conditions only starts."""
+        """Seconds from the start of the method to the last planned change; of a ramp under conditions, only its start
+        is planned.
+        """
         if self.steps is not None and self.each is not None:
             return len(self.steps) * self.repeat * self.each
         for part in (self.spike, self.search):
@@ -314,11 +320,11 @@ class Profile(_Part):
         return [(n * each, (n + 1) * each, float(level)) for n, level in enumerate(list(self.steps) * self.repeat)]
 
     def pieces(self) -> list[Piece]:
-        """The course of the level, in nanoseconds after the method began; none if conditions steer it."""
+        """The level's course, in nanoseconds after the method began; empty if conditions control it."""
         return [Piece(round(at_s * _NS), level, slope) for at_s, level, slope in self._pieces()]
 
     def _pieces(self) -> Iterator[tuple[float, float, float]]:
-        """(begin in seconds, level, change per second)"""
+        """Tuples of (begin in seconds, level, change per second)."""
         for begin_s, _, level in self.levels():
             yield begin_s, level, 0.0
         if self.steps is not None:

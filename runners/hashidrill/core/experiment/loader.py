@@ -1,7 +1,7 @@
 """Reads an experiment: from YAML to a validated `Experiment`, or one error that names every problem with its place.
 
-The steps: text to plain data (documents), its shape (model) and the parameters of each fault, load and hypothesis (each
-kind's own `Params`), then what cannot work in this datacenter (checks). Nothing is started.
+The steps: text to plain data (documents), its shape (model), the parameters of each fault, load and hypothesis (each
+kind's own `Params`), and what cannot work in this datacenter (checks). Nothing is started.
 """
 
 from __future__ import annotations
@@ -64,10 +64,7 @@ def load_document(document: Document, *, near_to: Path | None = None) -> Experim
 
 
 def check_base(document: Document, *, near_to: Path | None = None) -> None:
-    """Check what can be told of a base by itself: the shape of its sections and the parameters of each kind.
-
-    Raises ExperimentError.
-    """
+    """Checks a base by itself: the shape of its sections and the parameters of each kind. Raises ExperimentError."""
     _Loading(document, near_to=near_to).check_base()
 
 
@@ -82,9 +79,9 @@ def resolve(path: Path | str) -> ResolvedExperiment:
 def resolve_document(
     document: Document, *, path: Path | str, variant: Variant | None = None, files: int | None = None
 ) -> ResolvedExperiment:
-    """Like `resolve`, for a document that was already read from the file `path`, or made from it as a variant.
+    """Like `resolve`, for a document that was read from the file `path`, or made from it as a variant.
 
-    `files` counts those of its files that the experiment itself is read from; default: all.
+    `files` is how many of its files belong to the experiment itself; default: all.
     """
     loading = _Loading(document, near_to=Path(path))
     experiment = loading.experiment()
@@ -104,7 +101,7 @@ def resolve_document(
 
 
 def hypothesis_sources(experiment: Experiment, near_to: Path | None) -> dict[str, Any]:
-    """The content of hypotheses.json: where each hypothesis came from, by name, and every source file once.
+    """The content of hypotheses.json: the origin of each hypothesis, by name, and every source file once.
 
     Raises UnknownNameError, or UsageError for a file that does not load.
     """
@@ -142,7 +139,7 @@ class _Loading:
         return hypothesis.getter(self._near_to)
 
     def experiment(self) -> Experiment:
-        """`data` is what it was made of, `expected` its expectations afterwards. Raises ExperimentError."""
+        """The experiment; `data` and `expected` are set on the way. Raises ExperimentError."""
         self._check_header(self._document.data)
         self.data = _with_services(self._document.data)
         experiment = self._check(Experiment, self.data, ())
@@ -164,7 +161,7 @@ class _Loading:
         return experiment
 
     def check_base(self) -> None:
-        """Raises ExperimentError. What only the experiments that extend it can tell is left to them."""
+        """Checks what a base alone can show. Raises ExperimentError."""
         data = self._document.data
         self._check_header(data, kind=BASE_KIND)
         try:
@@ -179,7 +176,7 @@ class _Loading:
         self._document.raise_problems()
 
     def _check_header(self, data: Any, kind: str = KIND) -> None:
-        """A file that is no experiment gets one message, not one for each of its keys."""
+        """Gives a file that is not an experiment one message, not one for each of its keys."""
         document = self._document
         if isinstance(data, dict) and "extends" in data:
             document.problem(("extends",), "can be followed only where the experiment is a file", key=True)
@@ -218,7 +215,7 @@ class _Loading:
         if error["type"] == "missing":
             found = found[:-1]
         elif found[:1] in {("expect",), ("compare",)} and found[2:] in {("params",), ("hypothesis",)}:
-            return  # _expected looks at the raw data and says it in YAML's terms
+            return  # _expected reads the raw data and reports it in YAML's terms
         self._document.problem((*base, *found), text, key=on_key)
 
     def _kinds(self, data: Mapping[str, Any]) -> tuple[dict[str, BaseModel | None], list[BaseModel | None]]:
@@ -250,7 +247,7 @@ class _Loading:
 
     def _expected(self, loc: Loc, data: Any) -> Expected | None:
         names = [key for key in data if key != "known_issue"] if isinstance(data, dict) else []
-        if names and "hypothesis" in data:  # `hypothesis: NAME` is how we write it, not YAML
+        if names and "hypothesis" in data:  # `hypothesis: NAME` is not how YAML writes it
             self._document.problem(loc, "an expectation is written like `- writes_recover: {load: kv-writes}`")
         if len(names) != 1 or "hypothesis" in data:
             return None
@@ -292,7 +289,7 @@ class _Loading:
 
 
 def _validated(model: type[Model], data: Any) -> Model:
-    """Strict, by way of JSON: YAML's values are JSON's, and neither `true` nor `"3"` is a number there."""
+    """Validates strictly, as JSON: neither `true` nor `"3"` is a number."""
     return model.model_validate_json(json.dumps(data), strict=True)
 
 
@@ -318,15 +315,15 @@ def _with(step: Any) -> Any:
 
 
 def _list(data: Any) -> list[Any]:
-    """At most as many entries as the model allows: it refused the rest."""
+    """At most as many entries as the model allows: it has refused the rest already."""
     return data[:MOST_ENTRIES] if isinstance(data, list) else []
 
 
 def _with_services(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The experiment as it was read, and where it needs no host at all, with `consul: null` under `datacenter:`.
+    """The experiment as read, with `consul: null` added under `datacenter:` if it needs no host at all.
 
-    It needs one for a load, a target, agents behind a tap, and a signal of a probe. Clients whose taps answer from a
-    script, and faults of these taps, need none: nothing is started for them.
+    Loads, targets, agents behind a tap and signals of probes need hosts. Clients whose taps answer from a script,
+    and faults of these taps, need none: nothing is started for them.
     """
     written = data.get("datacenter", {})
     named = {"attach", *registry.services()}
@@ -347,13 +344,12 @@ def _needs(data: Mapping[str, Any]) -> Iterator[bool]:
 
 
 def _entries(part: Any) -> Iterator[Mapping[str, Any]]:
-    """The mappings in a list, or under the names of a mapping; of anything else an empty one, which needs hosts."""
+    """The mappings in a list or in a mapping's values; for any other value an empty mapping, which needs hosts."""
     each = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
     return (one if isinstance(one, dict) else {} for one in each)
 
 
 def _compares(part: Any) -> bool:
-    """Whether a condition somewhere in it compares what the probe of a service that runs by default measures."""
     if isinstance(part, dict):
         return any(_compares(each) for each in part.values())
     if isinstance(part, list):

@@ -80,7 +80,9 @@ class KnownIssue(BaseModel):
         return bool(self.at_most or self.at_least)
 
     def beyond(self, figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-        """What exceeds the bounds, and what cannot be compared, as text; both empty when all is within bounds."""
+        """The figures that exceed the bounds, and those that cannot be compared, as text; both empty if all are within
+        bounds.
+        """
         worse: list[str] = []
         unknown: list[str] = []
         for figure, words, bound, within in self._limits():
@@ -104,7 +106,7 @@ def _unit(figure: str) -> type[Quantity] | None:
 
 
 def _number(figure: str, bound: object) -> float:
-    """Raises ValueError that says how to write a bound of that figure."""
+    """The figure as a number in the bound's unit. Raises ValueError that says how to write the bound."""
     unit = _unit(figure)
     if bound == NEVER and unit is Duration:
         return math.inf
@@ -134,7 +136,7 @@ def _words(figure: str, value: float) -> str:
 
 
 def _from_text(value: Any) -> Any:
-    """`known_issue: owner/repo#1` is short for an issue without bounds."""
+    """Turns `known_issue: owner/repo#1` into an issue without bounds."""
     if not isinstance(value, str):
         return value
     if not re.fullmatch(ISSUE_PATTERN, value):
@@ -150,17 +152,17 @@ NAME_PATTERN = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 MOST_ENTRIES = 100
 MOST_RUNS_PER_S = 100
 ATTEMPTS = ".attempts"
-"""CLIENT.attempts: the attempts that the tap of CLIENT saw; CLIENT alone names its operations."""
+"""CLIENT.attempts names the attempts that the tap of CLIENT saw; CLIENT alone names its operations."""
 SCRIPT = "script"
 """The `via` of a client whose tap answers by itself, without a datacenter behind it."""
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN, max_length=60)]
 
 
 OF_VARIANTS = ("variants", "rounds", "compare")
-"""What an experiment says about its variants; no variant has it."""
+"""Keys of an experiment about its variants; a variant cannot set them."""
 MOST_VARIANTS = 10
 ROUNDS, MOST_ROUNDS = 3, 50
-"""With fewer than three rounds, what two equal runs differ by is not known."""
+"""Fewer than three rounds cannot show how much two equal runs differ."""
 
 
 class Metadata(Strict):
@@ -173,7 +175,7 @@ class Metadata(Strict):
 
 
 class PartOf:
-    """Stands for the `Spec` of a product in an annotation, and imports it once there is a value."""
+    """Stands for the `Spec` of a product in an annotation, and imports it when a value is validated."""
 
     def __init__(self, product: str) -> None:
         self.product = product
@@ -184,7 +186,7 @@ class PartOf:
         return spec
 
     def usual(self) -> Any:
-        """The field of one that runs where a datacenter names none."""
+        """The default part of a service that runs if the datacenter names none."""
         return Field(
             default_factory=lambda: self.model(),  # noqa: PLW0108 - it is imported then
             json_schema_extra=lambda schema: schema.update(default=self.model().model_dump(mode="json")),
@@ -203,7 +205,7 @@ class PartOf:
 
 
 def _parts() -> dict[str, Any]:
-    """A field for each product. One that does not run by default has no value where it is not named."""
+    """One field for each product. A product that does not run by default is None unless named."""
     parts = {name: PartOf(name) for name in registry.services()}
     usual = registry.default_services()
     return {
@@ -227,10 +229,10 @@ class DatacenterSpec(_Parts):
 
     attached: SkipJsonSchema[Attached | None] = None
     attach: str | dict[str, Any] | None = Field(
-        default=None, description="An existing datacenter instead: a file of `kind: Attach`, or what stands in one"
+        default=None, description="An existing datacenter instead: a file of `kind: Attach`, or its content"
     )
     kubernetes: dict[str, Any] | None = Field(
-        default=None, description="An existing datacenter instead, whose agents are pods: which, and its products"
+        default=None, description="An existing datacenter instead, whose agents are pods: the cluster and its products"
     )
     disk: Disk = Disk()
     ready_within: Duration = Field(
@@ -239,12 +241,12 @@ class DatacenterSpec(_Parts):
 
     @property
     def services(self) -> dict[str, BaseModel]:
-        """The part of each service that runs: of those that it names, or of those that run by default."""
+        """The part of each service that runs: of the named ones, or of those that run by default."""
         return {name: getattr(self, name) or registry.services()[name].Spec() for name in running(self._written())}
 
     @property
     def stands(self) -> str:
-        """The key that names an existing datacenter, like `datacenter.attach`; "" where one of ours is started."""
+        """The key that names an existing datacenter, like `datacenter.attach`; "" for a local one."""
         return next((f"datacenter.{key}" for key in ("attach", "kubernetes") if getattr(self, key) is not None), "")
 
     @model_validator(mode="after")
@@ -258,7 +260,7 @@ class DatacenterSpec(_Parts):
 
     @model_serializer(mode="wrap")
     def _without_others(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """So that what was written out runs the same services when it is read again."""
+        """Writes missing services as null, so that reading it again runs the same services."""
         written: dict[str, Any] = dump(self)
         for name in ("attached", "attach", "kubernetes"):
             if getattr(self, name) is None:
@@ -269,21 +271,21 @@ class DatacenterSpec(_Parts):
 
 
 def services_of(spec: DatacenterSpec, *, spares: int = 0) -> list[Service]:
-    """The services of that datacenter, with the spare hosts that faults asked for, in the order of their start."""
+    """The services of that datacenter in start order, with the spare hosts that faults need."""
     placed = None if spec.attached is None else spec.attached.places()
     return together(spec.services, spares=spares, placed=placed)
 
 
 def make_fault(step: Step, hosts: Any) -> Fault:
-    """Raises UnknownNameError, and ExperimentError for parameters that do not fit."""
+    """The fault of a step. Raises UnknownNameError, and ExperimentError for parameters that do not fit."""
     built: Fault = registry.fault(step.fault)(step.parameters, hosts)
     return built
 
 
 def fitted(kind: Any, written: Mapping[str, Any]) -> BaseModel:
-    """Parameters as their kind models them. Raises ExperimentError where they do not fit it.
+    """The parameters as their kind models them. Raises ExperimentError if they do not fit.
 
-    They fitted when the experiment was loaded; since then it may be another version of the package that has the kind.
+    They fitted when the experiment was loaded; since then the package with the kind may have changed its version.
     """
     try:
         params: BaseModel = kind.Params.model_validate(dict(written))
@@ -323,13 +325,16 @@ class ClientSpec(Strict):
         description="Program and arguments, no shell; {url} is the tap's address, {python} this Python",
     )
     rate: Rate | None = Field(
-        default=None, description="Runs to start per second, however earlier ones end; each run is an operation"
+        default=None,
+        description="Runs to start per second, even while earlier ones still run; each run is an operation",
     )
     service: bool = Field(default=False, description="Run it all the time, and restart it when it exits")
     reports_every: Duration | None = Field(
         default=None,
-        description="How long a service may report no operation; default: three times as long as in its steady state,"
-        " and at least 2s. What it does not report then counts as not acknowledged",
+        description=(
+            "How long a service may report no operation; default: three times as long as in its steady state, "
+            "and at least 2s. Operations that it does not report then count as not acknowledged"
+        ),
     )
     timeout: Duration = Field(
         default=Duration("10s"), description="Kill a run that takes longer; its outcome is unknown"
@@ -338,7 +343,7 @@ class ClientSpec(Strict):
     on: str | None = Field(
         default=None,
         pattern=r"^host:[^\s:/]+$",
-        description="The host it runs on, host:NAME; default: where loads come from",
+        description="The host it runs on, host:NAME; default: the host that loads come from",
     )
     via: str = Field(
         default="consul:clients",
@@ -388,8 +393,10 @@ class SteadyState(Strict):
 _AFTER: list[Name] = Field(
     default=[],
     max_length=MOST_ENTRIES,
-    description="Names of faults that it comes after, however long these take on a slow machine: it waits until each is"
-    " proven, or is gone where its time was to be over by then. The method's clock stands still meanwhile",
+    description=(
+        "Names of faults that this step waits for, however long they take on a slow machine: until each is "
+        "proven, or gone if it was to be over by then. The method's clock stands still meanwhile"
+    ),
 )
 
 
@@ -407,7 +414,9 @@ class Step(Strict):
 
     @cached_property
     def parameters(self) -> BaseModel:
-        """What is under `with`, as the kind models it; validated once. Raises UnknownNameError, and ExperimentError."""
+        """The parameters under `with`, as the kind models them; validated once. Raises UnknownNameError, and
+        ExperimentError.
+        """
         return fitted(registry.fault(self.fault), self.with_)
 
     @field_validator("for_")
@@ -421,7 +430,7 @@ class Step(Strict):
 class Mark(Strict):
     """A step that breaks nothing and gives a part of the method a name, which expectations can then judge.
 
-    It has no target and no proof, and nothing is reverted: no verdict takes it for a fault.
+    It has no target, no proof and no revert, and verdicts do not count it as a fault.
     """
 
     mark: Name = Field(description="What expectations call this part of the method, like `fault: load-grows`")
@@ -449,7 +458,7 @@ class Mark(Strict):
 
 
 STEP_TAGS = {"|fault": Step, "|mark": Mark}
-"""What pydantic adds to the place of an error, after the step's number: which of the two it took the step for."""
+"""What pydantic adds to the place of an error after the step's number: a fault or a mark."""
 
 
 def _which(step: Any) -> str:
@@ -495,12 +504,14 @@ class Expectation(BaseModel):
 
     @property
     def title(self) -> str:
-        """As pytest and reports show it: `writes_recover(load=kv-writes, within=10s)`."""
+        """The title in pytest and reports: `writes_recover(load=kv-writes, within=10s)`."""
         return f"{self.hypothesis}({', '.join(f'{key}={value}' for key, value in self.params.items())})"
 
 
 class VariantSpec(Strict):
-    """One variant: what is laid over the experiment, as an experiment is laid over its base; `{}` is the experiment."""
+    """One variant: an overlay, merged over the experiment as an experiment is merged over its base; `{}` changes
+    nothing.
+    """
 
     datacenter: dict[str, Any] | None = Field(default=None, description="What differs in the datacenter")
     load: dict[str, Any] | None = Field(default=None, description="The loads that differ, by name")
@@ -511,7 +522,7 @@ class VariantSpec(Strict):
 
 
 SECTIONS = tuple(VariantSpec.model_fields)
-"""What a variant may lay over its experiment."""
+"""The sections that a variant may overlay."""
 
 
 CONTRAST = "contrast"
@@ -520,7 +531,7 @@ CONTRAST_SIDES = ("good", "bad")
 
 
 def contrast_side(model: type[BaseModel], named: str | Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of one side for a hypothesis with that model; a bare name is its client, otherwise its load."""
+    """The parameters of one side for that hypothesis; a bare name is its client, otherwise its load."""
     if not isinstance(named, str):
         return {**params, **named}
     key = next((key for key in ("client", "load") if key in model.model_fields), "client")
@@ -546,8 +557,10 @@ class Experiment(Strict):
     recovery: Recovery = Recovery()
     breaks_quorum: bool = Field(
         default=False,
-        description="In an existing datacenter it may break a quorum, or set back all state (by a snapshot), if the"
-        " arming and `--breaks-quorum` say so too",
+        description=(
+            "In an existing datacenter, allow the experiment to break a quorum, or to reset all state from a "
+            "snapshot, if the arming and `--breaks-quorum` allow it too"
+        ),
     )
     expect: list[Expectation] = Field(min_length=1, max_length=MOST_ENTRIES, description="The hypotheses to judge")
     variants: dict[Name, VariantSpec | None] = Field(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 _MOST_KEYS = 12
-"""A longer list of keys takes a second line, for each of ten mistakes."""
+"""A longer list of keys would take a second line in each of ten messages."""
 _PATTERNS = {
     NAME_PATTERN: "a name of lower-case words joined by dashes, like slow-leader-disk",
     VERSION_PATTERN: "a version, like 1.22.2",
@@ -32,7 +32,7 @@ _PATTERNS = {
 
 
 def validated(document: Document, model: type[Model]) -> Model:
-    """A document as that model, strictly: YAML's values are JSON's. Raises ExperimentError with every problem."""
+    """A document as that model, strictly, as JSON values. Raises ExperimentError with every problem."""
     try:
         return model.model_validate_json(json.dumps(document.data), strict=True)
     except ValidationError as invalid:
@@ -87,7 +87,9 @@ def keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
 
 
 def _near_key(name: str, model: type[BaseModel], loc: Loc) -> str:
-    """The near keys, or all; of a long list only those that need not be there, whose absence no other message tells."""
+    """Similar keys, or all of them; of a long list only the optional ones, because other messages name the required
+    ones.
+    """
     names = keys_at(model, loc)
     said = near(name, names)
     inner = _model_of(_annotation_at(model, loc))
@@ -98,7 +100,7 @@ def _near_key(name: str, model: type[BaseModel], loc: Loc) -> str:
 
 
 def field_at(model: type[BaseModel], loc: Loc) -> FieldInfo | None:
-    """The field that `loc` ends in, if it is one."""
+    """The field at the end of `loc`, if it is a field."""
     inner = _model_of(_annotation_at(model, loc[:-1])) if loc else None
     return None if inner is None else _field(inner, loc[-1])
 
@@ -133,7 +135,7 @@ def _model_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _flat(annotation: Any) -> Iterator[Any]:
-    """The annotation and, for `X | None` and Annotated[X, ...], its parts; containers are not opened."""
+    """The annotation and the parts of `X | None` and Annotated[X, ...]; containers are not opened."""
     if get_origin(annotation) in {list, dict, tuple} or not get_args(annotation):
         yield annotation
         return

@@ -1,7 +1,7 @@
 """An experiment, loaded, resolved and checked once: one object for launcher, engine, recording, judge and reports.
 
 `hashidrill.core.experiment.loader.resolve` makes it from YAML. `to_data` and `from_data` carry it into the sandbox
-and the recording (`resolved.json`): code that gets it that way reads no YAML and looks up no kind.
+and the recording (`resolved.json`); their readers read no YAML and look up no kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Parameters(BaseModel):
 
 
 class Variant(BaseModel):
-    """Which variant of its file an experiment is: the name, and what was laid over the experiment."""
+    """The variant that an experiment is: its name, and its overlay."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -43,7 +43,7 @@ class Variant(BaseModel):
 
 
 class Provenance(BaseModel):
-    """Where the experiment came from: its file, the SHA-256 of that, and the same of the files that it extends."""
+    """The origin of the experiment: its file and that file's SHA-256, and the same for the files that it extends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -63,7 +63,7 @@ class _Kept(BaseModel):
 
 @dataclass(frozen=True)
 class ResolvedExperiment:
-    """The experiment as a model and as the plain data of its file, with everything that resolving it found out."""
+    """The experiment as a model and as the plain data of its file, with the results of resolving it."""
 
     experiment: Experiment
     data: Mapping[str, Any]
@@ -72,7 +72,7 @@ class ResolvedExperiment:
     hypotheses: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The content of hypotheses.json: origin and source of each hypothesis that the experiment names."""
     document: Document | None = field(default=None, compare=False, repr=False)
-    """Where each value is written, for messages; None on the other side of `to_data`."""
+    """The place of each value, for messages; None after `from_data`."""
 
     @property
     def path(self) -> Path:
@@ -80,7 +80,7 @@ class ResolvedExperiment:
 
     @property
     def text(self) -> str:
-        """The YAML, complete: with what it extends merged in. Nothing on the other side of `to_data`."""
+        """The complete YAML, with its bases merged in; "" after `from_data`."""
         return complete(self.document) if self.document is not None else ""
 
     @property
@@ -89,7 +89,7 @@ class ResolvedExperiment:
 
     @property
     def variant(self) -> str:
-        """The name of the variant that it is; nothing for the experiment as it was written."""
+        """The name of the variant; "" for the experiment itself."""
         return self.provenance.variant.name if self.provenance.variant else ""
 
     def to_data(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ResolvedExperiment:
 
     @classmethod
     def from_data(cls, data: Any) -> ResolvedExperiment:
-        """Raises ExperimentError for data that `to_data` did not write."""
+        """The reverse of `to_data`. Raises ExperimentError for other data."""
         try:
             kept = _Kept.model_validate(data)
             experiment = Experiment.model_validate(kept.experiment)

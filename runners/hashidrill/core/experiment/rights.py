@@ -1,4 +1,4 @@
-"""Which rights an experiment needs, and who needs each of them: faults, loads, services, and whoever guards the run."""
+"""Which rights an experiment needs, and which faults, loads, services and other parts need each of them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | None = None) -> dict[Right, list[str]]:
-    """Each right, with who needs it, in order. `others`: rights of somebody else, by a name for it.
+    """Each right with the names that need it, in order. `others` maps further names to their rights.
 
-    A client has tokens of its own: nothing is said about these. Raises UnknownNameError and ExperimentError.
+    A client's own tokens are not covered. Raises UnknownNameError and ExperimentError.
     """
     needed: dict[Right, list[str]] = {}
 
@@ -41,7 +41,7 @@ def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | No
 
 
 def together(each: Iterable[Mapping[Right, Iterable[str]]]) -> dict[Right, list[str]]:
-    """What several experiments need."""
+    """The rights that several experiments need together."""
     needed: dict[Right, list[str]] = {}
     for one in each:
         for right, who in one.items():
@@ -51,5 +51,5 @@ def together(each: Iterable[Mapping[Right, Iterable[str]]]) -> dict[Right, list[
 
 
 def reasons(needed: Mapping[Right, Iterable[str]]) -> dict[Right, str]:
-    """`for consul.kv.write (kv-writes), disk.latency`: the comment over a rule."""
+    """The comment over a rule: `for consul.kv.write (kv-writes), disk.latency`."""
     return {right: f"for {', '.join(who)}" for right, who in needed.items()}

@@ -1,7 +1,7 @@
-"""The JSON Schema of an experiment and of what experiments extend, for editors that complete and check YAML.
+"""The JSON Schema of experiments and bases, for editors that complete and check YAML.
 
-It is generated from the models and from every known fault, load and hypothesis, including their parameters. The loader
-checks more than a schema can express, such as missing hosts and faults that collide.
+It is generated from the models and from every known fault, load and hypothesis, including their parameters. The
+loader checks more than a schema can express, such as missing hosts and faults that collide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 _TRAFFIC = ("load", "clients")
 """An experiment has at least one of these."""
 _PARTS = {"steady_state": ("SteadyState", False), "load": ("LoadSpec", True), "clients": ("ClientSpec", True)}
-"""Sections that a base may say in part: the definition, and whether the section holds many of them, by name."""
+"""Sections that a base may hold in part: the definition, and whether the section holds many of them, by name."""
 _SHOWN = ("description", "default")
 SCHEMA_TITLE = "hashidrill experiment"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -37,7 +37,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schema:
     """The schema of an experiment, draft 2020-12. Raises UsageError when a file of hypotheses cannot be imported.
 
-    Without `bases`, as if every experiment stood alone: what is required then is said where it is required.
+    Without `bases`, each experiment must be complete by itself.
     """
     schema = Experiment.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs")
@@ -60,7 +60,7 @@ def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schem
     schema["properties"]["extends"] = {
         "type": "string",
         "minLength": 1,
-        "description": "A file of `kind: Base`, relative to this one, whose sections hold where this says nothing",
+        "description": "A file of `kind: Base`, relative to this one, that provides the sections missing here",
         "examples": ["../bases/three-servers.yaml"],
     }
     if bases:
@@ -76,10 +76,10 @@ def schema_text(named: Path | None = None) -> str:
 
 
 def _extendable(schema: Schema, definitions: Schema) -> None:
-    """What is required depends on the kind, and on whether the rest can come from a base.
+    """Makes required keys depend on the kind, and on whether a base can provide them.
 
-    A file that extends one may say null of a section, a load or a client (not to take it from the base), and may leave
-    out what these must say otherwise.
+    A file that extends another may set a section, a load or a client to null (to remove it), and may leave out keys
+    that are otherwise required.
     """
     sections = {name: section for name, section in schema["properties"].items() if name not in NOT_FROM_BASES}
     parts: Schema = {}
@@ -104,7 +104,7 @@ def _extendable(schema: Schema, definitions: Schema) -> None:
 
 
 def _overlays(sections: Schema) -> None:
-    """The sections of a variant: each may say a part of that of the experiment, and null takes a key away."""
+    """The sections of a variant: each may hold a part of the experiment's section, and null removes a key."""
     for name, section in sections.items():
         of_each = {"load": "LoadSpec", "clients": "ClientSpec"}.get(name)
         if of_each:
@@ -122,7 +122,7 @@ def _overlays(sections: Schema) -> None:
 
 
 class Untitled(GenerateJsonSchema):
-    """Without pydantic's title for each field, which says its name again and hides the description in editors."""
+    """Drops pydantic's title of each field, which repeats its name and hides the description in editors."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
@@ -193,7 +193,7 @@ def _judged(hypotheses: dict[str, Hypothesis], what: str, definitions: Schema) -
 
 
 def _params(name: str, model: type[BaseModel], definitions: Schema) -> Schema:
-    """A reference to the schema of a kind's parameters, which is stored as `name` with everything that it refers to."""
+    """A reference to the schema of a kind's parameters, stored as `name` with everything that it refers to."""
     schema = model.model_json_schema(by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=Untitled)
     for inner, definition in schema.pop("$defs", {}).items():
         definitions[f"{name}.{inner}"] = definition

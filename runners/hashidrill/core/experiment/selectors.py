@@ -3,8 +3,8 @@
 On a host with several agents, a selector means the agent of its role, or the host's own. A slash names another one:
 `host:nomad-1/consul`, `nomad:clients/consul`.
 
-The datacenter resolves a role to hosts when the fault is injected. This module parses a selector and says which hosts
-it could ever match, so that impossible selectors are found before anything starts.
+The datacenter resolves a role to hosts when the fault is injected. This module parses a selector and computes which
+hosts it could ever match, so that impossible selectors are found before anything starts.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ CLIENT_PREFIX = "client:"
 
 
 def selector_pattern() -> str:
-    """Of all selectors, for a schema. Imports all products."""
+    """A pattern of all selectors, for a schema. Imports all products."""
     roles = {name: service.roles for name, service in registry.services().items()}
     by_role = "".join(f"{name}:({'|'.join(each)})|" for name, each in roles.items() if each)
     return rf"^(({by_role}host:[^\s:/]+)(/({'|'.join(roles)}))?|{CLIENT_PREFIX}[^\s:]+)$"
 
 
 def host_forms() -> list[str]:
-    """What a selector of hosts may be. Imports all products."""
+    """The forms of selectors of hosts. Imports all products."""
     return [*(f"{name}:{role}" for name, one in registry.services().items() for role in one.roles), "host:NAME"]
 
 
 def forms() -> list[str]:
-    """What a selector may be. Imports all products."""
+    """The forms of all selectors. Imports all products."""
     return [*host_forms(), f"{CLIENT_PREFIX}NAME"]
 
 
 @dataclass(frozen=True)
 class Selector:
-    """`service:who`: one of the roles of a product, or `host` or `client` and a name.
+    """`service:who`: a role of a product, or `host` or `client` and a name.
 
     The services of a datacenter decide what it can match.
     """
@@ -54,24 +54,26 @@ class Selector:
     service: str
     who: str
     agent: str = ""
-    """Only the hosts with an agent of this service, and that agent; "": the one of the role, or the host's own."""
+    """Selects only hosts with an agent of this service, and that agent; "": the agent of the role, or the host's
+    own.
+    """
 
     def __str__(self) -> str:
         return f"{self.service}:{self.who}{f'/{self.agent}' if self.agent else ''}"
 
     @property
     def is_client(self) -> bool:
-        """It names a client of the experiment, not a host."""
+        """Whether it names a client of the experiment, not a host."""
         return f"{self.service}:" == CLIENT_PREFIX
 
     @property
     def many(self) -> bool:
-        """It means all hosts of a role, not one of them."""
+        """Whether it means all hosts of a role, not one of them."""
         cls = registry.services().get(self.service)
         return cls is not None and self.who in (cls.many if isinstance(cls, MovesRoles) else cls.roles)
 
     def most(self, services: Iterable[Service]) -> int:
-        """How many hosts it matches at one time, in a datacenter of these services."""
+        """The most hosts it can match at one time, in a datacenter of these services."""
         if not self.many:
             return 1
         return next((roles_of(one).most(self.who) for one in services if one.name == self.service), 0)
@@ -121,7 +123,7 @@ def host_names(services: Iterable[Service], *roles: str) -> list[str]:
 
 
 def parse_selector(text: str) -> Selector:
-    """Raises UnknownNameError that shows similar selectors, or all valid forms."""
+    """Reads a selector. Raises UnknownNameError that shows similar selectors, or all valid forms."""
     service, _, who = text.partition(":")
     who, slash, agent = (who, "", "") if service == CLIENT_PREFIX[:-1] else who.partition("/")
     known = registry.services()
@@ -132,7 +134,7 @@ def parse_selector(text: str) -> Selector:
 
 
 def aimed(kind: str, on: str) -> str:
-    """`host:NAME` for a fault of a product is about that product's agent there, and not about the host's own."""
+    """The selector, with the product's agent added if a fault of a product targets `host:NAME`."""
     if not on.startswith("host:") or "/" in on:
         return on
     product = registry.product_of(kind)
@@ -140,7 +142,7 @@ def aimed(kind: str, on: str) -> str:
 
 
 def _meant(selector: Selector, agents: Mapping[str, Mapping[str, str]]) -> str:
-    """The service of the agent that a selector means; "" for a tap, and for a host that is not there."""
+    """The service of the agent that a selector means; "" for a tap, and for an unknown host."""
     if selector.service == "host":
         return selector.agent or next(iter(agents.get(selector.who, ())), "")
     return selector.agent or ("" if selector.is_client else selector.service)
@@ -155,7 +157,7 @@ def place_of(
 ) -> Place:
     """Where and when a step applies its fault.
 
-    `services` are those of the datacenter, `parts` the other keys of `datacenter:`; None for what could not be read.
+    `services` are those of the datacenter, `parts` the other keys of `datacenter:`; None if they could not be read.
     """
     known = services or ()
     read = {key: part for key, part in parts.items() if part is not None}

@@ -1,7 +1,7 @@
 """Variants: an experiment with a named overlay of its datacenter, load, clients or expectations.
 
-An overlay is merged as `extends` merges: mappings key by key, and the overlay wins; a list or a value replaces that of
-the experiment; null takes a key away. The result is a whole experiment, which is checked again.
+An overlay is merged as `extends` merges: mappings key by key, and the overlay wins; a list or a value replaces that
+of the experiment; null removes a key. The result is a whole experiment, which is checked again.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def varied(
 
 
 def variants_of(given: ResolvedExperiment) -> dict[str, ResolvedExperiment]:
-    """The variants that an experiment has (`variants:`), by their names; none where it has none.
+    """The `variants:` of an experiment by name; empty if it has none.
 
-    Raises ExperimentError for one that came out of a recording and cannot be resolved here any more.
+    Raises ExperimentError for an experiment from a recording that can no longer be resolved here.
     """
     document = _document_of(given)
     overlays = document.data.get("variants") or {}
@@ -62,7 +62,7 @@ def variants_of(given: ResolvedExperiment) -> dict[str, ResolvedExperiment]:
 
 
 def variant_of(given: ResolvedExperiment, name: str) -> ResolvedExperiment:
-    """One variant. Raises UnknownNameError where there is none of that name."""
+    """One variant. Raises UnknownNameError if the experiment has none of that name."""
     found = variants_of(given)
     if name not in found:
         has = near(name, found) if found else "it has no variants"
@@ -71,7 +71,9 @@ def variant_of(given: ResolvedExperiment, name: str) -> ResolvedExperiment:
 
 
 def _document_of(given: ResolvedExperiment | Document) -> Document:
-    """The document under a variant. One that came out of a recording has none: its data are written out again."""
+    """The document that a variant is laid over. An experiment from a recording has none, so its data are written
+    out.
+    """
     if isinstance(given, Document):
         return given.unmarked()
     if given.document is not None:

@@ -1,4 +1,1 @@
-"""Faults on any host: disk, network, links, processes, CPU. `base` is the class to build a fault on.
-
-Faults of a product are in `products/PRODUCT/faults/`.
-"""
+"""Faults on any host: disk, network, links, processes, CPU, memory. Build new faults on `base`."""

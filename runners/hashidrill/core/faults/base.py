@@ -1,4 +1,4 @@
-"""What all built-in faults share: the undo holds parameters and host, so that a fresh process can revert."""
+"""The base of all built-in faults: the undo holds parameters and host, so that a fresh process can revert."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def patient(prior: Prior[F]) -> Prior[F]:
 
 @dataclass(frozen=True)
 class Cases:
-    """What the tests of all faults try of this one. Parameters are written as in YAML."""
+    """Test cases of a fault, for the tests of all faults. Parameters are written as in YAML."""
 
     each: Sequence[Mapping[str, Any]] = ({},)
-    """Parameters with which it keeps its contract (`hashidrill.testing.check_fault`) on the fake and in the lab."""
+    """Parameters for `hashidrill.testing.check_fault`, on the fake and in the lab."""
     on: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """Selectors and parameters of a product's fault on a real datacenter of that product."""
     momentary: bool = False
-    """Its effect is over by itself, so no observer can be asked whether it is gone meanwhile."""
+    """Whether its effect ends by itself, so that an observer cannot be asked for it later."""
     disarm: Callable[[Any, Undo], Coroutine[Any, Any, None]] | str | None = None
-    """Takes the effect away behind the observer's back, given host and undo; None: as the fault's revert does.
+    """Removes the effect behind the observer's back, given host and undo; None: as the fault's revert does.
 
-    A text says why there is nothing to take away.
+    A text says why there is nothing to remove.
     """
     space: Sequence[Mapping[str, Any]] = ()
     """Alternatives of values from which parameters are drawn, to tell each effect from its absence.
@@ -58,11 +58,11 @@ class Cases:
     `"1ms..5000ms"` is a range of whole numbers with a unit, `"0.5..10.0"` one of decimals, a list is a choice.
     """
     weak: Callable[[Mapping[str, Any], Any], bool] | None = None
-    """Whether drawn parameters are weak beside the noise of a machine, so that the fault may refuse them."""
+    """Whether drawn parameters are weak compared with a machine's noise, so that the fault may refuse them."""
     overlaps: Sequence[Mapping[str, Any] | tuple[Sequence[str], Mapping[str, Any]]] | str | None = None
     """Parameters for runs in which faults overlap at random, with selectors unless any host will do; None: `each`.
 
-    A text says why it takes no part.
+    A text says why it is left out of those runs.
     """
 
 
@@ -83,7 +83,7 @@ def peers_of(hosts: Hosts, target: Target, who: str) -> list[Host]:
 
 
 def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
-    """Problems of `from: WHO` of a network fault: an unknown host, or nobody on the other side."""
+    """Problems of `from: WHO` of a network fault: an unknown host, or no host on the other side."""
     key, everybody = ("with", "from"), place.agents
     if not everybody:
         return
@@ -99,7 +99,7 @@ def across_troubles(place: Place, who: str) -> Iterator[Trouble]:
 
 
 def _sides(place: Place) -> list[str]:
-    """What `from` can name in this datacenter, apart from single hosts."""
+    """The values of `from` in this datacenter, apart from single hosts."""
     roles = {f"{service}:{role}s" for agents in place.agents.values() for service, role in agents.items()}
     return ["all", *sorted(roles)]
 
@@ -121,13 +121,13 @@ class BaseFault(Generic[P]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset()
     """The capabilities that its host must have, for `requires`."""
     elsewhere: ClassVar[frozenset[type[Any]]] = frozenset()
-    """Those that its observer needs of other hosts."""
+    """The capabilities that its observer needs of other hosts."""
     across: ClassVar[frozenset[type[Any]]] = frozenset()
-    """Those that its observer needs of each host on the other side (its parameter `from`)."""
+    """The capabilities that its observer needs of each host on the other side (its parameter `from`)."""
     ends_its_agent: ClassVar[bool] = False
-    """Whether it ends the agent's process, so that somebody must start it again."""
+    """Whether it ends the agent's process, so that the agent must be started again."""
     instead: ClassVar[frozenset[type[Any]]] = frozenset()
-    """Capabilities with which it takes another way, on a host that has all of them (`Requires.instead`)."""
+    """Capabilities for an alternative way, on a host that has all of them (`Requires.instead`)."""
     cases: ClassVar[Cases] = Cases()
 
     def __init__(self, params: P, hosts: Hosts) -> None:
@@ -152,7 +152,7 @@ class BaseFault(Generic[P]):
         }
 
     def plan_more(self, target: Target) -> dict[str, Any]:
-        """What this kind of fault adds to the undo. Pure."""
+        """Fields that this kind of fault adds to the undo. Pure."""
         return {}
 
     def _host(self, undo: Undo) -> Host:

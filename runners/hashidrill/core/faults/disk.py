@@ -51,10 +51,10 @@ P = TypeVar("P", bound=Strict)
 _BYTES = 4096
 _BASELINE_WITHIN_S, _WITHIN_S = 4.0, 20.0
 DRIFT_S = 0.005
-"""By how much a disk's own times may change between two looks, as something else on the machine begins to write.
+"""How much a disk's own times may change between two looks, when another process starts to write.
 
-Quiet SSDs sync in 0.2 ms, and in 4 ms next to another writer: such a change is in every operation of a look, so that
-no count of hits tells it from a delay. What is asked for must be longer than the baseline and this.
+Quiet SSDs sync in 0.2 ms, and in 4 ms next to another writer: such a change affects every operation of a look, so
+that no count of hits tells it from a delay. The requested delay must exceed the baseline by more than this.
 """
 
 
@@ -95,18 +95,18 @@ class DiskTrialFault(BaseFault[P]):
         return _BYTES
 
     def rule(self) -> Mapping[str, Any]:
-        """What is asked of the host (`DiskControl`): a carrier that cannot do it says so before anything begins."""
+        """The request to the host (`DiskControl`): a carrier that cannot do it refuses before anything begins."""
         raise AssertionError
 
     async def apply(self, undo: Undo) -> None:
         await self._host(undo).use(DiskControl).set_disk_rule(undo["fault_id"], self.rule())
 
     def operations(self) -> Sequence[str]:
-        """The kinds that the fault names: each is tried."""
+        """The kinds of operations that the fault names; the canary tries each."""
         raise AssertionError
 
     def shares(self) -> tuple[float, float]:
-        """The share of operations that it hits, at least and at most."""
+        """The lowest and highest share of operations that it hits."""
         raise AssertionError
 
     def hit(self, timing: Timing) -> bool:
@@ -121,7 +121,7 @@ class DiskTrialFault(BaseFault[P]):
         raise AssertionError
 
     def as_asked(self, tried: Tried) -> bool:
-        """Whether the effect is not far stronger than what was asked for."""
+        """Whether the effect is not far stronger than requested."""
         return True
 
     def asked(self, operation: str, *, present: bool) -> str:
@@ -180,7 +180,8 @@ class DiskTrialFault(BaseFault[P]):
                 ok = needed is not None and needed.is_free(tried.hits)
             seen.append((ok and len(timings) == self._trials, tried))
         ok = all(each for each, _ in seen)
-        told = next((tried for each, tried in seen if not each), seen[0][1])  # one that speaks against it, if any
+        # an operation that speaks against it, if any
+        told = next((tried for each, tried in seen if not each), seen[0][1])
         return Evidence(
             ok,
             self.asked("/".join(self.operations()), present=present),
@@ -213,7 +214,7 @@ _ALL = ("fsync", "write", "read")
 OPS = [*_ALL, "all"]
 _LONGEST = Duration("10s")
 _USED_BYTES = 1 << 20
-# measurements may be this much longer than what was asked for: the observer's own work takes time too
+# measurements may be this much longer than requested: the observer's own work takes time too
 _SLACK_SHARE, _SLACK_S = 0.25, 0.02
 
 
@@ -262,12 +263,12 @@ class LatencyParams(Strict):
 class DiskLatency(DiskTrialFault[LatencyParams]):
     """Delays disk operations by `delay`, plus or minus `jitter`.
 
-    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that takes
-    `delay - jitter/2`, as three in four do.
+    A hit is an operation that takes 98 % of the shortest delay; where jitter is over half of the delay, one that
+    takes `delay - jitter/2`, as three in four do.
 
-    Limits: does not affect `mmap`, which BoltDB uses for reads. The delay applies per call, not per byte. Each of the
-    two proofs waits for the delay, so `for` is at least twice `delay` and `jitter` together; `hashidrill validate`
-    refuses less.
+    Limits: does not affect `mmap`, which BoltDB uses for reads. The delay applies per call, not per byte. Each of
+    the two proofs waits for the delay, so `for` is at least twice `delay` and `jitter` together; `hashidrill
+    validate` refuses less.
     """
 
     kind: ClassVar[str] = "disk.latency"
@@ -293,7 +294,9 @@ class DiskLatency(DiskTrialFault[LatencyParams]):
         return (*super().uses(place), needs(CANARY_TIMES))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        """A time in which the two proofs, which wait for the delay, do not fit: the fault would last longer."""
+        """Reports a time that is too short for the two proofs, which wait for the delay: the fault would last
+        longer.
+        """
         look = Duration(self.params.delay + self.params.jitter)
         if place.begins_s is not None and place.ends_s is not None and place.ends_s - place.begins_s < 2 * look:
             text = f"the two proofs of a delay of {look} take {Duration(2 * look)}, and the disk is slow meanwhile"
@@ -373,7 +376,7 @@ class ErrorParams(Strict):
 class DiskError(DiskTrialFault[ErrorParams]):
     """Fails disk operations with `errno`.
 
-    A hit is one that does.
+    A hit is an operation that fails so.
     """
 
     kind: ClassVar[str] = "disk.error"
@@ -382,7 +385,7 @@ class DiskError(DiskTrialFault[ErrorParams]):
     cases: ClassVar[Cases] = Cases(
         each=({"op": "fsync", "errno": "EIO"}, {"op": "write", "errno": "EROFS", "percent": "40%"}),
         space=({"op": OPS, "errno": ["EIO", "ENOSPC", "EROFS"], "percent": "1%..100%"},),
-        overlaps="an error on fsync ends the agent, as it should: what else was on it is then gone too",
+        overlaps="an error on fsync ends the agent, as it should: other faults on the agent would end with it",
     )
 
     def rule(self) -> Mapping[str, Any]:
@@ -431,9 +434,9 @@ class DiskFull(BaseFault[FullParams]):
     Its proof involves no chance: a write of more than `leave` fails, while it succeeds before and after the fault.
 
     Limits: the file system is in memory: it really fills up, but it is faster than a disk. Consul's write-ahead log
-    preallocates segments of 64 MB and notices nothing until it needs the next one (on 1.22.2, 401 writes in 20 s at 0 B
-    free and no error); `raft_logstore: {backend: boltdb}` notices at once, and `raft/leader-disk-full` uses it. A
-    report says so where a fault was proven and neither its agent nor a load showed anything.
+    preallocates segments of 64 MB and notices a full disk only when it needs the next one (on 1.22.2, 401 writes in
+    20 s at 0 B free and no error); `raft_logstore: {backend: boltdb}` notices at once, and `raft/leader-disk-full`
+    uses it. The report says so if a fault was proven but neither its agent nor a load showed an effect.
     """
 
     kind: ClassVar[str] = "disk.full"
@@ -444,7 +447,7 @@ class DiskFull(BaseFault[FullParams]):
         each=({}, {"leave": "1MB"}),
         space=({"leave": "0kB..250000kB"},),
         weak=lambda params, noise: Size(params["leave"]) > 200e6,  # noqa: ARG005 - the disk of the fake has 256 MB
-        overlaps="it needs a disk of a size, on which the others have no room to work",
+        overlaps="it needs a disk of a size, on which other faults have no room to work",
     )
 
     _WRITE = 64 * 1024
@@ -456,7 +459,7 @@ class DiskFull(BaseFault[FullParams]):
         return acts_on(self.kind, ("write",))
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        """A `leave` so large that the disk, minus the least that an agent uses of it, would not be full."""
+        """Reports a `leave` so large that the disk, minus the least that an agent uses of it, would not be full."""
         disk, leave = place.parts.get("disk"), self.params.leave
         if disk is not None and disk.size is not None and leave + _USED_BYTES > disk.size:
             most = Size(disk.size - _USED_BYTES)

@@ -1,17 +1,18 @@
 """Slow, narrow and breaking links: a toxiproxy in front of one TCP port, between hosts.
 
-The target host redirects connections from the other side to its own toxiproxy, which forwards them to the real port: no
-configuration changes, and neither side notices. Each fault is one table of packet rules on each host that it touches:
+The target host redirects connections from the other side to its own toxiproxy, which forwards them to the real port:
+no configuration changes, and neither side notices. Each fault is one table of packet rules on each host that it
+touches:
 
     prerouting  redirects and counts new connections from the sources to the port
-    input       resets what else comes from the sources to the port: connections older than the fault
+    input       resets all other packets from the sources to the port: connections older than the fault
 
-So the fault need not wait for old connections to end: the next packet from the sources resets each of them, even a bare
-acknowledgement. The port's side learns of it when its next packet is answered with a reset.
+So the fault need not wait for old connections to end: the next packet from the sources resets each of them, even a
+bare acknowledgement. The port's side notices when its next packet is answered with a reset.
 
 The observer is a canary on a host on the other side. It measures its own TCP connection to the target's canary, over
-the same link and through a second proxy with the same toxics. It also connects to the port itself: the rule's counter
-must see that connection, and the proxy behind the rule must hold the toxics.
+the same link and through a second proxy with the same toxics. It also connects to the port itself: the rule's
+counter must count that connection, and the proxy behind the rule must hold the toxics.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ from hashidrill.core.protocols.packets import Block, PacketRule, Redirect
 from hashidrill.core.util.wait import all_at_once
 
 PROVABLE = frozenset({"latency", "timeout", "reset_peer"})
-"""The types of toxics that a connection to somebody else's agent shows."""
+"""The types of toxics that a connection to a foreign agent can prove."""
 BY_PROXY: frozenset[type[Any]] = frozenset({EstateLinks})
-"""What a host must be able to do for it."""
+"""The capability that a host needs for it."""
 BY_PROXY_OBSERVER = Observer(
     "our own connections through the same proxies to the agent behind them",
     "the proxies; toxiproxy's API confirms the toxics",
@@ -80,7 +81,7 @@ class ByProxy:
         return links
 
     def plan(self, target: Target, fault_id: str) -> Undo:
-        """Raises SelectorError where no proxy leads to the port."""
+        """Raises SelectorError if no proxy leads to the port."""
         links = self._links(target.host)
         proxies = list(links.proxies_to(self.port))
         if not proxies:
@@ -132,7 +133,9 @@ class ByProxy:
             figures["own_s"] = _before(undo, told).get("typical_s", 0.0)
         return Evidence(
             not wrong,
-            f"{trial.asked} through {', '.join(undo['proxies'])}" if present else "no sign of it, and no toxic of ours",
+            f"{trial.asked} through {', '.join(undo['proxies'])}"
+            if present
+            else "no sign of it, and none of this fault's toxics",
             f"{trial.measured(of_them)} through {told}, toxics in {sum(map(bool, held.values()))} of {len(held)}",
             figures,
         )
@@ -154,7 +157,6 @@ def _before(undo: Undo, proxy: str) -> Mapping[str, Any]:
 
 
 def _shown(sampling: Sampling, before: Mapping[str, Any], exchanges: Sequence[Exchange]) -> bool:
-    """Enough exchanges were hit, and the median as asked."""
     needed, hits = sampling.counts(before.get("struck", 0)), sampling.hits(exchanges)
     shown = needed is not None and needed.shows(len(hits))
     return shown and sampling.trial.fits(median(hits), 2 * before.get("typical_s", 0.0))
@@ -167,7 +169,7 @@ def _free(sampling: Sampling, before: Mapping[str, Any], exchanges: Sequence[Exc
 
 FIRST_PORT, PORT_TRIPLES = 22_000, 3_000
 BASELINE = "baseline"
-"""Stands for a fault id where a link is looked at as it is."""
+"""Stands for a fault id in a look at an unchanged link."""
 _CONNECT_S = 0.3
 _COMMENT = "link"
 
@@ -218,7 +220,7 @@ class LinkFault(BaseFault[Any]):
     observed_within_s = 20.0
 
     def requires(self) -> Requires:
-        """Its other way, the estate's proxies, leads to whoever uses them, and proves not all toxics."""
+        """Its alternative, the estate's proxies, affects all users of them, and cannot prove all toxics."""
         asked = self.params
         everybody = bool(self.instead) and asked.direction == "in" and asked.from_ == "all"
         fits = everybody and self.toxics()[0].type in PROVABLE
@@ -226,10 +228,10 @@ class LinkFault(BaseFault[Any]):
         return replace(super().requires(), tools=frozenset({"toxiproxy"}), instead=instead)
 
     def _by_proxy(self, host: str) -> ByProxy | None:
-        """None where the host puts a toxiproxy in front of its own port."""
+        """None if the host puts a toxiproxy in front of its own port."""
         if not self.requires().other_way(self.hosts.host(host)):
             return None
-        vars(self)["observer"] = BY_PROXY_OBSERVER  # this fault's own: it is another one than its kind's
+        vars(self)["observer"] = BY_PROXY_OBSERVER  # this fault's own: it differs from that of its kind
         return ByProxy(self.kind, self.params.port, self.toxics(), self.hosts)
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -291,7 +293,9 @@ class LinkFault(BaseFault[Any]):
         await all_at_once(partial(self._interpose, undo, site) for site in undo["sites"])
 
     async def _interpose(self, undo: Undo, site: Undo) -> None:
-        """Proxies with their toxics first, then the rules: nothing is redirected to a proxy that is not ready."""
+        """Starts proxies with their toxics first, then the rules: nothing is redirected to a proxy that is not
+        ready.
+        """
         host, ports, table = self.hosts.host(site["host"]), Ports.of(undo["fault_id"]), undo["table"]
         await host.use(Proxies).add_proxy(table, ports.proxy, self.params.port, self.toxics())
         await host.use(Proxies).add_proxy(f"{table}_canary", ports.canary_proxy, ports.canary, self.toxics())
@@ -312,8 +316,10 @@ class LinkFault(BaseFault[Any]):
         await all_at_once(partial(self._withdraw, undo, site) for site in undo["sites"])
 
     async def _withdraw(self, undo: Undo, site: Undo) -> None:
-        """Removes the rules first, then the proxies, and the table last: while its chain exists, the resets of the
-        connections that the proxies cut are still translated on their way back, so both sides learn of them.
+        """Removes the rules first, then the proxies, and the table last.
+
+        While the table's chain exists, the resets of the connections that the proxies cut are still translated on
+        their way back, so both sides notice them.
         """
         host, table = self.hosts.host(site["host"]), undo["table"]
         await host.use(PacketFilter).suspend_packet_rules(table)
@@ -368,7 +374,6 @@ class LinkFault(BaseFault[Any]):
 
 
 def _pairs(undo: Undo) -> list[tuple[Undo, str]]:
-    """Each redirecting host with each host whose connections it redirects."""
     return [(site, name) for site in undo["sites"] for name in site["from"]]
 
 
@@ -378,8 +383,8 @@ def _link(site: Undo, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What one link showed: the canaries' exchanges; whether the rule `counted` a connection to the real port, and
-    the proxy behind it `holds` what was asked.
+    """What one link showed: the canaries' exchanges; whether the rule `counted` a connection to the real port; whether
+    the proxy behind it `holds` the requested toxics.
     """
 
     link: str
@@ -413,7 +418,7 @@ class _Looks:
     def evidence(self, seen: Sequence[_Seen], *, present: bool) -> Evidence:
         sampling, trial = self.sampling, self.sampling.trial
         wrong = [one for one in seen if not (self._shown(one) if present else self._free(one))]
-        told = (wrong or seen)[0]  # one that speaks against it, if any
+        told = (wrong or seen)[0]  # a link that speaks against it, if any
         hits = sampling.hits(told.exchanges)
         of_them = median(hits if hits and present else told.exchanges)
         share = sampling.struck(told.exchanges) / len(told.exchanges)
@@ -438,7 +443,9 @@ class _Looks:
         return found
 
     def _shown(self, one: _Seen) -> bool:
-        """Enough exchanges were hit, the median as asked, and the port itself is redirected to the same toxics."""
+        """Whether enough exchanges were hit, the median is as requested, and the port itself is redirected to the same
+        toxics.
+        """
         before = self._before(one)
         needed, hits = self.sampling.counts(before.get("struck", 0)), self.sampling.hits(one.exchanges)
         shown = needed is not None and needed.shows(len(hits))
@@ -452,7 +459,7 @@ class _Looks:
 
 
 def _same(held: Sequence[Toxic], asked: Sequence[Toxic]) -> bool:
-    """Toxiproxy adds attributes that were left out, as zeros."""
+    """Compares toxics; toxiproxy adds missing attributes as zeros."""
 
     def plain(toxics: Sequence[Toxic]) -> list[Any]:
         rows = [(t.type, t.stream, t.toxicity, sorted((k, v) for k, v in t.attributes.items() if v)) for t in toxics]

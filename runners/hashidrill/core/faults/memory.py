@@ -1,4 +1,4 @@
-"""Takes memory away from a host's agents: by a cgroup limit, or by a neighbour that holds it."""
+"""Takes memory away from a host's agents: by a cgroup limit, or by a neighbour process that holds it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hashidrill.core.protocols.claims import AGENT, ANSWERS, LISTENER, MEMORY, P
 from hashidrill.core.units import Percent, Size
 
 _SPARE_BYTES = 32 << 20
-"""The observer tries to take this much more than the limit: agents that are ended leave all of the limit to it."""
+"""The observer tries to take this much more than the limit: if the kernel kills all agents, the whole limit is free."""
 _ANSWER_S, _WHOLE = 0.5, ~0xFFF
 _SAFE_SHARE = Percent("10%")
 
@@ -32,15 +32,15 @@ class PressureParams(Strict):
 
 
 class MemoryPressure(BaseFault[PressureParams]):
-    """Leaves the host's agents `leave` of their memory: the kernel reclaims the rest from files, or ends agents.
+    """Leaves the host's agents `leave` of their memory: the kernel reclaims the rest from files, or kills agents.
 
-    `by: limit` limits the agents' cgroup to less than they use. `by: neighbour` limits it to what they use, and another
-    process in it takes its part. The revert starts agents that the kernel has ended. cgroup v2 uses memory.high and
-    memory.max, v1 memory.limit_in_bytes; a machine without them refuses the fault.
+    `by: limit` limits the agents' cgroup to less than they use. `by: neighbour` limits it to what they use, and
+    another process in it takes its part. The revert starts agents that the kernel has killed. cgroup v2 uses
+    memory.high and memory.max, v1 memory.limit_in_bytes; a machine without them refuses the fault.
 
-    The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel ends it
-    while all of them together hold no more than the limit, and has counted a refusal; before and after the fault, the
-    process gets all of it.
+    The observer starts a process among the agents that takes 32 MiB more than the limit: in force, the kernel kills
+    it while all of them together hold no more than the limit, and has counted a refusal; before and after the fault,
+    the process gets all of it.
     """
 
     kind: ClassVar[str] = "memory.pressure"
@@ -73,7 +73,7 @@ class MemoryPressure(BaseFault[PressureParams]):
         )
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError where the agents cannot be limited, or are already."""
+        """Raises FaultError if the agents cannot be limited, or are already."""
         host = self.hosts.host(target.host)
         held, own = await host.use(MemoryControl).memory_in_use()
         less = int(own * (1 - self.params.leave)) & _WHOLE
@@ -111,7 +111,7 @@ class MemoryPressure(BaseFault[PressureParams]):
             for agent, now in own.items()
         ]
         if present:
-            # of the neighbour what it took: its interpreter shares pages with processes outside of the cgroup
+            # count only what the neighbour took: its interpreter shares pages with processes outside of the cgroup
             within = taken + sum(own.values()) + prior["neighbour_bytes"] <= prior["limit_bytes"]
             ok = taken < trial and within and refusals > 0 and neighbour >= prior["neighbour_bytes"]
         else:

@@ -1,7 +1,7 @@
 """Partitions, loss and blocked ports, as nftables rules in the target host's network namespace.
 
 Each fault is one table of rules, so reverting means deleting it. No rule ever names the control address, from which
-probes and observers watch. The observers are the hosts' canaries: plain sockets.
+probes and observers watch. The observers are the hosts' canaries, which use plain sockets.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tried:
-    """The attempts that count; the ways that another fault explains, and why."""
+    """The attempts that count, and the ways that another fault cuts, with the reason."""
 
     judged: Sequence[Attempt]
     why: Mapping[Way, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ async def _barriers(hosts: Hosts, names: set[str]) -> dict[str, Sequence[Barrier
 
 
 def _why(way: Way, here: str, port: int | None, barriers: Mapping[str, Sequence[Barrier]], besides: str) -> str:
-    """Why this way is cut. A rule about a port on the connecting host's own side does not concern it."""
+    """Why this way is cut. A rule about a port on the connecting host's own side does not affect it."""
     for name, other, ports in ((way.here, way.address, (None,)), (way.there, here, (None, port))):
         for barrier in barriers[name]:
             if barrier.table != besides and other in barrier.addresses and barrier.port in ports:
@@ -132,7 +132,7 @@ async def try_all(hosts: Hosts, ways: Sequence[Way], port: int, *, besides: str)
 
 
 async def passing(fault: _Fault, undo: Undo, ways: Sequence[Way], port: int) -> dict[str, Any]:
-    """The baseline of a fault that cuts these ways: all connections succeed, except where another fault explains it.
+    """The baseline of a fault that cuts these ways: all connections succeed, unless another fault explains a failure.
 
     Waits for an agent that is coming back. Raises FaultError if a connection does not succeed.
     """
@@ -170,7 +170,7 @@ async def _empty_table(host: Host, undo: Undo) -> None:
 
 
 class _TableFault(BaseFault[Any]):
-    """One table of rules per fault. Its parameter `from` names who is on the other side."""
+    """One table of rules per fault. Its parameter `from` names the other side."""
 
     across: ClassVar[frozenset[type[Any]]] = frozenset({NetworkCanary, PacketFilter})
 
@@ -178,7 +178,6 @@ class _TableFault(BaseFault[Any]):
         return across_troubles(place, self.params.from_)
 
     def _between(self, place: Place) -> frozenset[tuple[str, str]]:
-        """(host, other side) of the packets that it affects."""
         there = place.across(self.params.from_)
         return frozenset((host, other) for host in place.hosts for other in there if other != host)
 
@@ -242,7 +241,7 @@ class NetworkPartition(_TableFault):
     def uses(self, place: Place) -> Sequence[Claim]:
         return (
             *super().uses(place),
-            spoils(PACKETS, "if no packet passes, nobody can see some of them being lost", where=self._between(place)),
+            spoils(PACKETS, "if no packet passes, the loss of some cannot be seen", where=self._between(place)),
             spoils(CANARY_LINKS, where=EVERYWHERE, meets=ON_CONNECTIONS),
             spoils(ANSWERS),
         )
@@ -347,7 +346,7 @@ class NetworkLoss(_TableFault):
         return lost
 
     async def _judged(self, undo: Undo) -> tuple[list[str], dict[str, str]]:
-        """The peers that only this fault cuts off, and what else is in the way to the others."""
+        """The peers that only this fault cuts off, and the other obstacles on the ways to the rest."""
         ways = [Way(undo["host"], name, self.hosts.host(name).address) for name in undo["peers"]]
         explained = await explanations(self.hosts, ways, None, besides=self.table(undo))
         return [way.there for way in ways if way not in explained], {way.there: why for way, why in explained.items()}
@@ -425,7 +424,7 @@ class NetworkBlock(_TableFault):
         return (
             needs(HOST),
             takes(connections(self.params.port), where=place.connections("in"), meets=ON_CONNECTIONS),
-            needs(LISTENER, "nobody listens on the port of a stopped agent, blocked or not"),
+            needs(LISTENER, "a stopped agent does not listen on its port, blocked or not"),
         )
 
     def rules(self, undo: Undo) -> Sequence[Block]:

@@ -30,7 +30,7 @@ _ENDS_WITHIN_S = 15.0
 
 
 class _ProcessFault(BaseFault[P]):
-    """One of these at a time on an agent: a killed process cannot be paused, for example."""
+    """Only one of these may act on an agent at a time: a killed process cannot be paused, for example."""
 
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({ProcessControl, Processes})
     holds_down: ClassVar[bool] = True

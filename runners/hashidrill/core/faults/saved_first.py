@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SaveParams(Strict):
-    """What the snapshot is called: a later restore names it."""
+    """The name of the snapshot; a later restore refers to it."""
 
     name: Name
     """The name for a later restore."""
@@ -29,7 +29,7 @@ class RestoreParams(Strict):
 
 
 def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: str) -> None:
-    """Note every restore without its save, and every snapshot that would be made twice. `save`, `restore`: kinds."""
+    """Notes every restore without its save, and every snapshot that would be made twice. `save`, `restore`: kinds."""
     steps = [(index, step) for index, step in enumerate(experiment.method) if isinstance(step, Step)]
     saves: dict[str, Step] = {}
     for index, step in steps:
@@ -44,7 +44,7 @@ def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: s
 
 
 def _without_save(restore: Step, name: str, saves: dict[str, Step]) -> str:
-    """What is wrong with the snapshot that is named; empty when nothing is."""
+    """What is wrong with the named snapshot; "" if nothing is."""
     save = saves.get(name)
     if save is None:
         return f"no step saves a snapshot {shown(name)}: {near(name, saves)}"

@@ -3,12 +3,13 @@
 An observer makes some trials before the fault is applied (the baseline) and as many at each later look, and counts
 hits: trials that look as they do under the fault. Two questions decide, each with its own error probability:
 
-- Are there more hits than the baseline explains? Fisher's exact test: if nothing changed, every distribution of all
-  hits over the two samples is equally likely. It needs no assumption about how often hits occur by themselves.
+- Are there more hits than the baseline explains? Fisher's exact test: if nothing changed, every distribution of
+  all hits over the two samples is equally likely. It needs no assumption about how often hits occur by themselves.
 - Are there as many hits as the requested fault causes? The exact binomial distribution.
 
-In force: more hits than the baseline explains, and as many as requested. Gone: no more than the baseline explains, and
-too few for the requested fault. Both at once is impossible. Anything else proves nothing, and the observer looks again.
+In force: more hits than the baseline explains, and as many as requested. Gone: no more than the baseline explains,
+and too few for the requested fault. Both at once is impossible. Any other count proves nothing, and the observer
+looks again.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def counts(trials: int, share: float, before: int, *, highest: float | None = No
 
 
 def most_before(trials: int, share: float, *, highest: float | None = None) -> int:
-    """The most hits that a baseline may have for the fault to be provable; -1: not even none is few enough."""
+    """The most hits that a baseline may have for the fault to be provable; -1: even a baseline without hits is too
+    much.
+    """
     low, high = -1, trials
     while high - low > 1:
         middle = (low + high) // 2
@@ -124,7 +127,7 @@ def _lowest(trials: int, share: float) -> int:
     """The most hits that the fault falls short of with a probability of `_MISSED` at most."""
     fewer = 0.0
     for hits in range(trials + 1):
-        fewer += _probable(hits, trials, share)  # that there are `hits` or fewer
+        fewer += _probable(hits, trials, share)  # the probability of `hits` or fewer
         if fewer > _MISSED:
             return hits
     return trials

@@ -48,7 +48,7 @@ class FailParams(Strict):
     )
     percent: Annotated[Percent, AfterValidator(_some)] = Percent("100%")
     """Random share of the attempts that it affects; from 5%."""
-    seed: int = Field(default=0, description="Of what chance decides: the same one makes the same choices")
+    seed: int = Field(default=0, description="Seed of the random choice: the same seed makes the same choices")
 
 
 class TapFail(BaseFault[FailParams]):
@@ -68,7 +68,7 @@ class TapFail(BaseFault[FailParams]):
     on_client: ClassVar[bool] = True
     cases: ClassVar[Cases] = Cases(
         each=({"fault": "503"}, {"fault": "reset-after-fresh", "percent": "30%", "seed": 7}),
-        overlaps="it is put on a client, and these runs have none",
+        overlaps="it targets a client, and these runs have none",
     )
 
     async def apply(self, undo: Undo) -> None:

@@ -1,4 +1,4 @@
-"""The link faults: each says which toxics it puts in front of the port; LinkFault does the rest."""
+"""The link faults: each defines the toxics in front of the port; LinkFault does the rest."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class LatencyParams(LinkParams):
 class NetworkLatency(LinkFault):
     """Adds `delay` to requests on connections to the port.
 
-    Limits: TCP only. Connections older than the fault are not slowed but reset at their next packet; connections open
-    when the fault ends are closed. The port sees connections from its own host. The delay applies to data, not to
-    opening a connection. It cannot be proven during a partition or loss, so the combination is refused. If a toxiproxy
-    does not answer during the revert, it is killed with all connections through it.
+    Limits: TCP only. Connections older than the fault are not slowed but reset at their next packet; connections
+    open when the fault ends are closed. The port sees connections from its own host. The delay applies to data, not
+    to opening a connection. It cannot be proven during a partition or loss, so the combination is refused. If a
+    toxiproxy does not answer during the revert, it is killed with all connections through it.
     """
 
     kind: ClassVar[str] = "network.latency"
@@ -174,7 +174,7 @@ class NetworkReset(LinkFault):
 
 
 class SlowCloseParams(LinkParams):
-    """How much later the other side learns of the end."""
+    """How much later the other side sees the end."""
 
     delay: Delay
     """How much later the other side sees the close; up to 3s."""
@@ -254,7 +254,7 @@ _ATTRIBUTES: dict[str, dict[str, tuple[int, int]]] = {
 }
 """The provable range of each attribute of a toxic; the first attribute of a type is required."""
 _DOWNSTREAM = {
-    "slow_close": "the end of a connection is seen by the side that did not end it",
+    "slow_close": "the end of a connection is seen only by the side that did not end it",
     "slicer": "only the pieces of an answer can be counted",
 }
 _LEAST_TOXICITY, _LONGEST_BY_CHANCE = Percent("10%"), Duration("1s")
@@ -293,7 +293,7 @@ class ToxicParams(LinkParams):
             if jitter > given["latency"] or jitter + given["latency"] > LONGEST * 1000:
                 raise ValueError(f"jitter must not be more than latency, and both together at most {LONGEST}")
         if self.type == "slicer" and not given.get("delay"):
-            raise ValueError("the toxic slicer needs the attribute 'delay': without a pause, nobody can see the pieces")
+            raise ValueError("the toxic slicer needs the attribute 'delay': without a pause, the pieces cannot be seen")
         if self.type == "slicer" and given.get("size_variation", 0) >= given["average_size"]:
             raise ValueError("size_variation must be less than average_size")
         if self.stream == "upstream" and self.type in _DOWNSTREAM:

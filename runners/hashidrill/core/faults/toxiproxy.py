@@ -1,7 +1,7 @@
 """Client of one host's toxiproxy-server: its HTTP API on the host's own address.
 
-A proxy is created disabled, gets its toxics, and is enabled then: nobody passes through it without them. Every call
-has a time limit, because toxiproxy can hang while it removes things (Shopify/toxiproxy#558); who calls decides what
+A proxy is created disabled, gets its toxics, and is then enabled, so no connection passes without them. Every call
+has a time limit, because toxiproxy can hang while it removes things (Shopify/toxiproxy#558); the caller decides what
 to do then.
 """
 
@@ -26,7 +26,7 @@ _NOT_FOUND = 404
 
 
 def command(binary: Path, host: str, address: str) -> list[str]:
-    """The command line. What happens by chance (jitter) is seeded, by the host's name."""
+    """The command line. The host's name seeds its random choices (jitter)."""
     return [str(binary), "-host", address, "-port", str(API_PORT), "-seed", str(zlib.crc32(host.encode()))]
 
 
@@ -58,13 +58,13 @@ async def create(address: str, name: str, listen: str, upstream: str, toxics_: S
 
 
 async def delete(address: str, name: str) -> None:
-    """Nothing when there is none. Raises httpx.HTTPError."""
+    """Deletes the proxy; ignores a missing one. Raises httpx.HTTPError."""
     async with _client(address) as client:
         await _delete(client, name)
 
 
 async def toxics(address: str, name: str) -> Sequence[Toxic] | None:
-    """What that proxy holds; None when it is not there or disabled. Raises httpx.HTTPError."""
+    """The toxics of that proxy; None when it is missing or disabled. Raises httpx.HTTPError."""
     async with _client(address) as client:
         answer = await client.get(f"/proxies/{name}")
         if answer.status_code == _NOT_FOUND:
@@ -76,7 +76,7 @@ async def toxics(address: str, name: str) -> Sequence[Toxic] | None:
 
 
 def said(error: httpx.HTTPError) -> str:
-    """What toxiproxy answered, or why it did not."""
+    """Toxiproxy's answer, or why there was none."""
     if isinstance(error, httpx.HTTPStatusError):
         return f"{error.response.status_code} {error.response.text.strip()}"
     return str(error) or type(error).__name__

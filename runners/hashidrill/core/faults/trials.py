@@ -1,7 +1,7 @@
 """How to observe each toxic: by how long a plain TCP connection through it takes, or how it ends.
 
-A Trial says what the canaries exchange, whether the toxic hit an exchange, whether the effect is the requested one, and
-whether an exchange is free of it. hashidrill.core.faults.significance says how many hits prove it.
+A Trial defines what the canaries exchange, whether the toxic hit an exchange, whether the effect is the requested
+one, and whether an exchange is free of it. hashidrill.core.faults.significance says how many hits prove it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOLERANCE, _SLACK_S, _QUICK_S = 0.05, 0.01, 1.0
 _EARLY = 0.98
 _PATIENCE_S = 1.0
 DRIFT_S = 0.002
-"""By how much a link's own times may change between two looks, in all exchanges, as the machine becomes busy."""
+"""How much a link's own times may change between two looks, in all exchanges, as the machine becomes busy."""
 _BANDWIDTH_TRIAL_S, _BANDWIDTH_AT_ONCE_S = 0.15, 0.4
 _AT_ONCE_BYTES = 100_000
 """How much each of several simultaneous connections may carry: with more, they would wait for each other."""
@@ -35,7 +35,7 @@ _LIMITED_MARGIN_BYTES = 4096
 
 @dataclass(frozen=True)
 class Trial:
-    """`hit` and `free` judge one exchange; `fits` judges the median one of those that were hit."""
+    """`hit` and `free` judge one exchange; `fits` judges the median of the exchanges that were hit."""
 
     asked: str
     request: ExchangeRequest
@@ -108,7 +108,6 @@ class Sampling:
 
 
 def median(exchanges: Sequence[Exchange]) -> Exchange:
-    """The exchange of median length."""
     return sorted(exchanges, key=lambda exchange: exchange.seconds)[len(exchanges) // 2]
 
 
@@ -144,7 +143,6 @@ def _late(bytes_: int, from_s: float) -> Callable[[Exchange], bool]:
 
 
 def _or_more(asked: float, cut_s: float) -> Callable[[float], str]:
-    """Names the delay whose threshold is over what the link takes without it."""
     return lambda own_s: f"{Duration(-(-own_s / cut_s * asked * 1050 // 1) / 1000)} or more"
 
 

@@ -1,8 +1,8 @@
 """Finds and imports the files that hold hypotheses: the shipped folder, and a user's own `hypotheses/`.
 
-One's own count near an experiment that is run, and in a folder that the user names. Otherwise their text alone is read
-(`unrun`): to list, show or judge runs no Python that happens to be in the folder where the user stands. A folder that
-lies in a recording is never one of them, however it was reached: a recording is data.
+A user's own files are imported near an experiment that is run, and in a folder that the user names. Otherwise only
+their text is read (`unrun`): listing, showing or judging must not run Python that happens to lie in the working
+directory. A folder inside a recording is never imported: a recording is data.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FOLDER = "hypotheses"
 _SOURCE = "__hashidrill_source__"
 _DEFINITION = re.compile(rb"^@(?:hypothesis|comparison)\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
 VARIABLE = "HASHIDRILL_HYPOTHESES"
-"""Names the folder of shipped hypotheses, in place of the checkout's or the package's."""
+"""Environment variable with the folder of shipped hypotheses, instead of the checkout's or the package's."""
 
 Versions = Callable[[Path], list[tuple[Path, int, int]]]
-"""The files of a folder: each with the time at which it was changed (ns), and its size in bytes."""
+"""The files of a folder, each with its change time (ns) and its size in bytes."""
 
 
 class Finder:
-    """Finds hypotheses by name for one experiment: what folders there are, and what is in them, is looked at once."""
+    """Finds hypotheses by name for one experiment; it lists the folders and their files once."""
 
     def __init__(self, near_to: Path | None = None) -> None:
         self._near_to = near_to
@@ -51,7 +51,9 @@ class Finder:
         return folders_of(self._near_to)
 
     def find(self, name: str) -> Hypothesis:
-        """Raises UnknownNameError with near names, or UsageError when a file does not load."""
+        """The hypothesis of that name. Raises UnknownNameError with similar names, UsageError when a file does not
+        load.
+        """
         if (found := _find_early(name, self._folders, self._versions)) is not None:
             return found
         known = collect(self._folders)
@@ -74,7 +76,7 @@ def collect(folders: Sequence[Path]) -> dict[str, Hypothesis]:
 def _find_early(name: str, folders: list[Path], versions: Versions | None = None) -> Hypothesis | None:
     """The hypothesis of that name, importing only the one shipped file that has it, and all files of a user's folders.
 
-    None if only importing everything can tell: no file seems to have it, or two files of one folder do.
+    None if only importing everything can decide: no file seems to have it, or two files of one folder do.
     """
     shipped = None if VARIABLE in os.environ else _shipped().resolve()
     own = {folder: _in_folder(folder, versions) for folder in folders if folder != shipped}
@@ -95,7 +97,7 @@ def _find_early(name: str, folders: list[Path], versions: Versions | None = None
 def folders_of(near_to: Path | None = None, *, named: Path | None = None) -> list[Path]:
     """Nearest first: next to or above the experiment, next to or above the working directory, the shipped ones.
 
-    Without an experiment, those of the folder that the user named, and the shipped ones.
+    Without an experiment: the folder that the user named, and the shipped ones.
     """
     candidates = [] if near_to is None else [nearest(FOLDER, near_to), nearest(FOLDER)]
     candidates += [] if named is None else [folder_in(named)]
@@ -106,7 +108,7 @@ def folders_of(near_to: Path | None = None, *, named: Path | None = None) -> lis
 
 
 def folder_in(named: Path) -> Path:
-    """The folder of hypotheses that a user means: that one, or the one in it. Raises UsageError for none."""
+    """The folder of hypotheses that a user names: that one, or the one in it. Raises UsageError if there is none."""
     if in_recording(named):
         raise UsageError(
             f"{named}: is in a recording, and hashidrill runs no code from recordings; name a folder elsewhere"
@@ -117,7 +119,7 @@ def folder_in(named: Path) -> Path:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file of hypotheses is one of those that ship."""
+    """Whether the file is one of the shipped hypotheses."""
     return path.resolve().is_relative_to(_shipped().resolve())
 
 
@@ -131,7 +133,9 @@ def with_digest(digest: str, name: str, named: Path) -> Hypothesis | None:
 
 
 def unrun(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
-    """Finds shipped hypotheses, and stands in for one's own near that path: to read experiments runs no code."""
+    """Finds shipped hypotheses, and outlines of the user's own near that path, so that reading experiments runs no
+    code.
+    """
     own, ships = outlines(near_to), Finder()
 
     def find(name: str) -> Hypothesis:
@@ -141,7 +145,7 @@ def unrun(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
 
 
 def outlines(near_to: Path | None = None) -> dict[str, Hypothesis]:
-    """One's own hypotheses by name, as the text of their files has them: parameters take anything, nothing is run."""
+    """The user's own hypotheses by name, from the text of their files: parameters take anything, no code is run."""
     shipped = _shipped().resolve()
     own = [folder for folder in folders_of(near_to or Path.cwd()) if folder != shipped]
     files = [file for folder in reversed(own) for file in _versions(folder)]
@@ -154,7 +158,7 @@ def _outlined(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
     try:
         tree = ast.parse(source) if b"hashidrill" in source else ast.Module([], [])
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()  # running it would say what is wrong
+        return ()  # running it would report the problem
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return tuple(_outline(path, node, kind) for node in functions for kind in _marks(node))
 
@@ -179,8 +183,8 @@ def _outline(path: Path, node: ast.FunctionDef, kind: str) -> Hypothesis:
 def _shipped() -> Path:
     """The shipped folder: the one named in the environment, this package's checkout, or the copy inside the package.
 
-    Not the checkout around the working directory: a user's project may have folders of the same names, and would then
-    be without the shipped hypotheses.
+    The checkout around the working directory does not count: a user's project may have folders of the same names,
+    and would then lack the shipped hypotheses.
     """
     if (named := os.environ.get(VARIABLE)) is not None:
         if not Path(named).is_dir():
@@ -235,7 +239,7 @@ def _in_file(path: Path, _mtime_ns: int, _size: int) -> tuple[Hypothesis, ...]:
     """The hypotheses of one file, imported once for each version of it."""
     source = path.read_bytes()
     if b"hashidrill" not in source:
-        return ()  # a folder called `hypotheses` may be somebody's research: run only files that are ours
+        return ()  # a folder called `hypotheses` may be anything, like research: run only files that import hashidrill
     return tuple(from_source(str(path), source))
 
 
@@ -267,7 +271,7 @@ def from_source(file: str, source: bytes) -> list[Hypothesis]:
 
 
 def source_of(hypothesis: Hypothesis) -> bytes:
-    """The whole file that it was compiled from; nothing for one that was made by other means."""
+    """The whole file that defines the hypothesis; empty for one that no file defines."""
     source = hypothesis.function.__globals__.get(_SOURCE, b"")
     return source if isinstance(source, bytes) else b""
 
@@ -282,16 +286,18 @@ def _where(error: BaseException, path: str) -> str:
 
 
 def get(name: str, *, near_to: Path | None = None) -> Hypothesis:
-    """The hypothesis of that name. Raises UnknownNameError with near names, UsageError for a file that does not load.
+    """The hypothesis of that name. Raises UnknownNameError with similar names, UsageError for a file that does not
+    load.
 
-    `near_to` is an experiment file (or its folder) that the user runs: also searched are the `hypotheses/` folders next
-    to it or above, and next to or above the working directory. Inside `looking_up`, only that lookup counts.
+    `near_to` is an experiment file (or its folder) that the user runs: the `hypotheses/` folders next to it or
+    above, and next to or above the working directory, are searched too. Inside `looking_up`, only that lookup
+    counts.
     """
     return getter(near_to)(name)
 
 
 def getter(near_to: Path | None = None) -> Callable[[str], Hypothesis]:
-    """`get` for all that one experiment names: the folders near it are looked at once, at the first."""
+    """`get` for all hypotheses of one experiment: the folders near it are listed once, at the first call."""
     finder = Finder(near_to or _near.get())
 
     def of(name: str) -> Hypothesis:
@@ -306,7 +312,7 @@ _near: ContextVar[Path | None] = ContextVar("near", default=None)
 
 @contextlib.contextmanager
 def near(path: Path) -> Iterator[None]:
-    """Within this block, hypotheses near that path count where no other path is said: it plays experiments there."""
+    """Within this block, calls without a path search near that path."""
     token = _near.set(path)
     try:
         yield
@@ -336,9 +342,9 @@ def looking_up(lookup: Callable[[str], Hypothesis]) -> Iterator[None]:
 
 
 def all_hypotheses(*, near_to: Path | None = None, named: Path | None = None) -> dict[str, Hypothesis]:
-    """Every hypothesis by its name: the shipped ones, and a user's own, which win over shipped ones of that name.
+    """Every hypothesis by its name: the shipped ones, and the user's own, which win over shipped ones of that name.
 
-    One's own are those near an experiment that is run, or those of the folder that the user named.
+    The user's own are those near an experiment that is run, or in the folder that the user named.
     """
     return {name: each for name, each in collect(folders_of(near_to, named=named)).items() if not each.sides}
 

@@ -1,4 +1,4 @@
-"""What a hypothesis is: a decorated plain function, the parameters that YAML may set, and its result."""
+"""The Hypothesis class: a decorated plain function, the parameters that YAML may set, and its result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Broken(AssertionError):  # noqa: N818 - it is a finding, not a mistake
 
 
 class Held:
-    """What a hypothesis returns when it held: `text` says what was measured."""
+    """The result of a hypothesis that held: `text` says what was measured."""
 
     def __init__(self, text: str, /, **figures: Any) -> None:
         self.text = text
@@ -47,7 +47,7 @@ class Held:
 
 
 def require(condition: object, text: str, /, **figures: Any) -> None:
-    """Raise Broken(text, figures) unless `condition`."""
+    """Raises Broken(text, figures) unless `condition`."""
     if not condition:
         raise Broken(text, **figures)
 
@@ -56,9 +56,9 @@ def require(condition: object, text: str, /, **figures: Any) -> None:
 class Hypothesis:
     """A hypothesis by its name. `Params` is the pydantic model of its YAML parameters.
 
-    `needs_valid_run` is False if its result counts in an INVALID run too: an acknowledged write that is gone is lost,
-    whether or not the fault was proven. `timed` is False if it does not depend on how long anything took: a late
-    generator changes nothing about what was written.
+    `needs_valid_run` is False if its result counts in an INVALID run too: a lost acknowledged write is lost, whether
+    or not the fault was proven. `timed` is False if it does not depend on times: a late generator does not change
+    what was written.
     """
 
     name: str
@@ -70,15 +70,17 @@ class Hypothesis:
     needs_valid_run: bool = True
     timed: bool = True
     sides: tuple[str, ...] = ()
-    """Of a comparison: what its sides are called. YAML names a variant for each."""
+    """Of a comparison: the names of its sides. YAML names a variant for each."""
     of_rounds: bool = False
-    """Whether each side of a comparison is the recordings of all rounds, and not of one."""
+    """Whether each side of a comparison receives the recordings of all rounds, not of one."""
     never: Never | None = None
-    """Why it could never be judged in an experiment: its parameters and the experiment give (parameter, text) pairs."""
+    """Why it could never be judged in an experiment, as (parameter, text) pairs for its parameters and the
+    experiment.
+    """
 
     def check(self, recording: Any, params: Mapping[str, Any]) -> Held:
-        """What held in a hashidrill.core.recording.Recording (a comparison: in a tuple of its sides), and the
-        figures of it.
+        """Judges a hashidrill.core.recording.Recording (a comparison: a tuple of its sides). Returns what held, with
+        its figures.
 
         Raises Broken, HypothesisInvalidError (nothing to check, or the hypothesis itself crashed: the message then
         has file and line), or pydantic's ValidationError for parameters that do not fit.
@@ -105,7 +107,7 @@ def hypothesis(
 def hypothesis(
     function: Function | None = None, *, needs_valid_run: bool = True, timed: bool = True, never: Never | None = None
 ) -> Function | Callable[[Function], Function]:
-    """Make a plain function a hypothesis of the same name; it can still be called as before.
+    """Makes a plain function a hypothesis of the same name; it can still be called as before.
 
     `never(params, experiment)` says before the run why it could not be judged.
 
@@ -126,7 +128,7 @@ def comparison(*, rounds: bool = False, never: Never | None = None) -> Callable[
 def comparison(
     function: Function | None = None, *, rounds: bool = False, never: Never | None = None
 ) -> Function | Callable[[Function], Function]:
-    """Make a function of two recordings or more a comparison hypothesis of the same name, for `compare:`.
+    """Makes a function of two or more recordings a comparison hypothesis of the same name, for `compare:`.
 
         @comparison
         def starts_sooner(fast, slow, *, by: Duration): ...
@@ -134,8 +136,8 @@ def comparison(
         compare: [{starts_sooner: {fast: variant-a, slow: variant-b, by: 2s}}]
 
     Each parameter before the `*` is a side: YAML names a variant for it, and the function gets the recording of that
-    variant, once for each round. With `rounds`, it gets the recordings of all rounds instead, as a list for each side
-    in the same order, with those rounds alone that count on every side. `never` is as for a hypothesis.
+    variant, once for each round. With `rounds`, it gets a list of recordings for each side instead, one for each
+    round that counts on every side, in the same order. `never` is as for a hypothesis.
 
     Raises UsageError, with file and line, for a signature that YAML could not fill.
     """
@@ -148,7 +150,7 @@ def comparison(
 
 
 def marked_in(namespace: Mapping[str, Any]) -> list[Hypothesis]:
-    """The hypotheses that a module defines itself (imported ones belong to where they come from)."""
+    """The hypotheses that a module defines itself, without imported ones."""
     found = [getattr(value, _ATTRIBUTE, None) for value in namespace.values() if inspect.isfunction(value)]
     return [h for h in found if isinstance(h, Hypothesis) and h.function.__module__ == namespace.get("__name__")]
 
@@ -186,7 +188,7 @@ def _from_function(
     path, line = Path(function.__code__.co_filename), function.__code__.co_firstlineno
     where = f"{path}:{line}: hypothesis {name}"
     sides = _sides(function, where) if compares else ()
-    fields: dict[str, Any] = {side: (str, Field(description="The variant that is this side")) for side in sides}
+    fields: dict[str, Any] = {side: (str, Field(description="The variant of this side")) for side in sides}
     fields |= _fields(function, where, first=len(sides) or 1)
     try:
         config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -221,7 +223,7 @@ def _sides(function: Callable[..., Any], where: str) -> tuple[str, ...]:
 
 
 def _fields(function: Callable[..., Any], where: str, *, first: int = 1) -> dict[str, Any]:
-    """The (type, default) of each keyword-only parameter, for pydantic. `first` counts those that are recordings."""
+    """The (type, default) of each keyword-only parameter, for pydantic. `first` is the number of recordings."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in _POSITIONAL:
         raise UsageError(
@@ -243,7 +245,7 @@ def _fields(function: Callable[..., Any], where: str, *, first: int = 1) -> dict
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
     """The type behind an annotation, also under `from __future__ import annotations`.
 
-    Only those of YAML's parameters are evaluated: that of `recording` may be imported for type checking alone.
+    Evaluates only the parameters of YAML: the type of `recording` may be imported for type checking alone.
     """
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
@@ -294,10 +296,10 @@ def room(
 ) -> Never:
     """For `@hypothesis(never=room())`: the parameter `key` is a time that must be over before the loads stop.
 
-    It counts from the end of the last step that `fault` names (all faults, where it names none), or from the start of
-    the first one; a parameter `since` of the hypothesis decides, if it has one. A parameter `window` is measured after
-    it, so it takes that much more, unless `window=False`. With `until="fault"` the longest such step itself must last
-    for it.
+    The time counts from the end of the last step that `fault` names (of all faults, if it names none), or from the
+    start of the first one; the hypothesis's parameter `since` decides, if it has one. A parameter `window` is
+    measured after it, so it adds its own length, unless `window=False`. With `until="fault"` the longest such step
+    itself must last for that time.
     """
 
     def never(params: Any, experiment: Experiment) -> Iterator[tuple[str, str]]:

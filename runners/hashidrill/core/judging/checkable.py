@@ -1,8 +1,8 @@
 """How many acknowledged writes a durability check can verify, in total and where a fault could lose them.
 
-A write is checkable if its value was found where it must be, or was looked for there and is gone. A write that a later
-one replaced is not checkable: a store that had lost it would look the same. A check that saw none of the writes
-acknowledged while the fault was in force says nothing about the fault, however many others it saw.
+A write is checkable if the check found its value in its place, or looked there and did not find it. A write replaced
+by a later one is not checkable: a store that had lost it would look the same. A check that saw none of the writes
+acknowledged while the fault was in force proves nothing about the fault, however many others it saw.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from hashidrill.core.recording.reader import Bools, MarkWindow, Operations, Recording
 
 BEFORE_S = 5.0
-"""Writes acknowledged this long before a fault are at risk too: they may not be on disk yet, or not on a majority's.
+"""Writes acknowledged this long before a fault are at risk too: a majority may not have them on disk yet.
 
 Twice the longest time that a leader without followers keeps leading: its lease is 500 ms times `raft_multiplier`, by
 default 5.
 """
 ENOUGH = 500
-"""Checkable writes that are enough, however many there were: a loss of 1 % of them shows with 99.3 %."""
+"""This many checkable writes are enough out of any number: they show a loss of 1 % with 99.3 % certainty."""
 
 
 @dataclass(frozen=True)
 class Exposed:
-    """The acknowledged writes that one step of the method could take away: `of` in all, `checkable` among them.
+    """The acknowledged writes that one step of the method could lose: `of` in all, `checkable` among them.
 
     `inside`: acknowledged while it was in force. `before`: in the `BEFORE_S` before that.
     """
@@ -79,14 +79,14 @@ class Coverage:
         return text + "".join(f"; {self._before(each)}" for each in quiet)
 
     def _before(self, each: Exposed) -> str:
-        """For a step in which nothing was acknowledged, or nothing that was not rolled back."""
+        """The text for a step in which no write was acknowledged, or only writes that were rolled back."""
         seen, of = each.before
         kept = " that was not rolled back" if self.excused else ""
         where = "" if len(self.steps) == 1 else f"none inside {each.step}{kept}, "
         return f"{where}{seen} of the {of} acknowledged in the {BEFORE_S:g}s before it checkable"
 
     def hold(self, load: str) -> None:
-        """Raises HypothesisInvalidError when a fault could have lost writes that nobody could check."""
+        """Raises HypothesisInvalidError when a fault could have lost writes that the check could not see."""
         for each in self.steps:
             for (seen, of), when in (
                 (each.inside, f"while {each.step} was in force"),
@@ -107,7 +107,7 @@ class Coverage:
 
 
 def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
-    """When any fault was in force, in ns; a `noop` only where there is no other, and a mark never.
+    """When any fault was in force, in ns; a `noop` counts only if there is no other fault, a mark never.
 
     Empty when none was applied.
     """
@@ -120,11 +120,11 @@ def spans_in_force(recording: Recording) -> list[tuple[int, int]]:
 def coverage(
     recording: Recording, ops: Operations, checkable: Bools, excused: Bools | None = None, fault: str | None = None
 ) -> Coverage:
-    """Count. `checkable` and `excused` are masks over the operations; only acknowledged ones count.
+    """Counts the writes. `checkable` and `excused` are masks over the operations; only acknowledged ones count.
 
-    Every step whose fault was applied counts, proven or not; a `noop` only where nothing else was, and a mark only
-    where `fault` names it. With `fault`, only that step or kind of fault does. Raises HypothesisInvalidError when no
-    fault was applied at all.
+    Every step whose fault was applied counts, proven or not; a `noop` only if no other fault was applied, a mark
+    only if `fault` names it. With `fault`, only that step or kind of fault counts. Raises HypothesisInvalidError
+    when no fault was applied at all.
     """
     away = np.zeros(len(ops), np.bool_) if excused is None else excused
     counted = ops.ok & ~away
@@ -152,7 +152,6 @@ def _count(mask: Bools, checkable: Bools) -> tuple[int, int]:
 
 
 def _steps(recording: Recording) -> list[Sequence[FaultWindow | MarkWindow]]:
-    """The windows of each step whose fault was applied."""
     applied = [window for window in recording.faults if window.applied_ns is not None]
     if not applied:
         named = f"; to judge a mark, name it: `fault: {recording.marks[0].mark}`" if recording.marks else ""
@@ -169,7 +168,7 @@ def _name(recording: Recording, windows: Sequence[FaultWindow | MarkWindow]) -> 
 
 
 _SAVE, _RESTORE = ".snapshot.save", ".snapshot.restore"
-"""How kinds of faults end that save a snapshot, and that restore it: `consul.snapshot.save`."""
+"""The ends of the kinds of faults that save and restore a snapshot: `consul.snapshot.save`."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +180,13 @@ class Reset:
     restored_ns: int
 
     def may_have_undone(self, ops: Operations) -> Bools:
-        """Which acknowledged operations it may have undone. One that was under way at either moment counts too."""
+        """Which acknowledged operations it may have undone, including those in flight at either moment."""
         undone = ops.ok & (ops.end_ns >= self.saved_ns) & (ops.start_ns < self.restored_ns)
         return np.asarray(undone, np.bool_)
 
 
 def find_reset(recording: Recording, name: str) -> Reset:
-    """The reset of this run to the snapshot of that name. Raises HypothesisInvalidError unless there is exactly one."""
+    """The run's reset to the snapshot of that name. Raises HypothesisInvalidError unless there is exactly one."""
     restores = [window for window in measure.faults(recording) if window.kind.endswith(_RESTORE)]
     if len(restores) != 1:
         raise HypothesisInvalidError(f"this run restored {len(restores)} snapshots; only one restore can be judged")

@@ -20,9 +20,9 @@ _LONGEST = 80
 
 
 def differences(asked: Experiment, run: Experiment) -> list[str]:
-    """Where the two would run differently, one line each, in YAML's terms. A default equals its written-out value.
+    """How the two would run differently, one line each, in YAML's terms. A default equals its written-out value.
 
-    A value that is redacted in the recording counts as equal, unless none is asked for.
+    A redacted value of the recording counts as equal, unless `asked` has no value there.
     """
     redact = Redactor().data  # older recordings hold secrets unredacted; they must compare equal too
     ours, theirs = (redact(each.model_dump(mode="json", by_alias=True, include=set(RUN_BY))) for each in (asked, run))
@@ -30,9 +30,9 @@ def differences(asked: Experiment, run: Experiment) -> list[str]:
 
 
 def hidden(one: Experiment, other: Experiment) -> list[str]:
-    """Where two experiments, neither of which came out of a recording, differ in secrets alone, in YAML's terms.
+    """Where two experiments, neither from a recording, differ only in secrets, in YAML's terms.
 
-    Their recordings look the same there. Only the places are told, and no value.
+    Their recordings look the same there. Returns only the places, never a value.
     """
     real = [each.model_dump(mode="json", by_alias=True, include=set(RUN_BY)) for each in (one, other)]
     found = [{line.partition(":")[0] for line in _of_all(*each)} for each in (real, [_recorded(each) for each in real])]
@@ -40,7 +40,6 @@ def hidden(one: Experiment, other: Experiment) -> list[str]:
 
 
 def _recorded(said: dict[str, Any]) -> dict[str, Any]:
-    """As a recording has it (hashidrill.lab.runs.launch.record)."""
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     clean: dict[str, Any] = redactor.clean(said)

@@ -1,11 +1,12 @@
-"""Seconds of a run that were not measured validly: everything judged from them is INVALID, the rest of the run stands.
+"""Seconds of a run that were not measured validly. Judgements that rely on them are INVALID; the rest of the run
+stands.
 
-Causes: a generator that fell behind, a load that offered nothing, a silent probe, a fault whose effect vanished before
-its revert, a machine that other work kept busy.
+Causes: a generator that fell behind, a load that offered nothing, a silent probe, a fault whose effect vanished
+before its revert, a machine that other work kept busy.
 
-What the experiment promises to do is a condition of its validity: a load that offers nothing, although the experiment
-asks for it, puts in doubt whatever was measured meanwhile, whether or not it was read (`Doubt.promise`). An operation
-that fails is an offer; so is one that waits for the datacenter.
+A run is valid only if it does what the experiment promises: a load that offers nothing, although the experiment asks
+for it, puts in doubt everything measured meanwhile, whether or not an expectation reads the load (`Doubt.promise`).
+A failed operation counts as offered; so does one that waits for the datacenter.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ SUSTAINED_S = 3
 
 @dataclass(frozen=True)
 class MachineUse:
-    """Samples of one second each, in CPUs: what processes outside of the run used, and what nobody used.
+    """Samples of one second each, in CPUs: the use by processes outside of the run, and the idle time.
 
-    `cpus` are those that the run may use, a fraction of one where a quota says so.
+    `cpus` are those that the run may use; a fraction if a quota limits it.
     """
 
     cpus: float
@@ -61,7 +62,7 @@ class MachineUse:
 
     @property
     def own(self) -> Floats:
-        """What the run itself used: its agents, clients and load generator."""
+        """The run's own use: its agents, clients and load generator."""
         return np.maximum(self.cpus - self.others - self.idle, 0.0)
 
     def between(self, start_ns: int, end_ns: int) -> MachineUse:
@@ -71,7 +72,7 @@ class MachineUse:
 
 
 def machine_use(recording: Recording) -> MachineUse | None:
-    """None where it was not sampled: in a datacenter that is not ours, and in old recordings."""
+    """None if it was not sampled: in a datacenter that is not local, and in old recordings."""
     if not {"machine.others", "machine.idle"} <= set(recording.signals):
         return None
     machine = recording.run.get("machine", {})
@@ -94,7 +95,7 @@ _LATE_HALF = 0.5
 LAG_P99_MAX_S = 0.25
 SATURATED_CORES = 0.9
 SHED = "operations that could not be started"
-"""What such doubts are about: too many were waiting for the product already, or the generator was too slow."""
+"""`about` of doubts over refused operations: too many already waited for the product, or the generator was too slow."""
 _FEWEST_DUE = 5
 _MOST = 0.5
 _FOREVER_NS = 2**62
@@ -103,12 +104,13 @@ _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
 
 @dataclass(frozen=True)
 class Doubt:
-    """What was not measured validly: loads and signals by name (None: anything), on one host or all, and when.
+    """Invalid measurements of loads and signals by name (None: all), on one host or all, over some time.
 
     A load's name includes its own signals. `late_only`: results are right, but times may be the generator's own.
-    `broken_only`: it may explain why something broke; what held in spite of it, held. `held_only`: the other way round.
-    `promise`: what `of` names was asked for and did not happen, so that everything measured then is in doubt.
-    `unless_read`: but for what is judged from `of` itself, which shows it; and for all if any expectation reads it.
+    `broken_only`: it may explain why something broke, but anything that held in spite of it stands. `held_only`: the
+    reverse. `promise`: the load in `of` did not do what the experiment asks for, so everything measured then is in
+    doubt. `unless_read`: judgements of `of` itself are not in doubt, because they show it; if any expectation reads
+    `of`, no judgement is.
     """
 
     reason: str
@@ -122,12 +124,14 @@ class Doubt:
     promise: bool = False
     unless_read: bool = False
     about: str = ""
-    """Doubts about one thing are told together, however often it happened; those that say nothing, by their reason."""
+    """Doubts with the same `about` are reported in one line, however many; those without, by their reason."""
     among: str = ""
-    """What this is one of, in the plural: a busy machine silences many probes, and that is one line, not many."""
+    """The group that this doubt belongs to, in the plural: a busy machine silences many probes, which is one line, not
+    many.
+    """
 
     def touches(self, read: Read) -> bool:
-        """Is any of what was read in doubt?"""
+        """Whether the doubt covers any of these reads."""
         if self.promise:
             if self.unless_read and read.of is not None and self.names(read.of):
                 return False
@@ -138,14 +142,14 @@ class Doubt:
         return read.overlaps(self.start_ns, self.end_ns)
 
     def settled_by(self, reads_of_all: Iterable[Sequence[Read]]) -> bool:
-        """Does an expectation read what it is about, and so judges it?"""
+        """Whether an expectation reads the subject of this doubt, and so judges it."""
         reads = (read for reads in reads_of_all for read in reads)
         return self.unless_read and any(
             read.of is not None and self.names(read.of) and read.overlaps(self.start_ns, self.end_ns) for read in reads
         )
 
     def names(self, name: str) -> bool:
-        """Is it about that load or signal?"""
+        """Whether the doubt is about that load or signal."""
         return self.of is None or name in self.of or any(name.startswith(f"{load}.") for load in self.of)
 
     def span(self, recording: Recording) -> str:
@@ -186,9 +190,9 @@ def _of_generator(experiment: Experiment) -> frozenset[str]:
 def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
     """Where the generator used up its core for a while, so that latencies include its own queue.
 
-    It is one process with one thread. Three samples in a row (a second each) are more than a burst. Over 90 % of a
-    core, an operation waits ten times its own service time, by the usual rule for a single queue. A sample covers the
-    second before it; by the next low sample the queue is empty.
+    The generator is one process with one thread. Three samples in a row (a second each) are more than a burst. Over
+    90 % of a core, an operation waits ten times its own service time, by the usual rule for a single queue. A sample
+    covers the second before it; by the next low sample the queue is empty.
     """
     if "generator.cpu" not in recording.signals:
         return
@@ -209,10 +213,10 @@ def _saturated(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
 def _behind(load: str, ops: Operations) -> Iterator[Doubt]:
     """Where the generator, not the datacenter, was slow.
 
-    Two things must both be true, of a second or of the whole run. Too many operations started over 50 ms late, several
-    times the sleep granularity of a busy two-core machine. And the p99 of the lag is over 250 ms, which nearly uses up
-    the tightest published SLO for KV latency (300 ms; Roblox, 2021). Too many means 10 % of the whole run, or over half
-    for three seconds in a row: the median over some seconds is then the generator's own.
+    Two conditions must both hold, for a second or for the whole run: too many operations started over 50 ms late
+    (several times the sleep granularity of a busy two-core machine), and the p99 of the lag is over 250 ms, which
+    nearly uses up the tightest published SLO for KV latency (300 ms; Roblox, 2021). Too many means 10 % of the whole
+    run, or over half for three seconds in a row: the median over some seconds is then the generator's own.
     """
     refused = _refused(ops)
     if refused.any():
@@ -269,7 +273,7 @@ def _lateness(lag_s: Floats) -> tuple[float, float]:
 def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[Doubt]:
     """Where a load offered nothing, although the experiment asks for it; where the generator itself was silent.
 
-    Loads whose operations depend on events (watches, streams, views) are covered by the generator's own signs of life.
+    Loads whose operations depend on events (watches, streams, views) are covered by the generator's heartbeat.
     """
     begin_ns, end_ns = _measured_span(recording)
     for name, spec in experiment.traffic.items():
@@ -306,10 +310,10 @@ def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[D
 def _without_offer(
     recording: Recording, name: str, ops: Operations, span: tuple[int, int], rate: float
 ) -> Iterator[tuple[int, int, int]]:
-    """Gaps in which the load started nothing although it was due, and how many operations it refused in each.
+    """Gaps in which the load started nothing although it was due, with the number of refused operations in each.
 
-    An operation that the generator refused was not started. But where others waited for the datacenter meanwhile, as
-    many as the load may have, these are the offer, and it is the datacenter that took no more.
+    An operation that the generator refused was not started. But if as many others as the load may have were waiting
+    for the datacenter, the load did offer its traffic, and the datacenter took no more.
     """
     refused = _refused(ops)
     started, refusals = ops.picked(~refused), ops.picked(refused)
@@ -323,7 +327,7 @@ def _without_offer(
 
 
 def _under_way_s(ops: Operations, start_ns: int, end_ns: int) -> float:
-    """How many seconds of that time at least one of the operations was under way."""
+    """How many seconds of that time at least one of the operations was in flight."""
     inside = (ops.start_ns < end_ns) & (ops.end_ns > start_ns)
     begins, ends = np.clip(ops.start_ns[inside], start_ns, end_ns), np.clip(ops.end_ns[inside], start_ns, end_ns)
     order = np.argsort(begins)
@@ -339,7 +343,9 @@ def _refused(ops: Operations) -> Bools:
 
 
 def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) -> int:
-    """To the end of the run where the load was missing in most of the method: what follows recovers from less."""
+    """The end of the doubt: the end of the run if the load was missing in most of the method, because the datacenter
+    then recovers from less.
+    """
     begin_ns, end_ns = measure.method(recording)
     asked_s, _ = _offered_s(recording, name, begin_ns, end_ns)
     inside = max(start_ns, begin_ns), min(stop_ns, end_ns)
@@ -348,9 +354,9 @@ def _spoilt_until(recording: Recording, name: str, start_ns: int, stop_ns: int) 
 
 
 def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operations) -> Iterator[Doubt]:
-    """Where no operation of a load succeeded any more, and no fault explains that: none was in force any more.
+    """Where a load had no more successful operation while no fault was in force, so no fault explains it.
 
-    What fails while a fault is in force is what the fault did. An expectation on the load itself judges the rest.
+    A failure while a fault is in force is the fault's effect. An expectation on the load itself judges the rest.
     """
     if not (ok := ops.end_ns[ops.ok]).size:
         return  # then the whole run is INVALID
@@ -373,11 +379,11 @@ def _unserved(recording: Recording, name: str, of: frozenset[str], ops: Operatio
 
 
 def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: ClientSpec) -> Iterator[Doubt]:
-    """Where one that reports no operations of its own sent nothing: its attempts are all that is known of it."""
+    """Where a service that reports no operations sent nothing: its attempts are its only evidence."""
     if f"{name}{ATTEMPTS}" not in recording.loads or "steady" not in recording.phases:
         return
     if name in recording.loads and any(reason not in NOT_ITS_OWN for reason in recording.operations(name).reasons):
-        return  # what it did not report counts as not acknowledged
+        return  # operations that it did not report count as not acknowledged
     for start_ns, stop_ns in silences(recording.operations(f"{name}{ATTEMPTS}"), recording.phases, spec.reports_every):
         yield Doubt(
             f"client {name} sent nothing for {(stop_ns - start_ns) / SECOND:.1f}s, and reports no operations: whether"
@@ -390,7 +396,6 @@ def _silent_service(recording: Recording, name: str, of: frozenset[str], spec: C
 
 
 def _without_fault(recording: Recording, start_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
-    """The time between these moments in which no fault was being applied or in force."""
     windows = [each for each in recording.faults if each.kind != measure.NO_FAULT]
     for begin_ns, stop_ns in sorted((each.intent_ns, measure.in_force(recording, each)[1]) for each in windows):
         if start_ns < min(begin_ns, end_ns):
@@ -403,7 +408,7 @@ def _without_fault(recording: Recording, start_ns: int, end_ns: int) -> Iterator
 def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
     """The lowest rate of operations at a level of 100 %; None if the load states none.
 
-    A recording is judged without the classes of its loads, so parameters are read as text.
+    Parameters are read as text, because judging a recording must not need the classes of its loads.
     """
     try:
         if isinstance(spec, ClientSpec):
@@ -417,14 +422,14 @@ def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
 
 
 def _period(kind: str) -> tuple[str, str] | None:
-    """Of a load without a rate whose operations are due again and again: what says how often, and its default."""
+    """For a load without a rate whose operations recur: its parameter for the period, and the default."""
     return next((one.periods[kind] for one in registry.services_with(HasPeriods) if kind in one.periods), None)
 
 
 def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> tuple[float, float]:
-    """How many seconds of that time the load's level was over 0 %; and how many at 100 % ask for as much.
+    """Seconds of that time in which the load's level was over 0 %, and the equivalent seconds at 100 %.
 
-    A second at 10 % asks for a tenth of the operations; one over 100 % counts as one.
+    A second at 10 % counts as a tenth; one over 100 % counts as one.
     """
     if f"{load}.level" not in recording.signals:
         return (end_ns - start_ns) / SECOND, (end_ns - start_ns) / SECOND
@@ -465,7 +470,7 @@ def _silence(
 
 
 def _faded_faults(recording: Recording) -> Iterator[Doubt]:
-    """After the last good proof nobody knows what was in force, nor what the datacenter recovers from."""
+    """The time after the last good proof of a fault that faded: neither its effect nor the recovery is known then."""
     for window in recording.faults:
         if window.faded_ns is not None and window.proven_ns is not None:
             yield Doubt(
@@ -506,18 +511,15 @@ def readable(detail: object) -> str:
 
 
 def _measured_span(recording: Recording) -> tuple[int, int]:
-    """From the steady state to the end of the loads."""
     begin_ns = recording.phases.get("steady", measure.method(recording))[0]
     return begin_ns, measure.loads_end_ns(recording)
 
 
 def _gaps(t_ns: Int64s, begin_ns: int, end_ns: int) -> Iterator[tuple[int, int]]:
-    """The gaps between successive moments, including those at both ends of the span."""
     inside = t_ns[(t_ns > begin_ns) & (t_ns < end_ns)]
     return pairwise([begin_ns, *inside.tolist(), end_ns])
 
 
 def _merged(t_ns: Int64s) -> Iterator[tuple[int, int]]:
-    """Spans around moments that are less than a second apart."""
     for group in np.split(t_ns, np.flatnonzero(np.diff(t_ns) > SECOND) + 1):
         yield int(group[0]), int(group[-1]) + 1

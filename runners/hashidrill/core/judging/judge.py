@@ -1,6 +1,7 @@
 """Judges a recording: whether the run is valid, and whether each expectation held.
 
-A pure function of the recording: no clock, no network. The same recording gives the same verdict today and in a year.
+A pure function of the recording: no clock, no network. The same recording gives the same verdict today and in a
+year.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _STAMPED = re.compile(r"^\s*\d{4}-\d\d-\d\dT\S+ \[[A-Z]+\] ", re.MULTILINE)
 
 
 def without_effect(recording: Recording) -> Iterator[str]:
-    """A sentence for each fault that held, and during which its agent, the loads and the leader were as before.
+    """One sentence for each fault that held but changed nothing in its agent, the loads or the leader.
 
-    Nothing is said of a fault whose agent left no log, or where a load cannot be compared with the time before it.
+    Skips faults whose agent left no log, and loads that cannot be compared with the time before.
     """
     starts = [in_force(recording, window)[0] for window in recording.faults if window.proven]
     for window in recording.faults:
@@ -69,12 +70,12 @@ def without_effect(recording: Recording) -> Iterator[str]:
                     " stayed the same process and logged no new warning; what was expected may have held because the"
                     " fault did not reach what it was meant for"
                 )
-        except HypothesisInvalidError:  # something was not measured: then nobody can say that it showed nothing
+        except HypothesisInvalidError:  # something was not measured, so it may have had an effect
             continue
 
 
 def _suffered(ops: Operations, since_ns: int, first_ns: int, start_ns: int, end_ns: int) -> bool:
-    """Whether a load did worse than before the first fault. Raises HypothesisInvalidError if that cannot be told."""
+    """Whether a load did worse than before the first fault. Raises HypothesisInvalidError if that cannot be decided."""
     before, during = ops.between(since_ns, first_ns), ops.between(start_ns, end_ns)
     if min(len(before), len(during)) < _LEAST_OPERATIONS:
         raise HypothesisInvalidError("too few operations to compare")
@@ -87,7 +88,6 @@ def _suffered(ops: Operations, since_ns: int, first_ns: int, start_ns: int, end_
 
 
 def _states_changed(recording: Recording, start_ns: int, end_ns: int) -> bool:
-    """Whether another host led, one was elected again, or a product said that it is not well."""
     for lane in (lane for lane in lanes() if lane.signal in recording.signals):
         if lane.names:
             if len(measure.reigns(recording, start_ns, end_ns, lane.signal)) > 1:
@@ -100,7 +100,7 @@ def _states_changed(recording: Recording, start_ns: int, end_ns: int) -> bool:
 
 
 def _warned(recording: Recording, window: FaultWindow, start_ns: int, end_ns: int) -> bool:
-    """Whether its agent logged a warning of a new kind, or was another process. Raises HypothesisInvalidError."""
+    """Whether its agent logged a new kind of warning, or was another process. Raises HypothesisInvalidError."""
     path = recording.path / "logs" / Path(window.host).name / f"{Path(window.agent).name}.log"
     text = path.read_text(errors="replace") if path.is_file() else ""
     if not _STAMPED.search(text):
@@ -140,18 +140,17 @@ def judge(
 
     The run is INVALID, whatever its expectations say, when it did not end as planned, the steady state never held, a
     fault was not proven in force (or there was none), one could not be reverted, or a load had no successful
-    operation. Expectations of such a run are INVALID, but for those that mean the same in any run
-    (`needs_valid_run=False`). A recording that is damaged (hashidrill.core.recording.seal) is INVALID in all of its
-    parts.
+    operation. Expectations of such a run are INVALID, except those that mean the same in any run
+    (`needs_valid_run=False`). A damaged recording (hashidrill.core.recording.seal) is INVALID in all of its parts.
 
-    Seconds that were not measured validly (hashidrill.core.judging.doubts) make INVALID whatever is judged from
-    them; the rest stands. A hypothesis is judged from what it read. A guardrail that tripped is a BROKEN judgement
-    of its own: the datacenter exceeded the limit set for it.
+    Seconds that were not measured validly (hashidrill.core.judging.doubts) make INVALID all judgements that rely on
+    them; the rest stands. A hypothesis is judged by what it read. A guardrail that tripped is a BROKEN judgement of
+    its own: the datacenter exceeded the limit set for it.
 
-    The hypotheses are those that ship. `near_to` is the experiment's own file, of a run of the user's own: a user's
-    `hypotheses/` folder is searched near it, never in the recording, which is data. `recorded_hypotheses` is the folder
-    in which those of the run are found by their SHA-256; True runs the Python stored in the recording: use it only if
-    you trust its author. The verdict's notes name the hypotheses that differ from those of the run
+    The shipped hypotheses judge the run. `near_to` is the experiment's own file, for a run of the user's own: a
+    `hypotheses/` folder near it is searched, but never one in the recording, which is data. `recorded_hypotheses` is
+    a folder in which the run's hypotheses are found by their SHA-256; True runs the Python stored in the recording:
+    use it only if you trust its author. The verdict's notes name hypotheses that differ from those of the run
     (hashidrill.core.recording.provenance), and an expectation without its hypothesis says what it needs.
 
     Raises RecordingError for a recording of a newer hashidrill.
@@ -169,12 +168,14 @@ def judge(
         with hypothesis.looking_up(lookup):
             judged = _judged(recording, experiment, validity)
         return dataclasses.replace(judged, notes=[*judged.notes, *lookup.notes()])
-    except RecordingError as error:  # one without a seal, of which only what is asked for is read
+    except RecordingError as error:  # a recording without a seal, of which only the needed parts are read
         return RunVerdict([str(error)], [_unjudged(expectation, str(error)) for expectation in experiment.expect])
 
 
 def _unjudged(expectation: Expectation, why: str) -> Judgement:
-    """A damaged recording proves nothing, not even for expectations that are judged in INVALID runs."""
+    """INVALID, because a damaged recording proves nothing, not even for expectations that are judged in INVALID
+    runs.
+    """
     text = f"{NOT_JUDGED}{why}"
     issue = None if expectation.known_issue is None else expectation.known_issue.issue
     return Judgement(expectation.title, expectation.hypothesis, Finding.INVALID, text, {}, issue)
@@ -198,11 +199,11 @@ def _judged(recording: Recording, experiment: Experiment, validity: Validity) ->
 
 
 class _NoParameters(BaseModel):
-    """Of a question: all that it asks is in the function."""
+    """A question's function already holds all that it asks."""
 
 
 def judge_question(recording: Recording, question: Callable[[Recording], Held], name: str) -> tuple[Finding, str]:
-    """What a command asks of a recording by itself, judged as if the experiment expected it: by the same doubts.
+    """Judges a command's own question about a recording as if the experiment expected it, with the same doubts.
 
     `question` is a hypothesis without parameters. Raises RecordingError for a recording of a newer hashidrill.
     """
@@ -218,12 +219,12 @@ def judge_question(recording: Recording, question: Callable[[Recording], Held], 
 def write_verdict(
     recording: Recording, *, near_to: Path | None = None, recorded_hypotheses: bool | Path = False
 ) -> RunVerdict:
-    """Judges, and writes the verdict into the recording as verdict.json; a note says so if that fails."""
+    """Judges, and writes the verdict into the recording as verdict.json; a failure to write becomes a note."""
     return stored(recording, judge(recording, near_to=near_to, recorded_hypotheses=recorded_hypotheses))
 
 
 def stored(recording: Recording, verdict: RunVerdict) -> RunVerdict:
-    """Writes a verdict into the recording as verdict.json; a note says so if that fails."""
+    """Writes a verdict into the recording as verdict.json; a failure becomes a note of the returned verdict."""
     document = {"verdict": verdict.verdict, **dataclasses.asdict(verdict)}
     try:
         write_whole(recording.path / VERDICT_NAME, json.dumps(document, indent=2, allow_nan=False) + "\n")
@@ -256,7 +257,7 @@ def read_verdict(path: Path) -> RunVerdict:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a hypothesis found, before any doubt. `by` and `reads`: none for what could not be judged anyway."""
+    """The result of a hypothesis before any doubt. `by` and `reads` are None if it could not be judged anyway."""
 
     finding: Finding
     text: str
@@ -267,7 +268,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Case:
-    """What every expectation of a run is judged with."""
+    """The context in which every expectation of a run is judged."""
 
     recording: Recording
     invalid: Sequence[str]
@@ -280,7 +281,7 @@ class _Case:
         return self.check(found, expectation.params)
 
     def check(self, found: hypothesis.Hypothesis, params: Mapping[str, Any]) -> _Found:
-        """What a hypothesis says, whatever is in doubt."""
+        """The result of a hypothesis, ignoring doubts."""
         if "method" not in self.recording.phases:
             why = self.invalid[0] if self.invalid else "the run never reached its method"
             return _Found(Finding.INVALID, f"{NOT_JUDGED}{why}")
@@ -291,7 +292,7 @@ class _Case:
         return _Found(finding, text, figures, found, traced.reads)
 
     def judge(self, expectation: Expectation, found: _Found, doubts: Sequence[Doubt]) -> tuple[Judgement, list[Doubt]]:
-        """The judgement, and the doubts that spoiled it."""
+        """The judgement, and the doubts that made it INVALID."""
         known = expectation.known_issue
         finding, text, spoilt_by = self.in_doubt(found, doubts, known)
         if known is not None:
@@ -302,7 +303,7 @@ class _Case:
     def in_doubt(
         self, found: _Found, doubts: Sequence[Doubt], known: KnownIssue | None = None
     ) -> tuple[Finding, str, list[Doubt]]:
-        """What was found, or INVALID where the run or what it read is in doubt; and the doubts behind that."""
+        """The result, or INVALID if the run or a measurement it read is in doubt; and the doubts behind that."""
         if found.by is None:
             return found.finding, found.text, []
         why, spoilt_by = "", []
@@ -346,10 +347,11 @@ def in_view_of(known: KnownIssue, finding: Finding, text: str, figures: Mapping[
 
 
 def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, finding: Finding) -> bool:
-    """Does the doubt make this finding worthless?
+    """Whether the doubt makes this finding INVALID.
 
-    A hypothesis that is judged in INVALID runs too stays broken once it is broken. One that does not depend on times
-    is not affected by a late generator or a busy machine. What held on a busy machine, held.
+    A hypothesis that is judged in INVALID runs too stays broken once it is broken. A late generator or a busy
+    machine does not affect a hypothesis that does not depend on times. A hypothesis that held on a busy machine
+    stands.
     """
     if (doubt.broken_only and finding is not Finding.BROKEN) or (doubt.held_only and finding is Finding.BROKEN):
         return False
@@ -361,10 +363,10 @@ def _spoils(doubt: Doubt, reads: Sequence[Read], found: hypothesis.Hypothesis, f
 def _notes(
     doubtful: Sequence[Doubt], recording: Recording, judged: Sequence[tuple[Judgement, list[Doubt]]]
 ) -> Iterator[str]:
-    """What is in doubt, which expectations that makes INVALID, and how many stand.
+    """One line for each group of doubts, with the expectations that it makes INVALID, and how many stand.
 
-    Doubts about the same thing that do the same are one line: the longest of them, and how often there was one. So are
-    those about things of one sort.
+    Doubts about the same thing with the same effect share a line: the longest of them, and their number. So do
+    doubts of one group.
     """
     alike: dict[tuple[tuple[str, ...], object], list[Doubt]] = {}
     for doubt in doubtful:
@@ -402,7 +404,7 @@ def _check(
 
 
 def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence[Doubt]) -> Iterator[Judgement]:
-    """Guardrails that tripped; if none did, those that were blind, because what they watch was not measured."""
+    """Guardrails that tripped; if none did, those that were blind because their signal was not measured."""
     tripped = recording.events("guardrail")
     for entry in tripped:
         condition = f"{entry.data.get('condition')}"

@@ -1,13 +1,14 @@
 """Is a history of reads, writes and compare-and-sets of a register linearizable?
 
 The search of Wing and Gong (1993) with Lowe's memory of tried configurations (2017), as in Porcupine and Knossos:
-repeatedly take an operation that no other one must precede, in every order that the register allows, until everything
-acknowledged is placed. Each register (key) is checked by itself, because linearizability composes.
+repeatedly take an operation that no other one must precede, in every order that the register allows, until
+everything acknowledged is placed. Each register (key) is checked by itself, because linearizability composes.
 
 An operation with an unknown outcome has no end: it takes effect at any time after its start, or never. `prepared`
 makes that affordable and stays exact.
 
-A number of configurations bounds the search, not time, so the same history has the same result on every machine.
+The search is bounded by a number of configurations, not by time, so the same history has the same result on every
+machine.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def seen_at_the_end(ops: Operations, finals: Mapping[str, str | None]) -> Bools:
 
 @dataclass(frozen=True)
 class Registers:
-    """What the check found. `lost` maps a key to (index of the acknowledged write that is gone, its final value)."""
+    """The result of the check. `lost` maps a key to (index of the lost acknowledged write, the key's final value)."""
 
     lost: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     phantoms: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -78,7 +79,7 @@ def _phantom(ops: Operations, writes: list[int]) -> str | None:
 
 
 def _possible(ops: Operations, index: int, latest_start_ns: int) -> bool:
-    """Can this write be the last one, when an acknowledged write of the key started at `latest_start_ns`?"""
+    """Whether this write can be the last one, if an acknowledged write of the key started at `latest_start_ns`."""
     outcome = ops.outcome[index]
     return bool(outcome == "unknown" or (outcome == "ok" and latest_start_ns <= ops.end_ns[index]))
 
@@ -88,7 +89,7 @@ DEFAULT_BUDGET = 200_000
 
 State = str | None
 _ATTEMPT = 10_000
-"""Configurations that one attempt at a smaller core may take, so that a hard one leaves some for the others."""
+"""Configurations for one attempt at a smaller core, so that a hard attempt leaves some for the others."""
 _IRRELEVANT = "\0"
 """Stands for all values that no operation can tell apart."""
 _NEVER = float("inf")
@@ -98,9 +99,9 @@ _NEVER = float("inf")
 class Op:
     """One operation on one register, which takes effect at one moment between `call_ns` and `return_ns`.
 
-    `read`: the value was `value`. `write`: it becomes `value`. `cas`: it was `expected` and becomes `value`. `miss`: it
-    was not `expected`. None stands for a register that was never set. Without a `return_ns` the outcome is unknown: a
-    change that takes effect some time after `call_ns`, or never.
+    `read`: the value was `value`. `write`: it becomes `value`. `cas`: it was `expected` and becomes `value`. `miss`:
+    it was not `expected`. None stands for a register that was never set. Without a `return_ns` the outcome is
+    unknown: a change that takes effect some time after `call_ns`, or never.
     """
 
     kind: str
@@ -109,7 +110,7 @@ class Op:
     return_ns: int | None
     expected: State = None
     hint: int = 0
-    """Its rank among the changes, where that is known (0: it is not). It says what is tried first, and nothing more."""
+    """Its rank among the changes, if known (0: unknown). Only decides which change is tried first."""
 
     @property
     def certain(self) -> bool:
@@ -136,7 +137,7 @@ class Answer(StrEnum):
 
 
 def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answer, int]:
-    """Is there one order that all operations of a register, unset at first, agree with?
+    """Whether one order explains all operations of a register that is unset at first.
 
     Also returns how many configurations it tried, at most `budget`.
     """
@@ -144,12 +145,12 @@ def check(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> tuple[Answe
 
 
 def prepared(history: Sequence[Op]) -> list[Op]:
-    """The same question with fewer unknowns, in order of the calls.
+    """The same history with fewer unknowns, in order of the calls.
 
-    - If only one operation can have written a value that was read, it took effect before that read returned. This gives
-      an unknown operation an end.
-    - An unknown change whose value nobody read explains nothing, unless a miss needs the value that it replaces to be
-      gone. All such values count as one.
+    - If only one operation can have written a value that was read, it took effect before that read returned. This
+      gives an unknown operation an end.
+    - An unknown change whose value was never read explains nothing, unless a miss needs the value that it replaces
+      to be gone. All such values count as one.
     """
     ops = _with_ends([op for op in history if op.certain or op.changes])
     missed = {op.expected for op in ops if op.kind == "miss"}
@@ -187,7 +188,6 @@ def _saw(op: Op) -> bool:
 
 
 def _relevant(ops: Sequence[Op], missed: set[State]) -> set[State]:
-    """Values that a certain operation saw or missed, and those from which an unknown cas leads to such a value."""
     relevant = {op.value if op.kind == "read" else op.expected for op in ops if _saw(op)} | missed
     waiting = [op for op in ops if op.kind == "cas" and not op.certain]
     while found := [op for op in waiting if op.value in relevant]:
@@ -198,12 +198,12 @@ def _relevant(ops: Sequence[Op], missed: set[State]) -> set[State]:
 
 @dataclass(slots=True)
 class _Frame:
-    """A configuration: what is placed (one bit per operation), the state then, and the changes still to try."""
+    """A configuration: the placed operations (one bit each), the state then, and the changes still to try."""
 
     placed: int
     state: State
     lifted: list[int]
-    """What was placed since the previous configuration: a change, and the reads that fitted then."""
+    """Operations placed since the previous configuration: a change, and the reads that fitted then."""
     untried: list[int] = field(default_factory=list)
 
 
@@ -253,7 +253,9 @@ class _Search:
         return Answer.NO, looked
 
     def _settled(self, frame: _Frame) -> _Frame:
-        """Place every read and miss that fits now: they change nothing, so no later moment could be better for them."""
+        """Places every read and miss that fits now: they change nothing, so a later moment cannot be better for
+        them.
+        """
         candidates = list(self._candidates())
         while reads := [i for i in candidates if not self._ops[i].changes and self._ops[i].fits(frame.state)]:
             for index in reads:
@@ -265,7 +267,7 @@ class _Search:
         return frame
 
     def _candidates(self) -> Iterator[int]:
-        """What may come next: called before anything that is left has returned."""
+        """The operations that may come next: called before any remaining one has returned."""
         place = self._next[0]
         while place and self._is_call[place]:
             yield self._op_of[place]
@@ -274,7 +276,8 @@ class _Search:
     def _choices(self, candidates: Sequence[int], state: State) -> list[int]:
         """The changes that fit, the best one last.
 
-        Of unknown changes that do the same, only the one called first is tried: it can do whatever the others can.
+        Of unknown changes with the same effect, only the one called first is tried: it can do whatever the others
+        can.
         """
         alike: set[tuple[str, State, State]] = set()
         choices = []
@@ -311,8 +314,8 @@ class _Search:
 def core(history: Sequence[Op], *, budget: int = DEFAULT_BUDGET) -> list[Op]:
     """A few certain operations that no order explains, of a history that is not linearizable, in order of their calls.
 
-    The history is cut as early as possible. Then reads and misses are dropped and acknowledged changes are treated as
-    unknown, as long as the rest is still not linearizable. Each of these only allows more orders, so the rest is
+    The history is cut as early as possible. Then reads and misses are dropped and acknowledged changes are treated
+    as unknown, as long as the rest is still not linearizable. Each of these only allows more orders, so the rest is
     as impossible as the whole. When the budget runs out, returns the smallest rest so far.
     """
     left = budget
@@ -351,7 +354,7 @@ def _cut_early(history: Sequence[Op], impossible: Callable[[Sequence[Op]], bool]
 
 
 def _until(history: Sequence[Op], end_ns: int) -> list[Op]:
-    """What is known at that moment: an operation that has not returned by then is unknown."""
+    """The history as known at that moment: an operation that has not returned by then is unknown."""
     called = [op for op in history if op.call_ns <= end_ns]
     return [op if op.return_ns is None or op.return_ns <= end_ns else replace(op, return_ns=None) for op in called]
 

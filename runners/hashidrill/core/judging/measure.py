@@ -1,7 +1,7 @@
-"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. Your own may use it too.
+"""What hypotheses measure in a recording: fault windows, sliding percentiles, who led when. Public for your own.
 
 An operation belongs to the moment at which it was due (its intended start). One that was not acknowledged counts as
-infinitely slow: an error that returns in a millisecond served nobody.
+infinitely slow: an error that returns in a millisecond served no client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEP_S = 0.1
 _SAME_LOOK_NS = SECOND // 20
 """Samples this close together come from one look at a process."""
 NO_FAULT = "noop"
-"""The fault that does nothing: its step is there for its name and its window of time."""
+"""The fault that does nothing: its step only has a name and a window of time."""
 
 
 def seconds(value_s: float) -> str:
@@ -41,7 +41,7 @@ def seconds(value_s: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share between 0 and 1 for a person: `12.5%`. Never rounded to a whole that it is not."""
+    """A share between 0 and 1 for a person: `12.5%`. Never rounded to 0 % or 100 % unless exact."""
     text = f"{value * 100:.2f}".rstrip("0").rstrip(".")
     return f"over {math.floor(value * 10000) / 100:.2f}%" if text == "100" and value < 1 else f"{text}%"
 
@@ -52,31 +52,31 @@ def when(recording: Recording, t_ns: int) -> str:  # noqa: ARG001 - hypotheses o
 
 
 def method(recording: Recording) -> tuple[int, int]:
-    """Start and end of the method, in ns. Raises HypothesisInvalidError when the run never got there."""
+    """Start and end of the method, in ns. Raises HypothesisInvalidError when the run never reached it."""
     if "method" not in recording.phases:
         raise HypothesisInvalidError("the run never reached its method: no fault was applied, nothing can be judged")
     return recording.phases["method"]
 
 
 def at_in_method_ns(recording: Recording, at_s: float) -> int:
-    """When what the experiment has `at` seconds into its method came about.
+    """When the run was `at_s` seconds into its method, as the experiment counts.
 
-    Later than that by as long as the method's clock stood still before (a step that says `wait`). Raises
-    HypothesisInvalidError when the run never got to its method.
+    That is later by the time that the method's clock stood still before (a step with `after`). Raises
+    HypothesisInvalidError when the run never reached its method.
     """
     stood_ns = sum(stood_ns for stopped_s, stood_ns in recording.standstills if stopped_s < at_s)
     return method(recording)[0] + round(at_s * SECOND) + stood_ns
 
 
 def loads_end_ns(recording: Recording) -> int:
-    """When the loads were stopped: the end of the recovery, or of the method when that is as far as the run got."""
+    """When the loads were stopped: the end of the recovery, or of the method if the run got no further."""
     return recording.phases.get("recovery", method(recording))[1]
 
 
 def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
     """The faults that were proven in force: all, or those of one kind, or of the step of that name.
 
-    A mark is none of them. Raises HypothesisInvalidError for none.
+    Marks do not count. Raises HypothesisInvalidError if there is none.
     """
     proven = [window for window in recording.faults if window.proven and window.applied_ns is not None]
     if kind is None:
@@ -101,18 +101,19 @@ def faults(recording: Recording, kind: str | None = None) -> list[FaultWindow]:
 
 
 def windows(recording: Recording, name: str | None = None) -> Sequence[FaultWindow | MarkWindow]:
-    """As `faults`, for a verdict that needs no more than a window of time; `name` may also be a mark's.
+    """Like `faults`, for a verdict that only needs a window of time; `name` may also be a mark's.
 
-    A mark counts only where it is named: without a name, only faults do. Raises HypothesisInvalidError for none.
+    A mark counts only if named. Raises HypothesisInvalidError if there is none.
     """
     marks = [mark for mark in recording.marks if mark.mark == name]
     return marks or faults(recording, name)
 
 
 def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
-    """From `intent` to `reverted` in ns, or as long as a mark lasts; to the end of the loads where that never came.
+    """From `intent` to `reverted` in ns, or as long as a mark lasts; to the end of the loads if it never ended.
 
-    What breaks while a fault is being applied is its doing: a restore may hold up writes for as long as it runs.
+    A failure while a fault is being applied is the fault's effect: a restore may hold up writes for as long as it
+    runs.
     """
     if isinstance(window, MarkWindow):
         return window.begin_ns, loads_end_ns(recording) if window.end_ns is None else window.end_ns
@@ -120,14 +121,13 @@ def in_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[in
 
 
 def in_full_force(recording: Recording, window: FaultWindow | MarkWindow) -> tuple[int, int]:
-    """As `in_force`, without the time in which it was being applied: for how much a fault does, or how fast."""
+    """Like `in_force`, without the time in which it was being applied: for how much a fault does, or how fast."""
     start_ns, end_ns = in_force(recording, window)
     applied_ns = None if isinstance(window, MarkWindow) else window.applied_ns
     return start_ns if applied_ns is None else applied_ns, end_ns
 
 
 def _hint_at_marks(recording: Recording) -> str:
-    """What to write where a mark is meant."""
     marks = dict.fromkeys(mark.mark for mark in recording.marks)
     return f"; it has marks ({', '.join(marks)}), which count where an expectation names them" if marks else ""
 
@@ -148,8 +148,9 @@ def named(recording: Recording, window: FaultWindow | MarkWindow) -> str:
 
 
 def faults_end_ns(recording: Recording, kind: str | None = None) -> int:
-    """When the last of the faults (or the mark of that name) ended, in ns. Raises HypothesisInvalidError when one never
-    was reverted.
+    """When the last of the faults (or the mark of that name) ended, in ns.
+
+    Raises HypothesisInvalidError when one was never reverted.
     """
     ends = []
     for window in windows(recording, kind):
@@ -181,22 +182,21 @@ def during(recording: Recording, ops: Operations, kind: str | None = None, *, ap
 
 
 def pick(ops: Operations, mask: Bools) -> Operations:
-    """The operations under a mask."""
     return ops.picked(mask)
 
 
 def settled(recording: Recording, ops: Operations, grace_s: float = 1.0) -> Operations:
-    """Without operations cut off by the end of the loads less than `grace_s` seconds after they were due."""
+    """Drops operations that the end of the loads cut off less than `grace_s` seconds after they were due."""
     end_ns = loads_end_ns(recording)
     cut_off = (ops.outcome == "unknown") & (ops.end_ns >= end_ns) & (ops.intended_ns > end_ns - grace_s * SECOND)
     return pick(ops, ~np.asarray(cut_off, np.bool_))
 
 
 def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) -> Floats:
-    """How long each of these lasted, of operations that are something wrong until it is right; infinity for too long.
+    """How many seconds each operation lasted, for operations that wait until something is right; infinity if too long.
 
-    One that was no longer watched before `within_s` were over, as the loads stopped, is neither right in time nor late.
-    Raises HypothesisInvalidError where there is one, unless another was late: `what` names them.
+    An operation that was still open when the loads stopped, before `within_s` were over, is undecided. Raises
+    HypothesisInvalidError if one is undecided and none is late; `what` names them in the message.
     """
     took, watched_s = served_s(ops), np.asarray((ops.end_ns - ops.intended_ns) / SECOND, np.float64)
     open_ = (ops.outcome == "unknown") & (watched_s < within_s)
@@ -213,7 +213,7 @@ def lasted_s(recording: Recording, ops: Operations, within_s: float, what: str) 
 
 
 def watched(recording: Recording, since_ns: int, within_s: float, what: str) -> None:
-    """Raises HypothesisInvalidError where the loads stopped before that time was over: `what` is not late yet."""
+    """Raises HypothesisInvalidError if the loads stopped before that time was over: `what` is not late yet."""
     left_s = (loads_end_ns(recording) - since_ns) / SECOND
     if left_s < within_s:
         raise HypothesisInvalidError(
@@ -223,19 +223,19 @@ def watched(recording: Recording, since_ns: int, within_s: float, what: str) -> 
 
 
 def served_s(ops: Operations) -> Floats:
-    """Latency in seconds; infinite for what was not acknowledged."""
+    """Latency in seconds; infinite for operations that were not acknowledged."""
     return np.where(ops.ok, ops.latency_s, np.inf)
 
 
 def percentile(latencies_s: Floats, percent: float) -> float:
-    """The latency that `percent` of the operations stayed within, in seconds; NaN for none.
+    """The latency that `percent` of the operations stayed within, in seconds; NaN if there are none.
 
-    It is always one that was measured: a mean of a number and infinity would be neither.
+    It is always a measured one: a mean of a number and infinity would mean nothing.
     """
     count = len(latencies_s)
     if not count:
         return float("nan")
-    # as np.percentile(..., method="inverted_cdf") has it, which takes ten times as long for the few of a window
+    # like np.percentile(..., method="inverted_cdf"), which takes ten times as long for the few of a window
     nth = max(math.ceil(count * (percent / 100) - 1), 0)
     ordered = np.partition(latencies_s, (nth, count - 1))  # a NaN would be the last
     return float(ordered[-1] if np.isnan(ordered[-1]) else ordered[nth])
@@ -258,7 +258,7 @@ class Sliding:
 
 
 def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50, width_s: float = 1.0) -> Sliding:
-    """The percentile over windows of `width_s` seconds inside [start_ns, end_ns); one, shorter, when none fits."""
+    """The percentile over windows of `width_s` seconds inside [start_ns, end_ns); one shorter window if none fits."""
     ops = ops.between(start_ns, end_ns)
     width_ns = min(int(width_s * SECOND), max(end_ns - start_ns, 1))
     t_ns = np.arange(start_ns, end_ns - width_ns + 1, int(STEP_S * SECOND), dtype=np.int64)
@@ -271,13 +271,13 @@ def sliding(ops: Operations, start_ns: int, end_ns: int, *, percent: float = 50,
 
 @dataclass(frozen=True)
 class Reign:
-    """From when to when the majority named one leader in one term; `host` is empty while it knew none."""
+    """The time in which the majority named one leader in one term; `host` is empty while it knew none."""
 
     host: str
     start_ns: int
     end_ns: int
     term: float | None = None
-    """As the leader itself said; None where it was not heard."""
+    """As the leader itself reported; None if it did not."""
 
 
 @dataclass(frozen=True)
@@ -285,8 +285,8 @@ class Absence:
     """A time without a known leader.
 
     `lost_ns`: the last moment at which one is known to have led; `seen_ns`: when that one was seen gone; `back_ns`:
-    when one was known again, None for never. `told`: whether the lost one ever said itself that it leads. If it did
-    not, it may have been lost later than `lost_ns`.
+    when one was known again, None for never. `told`: whether the lost leader itself ever reported that it leads. If
+    it did not, it may have been lost later than `lost_ns`.
     """
 
     lost_ns: int
@@ -296,7 +296,9 @@ class Absence:
     told: bool
 
     def took_s(self, within_s: float, watched_ns: int) -> float:
-        """From the loss until one led. Raises HypothesisInvalidError where that cannot be held against `within_s`."""
+        """Seconds from the loss to the next leader. Raises HypothesisInvalidError if they cannot be compared with
+        `within_s`.
+        """
         until_ns = watched_ns if self.back_ns is None else self.back_ns
         longest_s, shortest_s = ((until_ns - since_ns) / SECOND for since_ns in (self.lost_ns, self.seen_ns))
         if self.back_ns is None and longest_s < within_s:
@@ -315,10 +317,10 @@ class Absence:
 def absences(
     recording: Recording, seen: Sequence[Reign], start_ns: int, end_ns: int, signal: str = "raft.leader"
 ) -> list[Absence]:
-    """Each time from the loss of a leader on that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
+    """Each time from the loss of a leader that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
 
-    A loss counts from the last time that the leader itself said that it leads, so that noticing it is part of the time;
-    one that was silent from `start_ns` on, from there. What leads without a gap, in a new term too, is an absence.
+    A loss counts from the leader's own last report that it leads, so that noticing it is part of the time; if it was
+    silent from `start_ns` on, from there. A change of leader or term without a gap is an absence too.
     """
     found = []
     for at, reign in enumerate(seen):
@@ -334,7 +336,7 @@ def absences(
 
 
 def elected_again(before: Reign, after: Reign) -> bool:
-    """Whether the host of the first reign was certainly elected for the second one: its term is another one."""
+    """Whether the host of the first reign was certainly elected for the second one: its term differs."""
     known = before.term is not None and after.term is not None
     return known and after.host == before.host and after.term != before.term
 
@@ -342,14 +344,15 @@ def elected_again(before: Reign, after: Reign) -> bool:
 def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft.leader") -> list[Reign]:
     """Who led between the two moments, as the majority saw it. The first one began before or at `start_ns`.
 
-    Or who had another role that one host has at a time: what `signal` names in its text, while its value is not 0. A
-    host that leads in a new term was elected again: that is another reign, even if the majority never saw it gone.
-    Raises HypothesisInvalidError when it was not sampled then.
+    With `signal`, the holder of another role that one host has at a time: the host in the signal's text while its
+    value is not 0. A host that leads in a new term was elected again: that is another reign, even if the majority
+    never saw it gone. Raises HypothesisInvalidError when it was not sampled then.
     """
     series = recording.series(signal, "").known_between(start_ns, end_ns)
     known = [
         (int(series.t_ns[i]), series.text[i] if series.ok[i] and series.value[i] != 0 else "")
-        for i in np.flatnonzero(~np.isnan(series.value))  # a look without a value saw nobody, and nobody missing
+        # a look without a value shows neither a leader nor its absence
+        for i in np.flatnonzero(~np.isnan(series.value))
     ]
     if not known:
         raise HypothesisInvalidError(f"{signal} was not sampled around {when(recording, start_ns)}")
@@ -363,14 +366,14 @@ def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft
 def terms_led(
     recording: Recording, host: str, start_ns: int, end_ns: int, signal: str = "raft.leader"
 ) -> list[tuple[int, float]]:
-    """When (ns) that host said that it leads, or has the role that `signal` names, and in which term.
+    """When (ns) that host reported that it leads, or has the role that `signal` names, and in which term.
 
-    Between the two moments, and the last time before. Empty where it never said so.
+    Between the two moments, and the last time before. Empty if it never did.
     """
     term = next((lane.term for lane in lanes() if lane.signal == signal), None)
     try:
         series = None if term is None else recording.series(term, host, unknown="it did not say its term")
-    except HypothesisInvalidError:  # of this host, or of any, it was not sampled
+    except HypothesisInvalidError:  # this host (or any host) was not sampled
         return []
     if series is None:
         return []
@@ -393,7 +396,7 @@ def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -
 
 
 def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = None) -> tuple[str, bool | None]:
-    """How long commits of Raft took in that time and before, for a hint, and whether they were slower; None: unknown.
+    """Raft's commit times in that span and before, as a hint, and whether they were slower; None: unknown.
 
     On that host, or on any. Slower is twice as long, and 10 ms more.
     """
@@ -411,15 +414,15 @@ def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = 
 
 
 def restored(recording: Recording) -> str:
-    """For a hint at why something is lost: whether this run restored a snapshot, and how the leaders changed."""
+    """A hint at why something is lost: whether this run restored a snapshot, and how the leaders changed."""
     restores = [window for window in recording.faults if window.proven and window.kind.endswith("snapshot.restore")]
     if restores:
-        return f"this run restored a snapshot ({named(recording, restores[0])}), which takes back what came after it"
+        return f"this run restored a snapshot ({named(recording, restores[0])}), which undoes all later changes"
     return "this run restored no snapshot; compare these times with leader changes, and search the agents' logs"
 
 
 def clue(recording: Recording, start_ns: int, end_ns: int) -> str:
-    """A hint at why writes were slow in that time, by what was measured."""
+    """A hint, from measurements, at why writes were slow in that time."""
     try:
         changes = len(reigns(recording.aside, start_ns, end_ns)) - 1
     except HypothesisInvalidError:
@@ -433,10 +436,11 @@ def clue(recording: Recording, start_ns: int, end_ns: int) -> str:
 
 
 def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end_ns: int) -> int | None:
-    """When the process of that host or agent was first found gone, or to be a new one; None where it stayed.
+    """When the process of that host or agent was first found gone or replaced; None if it stayed.
 
-    To the first look at or after `end_ns`, which shows what became of it until then. A probe that finds a new process
-    samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError where nobody looked.
+    Looks until the first sample at or after `end_ns`, which shows what became of it until then. A probe that finds a
+    new process samples its memory at once, but CPU time only at the next look. Raises HypothesisInvalidError without
+    samples.
     """
     memory, cpu = (
         recording.series(signal, host, unknown="the process is gone")
@@ -452,7 +456,8 @@ def not_the_same_process_ns(recording: Recording, label: str, start_ns: int, end
 
 
 def looks_of_load(recording: Recording, load: str) -> tuple[Int64s, Bools]:
-    """When a load looked (any sample of its own, but for its level, which is told when it changes), and what succeeded.
+    """When a load looked (any sample of its own except its level, which is sampled on change), and which looks
+    succeeded.
 
     Empty for a load that takes no looks.
     """
@@ -474,9 +479,10 @@ def longest_gap_s(moments_ns: Iterable[int], start_ns: int, end_ns: int) -> floa
 def nothing_longer_unseen(
     recording: Recording, load: str, span: tuple[int, int], *, longest_s: float, within: float
 ) -> None:
-    """For a load that watches: raises HypothesisInvalidError where what it saw may have lasted longer than `within`.
+    """For a load that watches: raises HypothesisInvalidError if a problem may have lasted longer than `within`.
 
-    What goes wrong while no look succeeds is seen only after it. `longest_s`: the longest that was seen.
+    A problem that begins while no look succeeds is seen only afterwards. `longest_s`: the longest problem that was
+    seen.
     """
     t_ns, known = looks_of_load(recording, load)
     blind_s = longest_gap_s(t_ns[known].tolist(), *span)

@@ -1,8 +1,8 @@
 """A recording that notes which loads and signals a hypothesis reads, and which seconds of them.
 
-INVALID has a scope. Seconds that were not measured validly spoil what is judged from them, and nothing else, so the
-judge must know what a hypothesis looked at. It hands the hypothesis a `TracedRecording`, which notes each column that
-is read. Only `between`, `within` and `known_between` narrow operations and samples to some seconds. Anything else
+INVALID has a scope. Seconds that were not measured validly affect only judgements that rely on them, so the judge
+must know what a hypothesis looked at. It hands the hypothesis a `TracedRecording`, which notes each column that is
+read. Only `between`, `within` and `known_between` narrow operations and samples to some seconds. Anything else
 counts as the whole run: a mask made by hand, the journal, the recording's path, or reading nothing at all.
 """
 
@@ -35,7 +35,7 @@ _SERIES_COLUMNS = frozenset(field.name for field in fields(Series))
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """What was read: a load or signal by name (ALL: anything), of one host or all, in some spans of ns.
+    """One thing that was read: a load or signal by name (ALL: anything), of one host or all, in some spans of ns.
 
     An operation that was due in a span may have ended after it.
     """
@@ -45,10 +45,10 @@ class Read:
     spans: Spans | None = ALL
     operations: Operations | None = None
     unknown: str = ""
-    """What the hypothesis says that a failed look means; nothing where it does not say."""
+    """What a failed look means, as the hypothesis declares; "" if it does not."""
 
     def overlaps(self, start_ns: int, end_ns: int) -> bool:
-        """Was any of it measured in [start_ns, end_ns)?"""
+        """Whether any of it was measured in [start_ns, end_ns)."""
         if self.spans is ALL or any(begin < end_ns and end > start_ns for begin, end in self.spans):
             return True
         ops = self.operations
@@ -59,7 +59,7 @@ EVERYTHING = Read(ALL)
 
 
 class TracedRecording(Recording):
-    """A view of a recording for one hypothesis; `reads` is what it looked at."""
+    """A view of a recording for one hypothesis; `reads` lists what the hypothesis read."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -67,7 +67,7 @@ class TracedRecording(Recording):
 
     @property
     def reads(self) -> list[Read]:
-        """Everything, if nothing was noted: then nobody knows what it was judged from."""
+        """The reads; everything, if nothing was noted, because then the basis of the judgement is unknown."""
         return self._reads or [EVERYTHING]
 
     def _note(self, read: Read) -> None:
@@ -75,7 +75,7 @@ class TracedRecording(Recording):
 
     @property
     def path(self) -> Path:  # type: ignore[override]
-        # whoever has it can open every file
+        # the path lets its reader open every file
         self._note(EVERYTHING)
         return self._recording.path
 
@@ -88,7 +88,7 @@ class TracedRecording(Recording):
         self._note(EVERYTHING)
         return self._recording.events(event)
 
-    # not measurements: what the experiment asked for, when its phases were, and what the recording holds
+    # not measurements: the experiment, its phases, and the list of the recording's content
 
     @property
     def run(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class _TracedSeries(Series):
 
 
 def _narrowed(outer: Spans | None, inner: Sequence[tuple[int, int]]) -> Spans:
-    """What of `inner` lies in `outer`."""
+    """The parts of `inner` that lie in `outer`."""
     if outer is ALL:
         return tuple(inner)
     both = ((max(a, c), min(b, d)) for a, b in outer for c, d in inner)
@@ -217,12 +217,12 @@ FEWEST = 0.5
 """The share of looks that must have succeeded."""
 _REGULAR_NS = 2 * SECOND
 _FEWEST_REGULAR = 10
-"""A load looks all the time if it has this many looks, half of them no further apart than that."""
+"""A load looks regularly if it has this many looks, half of them no further apart than that."""
 
 
 @dataclass(frozen=True)
 class _Looks:
-    """The looks at one thing, in order of time. `steady`: they are made all the time, so that a gap is silence."""
+    """The looks at one thing, in order of time. `steady`: they are regular, so a gap is silence."""
 
     what: str
     t_ns: Int64s
@@ -231,7 +231,7 @@ class _Looks:
     steady: bool = False
 
     def trouble(self, recording: Recording, start_ns: int, end_ns: int, *, failures: bool) -> str:
-        """Why they do not cover that time; nothing where they do. `failures`: failed looks count."""
+        """Why they do not cover that time, or "". `failures`: failed looks count."""
         inside = (self.t_ns >= start_ns) & (self.t_ns < end_ns)
         known_ns, failed_ns = self.t_ns[inside & self.known], self.t_ns[inside & ~self.known]
         edges = np.array([start_ns, *known_ns, end_ns], np.int64)
@@ -253,7 +253,7 @@ class _Looks:
         after = np.maximum(np.searchsorted(t_ns, t_ns + int(2 * self.silent_s * SECOND)), first + 1)
         counted = np.concatenate(([0], np.cumsum(known)))
         looks, succeeded = after - first, counted[after] - counted[first]
-        # the last windows are cut off by the end: they say too little, unless they are all there is
+        # the end cuts off the last windows: they count only if there are no others
         whole = (after < len(t_ns)) | (first == 0)
         few = np.flatnonzero(whole & (succeeded < FEWEST * looks))
         if not len(few):
@@ -264,7 +264,7 @@ class _Looks:
 
 
 def unseen(recording: Recording, reads: Sequence[Read]) -> str:
-    """Why what was read says too little, because looks failed or were not made; nothing where it says enough."""
+    """Why the reads do not suffice, because looks failed or are missing; "" if they do."""
     for read in reads:
         for looks in _looks(recording, read):
             if not len(looks.t_ns):
@@ -277,9 +277,9 @@ def unseen(recording: Recording, reads: Sequence[Read]) -> str:
 
 
 def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
-    """Why a guardrail on a probe's signal could not see over that time; nothing where it could.
+    """Why a guardrail on a probe's signal could not see over that time; "" if it could.
 
-    As when it watches (hashidrill.core.engine.monitor): a host that a fault of the run was on may be silent.
+    The rule is that of hashidrill.core.engine.monitor: a host on which the run applied a fault may be silent.
     """
     if signal not in recording.signals:
         return f"{signal} was never sampled"
@@ -290,7 +290,7 @@ def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
 
 
 def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
-    """The looks that what was read goes by. A load that watches goes by its own: its operations are what it saw."""
+    """The looks behind a read. Of a load that watches, its own looks count: its operations are what it saw."""
     if read.of is None:
         return
     load = read.of if read.operations is not None else read.of.partition(".")[0]
@@ -302,7 +302,7 @@ def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
         elif read.of != f"{load}.level" and read.of in recording.signals:
             series = recording.series(read.of, read.host)
             own = ~np.isnan(series.value)
-            # where the load saw something else, this signal had nothing to say
+            # if the load saw something else, this signal was not needed
             others = np.setdiff1d(t_ns[known], series.t_ns)
             t_ns, known = _merged([series.t_ns, others], [own, np.ones(len(others), np.bool_)])
             yield _Looks(read.of, t_ns, known, steady=steady)
@@ -311,7 +311,7 @@ def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
 
 
 def _of_probe(recording: Recording, signal: str, host: str | None) -> Iterator[_Looks]:
-    """A look that failed fails for all signals of its probe. Where no host is regular, any of them will do."""
+    """A look that failed fails for all signals of its probe. If no host is regular, any host's looks count."""
     if signal not in recording.signals:
         return
     probe = next((one for one in probed() if signal in one.signals), None)

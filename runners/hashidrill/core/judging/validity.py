@@ -1,6 +1,6 @@
 """What makes a whole run INVALID. `doubts` has what makes only some seconds INVALID.
 
-`Validity` is both, of one recording. Every command that judges goes by it: none picks the doubts that it knows of.
+`Validity` has both, for one recording. Every command that judges uses it, so none can leave out a doubt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OUTCOMES = {
     "revert": "a fault could not be reverted",
 }
 _WHOLE = 0.8
-"""A step that lasted for this share of its time happened as written: agents that take turns, and clocks, cost some."""
+"""A step that lasted for this share of its time counts as complete: turns of agents, and clocks, take some."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _fault_reasons(recording: Recording, experiment: Experiment) -> Iterator[str
 
 
 def _followed_elsewhere(recording: Recording, window: FaultWindow) -> bool:
-    """It was given up because its role had moved on, and its step was proven on another holder of the role."""
+    """Whether it was given up because its role had moved on, and its step was proven on another holder of the role."""
     if window.moved_ns is None or (window.applied_ns is not None and window.gone_ns is None):
         return False
     return any(other.proven for other in recording.faults if other.step == window.step)
@@ -140,7 +140,7 @@ def _steps_left_out(recording: Recording, experiment: Experiment) -> Iterator[st
 def _steps_cut_short(recording: Recording, experiment: Experiment) -> Iterator[str]:
     """Faults and marks that ended well before their time.
 
-    A fault that follows a role ends where the role moves on; who acts on what is broken may end it.
+    A fault that follows a role ends when the role moves on; a person who acts on the faults may end one.
     """
     acted_ns = min((entry.t_ns for entry in recording.events("attended.begins")), default=math.inf)
     proven = [window for window in recording.faults if window.proven]
@@ -170,7 +170,7 @@ def _load_reasons(recording: Recording, load: str) -> Iterator[str]:
 
 
 def _client_reasons(recording: Recording, client: str, spec: ClientSpec) -> Iterator[str]:
-    """As for a load; in addition, its tap must have seen attempts. A service need not report operations.
+    """Like the reasons for a load; in addition, its tap must have seen attempts. A service need not report operations.
 
     A service may start its operations late on purpose, for example because it limits how many are in flight.
     """

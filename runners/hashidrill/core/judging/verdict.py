@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(enum.StrEnum):
-    """What a run is worth. `exit_code` is what the process ends with."""
+    """The verdict of a run. `exit_code` is the exit code of the process."""
 
     PASS = "PASS"  # noqa: S105 - a verdict
     FAIL = "FAIL"
@@ -45,7 +45,7 @@ class Finding(enum.StrEnum):
 
 
 NOT_JUDGED = "not judged: "
-"""How the text of an expectation begins that nothing was tried of."""
+"""Begins the text of an expectation that was not judged."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +64,20 @@ class Judgement:
 class RunVerdict:
     """The verdict of a run: why it is INVALID whatever the expectations say (if it is), and each judgement.
 
-    `doubts` name the seconds that were not measured validly: what was judged from them is INVALID, the rest stands.
+    `doubts` name the seconds that were not measured validly: judgements that rely on them are INVALID, the rest
+    stands.
     """
 
     invalid: list[str]
     judgements: list[Judgement]
     doubts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list, kw_only=True)
-    """What a reader should know although it changes no verdict, like hypotheses that differ from those of the run."""
+    """Notes that change no verdict, like hypotheses that differ from those of the run."""
 
     def text_of(self, judgement: Judgement) -> str:
-        """The judgement's text, without a reason that makes the whole run INVALID: that is said once, above them."""
+        """The judgement's text, without a reason that makes the whole run INVALID: reports show that once, above
+        them.
+        """
         reason = judgement.text.removeprefix(NOT_JUDGED)
         return "not judged" if reason != judgement.text and reason in self.invalid else judgement.text
 

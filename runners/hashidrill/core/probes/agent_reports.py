@@ -1,4 +1,4 @@
-"""What agents report of the settings that they run with: what a file says may be their default already, or ignored."""
+"""The settings that running agents report, which may differ from their files: a default, or an ignored key."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _HIDDEN = ("hidden", "<redacted>", MARK)
 
 
 class Settings(Protocol):
-    """What the entry points of SETTINGS stand for, by product."""
+    """The protocol of the entry points of SETTINGS, by product."""
 
     async def reported(self, host: Host) -> Mapping[str, Any]:
-        """What the agent of this host reports. Raises FaultError."""
+        """The settings that the host's agent reports. Raises FaultError."""
 
     def reported_as(self, report: Mapping[str, Any], key: str) -> Any:
-        """What a report says of a key of the configuration; None where it says nothing that is surely meant."""
+        """The reported value of a configuration key; None if the report does not clearly have it."""
 
     def agrees_with(self, key: str, asked: Any, seen: Any) -> bool | None:
-        """Whether what a report says is what was asked for; None where the two cannot be compared."""
+        """Whether the reported value is the configured one; None if the two cannot be compared."""
 
 
 def settings_of(product: str) -> Settings:
-    """How that product's reports are read."""
+    """The reader of that product's reports."""
     found: Settings = registry.plugin(SETTINGS, product)
     return found
 
 
 async def reports(hosts: Hosts) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """By product and host; without those of agents that do not answer."""
+    """Reported settings by product and host; agents that do not answer are left out."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
 
     async def ask(product: str, host: Host) -> None:
@@ -59,10 +59,10 @@ async def reports(hosts: Hosts) -> dict[str, dict[str, Mapping[str, Any]]]:
 def alike(
     product: str, key: str, said: tuple[Any, Any], one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> str | None:
-    """What two agents both report of a key, for a person; None unless both surely report the same of it.
+    """The value that two agents both report for a key, for a person; None unless both surely report the same.
 
-    `said`: what their configurations say, None for nothing. "": both report the same, and it is not what was asked
-    for. It may be of something else, or that agent takes no such key: alone it proves nothing.
+    `said` has the values of their configurations, None for a missing key. "" means that both report the same value,
+    but not the configured one: the agent may ignore the key, so it proves nothing alone.
     """
     settings = settings_of(product)
     seen = [settings.reported_as(report, key) for report in (one, other)]

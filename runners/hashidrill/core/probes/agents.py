@@ -1,6 +1,6 @@
 """Asks the HTTP APIs of agents on behalf of probes: Go metrics, and who leads by the majority.
 
-It knows nothing of loads and shares no connection with them.
+It shares no code and no connection with loads.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class AgentsApi:
 
     def __init__(self, *, port: int, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._port = port
-        # no proxy of the environment stands between a probe and its agent; the probes' own deadlines are shorter
+        # no proxy of the environment between a probe and its agent; the probes' own deadlines are shorter
         self._client = httpx.AsyncClient(trust_env=False, timeout=30.0, transport=transport)
 
     async def get(
         self, address: str, path: str, shape: TypeAdapter[T], *, accept: Container[int] = frozenset({200})
     ) -> T:
-        """The reply in its shape. Raises SickError for anything else."""
+        """The reply in its shape. Raises SickError for any other reply."""
         try:
             reply = await self._client.get(f"http://{address}:{self._port}{path}")
         except (httpx.HTTPError, OSError) as error:
@@ -56,7 +56,7 @@ class AgentsApi:
         *,
         accept: Container[int] = frozenset({200}),
     ) -> T:
-        """The first good reply of all hosts, asked at the same time. Raises SickError with each one's reason."""
+        """The first good reply of all hosts, asked at the same time. Raises SickError with each host's reason."""
         found: list[T] = []
         reasons: dict[str, str] = {}
 
@@ -92,14 +92,14 @@ class Timer(BaseModel):
 
 
 class GoCounter(BaseModel):
-    """How often something happened in one interval."""
+    """How often an event happened in one interval."""
 
     name: str = Field(alias="Name")
     count: int = Field(alias="Count")
 
 
 class Gauge(BaseModel):
-    """What a figure was at the end of one interval."""
+    """The value of a figure at the end of one interval."""
 
     name: str = Field(alias="Name")
     value: float = Field(alias="Value")
@@ -115,13 +115,13 @@ class Metrics(BaseModel):
 
 
 class Interval:
-    """Which interval an agent last reported. If it reports the same one for long, it has stopped counting."""
+    """The interval that an agent last reported. An agent that reports the same one for long has stopped counting."""
 
     def __init__(self) -> None:
         self._last = ("", 0.0)
 
     def goes_on(self, metrics: Metrics, now_s: float) -> None:
-        """Raises SickError if the interval that it reports has not changed for `_STANDS_S` seconds."""
+        """Raises SickError if the reported interval has not changed for `_STANDS_S` seconds."""
         timestamp, since_s = self._last
         if metrics.timestamp != timestamp:
             self._last = (metrics.timestamp, now_s)
@@ -130,7 +130,9 @@ class Interval:
 
 
 def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sample:
-    """One sample of timers that are one (a peer each), in seconds: the mean, and in its text the largest and count."""
+    """One sample, in seconds, of timers that belong together (one for each peer): the mean; its text has maximum and
+    count.
+    """
     count = sum(timer.count for timer in timers)
     mean_s = sum(timer.mean_ms * timer.count for timer in timers) / count / 1000
     worst_s = max(timer.max_ms for timer in timers) / 1000
@@ -138,7 +140,7 @@ def merged(signal: str, timers: Sequence[Timer], since: str, host: str) -> Sampl
 
 
 class RaftStats(BaseModel):
-    """What a server says of its own Raft."""
+    """What a server reports about its own Raft."""
 
     state: str
     term: int
@@ -150,7 +152,7 @@ _METRICS = TypeAdapter(Metrics)
 
 
 class AgentsProbe(BaseProbe):
-    """Of agents by host name and address; `hosts` are as they are when it samples: servers may be replaced."""
+    """A probe of agents by host name and address; `hosts` are read at each sample, because servers may be replaced."""
 
     leader_path: ClassVar[str] = "/v1/status/leader"
 
@@ -171,7 +173,7 @@ class AgentsProbe(BaseProbe):
 
 
 class HostProbe(AgentsProbe):
-    """Of one agent."""
+    """A probe of one agent."""
 
     def __init__(self, host: str, hosts: Mapping[str, str], *, api: AgentsApi) -> None:
         super().__init__(hosts, api=api)
@@ -180,7 +182,7 @@ class HostProbe(AgentsProbe):
 
 
 class RaftProbe(HostProbe):
-    """State (text; value 1 for a leader), term (text: `leads` if it does) and commit index of one server.
+    """State (text; value 1 for a leader), term (text: `leads` if it leads) and commit index of one server.
 
     `signals` are these three.
     """
@@ -230,11 +232,10 @@ class TimesProbe(HostProbe):
 
 
 class LeaderProbe(AgentsProbe):
-    """The one of its `signals`, with an empty host: value 1 and the leader's host name as a majority of all servers
-    sees it, else failed with value 0.
+    """The leader as a majority of all servers sees it: value 1 and its host name, otherwise failed with value 0.
 
-    One server's word is not enough: a frozen or cut-off leader goes on believing in itself. The sample is there as
-    soon as a majority agrees, so that a hung server does not delay it.
+    Its one signal has an empty host. A single server's word is not enough: a frozen or cut-off leader still believes
+    that it leads. The sample is ready as soon as a majority agrees, so that a hung server does not delay it.
     """
 
     interval_s = 0.5
@@ -254,7 +255,7 @@ class LeaderProbe(AgentsProbe):
             if self._majority(votes):
                 tasks.cancel_scope.cancel()
 
-        # just under the probe's own deadline, after which nothing that was said would be reported
+        # just under the probe's own deadline, after which no answer would be reported
         with anyio.move_on_after(self.timeout_s * 0.9):
             async with anyio.create_task_group() as tasks:
                 for name, address in self.hosts.items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SickError(Exception):
-    """The target did not answer, or not sensibly. It becomes failed samples and goes no further."""
+    """The target did not answer, or not sensibly. BaseProbe turns it into failed samples."""
 
 
 class BaseProbe:
@@ -34,7 +34,7 @@ class BaseProbe:
         raise NotImplementedError
 
     async def sample(self) -> Sequence[Sample]:
-        """Never raises for a sick target: each of `signals` is then a sample that failed, with the reason."""
+        """Never raises for a sick target: each of `signals` is then a failed sample with the reason."""
         try:
             with anyio.fail_after(self.timeout_s):
                 return await self.measure()
@@ -47,13 +47,13 @@ class BaseProbe:
         return [Sample(signal, None, reason, self.host, ok=False) for signal in self.signals]
 
     async def aclose(self) -> None:
-        """Give back what the probe holds open. Idempotent."""
+        """Closes the probe's connections. Idempotent."""
 
 
 async def run_probes(probes: Iterable[Probe], emit: Callable[[Sample], None]) -> None:
-    """Until cancelled. A slow probe delays no other, and skips the samples that it was too late for.
+    """Samples until cancelled. A slow probe delays no other, and skips the samples that it missed.
 
-    Closes probes that have an `aclose` in the end. An exception out of a probe is a bug of ours and propagates.
+    Closes probes that have an `aclose` in the end. An exception out of a probe is a bug and propagates.
     """
     probes = list(probes)
     try:

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7
-"""Where these are among the numbers of a line `cpu0` of /proc/stat (proc_stat(5)); guest time is in user time."""
+"""Positions of these times in a line `cpu0` of /proc/stat (proc_stat(5)); user time includes guest time."""
 _OWN_FIRST, _OWN_AFTER = 11, 15
-"""utime, stime, cutime, cstime in what follows the command in /proc/PID/stat (proc_pid_stat(5))."""
+"""utime, stime, cutime, cstime: positions after the command in /proc/PID/stat (proc_pid_stat(5))."""
 
 
 class CpuTimes(NamedTuple):
-    """Seconds since the machine started, of all CPUs together that we may run on."""
+    """Seconds since the machine started, over all CPUs that this process may use."""
 
     busy_s: float
-    """Anybody's, and what the hypervisor took."""
+    """Busy time of all processes, and time that the hypervisor took."""
     idle_s: float
     own_s: float
-    """Of the processes of this PID namespace, and of their children that ended."""
+    """Time of the processes of this PID namespace, and of their ended children."""
 
 
 def cpu_times() -> CpuTimes:
-    """From /proc. Raises SickError where it does not read like Linux's."""
+    """Reads /proc. Raises SickError if it does not look like Linux's."""
     try:
         named = dict(line.split(maxsplit=1) for line in (_PROC / "stat").read_text().splitlines() if " " in line)
         each = [[int(number) for number in named[f"cpu{one}"].split()] for one in os.sched_getaffinity(0)]
@@ -61,11 +61,11 @@ def _own_ticks(process: Path) -> int:
 
 
 class MachineProbe(BaseProbe):
-    """`machine.others` and `machine.idle`, in CPUs: what processes outside of the run used, and what nobody used.
+    """`machine.others` and `machine.idle`, in CPUs: the use by processes outside of the run, and the unused CPUs.
 
-    Both of what the run may use: where control groups have quotas (`limits`), idle CPUs beyond them are not for us, and
-    who uses those takes nothing from us. It belongs inside of the sandbox, where /proc shows the processes of the run
-    alone. Needs two samples.
+    Both count only CPUs that the run may use: idle CPUs beyond a control group's quota (`limits`) do not help the
+    run, and their users take nothing from it. The probe belongs inside the sandbox, where /proc shows only the
+    processes of the run. Needs two samples.
     """
 
     signals: ClassVar = ("machine.others", "machine.idle")
@@ -108,7 +108,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(pid: int) -> Usage:
-    """From /proc. Raises SickError when the process is gone or not ours to look at."""
+    """Reads /proc. Raises SickError when the process has ended or may not be inspected."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -124,9 +124,8 @@ class ProcessProbe(BaseProbe):
     """`process.cpu` (cores), `process.rss` (bytes), `process.write_rate` and `process.wchar_rate` (bytes a second).
 
     `write_rate` is what was sent to the storage layer, and 0 on a file system that has none (tmpfs, some FUSE);
-    `wchar_rate` is what was passed to write calls, sockets included. Rates need two samples of the same process.
-    They are samples of the host, or of `label`: of several agents on a host, its own stands for the host, and another
-    one has a label, `nomad-1/consul`.
+    `wchar_rate` is what was passed to write calls, sockets included. Rates need two samples of the same process. A
+    host's own agent is sampled under the host's name, further agents under a `label`, `nomad-1/consul`.
     """
 
     signals: ClassVar = ("process.cpu", "process.rss", "process.write_rate")
@@ -171,7 +170,7 @@ class DiskProbe(BaseProbe):
     """`disk.fsync`: seconds that a canary fsync took, next to the agent's data; failed with the errno's name."""
 
     signals: ClassVar = ("disk.fsync",)
-    # long, because a slow disk is to be measured and not to be called silent
+    # long, because a slow disk must be measured, not reported as silent
     timeout_s = 10.0
 
     def __init__(self, host: Host) -> None:

@@ -1,7 +1,7 @@
-"""Every protocol of hashidrill, on one page.
+"""The protocols of faults, loads, probes and hosts, on one page.
 
-A run reads like this: a `Datacenter` starts its hosts; `Load`s and `Probe`s emit what they see into a recording; each
-step of the method puts one `Fault` on one `Target`; hypotheses judge the recording afterwards.
+A run reads like this: a `Datacenter` starts its hosts; `Load`s and `Probe`s emit operations and samples into a
+recording; each step of the method puts one `Fault` on one `Target`; hypotheses judge the recording afterwards.
 
 Times are nanoseconds of the run's own clock (CLOCK_MONOTONIC minus the run's start) unless a name says otherwise.
 """
@@ -100,11 +100,11 @@ Undo = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Target:
-    """The one thing a fault is put on: a host, and (where the fault is about a process) one agent of it.
+    """The target of one fault: a host, and one agent of it if the fault is about a process.
 
-    For what a tap does, `host` is the name of the client behind it, and `agent` is `client`.
-    `reference` names one incarnation of the target, like the agent's process when the target was resolved: "" if there
-    was none. Only the driver that made it reads it; others hand it on and compare it.
+    For a fault of a tap, `host` is the name of the client behind it, and `agent` is `client`. `reference` names one
+    incarnation of the target, like the agent's process at the time of resolving; "" if there was none. Only the
+    driver that made it interprets it; others pass it on and compare it.
     """
 
     host: str
@@ -115,10 +115,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Observer:
-    """What the observer of a fault looks through, and what it has in common with the injector.
+    """The means by which a fault is observed, and what they have in common with the injector.
 
-    `shares` is empty for an observer that shares nothing. What it shares could deceive both alike, so it is in the
-    reference and in the report: a proof is worth what its observer can see by itself.
+    `shares` is empty for an observer that shares nothing. A shared part could deceive both alike, so the reference
+    and the report name it: a proof is worth what its observer can see by itself.
     """
 
     through: str
@@ -158,20 +158,20 @@ class Reason(StrEnum):
     NO_ANSWER = "no-answer"
     """It may have been sent, but no complete answer came."""
     REFUSED = "refused"
-    """Answered with 4xx, or with a plain no."""
+    """Answered with 4xx, or refused in the body."""
     SERVER_ERROR = "server-error"
     """Answered with 5xx."""
     UNEXPECTED = "unexpected"
-    """Answered with something that does not answer this kind of operation."""
+    """Answered, but not with an answer for this kind of operation."""
     SERVICE_ENDED = "service-ended"
-    """A long-running client exited by itself; this is no operation of its own."""
+    """A long-running client exited by itself; this is not an operation of its own."""
     UNREPORTED = "unreported"
     """A long-running client went silent; in its steady state it would have reported this operation by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What the operations of one kind of load record in addition: a row of the table `detail_TABLE` of a recording."""
+    """Additional columns for the operations of one kind of load: a row of the table `detail_TABLE` of a recording."""
 
     table: str
     fields: Mapping[str, str | float | bool | None]
@@ -181,8 +181,8 @@ class Detail:
 class Operation:
     """One operation of a load.
 
-    `outcome` is `ok` (acknowledged), `fail` (certainly not applied) or `unknown` (may have been applied).
-    Latency is `end_ns - intended_ns`: what a user who came at the scheduled moment had to wait.
+    `outcome` is `ok` (acknowledged), `fail` (certainly not applied) or `unknown` (may have been applied). Latency is
+    `end_ns - intended_ns`: how long a user who came at the scheduled moment had to wait.
     """
 
     load: str
@@ -194,9 +194,9 @@ class Operation:
     value: str = ""
     status: int = 0
     error: str = ""
-    """For people: what went wrong, in words. Nobody decides anything by it."""
+    """The error in words, for people; no code may depend on it."""
     reason: str = ""
-    """For judges: the same as a code, one of `Reason`, or one of the load's own, `PRODUCT.what-happened`."""
+    """The same as a code, for judging: a `Reason`, or one of the load's own, `PRODUCT.what-happened`."""
     detail: Detail | None = None
 
 
@@ -205,21 +205,19 @@ EmitOperation = Callable[[Operation], None]
 
 @runtime_checkable
 class Host(Protocol):
-    """One machine of the datacenter: a name, an address, and the capabilities it has
-    (hashidrill.core.protocols.capabilities).
-    """
+    """A machine of the datacenter: a name, an address, and capabilities (hashidrill.core.protocols.capabilities)."""
 
     name: str
     address: str
     roles: dict[str, str]
-    """The role of each of its agents, by the service that it belongs to: `{"consul": "client", "nomad": "client"}`.
+    """The role of each of its agents, by service: `{"consul": "client", "nomad": "client"}`.
 
-    A `spare` host has no agent of that service yet, or any more.
+    On a `spare` host, that service has no running agent.
     """
 
     @property
     def role(self) -> str:
-        """That of its first agent; "" without any."""
+        """The role of its first agent; "" without any."""
 
     def can(self, capability: type[Any]) -> bool:
         """Whether the host has this capability."""
@@ -229,18 +227,21 @@ class Host(Protocol):
 
 
 class ClientTap(Protocol):
-    """The tap of one client: `fail` and `let_pass` are the injector's side, `look` is the observer's."""
+    """The tap of one client: `fail` and `let_pass` are for the injector, `look` is for the observer."""
 
     async def fail(self, fault_id: str, fault: str, share: float, seed: int) -> None:
-        """From now on that share of the attempts, 0 to 1, fails so. Raises FaultError."""
+        """Fails that share of the attempts, 0 to 1, from now on. Raises FaultError."""
 
     async def let_pass(self, fault_id: str) -> None:
-        """Ends that again; nothing when it was not there, or the tap is gone with its client. Raises FaultError."""
+        """Ends the failure; does nothing if it is not in force, or the tap has ended with its client. Raises
+        FaultError.
+        """
 
     async def look(self, fault: str, tries: int) -> Sequence[str]:
-        """Send probe requests of the kind this fault affects; return how each ended: the fault's name, or what it saw.
+        """Sends probe requests of the kind this fault affects and returns how each one ended: the fault's name, or the
+        result.
 
-        None of them is the client's, or is recorded as such.
+        None of them counts or is recorded as the client's.
         """
 
 
@@ -252,20 +253,20 @@ class Hosts(Protocol):
     def all_hosts(self) -> Sequence[Host]: ...
 
     def tap(self, client: str) -> ClientTap:
-        """Of one client of the experiment, by its name."""
+        """The tap of one client of the experiment, by its name."""
 
     def load_addresses(self) -> Sequence[str]:
-        """Where our own loads come from: they count as clients."""
+        """The addresses that hashidrill's own loads come from: they count as clients."""
 
     def turn(self, what: str) -> AbstractAsyncContextManager[Any]:
-        """A lock by name: faults on several hosts take turns inside of it, as a rolling restart does."""
+        """A lock by name: faults on several hosts take turns inside it, as a rolling restart does."""
 
     def tool(self, name: str) -> Path:
-        """A binary that the fault requires, like `bbolt`. Raises FaultError when it is not at hand."""
+        """A binary that the fault requires, like `bbolt`. Raises FaultError if it is not available."""
 
     @property
     def artifacts(self) -> Path:
-        """A directory in the recording for what a fault leaves there as evidence, like a snapshot file."""
+        """A directory in the recording for evidence that a fault leaves, like a snapshot file."""
 
 
 @dataclass(frozen=True)
@@ -273,33 +274,34 @@ class Requires:
     """What a fault requires of a datacenter. The engine starts it with all that the faults of a method require."""
 
     capabilities: frozenset[type[Any]] = frozenset()
-    """What it must be possible to do on its host (hashidrill.core.protocols.capabilities); absent, the fault is not
-    applied."""
+    """Capabilities that its host must have (hashidrill.core.protocols.capabilities); otherwise the fault is not
+    applied.
+    """
     tools: frozenset[str] = frozenset()
-    """Of TOOLS: binaries that must be at hand."""
+    """The binaries it needs, out of TOOLS."""
     disk_operations: frozenset[str] = frozenset()
-    """Of fsync, write, read: those that the disk layer must be able to slow or fail."""
+    """Of fsync, write, read: the operations that the disk layer must be able to slow or fail."""
     sized_disk: bool = False
     """The host's disk must be a small file system of its own."""
     memory_groups: bool = False
-    """Agents must be in a cgroup for memory from their start: the kernel never charges it for what they had before."""
+    """Agents must be in a memory cgroup from their start, because the kernel does not charge earlier memory to it."""
     spare_servers: int = 0
     """Hosts without an agent, on which a fault may start a new server."""
     throttled_cores: float = 0.0
-    """The cores that it leaves to a host: the machine must have more, or its observer cannot tell."""
+    """The cores that it leaves to a host: the machine must have more, or its observer cannot prove it."""
     elsewhere: frozenset[type[Any]] = frozenset()
-    """What its observer must be able to do on other hosts of the datacenter, whichever they are."""
+    """Capabilities that its observer needs on some other host of the datacenter."""
     instead: frozenset[type[Any]] = frozenset()
-    """Another way: a host that can do all of these needs none of the above."""
+    """An alternative: a host with all of these needs none of the above."""
 
     def lacking(self, host: Host | Capable) -> list[type[Any]]:
-        """The capabilities that the host would have to have."""
+        """The capabilities that the host lacks."""
         if self.other_way(host):
             return []
         return [one for one in self.capabilities if not host.can(one)]
 
     def other_way(self, host: Host | Capable) -> bool:
-        """Whether the fault takes its other way on that host."""
+        """Whether the fault takes the alternative (`instead`) on that host."""
         return bool(self.instead) and all(host.can(one) for one in self.instead)
 
     @classmethod
@@ -318,78 +320,82 @@ class Requires:
 
 
 TOOLS = frozenset({"toxiproxy", "bbolt"})
-"""What a fault may require: `toxiproxy` puts proxies in front of ports, `bbolt` reads and compacts a raft.db."""
+"""Binaries that a fault may require: `toxiproxy` puts proxies in front of ports, `bbolt` reads and compacts a
+raft.db.
+"""
 
 
 class Fault(Protocol):
-    """One way to break exactly one target: no loops, no retries, no selection in it; the engine has those.
+    """One way to break exactly one target, without loops, retries or selection; the engine has those.
 
-    What is declared is asked without a datacenter (`hosts` is None then), of a fault with its parameters. The protocols
-    after this one are optional: a fault that has one is asked (`isinstance(fault, FindsTroubles)`).
+    Declarations are read from a fault with its parameters, without a datacenter (`hosts` is None then). The
+    protocols after this one are optional, and tested with `isinstance(fault, FindsTroubles)`.
     """
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     observer: ClassVar[Observer | None]
-    """What its proof looks through; every built-in kind has one."""
+    """How its effect is observed; every built-in kind has one."""
 
     def __init__(self, params: Any, hosts: Hosts) -> None: ...
 
     def requires(self) -> Requires:
-        """What the datacenter must have, for this fault to be possible."""
+        """What the datacenter must have for this fault."""
 
     def plan(self, target: Target, *, fault_id: str) -> Undo:
-        """What will be undone. Pure: nothing is touched, and the same arguments give the same names."""
+        """The undo. Pure: nothing is touched, and the same arguments give the same names."""
 
     async def apply(self, undo: Undo) -> None:
-        """Put the fault in force. Raises FaultError; the engine calls `revert(undo)` in any case."""
+        """Puts the fault in force. Raises FaultError; the engine calls `revert(undo)` in any case."""
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Measure the effect (or its absence) without any help from the injector."""
+        """Measures the effect (or its absence) without any help from the injector."""
 
     async def revert(self, undo: Undo) -> None:
-        """Take the fault away. Idempotent; works from a fresh process and from any phase."""
+        """Takes the fault away. Idempotent; works from a fresh process and from any phase."""
 
 
 @runtime_checkable
 class ClaimsThings(Protocol):
-    """It shares things with other faults, or needs them to itself; without this it claims its host and its kind."""
+    """Declares what it shares with other faults or needs for itself; a fault without this claims its host and its
+    kind.
+    """
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """What it takes, needs and spoils there. Claims of two faults that clash are refused
+        """What it takes, needs and spoils there. Clashing claims of two faults are refused
         (hashidrill.core.protocols.claims).
         """
 
 
 def claims_of(fault: Fault, place: Place) -> Sequence[Claim]:
-    """What a fault claims there."""
+    """The fault's claims at that place."""
     return fault.uses(place) if isinstance(fault, ClaimsThings) else (needs(HOST), takes(fault.kind))
 
 
 @runtime_checkable
 class FindsTroubles(Protocol):
-    """It can tell mistakes about its place that no model can."""
+    """Finds mistakes about its place that no model can express."""
 
     def troubles(self, place: Place) -> Iterable[Trouble]:
-        """What is wrong with putting it there: where in the step, and why."""
+        """What is wrong with the fault at that place: where in the step, and why."""
 
 
 @runtime_checkable
 class NeedsRights(Protocol):
-    """It asks products that may have ACLs."""
+    """Calls products that may have ACLs."""
 
     def rights(self) -> Sequence[Right]:
-        """What a token must be allowed."""
+        """The rights that its token needs."""
 
 
 @runtime_checkable
 class KeepsPrior(Protocol):
-    """It puts back what it found."""
+    """Restores the state that it found."""
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """What is there before the fault and must be there after it: plain JSON, kept as `undo["prior"]`.
+        """The state before the fault, which must be there after it: plain JSON, kept as `undo["prior"]`.
 
-        Only looks. Raises FaultError when it cannot be had: then nothing is applied.
+        Only reads. Raises FaultError if it cannot be read: then nothing is applied.
         """
 
 
@@ -403,21 +409,21 @@ class ObservedSlowly(Protocol):
 
 @runtime_checkable
 class HappensOnce(Protocol):
-    """With `once`, it is done once and need not last: others are proven again before their revert."""
+    """With `once`, it happens once and need not last; all other faults are proven again before their revert."""
 
     once: ClassVar[bool]
 
 
 @runtime_checkable
 class UndoneByOthers(Protocol):
-    """Faults of these kinds are meant to undo it while it is in force."""
+    """Faults of these kinds may undo it while it is in force."""
 
     undone_by: ClassVar[frozenset[str]]
 
 
 @runtime_checkable
 class OnTap(Protocol):
-    """With `on_client`, it is put on the tap of a client (`client:NAME`), and not on a host."""
+    """With `on_client`, it targets the tap of a client (`client:NAME`), not a host."""
 
     on_client: ClassVar[bool]
 
@@ -431,9 +437,9 @@ class RestartsAgent(Protocol):
 
 @runtime_checkable
 class HoldsAgentDown(Protocol):
-    """With `holds_down`, it holds the agent of its host down, or a restart would undo it.
+    """With `holds_down`, it keeps its host's agent down, or a restart would undo it.
 
-    No restart of another fault may fall into it.
+    No other fault may restart the agent meanwhile.
     """
 
     holds_down: ClassVar[bool]
@@ -441,16 +447,16 @@ class HoldsAgentDown(Protocol):
 
 @runtime_checkable
 class DisturbsFew(Protocol):
-    """It disturbs this many of its hosts at one time: 1 for a rolling change, 0 for none; None, as without, for all."""
+    """How many of its hosts it disturbs at one time: 1 for a rolling change, 0 for none; None (the default) for all."""
 
     at_a_time: ClassVar[int | None]
 
 
 @runtime_checkable
 class SetsBack(Protocol):
-    """With `sets_back`, it sets back what all agents share.
+    """With `sets_back`, it resets the state that all agents share.
 
-    All of them count as disturbed, and so may be what interlocks keep there.
+    All of them count as disturbed, and interlocks may protect each of them.
     """
 
     sets_back: ClassVar[bool]
@@ -462,48 +468,51 @@ class Probe(Protocol):
     interval_s: float
 
     async def sample(self) -> Sequence[Sample]:
-        """A sick target gives samples with ok=False; an exception is a bug of ours."""
+        """A sick target gives samples with ok=False; an exception is a bug."""
 
 
 @dataclass(frozen=True)
 class LoadCost:
-    """What a load takes of this machine, where its parameters say it; 0 where that depends on what happens."""
+    """What a load takes of this machine, as far as its parameters say; 0 if that depends on events."""
 
     rate_per_s: float = 0.0
     """Operations per second, at a level of 100%."""
     opened_per_s: float = 0.0
-    """The operations per second of a load that opens things and keeps them: the level does not change it."""
+    """Operations per second of a load that opens things and keeps them open: the level does not change it."""
     views: float = 0.0
     """Views that each agent keeps ready, at a level of 100%."""
 
 
 class Load(Protocol):
-    """Traffic, open loop: an operation starts when it is due, however slow the earlier ones are.
+    """Traffic in an open loop: an operation starts when it is due, however slow the earlier ones are.
 
-    `hashidrill.core.loads.base.BaseLoad` has all of this but `kind`, `Params` and `run`, for a load that asks no
+    `hashidrill.core.loads.base.BaseLoad` has all of this except `kind`, `Params` and `run`, for a load that calls no
     agents, reads nothing back and leaves nothing behind.
     """
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
     signals: ClassVar[Mapping[str, type[Quantity] | None]]
-    """What it samples beside its operations and its level, and the unit (None: a plain number)."""
+    """Signals that it samples besides its operations and its level, with units (None: a plain number)."""
     not_by_address: ClassVar[str]
-    """Why it cannot be offered to agents that are only reached by their API's address; "" if it can."""
+    """Why it cannot run against agents known only by their API's address; "" if it can."""
     divides: ClassVar[bool]
     """Whether several generators can share it: all its operations come from an OpenLoop on its context's course, and
-    operation n is the same whoever offers it. Only the first of them prepares it, reads back and cleans up."""
+    operation n is the same in each generator. Only the first generator prepares it, reads back and cleans up.
+    """
 
     def __init__(self, name: str, params: Any, context: Any) -> None:
         """`context` is a `hashidrill.core.loads.context.LoadContext`."""
 
     @classmethod
     def via(cls, params: Any) -> str | None:
-        """The selector of the agents that it asks (`LoadContext.endpoints`); None for none."""
+        """The selector of the agents that it calls (`LoadContext.endpoints`); None for none."""
 
     @classmethod
     def also(cls, params: Any) -> Mapping[str, str]:
-        """Selectors of further agents that it asks, like those of another product, by the parameter that names them."""
+        """Selectors of further agents that it calls, like those of another product, by the parameter that names
+        them.
+        """
 
     @classmethod
     def cost(cls, params: Any) -> LoadCost:
@@ -511,28 +520,32 @@ class Load(Protocol):
 
     @classmethod
     def rights(cls, name: str, params: Any) -> Sequence[Right]:
-        """What a token must be allowed for a load of that name, where the products have ACLs."""
+        """The rights that the token of a load of that name needs, if the products have ACLs."""
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
-        """What a run of that load may leave, also one that died: a datacenter of somebody else gets rid of it."""
+        """What a run of that load may leave in a product, even after a crash; an attached datacenter is cleaned of
+        it.
+        """
 
     async def prepare(self) -> None:
-        """Before the steady state, beside all other loads. Raises HashidrillError: then the run ends."""
+        """Prepares it before the steady state, together with all other loads. Raises HashidrillError, which ends the
+        run.
+        """
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
+        """Runs until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
 
     def reached(self, n: int) -> None:
-        """Before the final reads of a load that several generators share: they offered n operations between them."""
+        """Called before the final reads of a load that several generators share: together they offered n operations."""
 
     async def final_reads(self) -> Mapping[str, str | None]:
-        """What the datacenter holds, at the end, for each key this load wrote. Empty for loads that do not write."""
+        """The final value of each key that this load wrote. Empty for loads that do not write."""
 
     async def clean_up(self) -> None:
-        """Take away what it put there, once the final reads of all loads were made. Called once, after `run` has ended.
+        """Removes what the load left, after the final reads of all loads. Called once, after `run` has ended.
 
-        For a few seconds at most: an agent that is sick is not waited for.
+        It may take a few seconds, and does not wait for a sick agent.
         """
 
 

@@ -1,11 +1,11 @@
-"""What can be done to a host, and what can be seen on it: one small protocol for each capability.
+"""The capabilities of hosts: one small protocol for each way to change or observe a host.
 
-A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(DiskControl)` gives the object to call, or
-raises an error that names the host and what is missing. No host implements a capability by raising.
+A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(DiskControl)` gives the object to call,
+or raises an error that names the host and what is missing. No host implements a capability by raising.
 
 Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, MemoryControl,
 ChaosMachine, ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, MemoryCanary, Processes, PodStatus. A canary
-makes ordinary system calls in a process on that host, which knows nothing of the injector. AgentApi is both.
+makes ordinary system calls in a process on that host, which shares nothing with the injector. AgentApi is both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashidrill.core.util.foreign import parse
 C = TypeVar("C")
 
 ECHO_PORT = 7007
-"""Where the observer of each host answers those of others; the canary, which shares no module with this, has a copy."""
+"""The port on which each host's observer answers others; the canary, which does not import this module, has a copy."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A packet rule that keeps packets of some addresses out or in. `port`: of TCP, on this host; None for all."""
+    """A packet rule that blocks packets of some addresses, in or out. `port`: of TCP, on this host; None for all."""
 
     table: str
     chain: str
@@ -51,7 +51,7 @@ class PodSeen:
     uid: str
     ready: bool
     owner: str
-    """The kind of what keeps it there, like StatefulSet; "" for nobody."""
+    """The kind of its controller, like StatefulSet; "" without one."""
     containers: Mapping[str, int]
 
 
@@ -67,9 +67,9 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One TCP connection of a canary: seconds from its first byte to its end, errno (0: all came), bytes received.
+    """One TCP connection of a canary: seconds from its first byte to its end, errno (0: complete), bytes received.
 
-    ENODATA says that the other side closed the connection before all had come.
+    ENODATA means that the other side closed the connection before all had come.
     """
 
     seconds: float
@@ -79,9 +79,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ExchangeRequest:
-    """What a canary sends and wants back over each of some connections, `at_once` of them at a time.
+    """What a canary sends and expects on each of several connections, `at_once` of them at a time.
 
-    `until_closed` waits for the other side, which closes when it has sent all, to do so.
+    `until_closed` waits until the other side closes the connection, which it does once it has sent all.
     """
 
     upload_bytes: int = 0
@@ -94,7 +94,7 @@ class ExchangeRequest:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """What an agent's HTTP API answered, whatever the status."""
+    """An answer of an agent's HTTP API, whatever the status."""
 
     status: int
     body: bytes
@@ -132,13 +132,13 @@ class PacketFilter(Protocol):
     """Drop, refuse, count and redirect packets in the host's network namespace, by nf_tables."""
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
-        """Put these rules in force, in a table of their own, in place of what it held. Raises FaultError."""
+        """Replaces the rules of a table that belongs to this fault alone, and puts them in force. Raises FaultError."""
 
     async def suspend_packet_rules(self, table: str) -> None:
-        """Let all packets pass; what was redirected is still translated on its way back. Raises FaultError."""
+        """Lets all packets pass; redirected connections are still translated on their way back. Raises FaultError."""
 
     async def clear_packet_rules(self, table: str) -> None:
-        """Remove the table; nothing when there is none. Raises FaultError."""
+        """Removes the table; does nothing when there is none. Raises FaultError."""
 
     async def packet_tables(self) -> Sequence[str]: ...
 
@@ -154,16 +154,16 @@ class Proxies(Protocol):
     """Put a toxiproxy in front of a port of the host."""
 
     async def add_proxy(self, name: str, listen: int, port: int, toxics: Sequence[Toxic]) -> None:
-        """A toxiproxy on this host: what comes in on `listen` goes on to the host's own `port`, with the toxics.
+        """Starts a toxiproxy on this host that forwards `listen` to the host's own `port`, with the toxics.
 
-        It is not there before its toxics are. Raises FaultError.
+        It does not listen before its toxics are in place. Raises FaultError.
         """
 
     async def remove_proxy(self, name: str) -> None:
-        """Ends the proxy and its connections; nothing when there is none. Raises FaultError."""
+        """Ends the proxy and its connections; does nothing when there is none. Raises FaultError."""
 
     async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
-        """What the proxy holds now; None when it is not there or does not listen."""
+        """The toxics that the proxy holds now; None when it is missing or does not listen."""
 
 
 @runtime_checkable
@@ -174,22 +174,22 @@ class EstateLinks(Protocol):
         """The names of the proxies that lead to that port of the host."""
 
     def toxic_names(self, fault_id: str, count: int) -> Sequence[str]:
-        """Names for toxics that are this run's alone."""
+        """Names for toxics that only this run uses."""
 
     def provable(self, port: int) -> bool:
-        """Whether something is known that the agent behind that port answers at once."""
+        """Whether the agent behind that port has a known request that it answers at once."""
 
     async def add_toxics(self, proxy: str, names: Sequence[str], toxics: Sequence[Toxic]) -> None:
-        """Those that are there already stay as they are, also those of others. Raises FaultError."""
+        """Adds the toxics; existing ones stay unchanged, including those of others. Raises FaultError."""
 
     async def remove_toxics(self, proxy: str, names: Sequence[str]) -> None:
-        """Nothing for those that are not there. Raises FaultError."""
+        """Removes the toxics with these names; missing ones are ignored. Raises FaultError."""
 
     async def held_toxics(self, proxy: str, names: Sequence[str]) -> Sequence[Toxic]:
-        """Those of these names that the proxy holds. Raises FaultError."""
+        """The toxics with these names that the proxy holds. Raises FaultError."""
 
     async def exchange_through(self, proxy: str, request: ExchangeRequest) -> Sequence[Exchange]:
-        """Connections through the proxy to the agent behind it, which is asked something that it answers at once."""
+        """Connections through the proxy to the agent behind it, with a request that it answers at once."""
 
 
 @dataclass(frozen=True)
@@ -202,31 +202,33 @@ class AgentProcess:
 
     @property
     def reference(self) -> str:
-        """As `Target.reference` has it: `1234@56789`."""
+        """The `Target.reference` of this process: `1234@56789`."""
         return f"{self.pid}@{self.start_time}"
 
 
 class ChaosObjects(Protocol):
-    """What others who inject are told by objects, each aimed at the machine or pod that the capability is about."""
+    """Control another injector by objects, each aimed at the machine or pod of this capability."""
 
     @property
     def netem(self) -> bool:
-        """Whether the kernel there has netem, as the estate's file says."""
+        """Whether the kernel there has netem, according to the estate's file."""
 
     def object_of(self, kind: str, fault_id: str) -> Mapping[str, str]:
         """`kind`, `name` and `namespace` of this run's object for that fault. Pure."""
 
     async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
-        """Raises FaultError where the cluster would refuse the spec, or drop a part of it. Creates nothing."""
+        """Raises FaultError if the cluster would refuse the spec, or drop a part of it. Creates nothing."""
 
     async def create(self, made: Mapping[str, str], spec: Mapping[str, Any], *, once: bool) -> None:
-        """With a duration of its own, unless it is over at `once`. Nothing when it is there. Raises FaultError."""
+        """Creates the object if it is missing; it has a duration unless the fault happens `once`. Raises FaultError."""
 
     async def said(self, made: Mapping[str, str]) -> str:
-        """What its controller says of it, in words for people: never a proof. "" when there is no such object."""
+        """The controller's report about the object, in words for people: never a proof. "" when there is no such
+        object.
+        """
 
     async def remove(self, made: Mapping[str, str]) -> None:
-        """Deletes it and waits until it is gone; nothing when it is not there. Raises FaultError with what helps."""
+        """Deletes the object and waits until it is gone; ignores a missing one. Raises FaultError with a remedy."""
 
 
 @runtime_checkable
@@ -251,13 +253,13 @@ class LitmusNode(ChaosObjects, Protocol):
 
 @runtime_checkable
 class NodeStatus(Protocol):
-    """See whether the node of the agent's pod takes pods."""
+    """See whether the node of the agent's pod accepts pods."""
 
     async def name(self) -> str:
-        """Of the node that the pod is on now. Raises FaultError."""
+        """The name of the node that the pod is on now. Raises FaultError."""
 
     async def takes_pods(self, name: str) -> bool:
-        """Whether that node does; not when it is gone. Raises FaultError."""
+        """Whether that node accepts pods; False when it is gone. Raises FaultError."""
 
 
 @runtime_checkable
@@ -275,13 +277,13 @@ class Processes(Protocol):
     async def agent_process(self, agent: str) -> AgentProcess | None: ...
 
     async def agent_answers(self, agent: str, timeout_s: float) -> bool:
-        """Whether the agent's API answers anything at all within `timeout_s`."""
+        """Whether the agent's API answers, with any status, within `timeout_s`."""
 
     async def cpu_seconds(self, agent: str) -> float:
         """CPU time that the agent's process has used since it started; 0 without one."""
 
     async def written_bytes(self, agent: str) -> int:
-        """What the agent has passed to write calls since it started, sockets included. Raises FaultError."""
+        """Bytes that the agent has passed to write calls since it started, sockets included. Raises FaultError."""
 
 
 @runtime_checkable
@@ -289,12 +291,12 @@ class ProcessControl(Protocol):
     """Signal, stop and start the host's agents."""
 
     async def signal(self, reference: str, signal: int) -> bool:
-        """Signal the process of that `AgentProcess.reference`; False when it is gone."""
+        """Signals the process of that `AgentProcess.reference`; False when it has ended."""
 
     async def start_agent(self, agent: str) -> None: ...
 
     async def stop_agent(self, agent: str, *, within_s: float = 15.0) -> None:
-        """SIGTERM, and SIGKILL after `within_s`; returns when the process is gone. Nothing when none runs."""
+        """SIGTERM, and SIGKILL after `within_s`; returns when the process has ended. Does nothing when none runs."""
 
 
 @runtime_checkable
@@ -305,30 +307,32 @@ class AgentFiles(Protocol):
         """The agent's configuration file."""
 
     async def set_agent_config(self, agent: str, config: Mapping[str, Any]) -> None:
-        """Replace the configuration file. The running agent knows nothing of it until it is reloaded or restarted."""
+        """Replaces the configuration file. The running agent sees it only after a reload or restart."""
 
     @property
     def data(self) -> Path:
-        """The host's disk: what an agent keeps is in the folder of the agent's name."""
+        """The host's disk: an agent's data is in the folder of the agent's name."""
 
 
 @runtime_checkable
 class AgentSettings(Protocol):
-    """Add settings to the host's agents, in one more file beside those of their owner, which stay as they are."""
+    """Add settings to the host's agents in an additional file; their owner's files stay unchanged."""
 
     async def agent_settings(self, agent: str) -> dict[str, Any]:
-        """What the file of ours says; empty without one. Raises FaultError where the agent's files are not found."""
+        """The content of the additional file; empty without one. Raises FaultError if the agent's files are not
+        found.
+        """
 
     async def set_agent_settings(
         self, agent: str, settings: Mapping[str, Any], *, restart: bool, check: Sequence[str]
     ) -> None:
-        """Writes the file, and has the agent read it: by SIGHUP, or by its restart.
+        """Writes the file, and makes the agent read it: by SIGHUP, or by a restart.
 
-        `check`: the words of the agent's own program that look at its files first. Raises FaultError.
+        `check`: arguments for the agent's own program that checks its files first. Raises FaultError.
         """
 
     async def clear_agent_settings(self, agent: str) -> None:
-        """Takes the file away and has the agent read again; nothing where there is none. Raises FaultError."""
+        """Removes the file and makes the agent read its files again; ignores a missing one. Raises FaultError."""
 
 
 @runtime_checkable
@@ -360,22 +364,24 @@ class CpuControl(Protocol):
 
 @runtime_checkable
 class MemoryControl(Protocol):
-    """Hold the host's agents to a memory limit, and take memory away from them."""
+    """Limit the memory of the host's agents, and take memory away from them."""
 
     async def memory_in_use(self) -> tuple[int, int]:
-        """Bytes that are charged to the agents; those of them that are the processes' own, and no file's.
+        """Bytes charged to the agents, and how many of those are the processes' own rather than a file's.
 
-        Raises FaultError where the machine allows no cgroup for memory.
+        Raises FaultError if the machine allows no cgroup for memory.
         """
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
-        """The kernel ends agents where they hold more that it cannot reclaim. Raises FaultError."""
+        """Limits the agents' memory; the kernel kills agents that hold more than it can reclaim. Raises FaultError."""
 
     async def take_memory(self, name: str, size_bytes: int) -> None:
-        """A process of that name, which counts as one of the agents, holds `size_bytes`. Raises FaultError."""
+        """Starts a process of that name, which counts as one of the agents and holds `size_bytes`. Raises
+        FaultError.
+        """
 
     async def free_memory(self, name: str) -> None:
-        """Lifts the limit and ends the process; nothing without them."""
+        """Lifts the limit and ends the process; does nothing without them."""
 
 
 @runtime_checkable
@@ -389,7 +395,7 @@ class DiskCanary(Protocol):
     async def canary_read(self, size_bytes: int) -> Timing: ...
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
-        """`trials` of an operation (`fsync`, `write`, `read`), up to 256 at once.
+        """Makes `trials` of an operation (`fsync`, `write`, `read`), up to 256 at once.
 
         None begins after `within_s`: then there are fewer.
         """
@@ -404,7 +410,7 @@ class NetworkCanary(Protocol):
     async def connect(self, address: str, port: int, timeout_s: float) -> Timing: ...
 
     async def canary_listen(self, port: int) -> None:
-        """The canary answers exchanges on that port too, from now on."""
+        """Makes the canary answer exchanges on that port too, from now on."""
 
     async def exchange(self, address: str, port: int, request: ExchangeRequest) -> Sequence[Exchange]: ...
 
@@ -417,12 +423,12 @@ class CpuCanary(Protocol):
 
     @property
     def cpus(self) -> int:
-        """How many its processes can use at once."""
+        """How many CPUs its processes can use at once."""
 
     async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:
-        """CPU seconds per second that `threads` busy threads get together, in each of the windows, one after the other.
+        """CPU seconds per second that `threads` busy threads get together, in each of successive windows.
 
-        Raises FaultError when they did not get through.
+        Raises FaultError when they did not finish.
         """
 
 
@@ -431,16 +437,16 @@ class MemoryCanary(Protocol):
     """See how much memory the host's agents hold, and how much more they could take."""
 
     async def canary_take(self, size_bytes: int) -> int:
-        """How many of `size_bytes` a new process among the agents could take. The kernel ends it before any of them.
+        """How many of `size_bytes` a new process among the agents could take. The kernel kills it before any agent.
 
         Raises FaultError when it could not be started.
         """
 
     async def own_bytes(self, name: str) -> int:
-        """What the process of that agent, or of that name, holds that is no file's; 0 without one."""
+        """Bytes that the process of that agent, or of that name, holds outside of files; 0 without one."""
 
     async def memory_refusals(self) -> int:
-        """How often the agents met a limit of memory, by the kernel's count. Raises FaultError."""
+        """How often the agents met a memory limit, by the kernel's count. Raises FaultError."""
 
 
 CAPABILITIES: tuple[type[Any], ...] = (
@@ -459,17 +465,17 @@ CAPABILITIES: tuple[type[Any], ...] = (
     CpuCanary,
     MemoryCanary,
 )
-"""Those that hashidrill's own faults and probes use; a plug-in may define others."""
+"""The capabilities that hashidrill's own faults and probes use; a plug-in may define others."""
 
 
 def described(capability: type[Any]) -> str:
-    """`DiskControl (slow or fail the operations of the host's disk)`."""
+    """The capability for a message: `DiskControl (slow or fail the operations of the host's disk)`."""
     summary = (capability.__doc__ or "").strip().partition("\n")[0].rstrip(".")
     return f"{capability.__name__} ({summary[:1].lower()}{summary[1:]})"
 
 
 class Capable:
-    """Base of hosts: `parts` maps each capability that the host has to the object that carries it out."""
+    """Base of hosts: `parts` maps each capability that the host has to the object that implements it."""
 
     name: str
 
@@ -479,7 +485,7 @@ class Capable:
 
     @property
     def role(self) -> str:
-        """That of its first agent; "" without any."""
+        """The role of its first agent; "" without any."""
         return next(iter(self.roles.values()), "")
 
     def can(self, capability: type[Any]) -> bool:

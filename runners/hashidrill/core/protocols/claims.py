@@ -1,12 +1,12 @@
 """What a fault declares before anything runs: where a step applies it, and what it claims there.
 
 `Fault.uses(place)` returns claims. `validate` refuses two steps whose claims clash while both are in force, with the
-reason that a claim gives. Things are identified by name, so faults of any package that claim the same thing take part
-on equal terms. A thing that several modules name is a constant here, or in the folder of its product.
+claim's reason. Things are identified by name, so faults of any package can claim the same thing. A thing that
+several modules name is a constant here, or in the folder of its product.
 
-    takes(thing)    it alone uses the thing: clashes with whatever else takes it
-    needs(thing)    it relies on the thing, and so may others: clashes with what spoils it
-    spoils(thing)   nobody can rely on the thing any more: clashes with what needs it
+    takes(thing)    the fault alone uses the thing: clashes with another that takes it
+    needs(thing)    the fault relies on the thing, and so may others: clashes with one that spoils it
+    spoils(thing)   the thing is unreliable meanwhile: clashes with a fault that needs it
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MEMORY = "the host's memory"
 DISK = "the disk"
 """Its parts are the operations fsync, write and read."""
 OF_ONE_AGENT = frozenset({AGENT, ANSWERS, LISTENER, START, PAUSED, PROCESS})
-"""Things that each agent of a host has for itself: two faults meet there only when they mean the same product's."""
+"""Things that each agent of a host has for itself: two faults clash only if they mean the same product's agent."""
 PACKETS = "packets that pass"
 CANARY_TIMES = "what the canary times"
 CONTROL = "control-"
-"""How the roles of agents begin that are no part of what is tested: who breaks it is told by them what to do."""
+"""Prefixes of the roles of control agents, which are not under test: they carry out faults."""
 CANARY_LINKS = "what passes between the canaries"
 
 
@@ -52,21 +52,21 @@ def connections(port: int) -> str:
 class Place:
     """Where and when a step of the method applies a fault, as far as that is known before anything runs.
 
-    A role moves from host to host, so `hosts` are all hosts that the selector may match at some moment. It is empty if
-    that is unknown: the selector is wrong, or the datacenter could not be read.
+    A role moves from host to host, so `hosts` are all hosts that the selector may match at some moment. It is empty
+    if that is unknown: the selector is wrong, or the datacenter could not be read.
     """
 
     on: str = ""
     hosts: frozenset[str] = frozenset()
     many: bool = False
-    """The selector means several hosts, like `consul:servers`, unlike `consul:leader`."""
+    """Whether the selector means several hosts, like `consul:servers`, unlike `consul:leader`."""
     most: int = 1
     """How many hosts it matches at one time."""
     begins_s: float | None = None
     """Seconds after the method began; None if they could not be read."""
     ends_s: float | None = None
     service: str = ""
-    """Whose agent the step means: that of the role, or the host's own; "" where that cannot be said."""
+    """The service of the agent that the step means: that of the role, or the host's own; "" if unknown."""
     agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """All hosts, without spare ones, with the role of each agent by its service: `{"nomad-1": {"nomad": "client"}}`."""
     parts: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Place:
         return tuple(host for host, roles in self.agents.items() if roles.get(service) == role)
 
     def across(self, who: str) -> frozenset[str]:
-        """The hosts that `from: WHO` names: see `is_across`. Unknown ones too."""
+        """The hosts that `from: WHO` names (see `is_across`), unknown ones included."""
         if who.startswith("host:"):
             return frozenset({who.removeprefix("host:")})
         return frozenset(host for host, roles in self.agents.items() if is_across(who, host, roles, self.service))
@@ -85,7 +85,7 @@ class Place:
     def connections(self, direction: str) -> frozenset[tuple[str, str]]:
         """(from, to) of each connection to (`in`), from (`out`), or to and from (`both`) the hosts here.
 
-        `elsewhere` stands for whatever is no host of the datacenter, like our own loads.
+        `elsewhere` stands for any address outside the datacenter, like hashidrill's own loads.
         """
         everybody = (*self.agents, "elsewhere")
         pairs = {(other, host) for host in self.hosts for other in everybody if other != host}
@@ -95,11 +95,11 @@ class Place:
 
 
 def is_across(who: str, host: str, roles: Mapping[str, str], service: str) -> bool:
-    """Whether a host, with these agents, is what `from: WHO` names.
+    """Whether `from: WHO` names a host with these agents.
 
-    `all`, `host:NAME`, `SERVICE:ROLE` (`consul:servers`, `nomad:all`), or the role alone: of the service whose agent
-    the fault is put on. Only roles that an agent is started with can be named: `servers`, not `leader`. Hosts of what
-    breaks others (CONTROL) are not in `all`: it must be able to revert.
+    WHO is `all`, `host:NAME`, `SERVICE:ROLE` (`consul:servers`, `nomad:all`), or a role alone, of the service whose
+    agent the fault targets. Only roles that an agent is started with can be named: `servers`, not `leader`. `all`
+    excludes the hosts of control agents (CONTROL), which must be able to revert.
     """
     if who == "all":
         return not any(role.startswith(CONTROL) for role in roles.values())
@@ -123,27 +123,27 @@ class Claim:
     parts: frozenset[str] = frozenset()
     """The parts of the thing, if faults may share it by parts; empty: all of it."""
     longer_s: float = 0.0
-    """How much longer than the step's `for` it may last."""
+    """How many seconds it may last longer than the step's `for`."""
     meets: str = ON_HOST
     """Where the two faults meet, for a message without a `why`."""
     local: bool = True
-    """The clash goes away on other hosts."""
+    """Whether other hosts avoid the clash."""
 
 
 takes = partial(Claim, "takes")
-"""It alone uses the thing."""
+"""The fault alone uses the thing."""
 needs = partial(Claim, "needs")
-"""It relies on the thing, and so may others."""
+"""The fault relies on the thing, and so may others."""
 spoils = partial(Claim, "spoils")
-"""Nobody can rely on the thing any more."""
+"""The thing is unreliable meanwhile."""
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """When a fault restarts the agent of its host: no fault may hold the agent down at these moments."""
+    """When a fault restarts the agent of its host: no other fault may hold the agent down at these moments."""
 
     within_s: float
-    """How long the restart takes, at most."""
+    """The longest time that the restart takes, in seconds."""
     beginning: bool = True
     end: bool = False
 

@@ -1,14 +1,14 @@
-"""What happens in a run, as typed events, and the bus that hands them to whoever subscribes.
+"""The typed events of a run, and the bus that hands them to subscribers.
 
-The journal is no subscriber: what it writes must be on the disk before anything acts on it, and a run whose journal
-cannot be written ends. So the journal writes first, and the bus publishes what it wrote. An event therefore has the
-same words as a line of the journal, and `decode` reads both: a finished run can be replayed from its journal.
+The journal is not a subscriber: its lines must be on disk before the run acts on them, and a run whose journal
+cannot be written ends. So the journal writes first, and the bus publishes the same entry. An event has the same
+words as a line of the journal, and `decode` reads both: a finished run can be replayed from its journal.
 
-Every other subscriber only looks on. One that raises is left out from then on; it neither ends the run nor keeps a
-fault in force.
+All subscribers are read-only. One that raises is left out from then on; it neither ends the run nor keeps a fault in
+force.
 
-Each event, and each of its fields, says who may see it. A trainee who diagnoses a run sees its phases, the figures of
-its loads and its guardrails, but not which fault is applied, where, or what proved it: `seen_by` leaves that out.
+Each event and field declares its audience. A trainee who diagnoses a run sees its phases, the figures of its loads
+and its guardrails, but not which fault is applied, where, or its proof: `seen_by` removes those.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Audience(StrEnum):
-    """Who looks on. An operator sees all; a trainee must find out by himself what is broken."""
+    """An operator sees everything; a trainee must find out what is broken."""
 
     OPERATOR = "operator"
     TRAINEE = "trainee"
@@ -37,11 +37,11 @@ _FOR_OPERATORS = {"audience": Audience.OPERATOR}
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One thing that happened, `t_ns` after the run began. What no class says otherwise is for operators alone."""
+    """One event, `t_ns` after the run began. Only operators see it unless its class says otherwise."""
 
     audience: ClassVar[Audience] = Audience.OPERATOR
     names: ClassVar[tuple[str, ...]] = ()
-    """The words for it in the journal and on the wire. Where there are several, its field `event` says which."""
+    """Its names in the journal and on the wire. If there are several, the field `event` has the one meant."""
 
     event: str
     t_ns: int = 0
@@ -49,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Began(Event):
-    """The run began. A trainee does not see it: most experiments are named after what they break."""
+    """The run began. A trainee does not see it: most experiments are named after their fault."""
 
     names: ClassVar[tuple[str, ...]] = ("run",)
     event: str = "run"
@@ -115,7 +115,7 @@ class Proof(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(Event):
-    """What else became of a fault: applied, failed, undone by another, moved with its role, reverted, or stuck."""
+    """A change of a fault: applied, failed, undone by another, moved with its role, reverted, or stuck."""
 
     names: ClassVar[tuple[str, ...]] = (
         "fault.applied",
@@ -155,7 +155,7 @@ class Waiting(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Attended(Event):
-    """Somebody acts while the faults last, like a runbook that is rehearsed. `text` says what it did."""
+    """A person acts while the faults last, for example to rehearse a runbook. `text` says what was done."""
 
     names: ClassVar[tuple[str, ...]] = ("attended.begins", "attended.did", "attended.ends")
     what: str = ""
@@ -199,7 +199,7 @@ class Level(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Note(Event):
-    """Anything else worth telling an operator."""
+    """Any other message for an operator."""
 
     names: ClassVar[tuple[str, ...]] = ("note",)
     event: str = "note"
@@ -219,7 +219,7 @@ class End(Event):
 
 @dataclass(frozen=True)
 class Expected:
-    """One expectation, judged. `finding`: held, broken, invalid, known or fixed
+    """One judged expectation. `finding`: held, broken, invalid, known or fixed
     (hashidrill.core.judging.verdict.Finding).
     """
 
@@ -235,7 +235,7 @@ class Expected:
 class Judged(Event):
     """The run was judged; comes after `end`, with its time, and is not in the journal: verdict.json has it.
 
-    A trainee sees the verdict alone: expectations, reasons and paths are named after what the run breaks.
+    A trainee sees only the verdict: expectations, reasons and paths are named after the fault.
     """
 
     audience: ClassVar[Audience] = Audience.TRAINEE
@@ -270,13 +270,13 @@ class Lasting:
 
 @dataclass(frozen=True)
 class Figures:
-    """One load's last second. A latency is infinite where what was due is never served, and None for none."""
+    """One load's last second. A latency is infinite if due operations are never served, None if there were none."""
 
     rate: float | None = None
     p50_s: float | None = None
     p99_s: float | None = None
     errors: float | None = None
-    """Share of what ended that was not acknowledged, 0 to 1."""
+    """Share of ended operations that were not acknowledged, 0 to 1."""
     waiting: int = 0
     """How many operations wait for longer than is usual, and `waited_s`: the oldest of them, in seconds."""
     waited_s: float | None = None
@@ -284,7 +284,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Tick(Event):
-    """How things stand; comes twice a second, and is not in the journal."""
+    """The current state; comes twice a second, and is not in the journal."""
 
     audience: ClassVar[Audience] = Audience.TRAINEE
     names: ClassVar[tuple[str, ...]] = ("tick",)
@@ -293,9 +293,9 @@ class Tick(Event):
     phase_ends_ns: int | None = None
     loads: Mapping[str, Figures] = field(default_factory=dict)
     leaders: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_OPERATORS)
-    """What services say who leads, by the titles of their lanes: `("leader", "consul-1")`, "" for nobody."""
+    """The leaders that services report, by the titles of their lanes: `("leader", "consul-1")`, "" for none."""
     probes: tuple[tuple[str, float], ...] = field(default=(), metadata=_FOR_OPERATORS)
-    """The last sample of each signal: of the majority's view, else of the host where it is highest."""
+    """The last sample of each signal: the majority's view, otherwise that of the host where it is highest."""
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
     marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
 
@@ -324,9 +324,7 @@ _BY_NAME = {name: kind for kind in KINDS for name in kind.names}
 
 
 def encode(event: Event) -> str:
-    """One line of JSON, without its newline. Infinity is written as text and what is no number as null: JSON has
-    neither.
-    """
+    """One line of JSON, without its newline. JSON lacks infinity and NaN: they become text and null."""
     return json.dumps(_plain(asdict(event)), default=str, allow_nan=False)
 
 
@@ -339,10 +337,10 @@ def _plain(value: Any) -> Any:
 
 
 def decode(line: str | bytes | Mapping[str, Any]) -> Event | None:
-    """The event that a line, or what was parsed from one, tells of.
+    """The event of a line, or of a parsed line.
 
-    None for a torn line, for a kind of event that only a newer hashidrill knows, and for one whose fields are not what
-    they should be: whoever looks on misses it, and the run does not mind. Fields that are not known are left out.
+    None for a torn line, for an event of a newer hashidrill, and for invalid fields: the subscriber misses it, and
+    the run goes on. Unknown fields are left out.
     """
     try:
         data = line if isinstance(line, Mapping) else json.loads(line)
@@ -363,7 +361,7 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def seen_by(event: Event, audience: Audience) -> Event | None:
-    """The event as that audience may see it; None where it may not."""
+    """The event as that audience may see it; None if it may not."""
     if audience is Audience.OPERATOR:
         return event
     if event.audience is Audience.OPERATOR:
@@ -385,14 +383,16 @@ class Bus:
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = [(each, Audience.OPERATOR) for each in subscribers]
         self.failures: list[str] = []
-        """Which subscribers were left out, and why."""
+        """The subscribers that were left out, and why."""
 
     def subscribe(self, subscriber: Subscriber, audience: Audience = Audience.OPERATOR) -> None:
-        """From now on it gets what this audience may see."""
+        """Subscribes from now on to the events of this audience."""
         self._subscribers.append((subscriber, audience))
 
     def publish(self, event: Event) -> None:
-        """Returns once every subscriber has seen it. A subscriber that raises is left out; the others are told."""
+        """Returns once every subscriber has seen the event. A subscriber that raises is left out; the others still get
+        it.
+        """
         failed = []
         for subscriber, audience in list(self._subscribers):
             seen = seen_by(event, audience)

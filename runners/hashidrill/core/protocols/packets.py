@@ -1,8 +1,7 @@
-"""Packet rules as data, the statements that they are made of, and the nft script that carries them to others' hosts.
+"""Packet rules as data, their statements, and the nft script that applies them on attached hosts.
 
-Faults say what is to happen to which packets; a host puts it in force (`PacketFilter.set_packet_rules`): a local one
-by netlink (hashidrill.lab.sandbox.nf_tables), one that is carried to by its own `nft`, one in memory by reading the
-data.
+Faults describe the rules; a host puts them in force (`PacketFilter.set_packet_rules`): a local host by netlink
+(hashidrill.lab.sandbox.nf_tables), an attached one by its own `nft`, a host in memory by reading the data.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from typing import Any, Literal
 from hashidrill.core.errors import FaultError
 
 PAYLOADS = ((5, 160), (8, 256))
-"""TCP's data offset in words, and where a segment's first byte of data is then, in bits: without options and with
-timestamps, which is all there is."""
+"""Pairs of TCP's data offset in words and the bit at which data then begins: without options, and with timestamps."""
 _OPENED, _PASSED, _CUT = 0x68640001, 0x68640002, 0x68640003
-"""Marks of connections (ct mark) whose beginning is looked at."""
+"""Marks of connections (ct mark) whose first bytes are inspected."""
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 
 Word = tuple[Any, ...]
-"""A condition or an action, as `_TEXTS` and hashidrill.lab.sandbox.nf_tables have it."""
+"""A condition or an action, in the form of `_TEXTS` and hashidrill.lab.sandbox.nf_tables."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Where in a packet's way its statements are."""
+    """The hook and priority at which its statements see a packet."""
 
     name: str
     kind: Literal["filter", "nat"]
@@ -40,9 +38,9 @@ Statement = tuple[Chain, Sequence[Word]]
 
 @dataclass(frozen=True)
 class Block:
-    """Packets from (`input`) or to (`output`) these addresses are dropped, or refused with a TCP reset.
+    """Drops packets from (`input`) or to (`output`) these addresses, or refuses them with a TCP reset.
 
-    `port`: of TCP, the destination; None for all packets. `share`: of all these packets, by chance. With
+    `port`: of TCP, the destination; None for all packets. `share`: a random share of these packets. With
     `resets_pass`, TCP resets are left alone.
     """
 
@@ -70,7 +68,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Redirect:
-    """New TCP connections from these addresses to `port` of this host arrive at its port `to`.
+    """Redirects new TCP connections from these addresses to `port` of this host to its port `to`.
 
     With a `comment`, `PacketFilter.packet_counts` counts them by it.
     """
@@ -92,10 +90,10 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Cut:
-    """Connections of this host to these addresses and ports are reset when they begin with one of these bytes.
+    """Resets connections of this host to these addresses and ports whose data begins with one of these bytes.
 
-    `older`: words by which a connection from before the rules is known, once its data is seen. `name` is the chain's.
-    The rules remember in a connection's mark what it began with.
+    `older`: words that identify a connection from before the rules, once it carries data. `name` is the chain's. The
+    rules remember a connection's beginning in its mark.
     """
 
     name: str
@@ -114,13 +112,13 @@ class Cut:
         cut: list[Word] = [("set mark", _CUT), ("reset",)]
         firsts = [(("doff", doff), ("data", at, 8, True, byte)) for doff, at in PAYLOADS for byte in self.first_bytes]
         statements: list[list[Word]] = [
-            [("flags", RST, RST), ("accept",)],  # by which the other side learns of it when it sends something
+            [("flags", RST, RST), ("accept",)],  # so that the other side notices when it sends
             [("mark", _CUT), ("reset",)],
             [("mark", _PASSED), ("accept",)],
             [("flags", SYN | ACK, SYN), ("set mark", _OPENED), ("accept",)],
             *([data, ("mark", _OPENED), *first, *cut] for first in firsts),
             [data, ("mark", _OPENED), ("set mark", _PASSED), ("accept",)],
-            # connections that are older than the rules: what they are for is seen when they are used
+            # connections older than the rules: their purpose shows when they are used
             *([data, ("mark", 0), *what, *cut] for what in self.older),
         ]
         return [[*to_others, *statement] for statement in statements]
@@ -130,24 +128,24 @@ PacketRule = Block | Redirect | Cut
 
 
 def statements_of(rules: Sequence[PacketRule]) -> list[Statement]:
-    """In their order. Raises FaultError for an address that is none."""
+    """The statements of the rules, in order. Raises FaultError for an invalid address."""
     return [(rule.place, words) for rule in rules for words in rule.lines()]
 
 
 def chains_of(rules: Sequence[PacketRule]) -> list[Chain]:
-    """Each once."""
     return list(dict.fromkeys(rule.place for rule in rules))
 
 
 REDIRECTING, BLOCKING = Redirect((), 0, 0).place, Block("input", ()).place
-"""In a suspended table the first accepts before it redirects, and the second is empty. Both stay, because the kernel
-translates nothing for a new chain, and the connections of a proxy that ends are closed through them."""
+"""In a suspended table the first chain accepts before it redirects, and the second is empty. Both stay, because the
+kernel translates nothing for a new chain, and connections of an ending proxy are closed through them.
+"""
 
 
 def script(table: str, rules: Sequence[PacketRule]) -> str:
-    """The nft script that makes these rules all that the table holds, in one transaction.
+    """The nft script that replaces the table's content with these rules, in one transaction.
 
-    Raises FaultError for an address that is none.
+    Raises FaultError for an invalid address.
     """
     return _text_of(
         [
@@ -186,7 +184,6 @@ def _rule(table: str, chain: Chain, words: Sequence[Word]) -> str:
 
 
 def _text(word: Word) -> str:
-    """As nft writes it."""
     name, *values = word
     return _TEXTS[name](*values)
 
@@ -211,7 +208,7 @@ _TEXTS: Mapping[str, Callable[..., str]] = {
 
 
 def _addresses(values: Sequence[str]) -> tuple[str, ...]:
-    """They may come from a catalog, in which others write: whatever is no address could be rules of theirs."""
+    """Checks the addresses. They may come from a catalog that others write, so any other text could inject rules."""
     for one in values:
         try:
             ipaddress.IPv4Address(one)

@@ -1,7 +1,8 @@
-"""Finds products, faults, loads and whatever else a package adds by the names that YAML and the command line use.
+"""Finds products, faults, loads and all other plug-ins by the names that YAML and the command line use.
 
-All of them are entry points: hashidrill's own are in its pyproject.toml, those of another package in its. A name that
-two packages have is the other package's. What an entry point names is imported when its name is used.
+All of them are entry points: hashidrill's own are in its pyproject.toml, another package's in that package's. If two
+packages have the same name, the other package's wins over hashidrill's. An entry point is imported when its name is
+used.
 
     hashidrill.services           PRODUCT = its class (hashidrill.core.protocols.service.Service)
     hashidrill.default_services   PRODUCT = the same, of one that runs in a datacenter that names no service
@@ -38,12 +39,12 @@ _PROTOCOLS = {
     FAULTS: ("hashidrill.core.protocols.abc", "Fault", "hashidrill.core.faults.base.BaseFault"),
     LOADS: ("hashidrill.core.protocols.abc", "Load", "hashidrill.core.loads.base.BaseLoad"),
 }
-"""Entry-point group to the protocol that its classes keep, and to the class that has most of it."""
+"""Entry-point group to the protocol of its classes, and to their usual base class."""
 _KIND = re.compile(r'^    kind(?:: ClassVar\[str\])? = "([^"]+)"$', re.MULTILINE)
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """`did you mean X?` when something is near, else the list of all names."""
+    """`did you mean X?` if a name is similar, otherwise the list of all names."""
     import difflib  # noqa: PLC0415 - few names are wrong
 
     known = sorted(names)
@@ -53,7 +54,7 @@ def near(name: str, names: Iterable[str]) -> str:
 
 @cache
 def _installed() -> Any:
-    """The entry points of all distributions, with `select(group=)`. To find one group takes as long as to find all."""
+    """The entry points of all distributions, with `select(group=)`. Finding one group takes as long as finding all."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - not every command asks for a kind or a service
 
     return entry_points()
@@ -61,14 +62,14 @@ def _installed() -> Any:
 
 @cache
 def entries(group: str) -> Mapping[str, Any]:
-    """The entry points of a group by their names: ours, then those of other packages. Imports none of them."""
+    """The entry points of a group by name, hashidrill's own first. Imports none of them."""
     found = _installed().select(group=group)
     return {each.name: each for each in sorted(found, key=lambda each: not each.value.startswith("hashidrill."))}
 
 
 @cache
 def plugin(group: str, name: str) -> Any:
-    """What the entry point of that name stands for. Raises KeyError, and UsageError when it cannot be imported."""
+    """The object behind an entry point. Raises KeyError, and UsageError when it cannot be imported."""
     entry = entries(group)[name]
     try:
         return entry.load()
@@ -78,7 +79,7 @@ def plugin(group: str, name: str) -> Any:
 
 
 class _Services(Mapping[str, Any]):
-    """Every service class by its name; to look one up imports it. Raises UsageError for a broken one."""
+    """Every service class by its name; a lookup imports it. Raises UsageError for a broken one."""
 
     def __getitem__(self, name: str) -> Any:
         return _checked(SERVICES, name)
@@ -96,17 +97,17 @@ class _Services(Mapping[str, Any]):
 
 
 def services() -> Mapping[str, Any]:
-    """Every service class by its name. Imports those that are looked up."""
+    """Every service class by its name. A lookup imports it."""
     return _Services()
 
 
 def services_with(protocol: type[Any]) -> list[Any]:
-    """The classes of those that have an optional protocol of hashidrill.core.protocols.service. Imports all."""
+    """The service classes with an optional protocol of hashidrill.core.protocols.service. Imports all."""
     return [cls for cls in services().values() if isinstance(cls, protocol)]
 
 
 def default_services() -> list[str]:
-    """The services that run where a datacenter names none."""
+    """The services that run if a datacenter names none."""
     return list(entries(DEFAULTS))
 
 
@@ -121,12 +122,12 @@ def loads() -> dict[str, Any]:
 
 
 def fault_kinds() -> list[str]:
-    """The kinds of all faults. Imports none of those that a package declares."""
+    """The kinds of all faults, without importing any module."""
     return list(_kinds(FAULTS))
 
 
 def load_kinds() -> list[str]:
-    """The kinds of all loads. Imports none of those that a package declares."""
+    """The kinds of all loads, without importing any module."""
     return list(_kinds(LOADS))
 
 
@@ -147,12 +148,12 @@ def _summary(kind: str, where: Any) -> str:
 
 
 def fault(kind: str) -> Any:
-    """The fault class; only its module is imported. Raises UnknownNameError with near names."""
+    """The fault class; only its module is imported. Raises UnknownNameError with similar names."""
     return _get("fault", kind, FAULTS)
 
 
 def load(kind: str) -> Any:
-    """The load class; only its module is imported. Raises UnknownNameError with near names."""
+    """The load class; only its module is imported. Raises UnknownNameError with similar names."""
     return _get("load", kind, LOADS)
 
 
@@ -182,13 +183,12 @@ def _class(group: str, kind: str) -> Any:
 
 @cache
 def _kinds(group: str) -> dict[str, Any]:
-    """Where each kind is: a class, or the name of its module."""
     return {kind: where for found in _by_entry(group).values() for kind, where in found.items()}
 
 
 @cache
 def _by_entry(group: str) -> dict[str, dict[str, Any]]:
-    """By entry point, where each kind is. Only a class itself knows its kind; of a module, its text says them."""
+    """The kinds of each entry point. A class knows its kind; a module's kinds are read from its text."""
     found = {}
     for name, entry in entries(group).items():
         if ":" in entry.value:
@@ -200,7 +200,9 @@ def _by_entry(group: str) -> dict[str, dict[str, Any]]:
 
 
 def kinds_in(room: str) -> dict[str, str]:
-    """The module of each kind that a module, or a package's modules, declare: by their text, without an import."""
+    """Each kind declared in a module or a package's modules, with its module: read from their text, without an
+    import.
+    """
     spec = find_spec(room)
     if spec is None or spec.origin is None:
         raise UsageError(f"there is no module {room}, which an entry point names; fix or uninstall its package")
@@ -212,7 +214,7 @@ def kinds_in(room: str) -> dict[str, str]:
 
 @cache
 def _checked(group: str, name: str) -> Any:
-    """The class of an entry point. Raises UsageError when it has not all that its protocol asks for."""
+    """The class of an entry point. Raises UsageError if it lacks a member of its protocol."""
     cls = plugin(group, name)
     module, protocol, base = _PROTOCOLS[group]
     asked = getattr(importlib.import_module(module), protocol)

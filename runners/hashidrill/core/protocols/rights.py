@@ -1,6 +1,6 @@
-"""What a token must be allowed: faults, loads and services declare it, products turn it into policies and check it.
+"""The rights of tokens: faults, loads and services declare them, products turn them into policies and check them.
 
-And what a load leaves in a product: it declares that too, and an attached datacenter gets rid of it.
+Also the data that a load leaves in a product, which an attached datacenter is cleaned of.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Right:
     """One rule of a policy, in the words of its product: `Right("consul", "key_prefix", "hashidrill/", "write")`.
 
-    `name` is empty for what a product has only once, like Consul's `operator`.
+    `name` is empty for a resource that a product has only once, like Consul's `operator`.
     """
 
     service: str
@@ -28,7 +28,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Left:
-    """Something that a load puts into a product, in a place of its own, and that nobody needs once the run is over."""
+    """Data of a load in a product, at a place of its own, which is useless once the run is over."""
 
     service: str
     what: str
@@ -41,5 +41,5 @@ class Left:
 
 
 def of_service(service: str, rights: Iterable[Right]) -> list[Right]:
-    """Those that are one product's, each once, in order."""
+    """The rights of one product, each once, in order."""
     return sorted({right for right in rights if right.service == service})

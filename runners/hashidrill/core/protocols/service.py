@@ -1,7 +1,7 @@
-"""What a service is: all that knows one product. Its protocol, and what it and a datacenter tell each other.
+"""The protocol of a service, which holds all knowledge of one product, and the data it exchanges with a datacenter.
 
-Every product says what `Service` asks for. The protocols after it are optional: a product that has one of them is asked
-(`isinstance(service, HasAcls)`), of its class and its instances alike.
+Every product implements `Service`. The protocols after it are optional; `isinstance(service, HasAcls)` tests for
+them, on a class as on an instance.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class AgentPlace:
     """One agent that a service wants on a host. Services that name the same host share it.
 
-    `starts=False`: its agent is configured, and a fault may start it. `beside` names other services: each of them that
-    the datacenter has puts an agent of its own on this host too, as a guest (`Service.guests`).
+    `starts=False`: its agent is configured, but only a fault may start it. `beside` names other services: each of
+    them in the datacenter puts an agent of its own on this host too, as a guest (`Service.guests`).
     """
 
     host: str
@@ -34,34 +34,34 @@ class AgentPlace:
     starts: bool = True
     beside: tuple[str, ...] = ()
     guest: bool = False
-    """The host is another service's: that one's agent is what `host:NAME` means."""
-    armed: bool = False  # it is there to break its host, and keeps root's rights over it, which agents lose
+    """The host belongs to another service, whose agent `host:NAME` means."""
+    armed: bool = False  # it breaks its own host, and keeps root's rights over it, which agents lose
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a service needs to know to configure the agent at one of its places. `addresses`: of all hosts, by name."""
+    """What a service needs to configure the agent at one of its places. `addresses`: of all hosts, by name."""
 
     host: str
     role: str
     address: str
     data: Path
-    """The agent's own folder on the host's disk: it is there, and belongs to the user that the agent runs as."""
+    """The agent's existing folder on the host's disk, owned by the user that the agent runs as."""
     config_file: Path
     binaries: Mapping[str, Path]
     addresses: Mapping[str, str]
     roles: Mapping[str, str] = field(default_factory=dict)
     """All agents of this host, by their services: `{"nomad": "client", "consul": "client"}`."""
-    processes: Path = Path("/proc")  # where an armed agent sees those of its own host alone
+    processes: Path = Path("/proc")  # where an armed agent sees only the agents of its own host
 
 
 @dataclass(frozen=True)
 class AgentPlan:
     """How an agent is configured and started, and where its API is: `health` is a path that answers while it runs.
 
-    `config` is written to `Site.config_file` as JSON. `environment` is added to what agents get. `as_root=False`: the
-    program takes user id 0 for rights that agents never have, like mounting. Where agents run as the user of the
-    sandbox, which is 0 there, it runs under another number.
+    `config` is written to `Site.config_file` as JSON. `environment` is added to the agents' environment.
+    `as_root=False`: the program would use user id 0 for rights that agents never have, like mounting. If agents run
+    as the user of the sandbox, which is 0 there, it runs under another number.
     """
 
     config: Mapping[str, Any]
@@ -70,15 +70,15 @@ class AgentPlan:
     health: str
     environment: Mapping[str, str] = field(default_factory=dict)
     as_root: bool = True
-    files: Mapping[str, str] = field(default_factory=dict)  # more of them in `Site.data`, like keys: private
+    files: Mapping[str, str] = field(default_factory=dict)  # further private files in `Site.data`, like keys
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """What a datacenter lends a service for as long as it runs.
+    """What a datacenter lends a service while it runs.
 
-    `folder` is the service's own, private, and ends with the datacenter. `hide` keeps secrets out of everything that is
-    written from then on, wherever they occur: call it before a secret is used for the first time.
+    `folder` is the service's own, private, and ends with the datacenter. `hide` keeps secrets out of all output from
+    then on: call it before a secret is first used.
     """
 
     folder: Path
@@ -97,15 +97,15 @@ class Wanted:
 SILENT_S = 5.0
 """How long a probe that samples once or twice a second may be silent."""
 LEADS = "leads"
-"""The text of a host's term while that host says of itself that it leads."""
+"""The text of a host's term sample while that host reports that it leads."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The signals of one probe, and how long it may give no sample before what was judged by them is in doubt.
+    """The signals of one probe, and how long it may be silent before judgements by them are in doubt.
 
-    `regular` is the one that it never leaves out: each host is looked at by itself. Where there is none, a sample of
-    any of them on any host will do.
+    `regular` is the signal that each sample includes: each host is then checked by itself. Without it, a sample of
+    any of them on any host suffices.
     """
 
     signals: frozenset[str]
@@ -115,7 +115,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Panel:
-    """How a report draws a signal over time. A bucket shows its largest sample if `worst`, else their mean."""
+    """How a report draws a signal over time. A bucket shows its largest sample if `worst`, otherwise their mean."""
 
     signal: str
     title: str
@@ -125,10 +125,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Lane:
-    """A signal that a report draws as a state over time: `good` where it is 1 or more, else `bad`.
+    """A signal that a report draws as a state over time: `good` if it is 1 or more, otherwise `bad`.
 
-    With `names`, a good state is the sample's text: who leads. The live view shows it too, as `TITLE NAME`. `term` is
-    the signal of each host's term, with the text `LEADS` while it leads: a new term is an election, whoever wins it.
+    With `names`, a good state is the sample's text: who leads. The live view shows it too, as `TITLE NAME`. `term`
+    is the signal of each host's term, with the text `LEADS` while it leads: a new term is an election, even if the
+    same host wins it.
     """
 
     signal: str
@@ -151,11 +152,11 @@ class Calls(Protocol):
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """Raises FaultError where nobody answers; nothing for a status."""
+        """One request. Raises FaultError without an answer; any status is an answer."""
 
 
 class Service(Protocol):
-    """All that knows one product, like Consul: built from the product's part of an experiment's `datacenter:`.
+    """All knowledge of one product, like Consul: built from the product's part of an experiment's `datacenter:`.
 
     `name` is its key there, the name of its agents and of its entry point, and the prefix of its selectors.
     """
@@ -163,7 +164,7 @@ class Service(Protocol):
     name: ClassVar[str]
     Spec: ClassVar[type[BaseModel]]
     roles: ClassVar[tuple[str, ...]]
-    """What may follow `name:` in a selector. A role is that of an agent with an `s`, unless it `MovesRoles`."""
+    """What may follow `name:` in a selector. A role is an agent's role with an `s`, unless the service `MovesRoles`."""
     spec: Any
 
     def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
@@ -176,17 +177,19 @@ class Service(Protocol):
         """
 
     def binaries(self) -> Sequence[Wanted]:
-        """What its agents are started from. Each is in `Site.binaries` by its name."""
+        """The binaries of its agents. Each is in `Site.binaries` by its name."""
 
     def agent(self, site: Site) -> AgentPlan:
         """The agent at one of its places."""
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
-        """Returns once it can be used. Raises WaitTimeoutError, and what `agents_run` raises (call it at each look)."""
+        """Returns once it can be used. Raises WaitTimeoutError, and whatever `agents_run` raises (call it at each
+        look).
+        """
 
 
 class BaseService:
-    """Keeps what a service is made of."""
+    """Stores a service's specification, spares and guests."""
 
     def __init__(self, spec: Any, *, spares: int = 0, guests: Sequence[str] = ()) -> None:
         self.spec = spec
@@ -194,7 +197,7 @@ class BaseService:
         self.guests = guests
 
 
-# how it starts, and what it brings
+# how it starts, and what it adds
 
 
 @runtime_checkable
@@ -202,11 +205,11 @@ class StartsAfter(Protocol):
     """It needs other services before its agents start."""
 
     after: ClassVar[tuple[str, ...]]
-    """Those that are ready before, where the datacenter has them."""
+    """The services that must be ready first, if the datacenter has them."""
 
 
 def after(service: Service) -> frozenset[str]:
-    """The services that are ready before it starts, where the datacenter has them."""
+    """The services that must be ready before it starts, if the datacenter has them."""
     return frozenset(service.after if isinstance(service, StartsAfter) else ())
 
 
@@ -222,7 +225,7 @@ class TakesMemory(Protocol):
     """Its agents take another amount of memory than USUAL_BYTES."""
 
     agent_bytes: ClassVar[int]
-    """That of one under an ordinary load, beside the program's own pages."""
+    """Bytes of one agent under an ordinary load, without the program's own pages."""
 
 
 USUAL_BYTES = 70_000_000
@@ -233,50 +236,49 @@ class Opens(Protocol):
     """It keeps files or secrets of its own."""
 
     def open(self, workspace: Workspace) -> None:
-        """Once, before any of its agents starts."""
+        """Called once, before any of its agents starts."""
 
 
 @runtime_checkable
 class AddsCapabilities(Protocol):
-    """It knows more ways to break or to see its hosts."""
+    """It adds ways to break or observe its hosts."""
 
     def parts(self, host: Host) -> Mapping[type[Any], Any]:
-        """Capabilities that it adds to a host of one of its agents, with what carries them out."""
+        """Capabilities that it adds to a host of one of its agents, with their implementations."""
 
 
 @runtime_checkable
 class Operates(Protocol):
-    """It does what an operator would do by hand."""
+    """It does an operator's manual work."""
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Runs beside everything else once the datacenter is ready, until cancelled.
-
-        `tell` notes in the journal what was done. It may return at once.
+        """Runs while the datacenter is ready, until cancelled. `tell` notes each action in the journal. It may return
+        at once.
         """
 
 
 @runtime_checkable
 class Describes(Protocol):
-    """It says something else in run.json than the configuration of its agents, under its name."""
+    """In run.json, it replaces its agents' configuration by something else."""
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What run.json says about it, from the configuration of its agents by host."""
+        """Its part of run.json, from the configuration of its agents by host."""
 
 
 @runtime_checkable
 class ChecksExperiments(Protocol):
-    """It can tell mistakes in an experiment that no model can."""
+    """It finds mistakes in an experiment that no model can express."""
 
     def check(self, experiment: Any, note: Any) -> None:
-        """Note what is wrong with an experiment (experiment.model.Experiment) as far as only this service can tell."""
+        """Notes mistakes in an experiment (experiment.model.Experiment) that only this service can find."""
 
 
 @runtime_checkable
 class Reachable(Protocol):
-    """Its agents are asked by HTTP, also where others carry the requests to them."""
+    """Its agents have an HTTP API, possibly reached through another transport."""
 
     transport: Any
-    """What carries them, for httpx; None: plain HTTP to their addresses."""
+    """The httpx transport; None: plain HTTP to their addresses."""
 
 
 # for people who use it
@@ -287,7 +289,7 @@ class HandsOutTokens(Protocol):
     """Its users need variables of the environment, like tokens."""
 
     def access(self) -> Mapping[str, str]:
-        """What each user needs once it is ready. They count as secrets."""
+        """The variables that each user needs once it is ready. They count as secrets."""
 
 
 @runtime_checkable
@@ -300,12 +302,12 @@ class HasOperator(Protocol):
 
 @runtime_checkable
 class HasCommandLine(Protocol):
-    """People use it by a command line."""
+    """It has a command line."""
 
     address_variable: ClassVar[str]
-    """The environment variable that tells it an agent's URL: `CONSUL_HTTP_ADDR`."""
+    """The environment variable with an agent's URL: `CONSUL_HTTP_ADDR`."""
     look: ClassVar[str]
-    """A command to look around with, on one of its hosts: `consul members`."""
+    """A first command to try on one of its hosts: `consul members`."""
 
 
 @runtime_checkable
@@ -324,7 +326,7 @@ class WritesFiles(Protocol):
         """By what they are: `{"kubeconfig": PATH}`. `hashidrill lab up` shows them."""
 
 
-# what is measured of it
+# its measurements
 
 
 @runtime_checkable
@@ -332,22 +334,22 @@ class Watched(Protocol):
     """Probes watch it during a run. `hashidrill.signals` has an entry point for the first word of its signals."""
 
     signals: ClassVar[Mapping[str, type[Any] | None]]
-    """What its probes measure and a condition may compare, with the unit (None: a plain number)."""
+    """Signals that its probes measure and conditions may compare, with units (None: a plain number)."""
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]: ...
 
 
 @runtime_checkable
 class NeedsProbes(Protocol):
-    """Nothing is judged by what a silent probe did not see."""
+    """Judgements depend on its probes: a silent probe puts them in doubt."""
 
     probed: ClassVar[Sequence[Sampled]]
-    """What its probes sample, for the judge."""
+    """The signals that its probes sample, for the judge."""
 
 
 @runtime_checkable
 class Drawn(Protocol):
-    """Reports draw its signals; those in none of the three are drawn under their names."""
+    """It says how reports draw its signals; others are drawn under their names."""
 
     panels: ClassVar[Sequence[Panel]]
     lanes: ClassVar[Sequence[Lane]]
@@ -355,19 +357,19 @@ class Drawn(Protocol):
 
 
 def lanes() -> list[Lane]:
-    """The states that products have."""
+    """The lanes of all products."""
     return [lane for product in registry.services_with(Drawn) for lane in product.lanes]
 
 
 @runtime_checkable
 class HasPeriods(Protocol):
-    """Some of its kinds of loads have no `rate`, and are due again and again."""
+    """Some of its kinds of loads have no `rate`; their operations recur after a period."""
 
     periods: ClassVar[Mapping[str, tuple[str, str]]]
-    """By kind, the parameter that says how often, and its default."""
+    """By kind, the parameter with the period, and its default."""
 
 
-# who may use it
+# its users' rights
 
 
 @runtime_checkable
@@ -375,13 +377,13 @@ class HasAcls(Protocol):
     """It has policies and tokens: `hashidrill staging acl` prints one."""
 
     def rights(self) -> Sequence[Right]:
-        """What a token must be allowed for its probes, its selectors, and to be looked through beforehand."""
+        """The rights that its probes, its selectors and the check before a run need."""
 
     def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-        """Its part of these rights as a policy that its command line takes; `why` is who needs each of them."""
+        """Its part of these rights as a policy for its command line; `why` says who needs each right."""
 
     async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
-        """Its part of these rights that the token has not. It only reads. Raises InterlockError where it cannot say."""
+        """Its part of these rights that the token lacks. Only reads. Raises InterlockError if it cannot tell."""
 
 
 # its roles
@@ -393,14 +395,14 @@ class MovesRoles(Protocol):
 
     @property
     def many(self) -> tuple[str, ...]:
-        """Those of its roles that several hosts can have at once."""
+        """Its roles that several hosts can have at once."""
 
     @property
     def served(self) -> tuple[str, ...]:
-        """Those of its roles that a `via` can always name, because others stand in where nobody has the role."""
+        """Its roles that a `via` can always name, because other hosts stand in if none has the role."""
 
     def candidates(self, role: str) -> frozenset[str]:
-        """The hosts that may have this role at some moment; none where that cannot be."""
+        """The hosts that may have this role at some moment; empty if none ever can."""
 
     def most(self, role: str) -> int:
         """How many hosts have this role at one time."""
@@ -416,7 +418,7 @@ class MovesRoles(Protocol):
 
 
 class RolesOfPlaces:
-    """The roles of a service of which none moves: `servers` are its hosts with an agent whose role is `server`."""
+    """The roles of a service whose roles never move: `servers` are its hosts with an agent whose role is `server`."""
 
     served: tuple[str, ...] = ()
 
@@ -446,15 +448,15 @@ class RolesOfPlaces:
 
 
 def roles_of(service: Service) -> MovesRoles:
-    """Who has its roles, whether they move or not."""
+    """The service's roles, moving or fixed."""
     return service if isinstance(service, MovesRoles) else RolesOfPlaces(service)
 
 
-# one whose agents are there already
+# services whose agents run already
 
 
 class Standing:
-    """What is different about a service whose agents are there already: it starts none, and configures none."""
+    """A service whose agents run already: it starts none, and configures none."""
 
     _standing: ClassVar[tuple[AgentPlace, ...]]
 
@@ -466,7 +468,7 @@ class Standing:
 
 
 def standing(cls: Any, places: Sequence[AgentPlace]) -> Any:
-    """The class of a service whose agents are there already."""
+    """The service class with `Standing`, for agents that run already."""
     return type(cls.__name__, (Standing, cls), {"_standing": tuple(places)})
 
 

@@ -1,9 +1,9 @@
 """Operations of a load and samples of a signal, as columns; and the operations that a service did not report.
 
-A service reports an operation when it ends, so one that hangs for ever leaves nothing, and nothing fails. What it
-should have done is what it did in its steady state. Where it reports nothing for much longer than it ever did then, as
-many operations as usual were due, and none was acknowledged. An operation covers the time from when it was due until
-it ended: a service whose operations are slow is not silent.
+A service reports an operation when it ends, so one that hangs for ever reports nothing, and nothing fails. Its
+steady state shows what it should have done. If it reports nothing for much longer than it ever did then, as many
+operations as usual count as due and not acknowledged. An operation covers the time from when it was due until it
+ended: a service whose operations are slow is not silent.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Bools = npt.NDArray[np.bool_]
 else:
-    Int64s = Floats = Bools = "numpy.ndarray"  # for annotations alone: to read a hypothesis's parameters takes no numpy
+    # for annotations alone: reading a hypothesis's parameters must not import numpy
+    Int64s = Floats = Bools = "numpy.ndarray"
 
 
 IMPLAUSIBLE = 2.0**53
-"""No figure of a probe is as large: a sample that says so, or infinity, is a look that failed."""
+"""No real figure of a probe is as large: such a sample, or infinity, counts as a failed look."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Operations:
     """In words, for people; `reasons`: the same as codes (hashidrill.core.protocols.abc.Reason)."""
     reasons: list[str] = field(default_factory=list, repr=False)
     details: list[Detail | None] = field(default_factory=list, repr=False)
-    """What operations of its sort say beside this."""
+    """Additional columns of operations of this sort."""
 
     def __len__(self) -> int:
         return len(self.intended_ns)
@@ -70,23 +71,22 @@ class Operations:
         return np.asarray(self.outcome == "ok", dtype=np.bool_)
 
     def between(self, start_ns: int, end_ns: int) -> Operations:
-        """Those whose intended start is in [start_ns, end_ns)."""
+        """The operations whose intended start is in [start_ns, end_ns)."""
         return self.within([(start_ns, end_ns)])
 
     def within(self, spans: Iterable[tuple[int, int]]) -> Operations:
-        """Those whose intended start is in any of the spans [start_ns, end_ns), each of them once."""
+        """The operations whose intended start is in any of the spans [start_ns, end_ns), each of them once."""
         inside = np.zeros(len(self), np.bool_)
         for start_ns, end_ns in spans:
             inside |= (self.intended_ns >= start_ns) & (self.intended_ns < end_ns)
         return self.picked(inside)
 
     def with_outcomes(self, outcome: npt.NDArray[np.str_]) -> Operations:
-        """The same operations, ended in these ways."""
+        """The operations with these outcomes."""
         texts = (self.keys, self.values, self.errors, self.reasons, self.details)
         return Operations(self.intended_ns, self.start_ns, self.end_ns, outcome, self.status, *texts)
 
     def picked(self, mask: Bools) -> Operations:
-        """Those under a mask."""
         at = np.flatnonzero(mask)
         texts = (self.keys, self.values, self.errors, self.reasons, self.details)
         picked: list[list[Any]] = [[column[i] for i in at] if column else [] for column in texts]
@@ -126,7 +126,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Series:
-    """One signal over time. `value` is NaN where the sample failed; `text` then holds the reason."""
+    """One signal over time. `value` is NaN if the sample failed; `text` then holds the reason."""
 
     t_ns: Int64s
     value: Floats
@@ -141,7 +141,7 @@ class Series:
         return self._picked(np.flatnonzero((self.t_ns >= start_ns) & (self.t_ns < end_ns)))
 
     def known_between(self, start_ns: int, end_ns: int) -> Series:
-        """The samples in [start_ns, end_ns), and before them the last one by `start_ns`: what was known then."""
+        """The samples in [start_ns, end_ns), and the last one up to `start_ns`: what was known then."""
         first = max(int(np.searchsorted(self.t_ns, start_ns, side="right")) - 1, 0)
         return self._picked(np.arange(first, max(first, int(np.searchsorted(self.t_ns, end_ns)))))
 
@@ -156,13 +156,13 @@ class Series:
 
 
 SHORTEST_S = 2.0
-"""Less than this is no silence: a process that is not scheduled, or collects its garbage, may report nothing."""
+"""A shorter time is not silence: a process that waits for a CPU, or collects its garbage, may report nothing."""
 _TIMES_USUAL = 3
 _FEWEST = 5
-"""With fewer operations in the steady state, nothing is known of how often it reports."""
+"""With fewer operations in the steady state, its usual interval is unknown."""
 _NS = 1_000_000_000
 NOT_ITS_OWN = frozenset({Reason.SERVICE_ENDED, Reason.UNREPORTED})
-"""Operations that stand for what a service did not report itself."""
+"""Marks operations that stand for those that a service did not report."""
 
 
 def with_unreported(
@@ -184,7 +184,7 @@ def with_unreported(
 def silences(
     ops: Operations, phases: Mapping[str, tuple[int, int]], longest_s: float | None = None
 ) -> list[tuple[int, int]]:
-    """When a service was silent, from the start of the method until the loads end. None where that cannot be told."""
+    """When a service was silent, from the start of the method until the loads end. Empty if that cannot be decided."""
     own = _own(ops)
     steady_ns, method_ns = phases["steady"][0], phases["method"][0]
     end_ns = phases.get("recovery", phases["method"])[1]

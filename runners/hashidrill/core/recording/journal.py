@@ -1,9 +1,8 @@
 """The journal of a run: append-only JSON lines, synced to disk around every fault.
 
-A line that a crash or a full disk tore is left out on reading; whoever judges asks hashidrill.core.recording.seal
-whether there are any. `t_ns` is the run's clock; `wall` is
-seconds since the epoch, so that a journal can be laid beside other logs. `mac` is the line's number and its MAC
-(hashidrill.core.recording.signed_runs).
+Reading skips a line that a crash or a full disk tore; hashidrill.core.recording.seal tells judges whether there are
+any. `t_ns` is the run's clock; `wall` is seconds since the epoch, for comparing with other logs. `mac` is the line's
+number and its MAC (hashidrill.core.recording.signed_runs).
 """
 
 from __future__ import annotations
@@ -34,7 +33,9 @@ KEPT = "kept"
 
 
 class Undos:
-    """Keeps what the journal may not hold, in `folder`; None keeps nothing, and such an undo cannot be healed."""
+    """Keeps the secrets that the journal must not hold, in `folder`; None keeps nothing, and such an undo cannot be
+    healed.
+    """
 
     def __init__(self, folder: Path | None, redactor: Redactor) -> None:
         self._folder = folder
@@ -42,7 +43,7 @@ class Undos:
         self._kept: dict[str, Path] = {}
 
     def for_journal(self, undo: Mapping[str, Any]) -> dict[str, Any]:
-        """The undo as it may stand in the journal; when it returns, its secrets are on the disk. Raises FaultError."""
+        """The undo as the journal may hold it; when it returns, its secrets are on disk. Raises FaultError."""
         self._redactor.learn(undo)
         shown: dict[str, Any] = self._redactor.data(undo)
         if json.dumps(shown) == json.dumps(undo):
@@ -63,14 +64,14 @@ class Undos:
         return {**shown, KEPT: str(path)}
 
     def forget(self, fault_id: str) -> None:
-        """The fault is gone, or its hosts are: nobody needs its undo any more."""
+        """Forgets the undo of a fault that is gone, or whose hosts are."""
         path = self._kept.pop(fault_id, None)
         if path is not None:
             with contextlib.suppress(OSError):  # then the sandbox's end removes it
                 path.unlink(missing_ok=True)
 
     def restored(self, undo: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole undo again, from what the journal holds. Raises FaultError where its secrets are gone."""
+        """The whole undo again, from the journal's part. Raises FaultError if its secrets are gone."""
         whole = _restored(undo)
         if undo.get(KEPT):
             self._kept[str(undo["fault_id"])] = Path(undo[KEPT])
@@ -108,7 +109,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class Entry:
-    """One line: what happened when. `event` is one of the words in `EVENTS`; `data` holds the rest."""
+    """One line: an event and its time. `event` is one of the words in `EVENTS`; `data` holds the rest."""
 
     t_ns: int
     wall: float
@@ -126,24 +127,24 @@ EVENTS = {
     "fault.unproven": "fault_id, evidence: the observer did not see it",
     "fault.failed": "fault_id, error: apply raised",
     "fault.still": "fault_id, evidence: the observer saw the effect again, just before the revert",
-    "fault.faded": "fault_id, evidence: it did not: nobody knows since when",
-    "fault.undone": "fault_id, by: a fault of this kind was meant to undo it",
+    "fault.faded": "fault_id, evidence: the observer did not; the time of the change is unknown",
+    "fault.undone": "fault_id, by: a fault of this kind undid it, as planned",
     "fault.moved": "fault_id, on: the role that it follows moved on",
     "fault.reverted": "fault_id: revert returned",
     "fault.gone": "fault_id, evidence: the observer saw that the effect is gone",
-    "fault.ended": "fault_id, evidence: nobody saw the effect go; its target is gone, or it is another run's",
+    "fault.ended": "fault_id, evidence: no observer saw the effect go; its target is gone, or it is another run's",
     "fault.stuck": "fault_id, error or evidence: it could not be reverted, or is still seen",
-    "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment gives a name; nothing is broken",
+    "mark.begin": "mark, step, ends_ns: a part of the method began that the experiment names; nothing is broken",
     "mark.end": "mark, step: it ended",
     "clock.stops": "at_s, waits_for: the method's clock stands still, because the next step waits for earlier ones",
-    "clock.goes": "at_s, stood_ns, text: it goes on; all that is planned after `at_s` shifts by stood_ns",
-    "attended.begins": "at_s, in_force: somebody begins to act on what is broken; it stays in force meanwhile",
-    "attended.did": "what, text, and what belongs to it: a command with its host, exit code and output, a decision",
-    "attended.ends": "whoever acted is done, and the method ends",
+    "clock.goes": "at_s, stood_ns, text: the clock goes on; all that is planned after `at_s` shifts by stood_ns",
+    "attended.begins": "at_s, in_force: a person begins to act; faults in force stay in force meanwhile",
+    "attended.did": "what, text and details: a command with its host, exit code and output, or a decision",
+    "attended.ends": "the person is done, and the method ends",
     "guardrail": "condition, evidence: a guardrail tripped",
     "steady": "held (bool), evidence: the steady state held, or did not",
     "search": "load, found, level, text, tried: the level at which a load's search ended",
-    "note": "anything else worth keeping: text",
+    "note": "any other note: text",
     "end": "outcome: complete, steady-state, fault, revert, guardrail, interrupted, crashed; error;"
     " written: rows by table; sealed: SHA-256 by file, and of the journal up to here",
 }
@@ -162,9 +163,9 @@ _NEEDED: dict[str, dict[str, type]] = {
     "clock.goes": {"at_s": float, "stood_ns": int},
     "end": {"outcome": str},
 }
-"""What an entry must say beyond its time, and as what; every `fault.` entry also names its `fault_id`."""
+"""The fields that an entry needs besides its time, with their types; every `fault.` entry also has a `fault_id`."""
 LONGEST_NS = 7 * 24 * 3600 * 10**9
-"""No run takes a week: each part of it takes an hour at most. What is later in a recording was not written by a run."""
+"""No run takes a week: each part of it takes an hour at most. A later time was not written by a run."""
 _FAR_S = 10**11
 
 
@@ -180,20 +181,20 @@ class Clock:
 
 @dataclass(frozen=True)
 class LineKey:
-    """What lines of one run are signed with. `note`: where the number of lines is kept that heal must find."""
+    """Signs the lines of one run. `note` is the file with the number of lines that heal must find."""
 
     secret: bytes = field(default=b"", repr=False)
     note: Path | None = None
 
     def signed(self, line: bytes, file: str, number: int) -> bytes:
-        """The line of a journal with its number and MAC; as it is without a key."""
+        """The line of a journal with its number and MAC; unchanged without a key."""
         if not self.secret:
             return line
         body = line.removesuffix(b"}\n")
         return body + _MAC + self._mac(body, file, number) + b'"}\n'
 
     def number(self, line: bytes, file: str) -> int | None:
-        """The number of a line that was signed with it; None for any other."""
+        """The number of a line that was signed with this key; None for any other line."""
         body, _, mac = line.rpartition(_MAC)
         number = mac.partition(b":")[0]
         if not self.secret or not number.isdigit() or len(number) > _DIGITS:
@@ -206,7 +207,7 @@ class LineKey:
         return f"{number}:{mac.hex()}".encode()
 
     def keep(self, lines: int) -> None:
-        """Notes that there are that many lines by now, all of them on the disk."""
+        """Notes that this many lines are on disk."""
         if self.note is not None:
             with contextlib.suppress(OSError, ValueError):  # a shorter journal is then not noticed; the run goes on
                 known = json.loads(self.note.read_bytes())
@@ -218,12 +219,11 @@ UNSIGNED = LineKey()
 
 
 class Journal:
-    """Appends entries. `write` returns once the line is in the file, and, with `sync`, on the disk.
+    """Appends entries. `write` returns once the line is in the file, and, with `sync`, on disk.
 
-    One process at a time holds a journal: the lock (flock) ends with it, however it ends. Raises JournalHeldError where
-    another one holds it for longer than `within_s`. No secret gets into it: what `redactor` finds is left out, and
-    `undos` is the folder for undos that cannot do without (hashidrill.core.recording.journal). With a `key`, each line
-    carries a MAC (hashidrill.core.recording.signed_runs).
+    One process at a time holds a journal: the lock (flock) ends with the process. Raises JournalHeldError if another
+    one holds it for longer than `within_s`. `redactor` removes secrets from each line, and `undos` keeps those that
+    an undo needs. With a `key`, each line carries a MAC (hashidrill.core.recording.signed_runs).
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Journal:
         self._lines = len(signed) + missing
 
     def write(self, event: str, *, sync: bool = False, **data: Any) -> Entry:
-        """Append one entry. `sync=True` also waits for the disk: use it for everything a heal depends on."""
+        """Appends one entry. `sync=True` also waits for the disk: use it for everything that heal depends on."""
         with self._lock:  # the clock is read inside, so that lines are in order of their times
             entry = Entry(self._clock.now_ns(), time.time(), event, self.redactor.data(data))
             self._append(self._key.signed(to_line(entry).encode(), self._name, self._lines))
@@ -269,7 +269,7 @@ class Journal:
         return entry
 
     def _append(self, line: bytes) -> None:
-        """All of `line`, or an OSError. What a full disk tore earlier is ended first: it spoils no other line."""
+        """Writes the whole line, or raises OSError. A line that a full disk tore earlier is ended first."""
         rest = b"\n" + line if self._torn else line
         self._torn = True
         while rest:
@@ -295,7 +295,6 @@ def _hold(fd: int, path: Path, within_s: float) -> None:
 
 
 def _ends_torn(path: Path) -> bool:
-    """Whether whoever wrote here before was killed in the middle of a line."""
     with path.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
             return False
@@ -304,14 +303,14 @@ def _ends_torn(path: Path) -> bool:
 
 
 def to_line(entry: Entry) -> str:
-    """The entry as it stands in the file, with its newline."""
+    """The entry as one line of the file, with its newline."""
     return json.dumps({"t_ns": entry.t_ns, "wall": entry.wall, "event": entry.event, **entry.data}, default=str) + "\n"
 
 
 def outcome_of(path: Path) -> str:
-    """How the run of this journal ended, by its last `end`; `died` when nothing says. Raises OSError.
+    """How the run of this journal ended, by its last `end`; `died` without one. Raises OSError.
 
-    Reads the last part of the file alone where that says it: of thousands of runs, this is quick.
+    Reads only the end of the file if that suffices, which is quick for thousands of runs.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -326,9 +325,9 @@ def outcome_of(path: Path) -> str:
 
 
 def settled(path: Path) -> bool:
-    """Whether the run of this journal ended, and all its faults are gone: nothing is left to heal. Raises OSError.
+    """Whether the run has ended and all its faults are gone, so heal has nothing to do. Raises OSError.
 
-    Reads only the lines that tell of that; of a journal with an odd one among them, it says no.
+    Reads only the lines about faults; False if one of them is malformed.
     """
     content, open_, ended = path.read_bytes(), set(), False
     for start in sorted({content.rfind(b"\n", 0, found.start()) + 1 for found in _SETTLING.finditer(content)}):
@@ -358,9 +357,9 @@ def _entries(path: Path) -> Iterator[Entry]:
 
 
 def signed_entries(path: Path, key: LineKey) -> tuple[list[Entry], int]:
-    """The entries that were signed with that key, in order of their numbers, and how many between them are missing.
+    """The entries signed with that key, in order of their numbers, and how many between them are missing.
 
-    Of a line that was repeated, the first counts; lines without its MAC do not.
+    Of repeated lines, the first counts; lines without its MAC do not.
     """
     lines, missing = signed_lines(path, key)
     return [entry for line in lines if (entry := entry_of(line)) is not None], missing
@@ -378,7 +377,7 @@ def signed_lines(path: Path, key: LineKey) -> tuple[list[bytes], int]:
 
 
 def entry_of(line: bytes) -> Entry | None:
-    """What a line of the journal says; None where it is torn, or is none of ours."""
+    """The entry of a line; None if it is torn or foreign."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -391,7 +390,7 @@ def entry_of(line: bytes) -> Entry | None:
 
 
 def is_whole(entry: Entry) -> bool:
-    """Whether it says all that its event must say, so that a reader need not ask. Whoever heals takes what there is."""
+    """Whether it has all fields of its event, so that readers need not check. heal also uses incomplete entries."""
     times = type(entry.t_ns) is int and abs(entry.t_ns) < LONGEST_NS and _is_wall(entry.wall)
     if not times:
         return False
@@ -402,7 +401,7 @@ def is_whole(entry: Entry) -> bool:
 
 
 def _says_enough(data: dict[str, Any]) -> bool:
-    """Evidence says what was asked for and measured; a target, where it is; a step, its number."""
+    """Evidence needs the question and the measurement; a target, its host; a step, its number."""
     evidence, target = data.get("evidence"), data.get("target")
     if isinstance(evidence, dict) and not isinstance(evidence.get("measured"), str):
         return False
@@ -416,7 +415,7 @@ def _is_wall(wall: Any) -> bool:
 
 
 def storable(value: Any) -> Any:
-    r"""The same value; where UTF-8 cannot hold a text, its lone surrogates are written out, like `\udc80`.
+    r"""The same value, with lone surrogates of texts, which UTF-8 cannot hold, written out, like `\udc80`.
 
     They come from clients: JSON can escape half of a character, and a key of bytes is often read with
     `surrogateescape`. SQLite refuses them, and so would every report.

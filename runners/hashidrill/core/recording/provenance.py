@@ -1,9 +1,10 @@
-"""Which hypotheses judge a recording: those that ship, and whether they are the ones that its run resolved.
+"""Which hypotheses judge a recording: the shipped ones, and whether they are those of its run.
 
 A recording keeps the source and the SHA-256 of every hypothesis that its experiment names, as text in
-`hypotheses.json`. Judging compares, and says what differs. One that did not ship is found by its SHA-256 in a folder
-that the user names, or in the project whose experiment was just run; what is not found is not judged. Judging never
-runs that text, nor any other file of a recording, unless it is told to: a recording is data, and may be a stranger's.
+`hypotheses.json`. Judging compares them, and reports differences. A hypothesis that is not shipped is found by its
+SHA-256 in a folder that the user names, or in the project whose experiment was just run; without it, its expectation
+is not judged. Judging never runs a file of a recording unless the user asks for it: a recording is data, and may be
+a stranger's.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
 
 HYPOTHESES_NAME = "hypotheses.json"
 _SHOWN = 12
-"""Of a SHA-256, in messages."""
+"""Length of a SHA-256 in messages."""
 
 
 class Lookup:
-    """Finds the hypotheses for one judging. `notes` says afterwards which of them were not the run's own.
+    """Finds the hypotheses for one judging. `notes` then lists those that were not the run's own.
 
     `near_to` is the experiment that was just run: its project's hypotheses count. `recorded` asks for those of the
-    run: a folder, for its files with the same SHA-256; True, for the text that the recording keeps: Python from inside
-    of it, as trustworthy as its author. Ask the user before.
+    run: a folder, for its files with the same SHA-256; True, for the source in the recording: Python that is as
+    trustworthy as the recording's author. Ask the user before.
     """
 
     def __init__(self, path: Path, near_to: Path | None, *, recorded: bool | Path = False) -> None:
@@ -45,13 +46,13 @@ class Lookup:
         self._used: dict[str, Hypothesis] = {}
 
     def __call__(self, name: str) -> Hypothesis:
-        """Raises UnknownNameError, UsageError for a file that does not load, RecordingError for no such source."""
+        """Raises UnknownNameError, UsageError for a file that does not load, RecordingError for a missing source."""
         if name not in self._used:
             self._used[name] = self._from_recording(name) if self._recorded is True else self._from_here(name)
         return self._used[name]
 
     def notes(self) -> list[str]:
-        """What a reader of the verdict should know about the hypotheses behind it."""
+        """Notes about the hypotheses for the verdict's reader."""
         if self._recorded is True:
             return ["judged with the hypotheses that the recording keeps: Python from inside of it was run"]
         notes = [note for name, used in self._used.items() if (note := self._difference(name, used))]
@@ -116,7 +117,7 @@ class Lookup:
 
     @cached_property
     def _kept(self) -> dict[str, Any]:
-        """hypotheses.json; nothing where there is none, as in a recording that was made by hand."""
+        """hypotheses.json; empty if it is missing, as in a recording that was made by hand."""
         path = self._path / HYPOTHESES_NAME
         try:
             kept = foreign.parse(path.read_bytes())

@@ -1,16 +1,16 @@
-"""The recording of a run: a directory that holds all that the run left, immutable once the run has ended.
+"""The recording of a run: a directory with all its data, immutable once the run has ended.
 
-    experiment.yaml    what was asked for, for people to read
-    resolved.json      the same as the run resolved it (hashidrill.core.experiment.resolved): what is judged by
+    experiment.yaml    the experiment, for people to read
+    resolved.json      the same as the run resolved it (hashidrill.core.experiment.resolved); judging uses it
     run.json           versions, configuration, machine, how it ended
     journal.jsonl      what happened, in order (hashidrill.core.recording.journal)
     recording.sqlite   operations, samples and final reads
-    artifacts/         what faults left as evidence, like snapshot files
+    artifacts/         evidence that faults left, like snapshot files
     logs/HOST/*.log    the agents' logs
     verdict.json       hashidrill.core.judging.verdict; with report.html and summary.md
 
-The engine writes it (hashidrill.core.recording.writer); hypotheses and reports read it through `Recording`, which reads
-only files: it never looks at the clock or the network.
+The engine writes it (hashidrill.core.recording.writer); hypotheses and reports read it through `Recording`, which
+reads only files: it never looks at the clock or the network.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MarkWindow:
-    """A part of the method that the experiment gives a name. Nothing was broken for it, so it is no fault."""
+    """A named part of the method. Nothing was broken for it, so it is not a fault."""
 
     mark: str
     step: int
     begin_ns: int
     end_ns: int | None = None
-    """None where the run was over before it."""
+    """None if the run ended before it."""
 
 
 def marks_of(begins: Iterable[Entry], ends: Iterable[Entry]) -> list[MarkWindow]:
@@ -78,12 +78,12 @@ EXPERIMENT_NAME = "experiment.yaml"
 ARTIFACTS_NAME = "artifacts"
 OUTCOMES = ("ok", "fail", "unknown")
 _FEWEST_STEPS, _STEPS_PER_BYTE, _STEPS_AT_ONCE = 2_000_000, 2, 10_000
-"""Steps that SQLite may take for one query: none of ours takes more than 0.14 for each byte of the file."""
+"""Limits of SQLite's steps for one query: hashidrill's own queries take at most 0.14 for each byte of the file."""
 
 
 @dataclass(frozen=True)
 class FaultWindow:
-    """One fault on one target, as the journal tells it. Times are None for what never happened."""
+    """One fault on one target, from the journal. Times are None for events that never happened."""
 
     fault_id: str
     kind: str
@@ -114,7 +114,7 @@ class FaultWindow:
 
 
 class Recording:
-    """What a run left, for hypotheses and reports. All of it is read lazily and cached."""
+    """The data of a run, for hypotheses and reports. All of it is read lazily and cached."""
 
     def __init__(self, path: Path | str) -> None:
         """Raises RecordingError when `path` holds no recording."""
@@ -133,7 +133,7 @@ class Recording:
 
     @property
     def run_reads(self) -> bool:
-        """Whether run.json is whole. `run` is empty where it is not: a report of such a recording is still due."""
+        """Whether run.json is whole; if not, `run` is empty, because such a recording still gets a report."""
         return self._run_or_none is not None
 
     @cached_property
@@ -142,7 +142,7 @@ class Recording:
 
     @property
     def experiment(self) -> Experiment:
-        """What was asked for. Raises RecordingError when it does not read.
+        """The experiment. Raises RecordingError when it does not read.
 
         Its kinds were checked before the run; they are not looked up again, so that a recording can be judged on a
         machine that lacks the package of a fault.
@@ -151,7 +151,7 @@ class Recording:
 
     @property
     def variant(self) -> str:
-        """Which variant of its experiment it is a run of; nothing for an experiment without variants."""
+        """The variant of the experiment that was run; "" for an experiment without variants."""
         return self.resolved.variant
 
     @cached_property
@@ -169,7 +169,7 @@ class Recording:
 
     @cached_property
     def journal(self) -> list[Entry]:
-        """All entries that say what they must (hashidrill.core.recording.seal tells of any that do not)."""
+        """All complete entries (hashidrill.core.recording.seal reports others)."""
         return [entry for entry in read_journal(self.path / JOURNAL_NAME) if is_whole(entry)]
 
     def events(self, event: str) -> list[Entry]:
@@ -189,7 +189,7 @@ class Recording:
 
     @property
     def outcome(self) -> str:
-        """How the run ended (journal `end`): complete, steady-state, fault, ... or `died` when nothing says."""
+        """How the run ended (journal `end`): complete, steady-state, fault, ... or `died` without an `end`."""
         ends = self.events("end")
         return str(ends[-1].data["outcome"]) if ends else "died"
 
@@ -223,9 +223,10 @@ class Recording:
 
     @cached_property
     def format(self) -> int:
-        """The format it was written in (hashidrill.core.recording.writer.FORMAT); that one where nothing says it.
+        """The format it was written in (hashidrill.core.recording.writer.FORMAT), which is also the default.
 
-        The journal's word counts first: without it there is no recording. The others are for one that lost it.
+        The journal is read first: without it there is no recording. The other files are for a journal that lost its
+        line.
         """
         began = self.events("run")
         for said in (began[0].data.get("format") if began else None, self.run.get("format"), self._user_version()):
@@ -259,7 +260,7 @@ class Recording:
 
     @cached_property
     def detail_tables(self) -> list[str]:
-        """Tables with what some operations say beside the columns of all."""
+        """Tables with additional columns of some operations."""
         names = [row[0] for row in self._query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
         return [name for name in names if is_table(name)]
 
@@ -270,8 +271,8 @@ class Recording:
     def operations(self, load: str, *, unknown: str = "") -> Operations:  # noqa: ARG002 - the judge reads it
         """All operations of a load. Raises HypothesisInvalidError when there are none.
 
-        `unknown`: for a load that watches, what it means here that its looks failed (see `series`).
-        Those that a service should have reported and did not are among them (hashidrill.core.recording.columns).
+        `unknown`: for a load that watches, what a failed look means here (see `series`). Operations that a service
+        should have reported but did not are included (hashidrill.core.recording.columns).
         """
         if load not in self._operations:
             self._operations[load] = self._with_unreported(load, self._read_operations(load))
@@ -329,7 +330,7 @@ class Recording:
 
     @property
     def aside(self) -> Recording:
-        """The recording for a hint: what is read here decides nothing, so that no doubt about it spoils a verdict."""
+        """The recording for a hint: reads from it decide nothing, so doubts about them do not affect a verdict."""
         return self
 
     @cached_property
@@ -339,9 +340,9 @@ class Recording:
     def series(self, signal: str, host: str | None = None, *, unknown: str = "") -> Series:  # noqa: ARG002 - as above
         """All samples of a signal, of one host or of all. Raises HypothesisInvalidError when there are none.
 
-        A look that failed has no value (NaN), and what a hypothesis finds to hold is INVALID where too many of them
-        failed (hashidrill.core.judging.reads). Where the hypothesis has an answer to a failed look, say with
-        `unknown` what it means, like "the process is gone".
+        A look that failed has no value (NaN), and a hypothesis that held is INVALID if too many looks failed
+        (hashidrill.core.judging.reads). If the hypothesis handles failed looks, say with `unknown` what one means,
+        like "the process is gone".
         """
         if (signal, host) not in self._series:
             self._series[signal, host] = self._read_series(signal, host)
@@ -378,7 +379,9 @@ class Recording:
 
     @contextlib.contextmanager
     def _as_columns(self, table: str, times: Sequence[Sequence[Any]], *texts: Sequence[Any]) -> Iterator[None]:
-        """SQLite lets any column hold anything. Raises RecordingError for what we never wrote."""
+        """Raises RecordingError for values that hashidrill never writes, because SQLite lets any column hold
+        anything.
+        """
         where = self.path / DATABASE_NAME
         if odd := [each for column in texts for each in column if not isinstance(each, str)]:
             raise RecordingError(f"{where}: {table} are not readable: expected text, got {odd[0]!r}")
@@ -398,7 +401,7 @@ class Recording:
         # a run that died left a write-ahead log, and reading that needs write access: copy-free, as SQLite intends
         try:
             with contextlib.closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA trusted_schema=OFF")  # it may be a stranger's
+                connection.execute("PRAGMA trusted_schema=OFF")  # the recording may be a stranger's
                 connection.set_progress_handler(_limit(path), _STEPS_AT_ONCE)
                 if odd := _not_tables(connection):
                     raise RecordingError(f"{path}: {odd[0]!r} in it is not a table of a run; nothing of it is read")
@@ -418,13 +421,13 @@ def _limit(path: Path) -> Callable[[], int]:
 
 
 def _not_tables(connection: sqlite3.Connection) -> list[str]:
-    """Views, triggers and virtual tables: what is read from them is computed, and can be computed without end."""
+    """Views, triggers and virtual tables: reading them runs computations of the file's author, without limit."""
     plain = "type = 'index' OR (type = 'table' AND sql NOT LIKE '%VIRTUAL%' AND sql NOT LIKE '%GENERATED%')"
     return [row[0] for row in connection.execute(f"SELECT name FROM sqlite_master WHERE NOT ({plain})")]  # noqa: S608
 
 
 def _once(ops: Operations, rows: Sequence[tuple[Any, ...]]) -> Operations:
-    """Without those that were reported twice: the same in every column and detail."""
+    """Drops operations that were reported twice: the same in every column and detail."""
     details = [repr(detail) for detail in ops.details] or [""] * len(rows)
     first = {(row, detail): at for at, (row, detail) in reversed([*enumerate(zip(rows, details, strict=True))])}
     mask = np.zeros(len(rows), np.bool_)

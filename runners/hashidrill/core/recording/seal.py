@@ -1,6 +1,6 @@
 """The seal of a recording: checksums in the journal's `end`, so that a damaged recording is not judged.
 
-A full disk, a torn copy or an editor shows. A forger does not: whoever writes a recording writes its seal as well.
+It shows a full disk, a torn copy or an editor, but not a forger, who would write the seal as well.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _SHOWN = 5
 
 
 def seal(path: Path) -> dict[str, str]:
-    """The SHA-256 of each file that a verdict depends on, by its name; the journal's is that of what it holds now."""
+    """The SHA-256 of each file that a verdict depends on, by its name; the journal's covers its current content."""
     return {name: _sha256(path / name) for name in [*_files(path), JOURNAL_NAME] if (path / name).is_file()}
 
 
 def damage(recording: Recording) -> list[str]:
-    """Why this recording cannot be trusted, a reason a line; empty for one that is as its run left it."""
+    """Why this recording cannot be trusted, one reason each; empty if it is as its run left it."""
     found = list(_unreadable_lines(recording.path / JOURNAL_NAME))
     if not recording.run_reads:
         found.append(f"{RUN_NAME} is not readable")
@@ -47,7 +47,7 @@ def damage(recording: Recording) -> list[str]:
 
 
 def _files(path: Path) -> list[str]:
-    """Names of what is sealed, whether or not it is there; a link is not followed out of the recording."""
+    """Names of the files to seal, present or not; a link out of the recording is not followed."""
     left = sorted((path / ARTIFACTS_NAME).rglob("*"))
     artifacts = [str(file.relative_to(path)) for file in left if file.is_file() and not file.is_symlink()]
     return [*SEALED_FILES, *artifacts]
@@ -59,7 +59,7 @@ def _sha256(file: Path) -> str:
 
 
 def _wrong_ends(recording: Recording, sealed: list[Entry]) -> Iterator[str]:
-    """A run ends once. No seal is over `end` itself; run.json says the same, and is sealed."""
+    """A run ends once. No seal covers `end` itself; run.json has the same outcome, and is sealed."""
     if len(sealed) > 1:
         yield f"its journal ends {len(sealed)} times"
     said = {key: sealed[-1].data.get(key) for key in ("outcome", "error")}
@@ -85,7 +85,7 @@ def _broken_seals(recording: Recording, sealed: Any) -> Iterator[str]:
 
 
 def _sha256_before_the_seal(journal: Path) -> str:
-    """Of all that stands before the sealed `end`, and of whatever follows it that is no `end` of the runner's own."""
+    """The SHA-256 of all lines before the sealed `end`, and of all later lines except the runner's own `end`."""
     digest = hashlib.sha256()
     with journal.open("rb") as lines:
         for line in lines:
@@ -96,7 +96,7 @@ def _sha256_before_the_seal(journal: Path) -> str:
 
 
 def _missing_rows(recording: Recording, written: Any) -> Iterator[str]:
-    """Where the database holds less than the engine was given: the writer was stopped, by a full disk for example."""
+    """Reports tables with fewer rows than the engine was given: a full disk, for example, stopped the writer."""
     if not isinstance(written, dict):
         yield "its `end` does not say how much was recorded"
         return
@@ -111,7 +111,7 @@ def _missing_rows(recording: Recording, written: Any) -> Iterator[str]:
 
 
 def _unreadable_lines(journal: Path) -> Iterator[str]:
-    """Lines of the journal that say nothing. A run that was killed may have torn its very last one."""
+    """Reports malformed lines of the journal. A killed run may have torn its very last one."""
     bad: list[int] = []
     ended = False
     with journal.open("rb") as lines:

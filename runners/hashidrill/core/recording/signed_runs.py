@@ -1,14 +1,14 @@
-"""Which journals this machine wrote: their lines carry a MAC, and `heal` obeys no other line.
+"""Which journals this machine wrote: their lines carry a MAC, and `heal` ignores all others.
 
 The key of this machine and user is made at first use, in the state directory, readable by its owner alone. Each run
-gets a key derived from it and from the run's id, which the engine is handed: a line of one run is nothing in another. A
-MAC covers the file's name, the line's number and its bytes: a line that was changed, repeated or moved between files
-does not count, and a missing one is noticed. The first line has the SHA-256 of resolved.json, with the hosts'
-addresses.
+gets a key derived from it and from the run's id, and the engine receives only that: a line of one run does not count
+in another. A MAC covers the file's name, the line's number and its bytes, so heal ignores a line that was changed,
+repeated or moved between files, and notices a missing one. The first line has the SHA-256 of resolved.json, which
+holds the hosts' addresses.
 
-What no MAC can show is that a journal is old. So the run of an attached datacenter is noted as open in the state
-directory, with how many lines it has; the note goes once nothing is left of it. A copy, a journal that was cut short,
-and one that was settled long ago do not fit the note.
+A MAC cannot show that a journal is old. So a run of an attached datacenter is noted as open in the state directory,
+with its number of lines, until it has left nothing to heal. A copy, a truncated journal and a run settled long ago
+do not match the note.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ OPEN_NAME = "open"
 _BYTES = 32
 AUDIT_NAME = "audit.jsonl"
 LINKED = (JOURNAL_NAME, HEAL_NAME, RESOLVED_NAME, AUDIT_NAME, "artifacts")
-"""What heal reads, writes, or writes into: none of it may be a link."""
+"""Files and folders that heal reads or writes: none of them may be a link."""
 
 
 @dataclass(frozen=True)
 class OurRun:
     """A run that this machine recorded: the lines with a MAC, in order, and its key.
 
-    `lost` says which of its lines are gone; empty where none is.
+    `lost` says which of its lines are missing; "" if none is.
     """
 
     id: str
     journal: list[Entry]
     later: list[Entry]
-    """What heal wrote after its end."""
+    """Entries that heal wrote after the run's end."""
     key: LineKey
     lost: str = ""
 
@@ -65,7 +65,9 @@ class OurRun:
 
 
 def machine_key() -> bytes:
-    """The key of this machine and user; made if missing. Raises UsageError where it cannot be kept, or is not ours."""
+    """The key of this machine and user; made if missing. Raises UsageError if it cannot be kept, or belongs to
+    another.
+    """
     path = state_folder() / KEY_NAME
     try:
         private_folder(path.parent)
@@ -99,13 +101,13 @@ def key_of(run_id: str) -> LineKey:
 
 
 def received_key(given: Mapping[str, Any]) -> LineKey:
-    """What an engine was handed; it signs nothing where that is nothing."""
+    """The key that an engine received; without one, it signs nothing."""
     secret, note = given.get("key", ("", ""))
     return LineKey(bytes.fromhex(secret), Path(note) if note else None)
 
 
 def note_open(run_id: str, recording: Path) -> Path:
-    """Notes a run as open; it is on the disk then. Returns the note. Raises UsageError."""
+    """Notes a run as open, synced to disk. Returns the note. Raises UsageError."""
     path = note_of(run_id)
     try:
         private_folder(path.parent)
@@ -116,7 +118,7 @@ def note_open(run_id: str, recording: Path) -> Path:
 
 
 def open_recordings() -> list[Path]:
-    """Where the runs are recorded of which something may be left, by their notes."""
+    """The recordings of all runs noted as open."""
     found = []
     for note in sorted((state_folder() / OPEN_NAME).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # torn, or its run has just ended
@@ -125,18 +127,18 @@ def open_recordings() -> list[Path]:
 
 
 def forget_open(run_id: str) -> None:
-    """Nothing of the run is left."""
+    """Removes the note: the run left nothing to heal."""
     with contextlib.suppress(OSError):
         note_of(run_id).unlink(missing_ok=True)
 
 
 def our_run(run: Path) -> OurRun:
-    """The run, if this machine recorded it. Raises NotOursError, which says why it does not count, and UsageError."""
+    """The run, if this machine recorded it. Raises NotOursError with the reason if it did not, and UsageError."""
     for name in LINKED:
         if (run / name).is_symlink():
             raise NotOursError(f"its {name} is a link")
     if not (run / JOURNAL_NAME).is_file():
-        raise NotOursError(f"its {JOURNAL_NAME} is no file")
+        raise NotOursError(f"its {JOURNAL_NAME} is not a regular file")
     began = next((entry for entry in read_journal(run / JOURNAL_NAME) if entry.event == "run"), None)
     run_id = "" if began is None else str(began.data.get("id", ""))
     if not re.fullmatch(r"[\w.-]{1,250}", run_id):
@@ -154,7 +156,7 @@ def our_run(run: Path) -> OurRun:
 
 
 def audit_told(run: Path, run_id: str) -> str:
-    """How many audit lines the recording has, and whether they are as this machine wrote them; "" without any.
+    """How many audit lines the recording has, and whether this machine wrote them unchanged; "" without any.
 
     Raises UsageError.
     """
@@ -172,7 +174,7 @@ def audit_told(run: Path, run_id: str) -> str:
 
 
 def _check_resolved(run: Path, began: Entry) -> None:
-    """Raises NotOursError where the experiment, which has the hosts' addresses, is not what the run began with."""
+    """Raises NotOursError if the experiment, which has the hosts' addresses, has changed since the run began."""
     try:
         digest = hashlib.sha256((run / RESOLVED_NAME).read_bytes()).hexdigest()
     except OSError:
@@ -182,7 +184,7 @@ def _check_resolved(run: Path, began: Entry) -> None:
 
 
 def _noted(run: Path, run_id: str, lines: int) -> str:
-    """What is lost, by the note of an open run. Raises NotOursError where there is none, or it is of another folder."""
+    """What is lost, by the note of an open run. Raises NotOursError without a note, or if it names another folder."""
     try:
         note = foreign.parse(note_of(run_id).read_bytes())
         recording, least = Path(note["recording"]), int(note["lines"])
@@ -196,12 +198,12 @@ def _noted(run: Path, run_id: str, lines: int) -> str:
 
 
 def note_of(run_id: str) -> Path:
-    """Where a run is noted while something of it may be left."""
+    """The note of an open run."""
     return state_folder() / OPEN_NAME / f"{run_id}.json"
 
 
 def _write_synced(path: Path, content: bytes) -> None:
-    """A new file that its owner alone may read, and its name, are on the disk."""
+    """Writes a new file, readable by its owner alone, and syncs it and its name to disk."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)
         file.flush()

@@ -1,7 +1,7 @@
 """Writes a recording while its run goes on: operations, samples and final reads, and run.json.
 
-Whatever cannot be written is an error that the engine sees at once, as `failure`, and again when it closes the
-recording: a recording that lacks its end must never read like one of a run that ended early and well.
+The engine sees a failed write at once, as `failure`, and again when it closes the recording: a recording that lacks
+its end must never look like that of a run that ended early and well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEY = "operation_id"
 
 
 def table_of(detail: Detail) -> str:
-    """The table for it. Raises ValueError for a name or a field that is no plain name."""
+    """The name of its table. Raises ValueError for a name or a field that is not a plain name."""
     names = [detail.table, *detail.fields]
     if odd := [name for name in names if not is_name(name) or name == KEY]:
         raise ValueError(f"a detail and its fields have names like lock_index, not {odd[0]!r}")
@@ -47,7 +47,7 @@ def is_name(name: str) -> bool:
 
 
 def is_table(name: object) -> bool:
-    """Whether it is the name of a table of details: only these are ever put into a statement."""
+    """Whether it is the name of a table of details: only these may be put into a statement."""
     return isinstance(name, str) and name.startswith(PREFIX) and is_name(name)
 
 
@@ -59,7 +59,7 @@ class Tables:
         self._columns: dict[str, dict[str, None]] = {}
 
     def insert(self, operation: int | None, detail: Detail, clean: Callable[[str], Any]) -> None:
-        """The row of one operation; each text in it goes through `clean`."""
+        """Inserts the row of one operation; `clean` redacts each text."""
         table = table_of(detail)
         values = {name: clean(value) if isinstance(value, str) else value for name, value in detail.fields.items()}
         self._make(table, values)
@@ -83,8 +83,7 @@ DATABASE_NAME = "recording.sqlite"
 RUN_NAME = "run.json"
 RESOLVED_NAME = "resolved.json"
 FORMAT = 4
-"""Of what this hashidrill writes, as `PRAGMA user_version`, in run.json and in the journal's `run`.
-"""
+"""The format of recordings, as `PRAGMA user_version`, in run.json and in the journal's `run`."""
 TABLES = ("operations", "samples", "final_reads")
 
 _SCHEMA = """
@@ -107,24 +106,24 @@ _INSERT = {
     "final_reads": "INSERT INTO final_reads VALUES (?,?,?)",
 }
 _FOREIGN = {"operations": (5, 6), "samples": (3,), "final_reads": (1, 2)}
-"""The columns that hold what others said: key and value, text, key and value."""
+"""The columns with text of others: key and value, text, key and value."""
 _ERROR = 8
 _BATCH = 5000
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 256 * 1024
-"""Room on the disk that is given up when it is full: for what becomes of the faults in force, run.json and `end`."""
+"""Disk space that is released when the disk is full: for the fate of faults in force, run.json and `end`."""
 
 Row = tuple[Any, ...]
 Item = tuple[str, Row, "Detail | None"]
 
 
 def write_run(path: Path, info: Mapping[str, Any]) -> None:
-    """Replace run.json whole: a reader sees the old one or the new one. Raises OSError."""
+    """Replaces run.json whole: a reader sees the old one or the new one. Raises OSError."""
     write_whole(path / RUN_NAME, json.dumps(info, indent=2, default=str) + "\n")
 
 
 def read_run(path: Path) -> dict[str, Any] | None:
-    """What run.json says; nothing where there is none, None where it is not readable."""
+    """The content of run.json; empty if it is missing, None if it is not readable."""
     try:
         loaded = storable(json.loads((path / RUN_NAME).read_bytes()))
     except FileNotFoundError:
@@ -135,7 +134,7 @@ def read_run(path: Path) -> dict[str, Any] | None:
 
 
 class Writes(Protocol):
-    """What the engine asks of a recording's writer."""
+    """The protocol of a recording's writer, for the engine."""
 
     path: Path
 
@@ -158,7 +157,7 @@ class Writes(Protocol):
 class RecordingWriter:
     """Writes operations, samples and final reads, in batches, from a thread of its own.
 
-    `written` counts what it was given, by table; `failure` is what stopped it, if anything has.
+    `written` counts the rows it received, by table; `failure` is the error that stopped it, if any.
     """
 
     def __init__(self, path: Path, redactor: Redactor | None = None) -> None:
@@ -207,12 +206,11 @@ class RecordingWriter:
         write_run(self.path, self._redactor.clean(info))
 
     def raise_failure(self) -> None:
-        """Raises RecordingError when something could not be written."""
         if self.failure is not None:
             raise RecordingError(f"{self.path}: the recording could not be written: {self.failure}")
 
     def close(self) -> None:
-        """Flush. Raises RecordingError when something could not be written."""
+        """Flushes. Raises RecordingError when something could not be written."""
         self._queue.put(None)
         self._thread.join()
         self._give_up_reserve()
@@ -260,7 +258,6 @@ class RecordingWriter:
         return tuple([each if not isinstance(each, str) or each.isascii() else storable(each) for each in row])
 
     def _clean(self, table: str, row: Row) -> Row:
-        """Without secrets, in the columns whose text is not our own."""
         if not self._redactor.secrets and (table != "operations" or not row[_ERROR]):
             return row
         columns = list(row)

@@ -1,1 +1,1 @@
-"""Helpers for every room: files, waiting, redaction, undo files. Nothing here knows an experiment."""
+"""Helpers for every room: files, waiting, redaction, undo files. They do not import experiments."""

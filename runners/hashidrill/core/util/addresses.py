@@ -1,4 +1,4 @@
-"""Where hosts are, as it is when somebody looks."""
+"""The addresses of hosts, read at each access."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Addressed(Protocol):
-    """A host, as far as it matters here."""
+    """A host, reduced to what this module needs."""
 
     name: str
 
@@ -16,7 +16,7 @@ class Addressed(Protocol):
 
 
 class Addresses(Mapping[str, str]):
-    """Name -> address of hosts, as it is when somebody looks: a pod that is made again has another one."""
+    """Name -> address of hosts, read at each access: a recreated pod has a new address."""
 
     def __init__(self, hosts: Iterable[Addressed]) -> None:
         self._hosts = {host.name: host for host in hosts}

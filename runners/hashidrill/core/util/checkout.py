@@ -1,4 +1,4 @@
-"""The files of a Git revision in a folder, as a checkout has them; work tree, index and HEAD are left alone."""
+"""The files of a Git revision in a folder, as a checkout has them; work tree, index and HEAD stay unchanged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from hashidrill.core.errors import UsageError
 
 
 def check_out(revision: str, into: Path, *, folder: Path | None = None, paths: Sequence[str] = ()) -> Path:
-    """Write what `revision` has at `paths`, or all of it, below `into`; return where in it `folder` is.
+    """Writes what `revision` has at `paths`, or all of it, below `into`; returns the place of `folder` in it.
 
-    `paths` are seen from `folder`, the current directory, as Git sees them. `git archive` would leave out what
-    `export-ignore` names, and Python unpacks its tar safely only since 3.11.4, which is younger than that of Debian 12.
+    `paths` are relative to `folder`, the current directory, as Git reads them. `git archive` would leave out files
+    marked `export-ignore`, and Python unpacks its tar safely only since 3.11.4, which is younger than that of Debian
+    12.
 
-    Raises UsageError, with Git's own words: no repository, no such revision, or a path that the revision does not have.
+    Raises UsageError, with Git's own words: no repository, no such revision, or a path that the revision does not
+    have.
     """
     into.mkdir(parents=True, exist_ok=True)
     here = git("rev-parse", "--show-prefix", folder=folder).decode(errors="surrogateescape").rstrip("\n")
@@ -43,7 +45,9 @@ def _names(revision: str, path: str, folder: Path | None) -> bytes:
 def git(
     *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None, given: bytes = b""
 ) -> bytes:
-    """What it prints, called in `folder`, with `given` as its standard input. Raises UsageError with its own words."""
+    """Runs git in `folder`, with `given` as its standard input, and returns its output. Raises UsageError with git's
+    words.
+    """
     try:
         done = subprocess.run(
             ["git", *words],

@@ -1,4 +1,6 @@
-"""Finds system tools, and runs short commands for what they say: bounded in time, without our environment's secrets."""
+"""Finds system tools, and runs short commands for their output: with a time limit, without secrets in their
+environment.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from hashidrill.core.errors import MachineError
 from hashidrill.core.util.redaction import without_secrets
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where tc and iptables live, and where Debian does not let ordinary users' PATH look."""
+"""Where tc and iptables live; Debian leaves these folders out of ordinary users' PATH."""
 
 
 def tool(name: str) -> str | None:
@@ -34,7 +36,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """All that was said, without empty lines."""
+        """The whole output, without empty lines."""
         lines = [line.rstrip() for line in f"{self.output}\n{self.error}".splitlines() if line.strip()]
         return "\n".join(lines)
 

@@ -18,10 +18,10 @@ class Quota:
 
     cores: float
     usage: Path
-    """The file that says how much all of its processes have used."""
+    """The file with the CPU time that all of its processes have used."""
 
     def used_s(self) -> float | None:
-        """CPU seconds of the group so far. None where nobody counts them."""
+        """CPU seconds of the group so far. None if the kernel does not count them."""
         try:
             text = self.usage.read_text()
             if self.usage.name == "cpu.stat":
@@ -32,16 +32,17 @@ class Quota:
 
 
 def usable_cores(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> float:
-    """CPUs, a fraction of one where a quota says so: that of a container, of a systemd slice, or of what is around it.
+    """CPUs, a fraction if the quota of a container, a systemd slice or a parent group says so.
 
-    What cannot be read limits nothing.
+    An unreadable quota limits nothing.
     """
     return min([float(len(os.sched_getaffinity(0))), *(each.cores for each in quotas(membership, groups))])
 
 
 def quotas(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[Quota]:
-    """Of this process's group and of all groups around it. Within a container the mount is its own group, while its
-    path may be that of the host.
+    """The quotas of this process's group and of all groups around it.
+
+    Within a container the mount is its own group, while its path may be that of the host.
     """
     try:
         lines = membership.read_text().splitlines()

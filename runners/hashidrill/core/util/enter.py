@@ -1,4 +1,4 @@
-"""Runs a command in namespaces of a sandbox, as util-linux's nsenter does, which a machine may lack.
+"""Runs a command in namespaces of a sandbox, like util-linux's nsenter, which a machine may lack.
 
 python -I -S -c BOOT '{"process": "123", "network": "/proc/45/ns/net"}' COMMAND...
 """
@@ -15,14 +15,14 @@ from hashidrill.core.util.processes import boot_command
 
 
 def entering(*, process: str = "", network: str = "") -> list[str]:
-    """The start of a command in the sandbox of that process (its mounts, processes and IPC), and in that network
-    namespace, whose path is one in the sandbox.
+    """The start of a command line that enters the sandbox of that process (its mounts, processes and IPC) and that
+    network namespace, whose path is one in the sandbox.
     """
     return boot_command("hashidrill.core.util.enter", {"process": process, "network": network})
 
 
 def main(process: str, network: str, command: list[str]) -> int:
-    """The exit code of the command, or it takes the place of this process. Raises OSError."""
+    """Replaces this process by the command, or returns its exit code. Raises OSError."""
     if process:
         kinds = {"ipc": sc.CLONE_NEWIPC, "pid": sc.CLONE_NEWPID, "mnt": sc.CLONE_NEWNS}
         if os.geteuid() != 0:
@@ -37,7 +37,7 @@ def main(process: str, network: str, command: list[str]) -> int:
         os.close(fd)
     if not process:
         os.execvp(command[0], command)  # noqa: S606 - what this program is for
-    child = os.fork()  # the first process that is in the PID namespace
+    child = os.fork()  # the first process in the PID namespace
     if child == 0:
         os.execvp(command[0], command)  # noqa: S606 - as above
     for number in (signal.SIGINT, signal.SIGQUIT):  # the command gets them from the terminal as well

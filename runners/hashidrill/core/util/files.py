@@ -1,6 +1,4 @@
-"""Files that are replaced whole, that only their owner may read, that one process at a time holds, and logs of lines
-that are on the disk before anything goes on.
-"""
+"""Files that are replaced whole, private files, locks, and logs whose lines are synced to disk."""
 
 from __future__ import annotations
 
@@ -12,34 +10,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPARISON_NAME = "comparison.json"
-"""What several recordings are compared by; it makes its folder a comparison."""
+"""The file that compares several recordings; it makes its folder a comparison."""
 VERDICT_NAME = "verdict.json"
 HEAL_NAME = "heal.jsonl"
-"""The file for what heal finds after a run has ended: the journal itself is sealed by then."""
+"""The file for heal's results after a run has ended: the journal itself is sealed by then."""
 JOURNAL_NAME = "journal.jsonl"
 """The file that makes a folder a recording."""
 
 
 def private(path: Path, mode: Literal["wb", "ab"]) -> IO[bytes]:
-    """Open a file for writing that its owner alone may read. Raises OSError."""
+    """Opens a file for writing that only its owner may read. Raises OSError."""
     opener = lambda name, flags: os.open(name, flags, 0o600)  # noqa: E731 - as `open` wants it
     file = open(path, mode, opener=opener)  # noqa: SIM115 - Path.open takes no opener; the caller closes it
-    os.fchmod(file.fileno(), 0o600)  # it may have been there before
+    os.fchmod(file.fileno(), 0o600)  # it may have existed before
     return file
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing; their owner alone may look into them. Raises OSError."""
+    """Makes a folder and its missing parents, accessible to their owner alone. Raises OSError."""
     for folder in [*reversed(path.parents), path]:
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace `path`: a reader sees the old file or the new one, and a failed write leaves the old one.
+    """Replaces `path`: a reader sees the old file or the new one, and a failed write leaves the old one.
 
-    Only its owner may read it. Nothing is written through a link: in a stranger's recording, a link of this name could
-    lead to any file of ours. Raises OSError.
+    Only its owner may read it. It does not write through a link: in a stranger's recording, a link of this name
+    could lead to any of the user's files. Raises OSError.
     """
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
@@ -53,9 +51,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def held_by_us(fd: int) -> bool:
-    """Take the lock on an open file or directory; False where another process has it.
+    """Takes the lock on an open file or directory; False if another process has it.
 
-    True as well on a file system without locks: there is nobody to ask.
+    True as well on a file system without locks.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,12 +65,12 @@ def held_by_us(fd: int) -> bool:
 
 
 def append_line(fd: int, line: bytes) -> None:
-    """Write a whole line at the end of a file that was opened to append; it is on the disk then. Raises OSError."""
+    """Appends a whole line to a file that was opened to append, and syncs it to disk. Raises OSError."""
     while line:
         line = line[os.write(fd, line) :]
     os.fsync(fd)
 
 
 def whole_lines(text: bytes) -> bytes:
-    """Without what comes after the last newline: the line that its writer died in."""
+    """The text up to its last newline, without the line that its writer left unfinished."""
     return text[: text.rfind(b"\n") + 1]

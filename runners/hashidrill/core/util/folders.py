@@ -1,7 +1,7 @@
-"""Where the folders of the library are: one's own, near the working directory, and the one that ships. Both count.
+"""The folders of the library: the user's own, near the working directory, and the shipped one.
 
-A name is looked for as a path, then in one's own folder, then in the one that ships. A folder in a recording is never
-one's own, however it was reached: a recording is data.
+A name is looked up as a path, then in the user's own folder, then in the shipped one. A folder in a recording never
+counts as the user's own: a recording is data.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def shipped(folder: str) -> Path:
-    """That folder of this package's checkout; in an installed package, of the copy inside it. It may be missing."""
+    """That folder of this package's checkout, or the copy inside an installed package. It may be missing."""
     checkout = _PACKAGE.parent.parent / folder  # runners/hashidrill in a checkout
     in_checkout = _PACKAGE.parent.name == "runners" and checkout.is_dir()
     return checkout if in_checkout else _PACKAGE / "_library" / folder
 
 
 def state_folder() -> Path:
-    """`$XDG_STATE_HOME/hashidrill`, by default below ~/.local/state: for what outlives a command and is no cache."""
+    """`$XDG_STATE_HOME/hashidrill`, by default below ~/.local/state: for data that outlives a command and is not a
+    cache.
+    """
     base = Path(os.environ.get("XDG_STATE_HOME") or "")
     if not base.is_absolute():  # the XDG base directory specification: a relative path is to be ignored
         base = Path(os.path.expanduser("~/.local/state"))  # noqa: PTH111 - HOME may be unset, which Path.home raises for
@@ -41,7 +43,7 @@ def state_folder() -> Path:
 def nearest(folder: str, start: Path | None = None) -> Path | None:
     """The nearest folder of that name at or above `start` (default: the working directory), within its repository.
 
-    None for a `start` in a recording: what is above it may have come with it.
+    None for a `start` in a recording: folders above it may have come with it.
     """
     real = os.path.realpath(start or Path.cwd())
     if in_recording(real):
@@ -55,16 +57,16 @@ def nearest(folder: str, start: Path | None = None) -> Path | None:
 
 
 def both(folder: str) -> list[Path]:
-    """One's own, if there is one, then the one that ships."""
+    """The user's own, if there is one, then the shipped one."""
     own, ships = nearest(folder), shipped(folder)
     found = [] if own is None or own == ships.resolve() else [own]
     return [*found, ships] if ships.is_dir() else found
 
 
 def located(asked: Path, folder: str, suffixes: Iterable[str]) -> Path | None:
-    """The file of that path, with or without its suffix; else the one of that name in one's own folder, or shipped.
+    """The file of that path, with or without its suffix; otherwise that name in the user's own folder, or shipped.
 
-    Says so where one's own takes the place of a shipped one. The name may begin with the folder, as documents have it.
+    Prints a note if the user's own replaces a shipped one. The name may begin with the folder, as in documents.
     """
     for path in _with_suffixes(asked, suffixes):
         if path.is_file():
@@ -80,7 +82,7 @@ def located(asked: Path, folder: str, suffixes: Iterable[str]) -> Path | None:
 
 
 def named(folder: str, suffixes: Iterable[str], *, within: Path | None = None) -> dict[str, Path]:
-    """Every file below `within`, or below one's own folder and the shipped one, by its name without its suffix."""
+    """Every file below `within`, or below the user's own folder and the shipped one, by its name without its suffix."""
     found: dict[str, Path] = {}
     for root in [within] if within is not None else reversed(both(folder)):
         for path in sorted(each for each in root.rglob("*") if each.suffix in suffixes and each.is_file()):
@@ -92,19 +94,19 @@ def named(folder: str, suffixes: Iterable[str], *, within: Path | None = None) -
 
 
 def find_playbook(name: Path | str, suffixes: Iterable[str]) -> Path:
-    """A game day, a runbook or a campaign, as `located` finds it. Raises UsageError with near names."""
+    """A game day, a runbook or a campaign, as `located` finds it. Raises UsageError with similar names."""
     asked = Path(name)
     if (path := located(asked, PLAYBOOKS, suffixes)) is not None:
         return path
     if asked.exists():
-        return asked  # a folder or a pipe: the reader says what is wrong with it
+        return asked  # a folder or a pipe: the reader reports the problem
     close = difflib.get_close_matches(asked.stem, list(named(PLAYBOOKS, suffixes)), n=3)
     near = f"; did you mean {' or '.join(close)}?" if close else near_files(asked, suffixes)
     raise UsageError(f"{asked}: there is no such file{near}")
 
 
 def near_files(path: Path, suffixes: Iterable[str]) -> str:
-    """What the error about a missing file adds: files of nearly that name, or that its folder is missing, too."""
+    """A hint for a missing file: files with similar names, or that its folder is missing, too."""
     try:
         names = {entry.stem: entry.name for entry in path.parent.iterdir() if entry.suffix in suffixes}
     except (OSError, ValueError):
@@ -121,10 +123,10 @@ def in_recording(path: Path | str) -> bool:
 
 @cache
 def say_own_wins(what: str, own: Path, ships: Path) -> None:
-    """That what is in one's own file takes the place of the same in one that ships: once, on standard error."""
+    """Notes once, on standard error, that the user's own file replaces a shipped one."""
     import logging  # noqa: PLC0415 - most commands say nothing of the kind
 
-    with contextlib.suppress(OSError):  # who opens the file says what is wrong with it
+    with contextlib.suppress(OSError):  # the code that opens the file reports the problem
         if own.read_bytes() != ships.read_bytes():
             logging.getLogger("hashidrill").warning("hashidrill: note: %s takes the place of the shipped one", what)
 
@@ -139,5 +141,5 @@ def _upwards(real: str) -> tuple[str, ...]:
 
 
 def _is_there(folder: str, name: str) -> bool:
-    """By text: it is asked of each folder above each hypothesis of an experiment, and a Path is slow to make."""
+    """Uses text, because it runs for each folder above each hypothesis of an experiment, and a Path is slow to make."""
     return os.access(f"{folder}/{name}", os.F_OK)

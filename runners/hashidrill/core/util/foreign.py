@@ -1,4 +1,4 @@
-"""JSON that others wrote: a client under test, an agent's API, a recording, a file in a cache."""
+"""JSON from others: a client under test, an agent's API, a recording, a cached file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """Raises ValueError for what is not JSON, which includes what is nested so deeply that Python cannot read it.
+    """Raises ValueError for text that is not JSON, or is nested too deeply for Python.
 
-    json.loads raises RecursionError for a kilobyte of `[`. That is no ValueError, and would end whoever reads.
+    json.loads raises RecursionError for a kilobyte of `[`, which is not a ValueError and would end the caller.
     """
     try:
         return json.loads(text)

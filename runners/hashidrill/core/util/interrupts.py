@@ -1,4 +1,6 @@
-"""Ctrl-C, put off while a process is started: else it may come when that runs already and nobody has its handle."""
+"""Delays Ctrl-C while a process is started: otherwise it may come when the process runs but its handle is not stored
+yet.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class _HungUp:
 
 @contextlib.contextmanager
 def hangups_interrupt() -> Iterator[None]:
-    """In the block, a terminal that is closed interrupts as Ctrl-C does, until `when_hung_up` says otherwise.
+    """In the block, closing the terminal interrupts like Ctrl-C, until `when_hung_up` says otherwise.
 
     Under nohup it stays ignored. Only the main thread is interrupted.
     """
@@ -38,7 +40,7 @@ def hangups_interrupt() -> Iterator[None]:
 
 
 def when_hung_up(act: Callable[[], object]) -> None:
-    """From now on, this is done when the terminal is closed; outside of `hangups_interrupt` nothing changes."""
+    """Calls `act` when the terminal is closed, from now on; outside of `hangups_interrupt` nothing changes."""
     handler = signal.getsignal(signal.SIGHUP)
     if isinstance(handler, _HungUp):
         handler.act = act
@@ -50,22 +52,24 @@ def interrupt() -> None:
 
 
 def finish() -> None:
-    """Nothing: what is done is still judged, written and said, and its exit code is its verdict's."""
+    """Does nothing, so that a finished run is still judged, written and reported, and its exit code is its
+    verdict's.
+    """
 
 
 class PutOff:
-    """In the block, what would raise comes at `now`, or at the end. What is ignored, or ends us at once, still does.
+    """In the block, delays signals that raise until `now`, or the end. Ignored and fatal signals are unchanged.
 
         with PutOff() as interrupts:
-            process = subprocess.Popen(command)  # which gets the signals of a terminal as ever
+            process = subprocess.Popen(command)  # which gets the signals of a terminal as usual
             try:
                 interrupts.now()
                 ...
             except BaseException:
                 process.kill()
 
-    Only the main thread is interrupted: in any other, this does nothing. `numbers`: the signals; without any, all that
-    interrupt.
+    Only the main thread is interrupted: in any other, this does nothing. `numbers`: the signals; without any, all
+    that interrupt.
     """
 
     def __init__(self, *numbers: signal.Signals) -> None:
@@ -85,7 +89,7 @@ class PutOff:
         self._came.append(number)
 
     def now(self) -> None:
-        """From now on they come as before, and first what came meanwhile. Idempotent."""
+        """Delivers the delayed signals, and stops delaying. Idempotent."""
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before, came, self._came = {}, self._came, []

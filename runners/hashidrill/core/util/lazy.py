@@ -1,4 +1,4 @@
-"""Modules that are imported when something of them is first asked for, in commands that mostly ask for nothing."""
+"""Modules that are imported on first use, because most commands do not use them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 class _Later(ModuleType):
-    """Stands for a module in `sys.modules`, and in whatever imports it meanwhile."""
+    """Stands for a module in `sys.modules`, and in modules that import it meanwhile."""
 
-    __spec__ = None  # `import` asks for it, and for nothing else
+    __spec__ = None  # `import` reads only this attribute
     __file__ = None
 
     def __getattr__(self, name: str) -> Any:
@@ -21,7 +21,7 @@ class _Later(ModuleType):
 
 
 def later(*names: str) -> None:
-    """Let `import NAME` take no time until something of that module is used. One that is there already stays."""
+    """Makes `import NAME` free until something of that module is used. Imported modules stay."""
     for name in names:
         if name not in sys.modules:
             sys.modules[name] = _Later(name)

@@ -1,4 +1,6 @@
-"""Starts modules of hashidrill in other processes; the priority and the user of this one. Standard library alone."""
+"""Starts hashidrill's modules in other processes; the priority and user of this one. Imports only the standard
+library.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import hashidrill
 
 
 def boot_command(module: str, spec: Mapping[str, Any]) -> list[str]:
-    """The command line that runs one of our modules without site-packages: it starts in some 30 ms."""
+    """The command line that runs a hashidrill module without site-packages: it starts in some 30 ms."""
     source = str(Path(hashidrill.__file__).parents[1])
     boot = (
         f"import sys; sys.path.insert(0, {source!r}); import runpy; runpy.run_module({module!r}, run_name='__main__')"
@@ -23,22 +25,22 @@ def boot_command(module: str, spec: Mapping[str, Any]) -> list[str]:
 
 
 def python_path() -> str:
-    """PYTHONPATH for our own modules in another process: this copy of them first, then what the user named."""
+    """PYTHONPATH for hashidrill in another process: this copy first, then the user's value."""
     there = os.environ.get("PYTHONPATH")
     return os.pathsep.join([str(Path(hashidrill.__file__).parents[1]), *([there] if there else [])])
 
 
 SOONER = -10
-"""Niceness of what keeps time: half of the 20 steps that there are above the ordinary."""
+"""Niceness for processes that keep time: half of the 20 steps above the ordinary."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def ahead() -> None:
-    """Put this process before ordinary ones, where the user may ask for that (root may); its children stay behind.
+    """Raises this process's priority, if the user may (root may); its children keep the ordinary one.
 
-    What measures would otherwise measure its own waiting, when what it measures takes every core. Where the kernel
-    shares the processor among sessions first (autogroups), niceness says nothing beyond its own session; a process
-    that leads one moves it as a whole.
+    Otherwise a measuring process would measure its own waiting when the measured one takes every core. If the kernel
+    shares the processor among sessions first (autogroups), niceness only counts within a session; a session leader
+    moves its session as a whole.
     """
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))

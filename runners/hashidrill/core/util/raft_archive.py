@@ -1,6 +1,6 @@
 """The files in which Consul, Nomad and Vault save a snapshot of their Raft state.
 
-A gzipped tar of `meta.json` (Raft's own index, term and size), `state.bin`, in a format of the product's own, and
+A gzipped tar of `meta.json` (Raft's own index, term and size), `state.bin`, in the product's own format, and
 `SHA256SUMS` of both (snapshot/archive.go of Consul, helper/snapshot/archive.go of Nomad).
 """
 
@@ -27,12 +27,12 @@ META, STATE, SUMS = "meta.json", "state.bin", "SHA256SUMS"
 
 
 class SnapshotError(RecordingError):
-    """A snapshot file that is not whole, or not one."""
+    """A file that is not a complete snapshot."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What a file holds. `index` and `term` are Raft's."""
+    """The content of a file. `index` and `term` are Raft's."""
 
     index: int
     term: int
@@ -40,23 +40,22 @@ class Archive:
 
 
 def saved_name(name: str) -> str:
-    """What the file of a saved snapshot is called among a recording's artifacts."""
+    """The file name of a saved snapshot among a recording's artifacts."""
     return f"snapshot-{name}.snap"
 
 
 def restored_name(name: str) -> str:
-    """The snapshot that was taken right after that one was restored: the evidence of what the restore made."""
+    """The file name of the snapshot taken right after that one was restored: evidence of the restore's result."""
     return f"snapshot-{name}.restored.snap"
 
 
 def keep(path: Path, packed: bytes) -> None:
-    """Among a recording's artifacts."""
     private_folder(path.parent)
     write_whole(path, packed)
 
 
 def decoded(path: Path, decode: Callable[[bytes], T]) -> T:
-    """What the file holds. Raises SnapshotError that says what is wrong with it."""
+    """The decoded content of the file. Raises SnapshotError that says what is wrong with it."""
     try:
         packed = path.read_bytes()
     except OSError as error:
@@ -68,7 +67,7 @@ def decoded(path: Path, decode: Callable[[bytes], T]) -> T:
 
 
 def unpack(packed: bytes, product: str) -> Archive:
-    """Checked as the product checks it before a restore. Raises SnapshotError that says what is wrong."""
+    """Checks as the product does before a restore. Raises SnapshotError that says what is wrong."""
     members = _members(packed, product)
     _check_sums(members)
     try:

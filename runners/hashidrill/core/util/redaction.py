@@ -1,15 +1,15 @@
-"""Keeps secrets out of everything that a run writes: by the name they stand under, and by their value.
+"""Keeps secrets out of everything that a run writes: by their names, and by their values.
 
-By name: what stands under `encrypt`, `acl.tokens`, `*password*`, `*secret*`, `*token*`, `private_key`, a header like
-`X-Consul-Token`, an option like `--token` or a parameter like `?token=`. By value: every secret that was found under
-such a name, in the experiment or in the environment, wherever it occurs again: as it is, URL-encoded, escaped for
-JSON, or inside of Base64. A value under 8 characters is replaced only where its name gives it away: `consul` may be
-somebody's password, and is also a word that a report needs.
+By name: values under `encrypt`, `acl.tokens`, `*password*`, `*secret*`, `*token*`, `private_key`, a header like
+`X-Consul-Token`, an option like `--token` or a parameter like `?token=`. By value: every secret found under such a
+name, in the experiment or in the environment, wherever it occurs again: plain, URL-encoded, escaped for JSON, or
+inside Base64. A value under 8 characters is replaced only under a secret's name: `consul` may be a password, but is
+also a word that a report needs.
 
-The names of loads and clients are no such names, whatever they are called: a load `tokens` has a kind and a rate. What
-stands below them is looked at as anywhere else.
+The names of loads and clients do not count as such names: a load `tokens` has a kind and a rate. Values below them
+are treated like all others.
 
-What stands in the place of a secret is `[redacted]`. A redactor never fails and never waits.
+A secret is replaced by `[redacted]`. A redactor never fails and never waits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 MARK = "[redacted]"
 _MARKED = "[redacted"
 SHORTEST = 8
-"""Characters that a secret needs to be looked for by its value. Consul's and Vault's tokens have 26 and more."""
+"""The length from which a secret is searched by value. Consul's and Vault's tokens have 26 characters and more."""
 
 _SALT = os.urandom(16)
 _SECRET_WORDS = {
@@ -72,7 +72,7 @@ _SECRET_PAIRS = {
     ("vault", "license"),
 }
 _SECRET_NAMES = {"encrypt", "hashidrill_notify"}
-"""The URL of a webhook lets whoever knows it write there."""
+"""Includes webhook URLs: with the URL, anyone can write there."""
 _ABOUT_SECRETS_ENDS = {
     "ttl",
     "type",
@@ -105,10 +105,10 @@ _ABOUT_SECRETS_ENDS = {
     "lag",
 }
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
-"""`token_ttl`, `tokens.latency` and `enable_token_replication` say something about secrets, and are none."""
+"""Names about secrets that hold none: `token_ttl`, `tokens.latency`, `enable_token_replication`."""
 
 _NAMING = {"load", "loads", "clients"}
-"""What stands below has a name that the author of an experiment chose, and is a mapping itself."""
+"""Below these, the experiment's author chose the names, and each holds a mapping."""
 
 _TELLING = re.compile(
     "token|secret|passw|passphrase|credential|key|auth|jwt|bearer|cookie|encrypt|license", re.IGNORECASE
@@ -126,7 +126,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(r"(?<![\w.-])[-.]*+(?P<name>[A-Za-z_][\w.-]*+)(?:=|\s*=\s*(?=\\*[\"'])|\\*[\"']\s*[:=]\s*)")
-"""A name, and what may stand between it and its value: `token=`, `token = "`, `"token": `, `\\"token\\": `."""
+"""A name, and the characters between it and its value: `token=`, `token = "`, `"token": `, `\"token\": `."""
 _QUOTED = re.compile(r"(?P<open>\\*[\"'])(?P<value>(?:(?!(?P=open)).)*)", re.DOTALL)
 _BARE = re.compile(r"(?P<value>[^\s,;&\"'\\})\]]+)")
 _LINE = re.compile(r"^[ \t{-]*+[\"']?(?P<name>[\w.-]++)[\"']?[ \t]*:[ \t]+(?P<value>\S.*)$", re.MULTILINE)
@@ -135,7 +135,7 @@ _OPTION_IN_TEXT = re.compile(r"(?P<name>(?<![\w-])--?[A-Za-z][\w-]*\s+)(?P<value
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this key, option, header or variable is a secret."""
+    """Whether this key, option, header or variable holds a secret."""
     words = [word for word in _NO_WORD.split(_CAMEL.sub("_", name).lower()) if word]
     if not words:
         return False
@@ -147,12 +147,12 @@ def is_secret_name(name: str) -> bool:
 
 
 def fingerprint(secret: str) -> str:
-    """What may be kept of a value to tell it from another one within this process: salted, and not to be undone."""
+    """A salted, one-way digest that tells a value from others within this process."""
     return f"[redacted {hashlib.sha256(_SALT + secret.encode(errors='surrogatepass')).hexdigest()[:8]}]"
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that an agent under test may have: the tokens of its user are none of its business."""
+    """The environment for an agent under test, without the user's tokens."""
     return {name: value for name, value in environment.items() if not is_secret_name(name) or name.endswith("_LICENSE")}
 
 
@@ -167,11 +167,11 @@ class Redactor:
 
     @property
     def secrets(self) -> list[str]:
-        """What is looked for by its value: to be handed to another process of this run, and to nobody else."""
+        """The secrets searched by value, to pass to another process of this run only."""
         return sorted(self._secrets)
 
     def know(self, *secrets: str) -> None:
-        """Look for these from now on; those that are too short to be told from words are left out."""
+        """Searches for these from now on; secrets too short to tell from words are left out."""
         bare = {secret.strip() for secret in secrets}  # a block of YAML ends with a newline
         new = {secret for secret in bare if len(secret) >= SHORTEST and secret not in MARK} - self._secrets
         if not new:
@@ -183,11 +183,11 @@ class Redactor:
         self._remembered.clear()
 
     def learn(self, value: Any) -> None:
-        """Know every secret that stands under a telling name in this structure."""
+        """Learns every secret under a telling name in this structure."""
         self.know(*_found(value, secret=False))
 
     def learn_environment(self, environment: Mapping[str, str]) -> None:
-        """Know the values of CONSUL_HTTP_TOKEN, VAULT_TOKEN, AWS_SECRET_ACCESS_KEY and all that are called alike."""
+        """Learns the values of CONSUL_HTTP_TOKEN, VAULT_TOKEN, AWS_SECRET_ACCESS_KEY and all similar names."""
         for name, value in environment.items():
             if is_secret_name(name):
                 self.know(value, *(value.partition(":")[2:] if ":" in value else ()))
@@ -237,7 +237,9 @@ class Redactor:
         return self.known(text)
 
     def masked(self, text: str) -> str:
-        """A text of the same length, a document or what is none, each secret under stars: for excerpts with a caret."""
+        """A text of the same length with each secret under stars, for excerpts with a caret; it need not be valid
+        YAML.
+        """
         spans = {match.span("value") for match in _LINE.finditer(text) if is_secret_name(match["name"])}
         self.know(*(text[start:end].strip("\"' ,}") for start, end in spans))
         spans |= set(_named(text))
@@ -249,7 +251,7 @@ class Redactor:
         return "".join(characters)
 
     def file(self, source: Path, target: Path) -> None:
-        """Copy a text file without secrets; the copy is for its owner alone. Raises OSError."""
+        """Copies a text file without secrets; only its owner may read the copy. Raises OSError."""
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as copy:
             text = source.read_bytes().decode("utf-8", "surrogateescape")
@@ -276,14 +278,14 @@ class Redactor:
 
 
 def by_shape(text: str) -> str:
-    """The text without what a header, parameter, option or field in it, or its own form, shows to be a secret."""
+    """The text without secrets that a header, parameter, option, field or their own form reveals."""
     if "PRIVATE KEY" in text:
         text = _PEM.sub(MARK, text)
     if "." in text:
         text = _VAULT.sub(MARK, text)
     if "://" in text:
         text = _USER_INFO.sub(rf"\1:{MARK}@", text)
-    if _TELLING.search(text) is None:  # most texts: nothing below could find anything
+    if _TELLING.search(text) is None:  # most texts: nothing below could match
         return text
     if ":" in text or "=" in text:
         text = _HEADER.sub(lambda match: match["name"] + MARK, text)
@@ -302,7 +304,6 @@ def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _named(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values are of fields and parameters in a text whose names tell of secrets."""
     past = 0
     for match in _NAMED.finditer(text):
         if match.end() < past or not is_secret_name(match["name"].rpartition(".")[2]):
@@ -319,13 +320,12 @@ def _option(match: re.Match[str]) -> str:
 
 
 def _is_a_value(value: str) -> bool:
-    """Not what stands for none: an empty string, or what was redacted before."""
     bare = value.strip("\\\"' ")
     return bool(bare) and not bare.startswith(_MARKED) and bare not in {"null", "~", "true", "false"}
 
 
 def _tells(key: Any, *, names: bool, nested: bool) -> bool:
-    """Whether this key says that what stands under it is a secret. `nested`: that is a mapping."""
+    """Whether this key holds a secret. `nested`: its value is a mapping."""
     return is_secret_name(str(key)) and not (names and nested)
 
 
@@ -344,7 +344,7 @@ def _found(value: Any, *, secret: bool, names: bool = False) -> Iterator[str]:
 
 
 def _of_scalar(value: str, *, secret: bool) -> Iterator[str]:
-    """The secrets in one string: all of it, or what a name in it shows."""
+    """The secrets in one string: all of it, or the parts after a telling name."""
     if secret:
         if _is_a_value(value):
             yield value
@@ -364,7 +364,7 @@ def _of_scalar(value: str, *, secret: bool) -> Iterator[str]:
 
 
 def _items(values: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Each item, and whether the one before it was an option that tells of a secret: `--token`, `abc`."""
+    """Each item, and whether the one before it was an option for a secret: `--token`, `abc`."""
     told = False
     for item in values:
         yield item, told
@@ -393,7 +393,6 @@ def _scalars(node: Node, *, secret: bool, names: bool = False) -> Iterator[tuple
 
 
 def _variants(secret: str) -> Iterator[str]:
-    """The forms in which a secret is found in files."""
     yield secret
     encoded = secret.encode(errors="surrogatepass")
     for quoted in (quote(encoded), quote(encoded, safe=""), quote_plus(encoded)):
@@ -405,7 +404,7 @@ def _variants(secret: str) -> Iterator[str]:
         yield json.dumps(escaped)[1:-1]
     for offset in range(3):
         text = base64.b64encode(bytes(offset) + encoded).decode()
-        # without the characters that what stands before and after has a part in
+        # without the characters that depend on what surrounds the secret
         core = text[(0, 2, 3)[offset] : 8 * (offset + len(encoded)) // 6]
         yield core
         yield core.replace("+", "-").replace("/", "_")

@@ -15,14 +15,14 @@ _ROOT = 0
 
 
 def uptime_s() -> float:
-    """Seconds since this machine booted, by a clock that nothing sets: the kernel's times of processes are of it."""
+    """Seconds since this machine booted, by a clock that cannot be set: the kernel dates processes by it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def here() -> dict[str, str | int | float]:
     """`host`, `machine`, `boot` (the kernel's boot id), `pid_namespace` and `user` of this process, and `uptime_s`.
 
-    `machine` is a digest of /etc/machine-id, which is not to be told to whoever gets a recording.
+    `machine` is a digest of /etc/machine-id, which readers of a recording must not learn.
     """
     machine = _line("/etc/machine-id")
     return {
@@ -43,7 +43,7 @@ def restarted(then: Mapping[str, Any]) -> bool:
 
 
 def elsewhere(then: Mapping[str, Any]) -> str:
-    """Why the processes of `then` cannot be looked for from here; empty where they can."""
+    """Why the processes of `then` cannot be found from here; "" if they can."""
     now = here()
     if not then.get("boot"):
         return "its journal does not say on which machine it ran: an older hashidrill wrote it"

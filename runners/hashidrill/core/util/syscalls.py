@@ -43,19 +43,19 @@ def _check(result: int, what: str) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces for new ones. Raises OSError."""
+    """Leaves namespaces for new ones. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
-    """Enter the namespace behind `fd`. Raises OSError."""
+    """Enters the namespace behind `fd`. Raises OSError."""
     _check(_libc.setns(fd, kind), "setns")
 
 
 def in_network(namespace: str, work: Callable[[], T]) -> T:
     """Runs `work` in the network namespace of that path. Raises OSError.
 
-    It has a thread of its own, which ends with it: no other thread is ever in another namespace than its process.
+    It uses a new thread that ends with it, so that no other thread leaves its process's namespace.
     """
     found: list[T] = []
     problems: list[BaseException] = []
@@ -80,7 +80,7 @@ def in_network(namespace: str, work: Callable[[], T]) -> T:
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:
-    """Put a file system on a directory. Raises OSError that names the target."""
+    """Mounts a file system on a directory. Raises OSError that names the target."""
     result = _libc.mount(
         source.encode(), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
     )
@@ -88,7 +88,7 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
 
 
 def detach(target: str) -> None:
-    """Take the uppermost file system off a directory of this mount namespace, also while it is in use.
+    """Unmounts the uppermost file system of a directory in this mount namespace, even while it is in use.
 
     Raises OSError that names the target.
     """
@@ -96,7 +96,7 @@ def detach(target: str) -> None:
 
 
 def disarm_programs() -> None:
-    """What this process executes from now on has no capability, whoever it runs as; the process itself keeps its own.
+    """Takes all capabilities from programs that this process executes later, under any user; the process keeps its own.
 
     Forked children that execute nothing keep theirs too. Raises OSError.
     """
@@ -113,21 +113,21 @@ def disarm_programs() -> None:
 
 
 def close_memory() -> None:
-    """From now on, others need CAP_SYS_PTRACE where this program began to read its memory, its files or its root."""
+    """Lets only processes with CAP_SYS_PTRACE read this program's memory, files or root, from now on."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends; `parent` is that process's pid.
+    """Makes the kernel kill this process when the thread that started it ends; `parent` is that process's pid.
 
-    Call it after any change of credentials (those clear the setting). Exits at once if the parent is gone already.
+    Call it after any change of credentials (those clear the setting). Exits at once if the parent has already ended.
     """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
         os._exit(1)
 
 
-# Syscall numbers by machine. Names are the kernel's; what a machine does not have is left out.
+# Syscall numbers by machine. Names are the kernel's; a machine's missing calls are left out.
 _NUMBERS: dict[str, dict[str, int]] = {
     "x86_64": {
         "read": 0,
@@ -179,7 +179,7 @@ OPERATIONS = {
 }
 """The system calls behind each disk operation that a fault can name."""
 WHOLE_DISK = ("sync", "syncfs")
-"""They sync all of a disk: no agent makes them, and people do."""
+"""They sync a whole disk: people call them, agents do not."""
 
 
 def operation_of() -> dict[int, tuple[str, str]]:
@@ -202,10 +202,10 @@ class _Program(ctypes.Structure):
 
 
 def notify_on(operations: Iterable[str], *, whole_disk: bool = False) -> int:
-    """From now on, this process and its children ask a supervisor before each of these disk operations.
+    """Makes this process and its children ask a supervisor before each of these disk operations, from now on.
 
-    `whole_disk`: before those of WHOLE_DISK as well. Returns the listener's file descriptor, for the supervisor. It
-    cannot be taken back, only answered. Raises OSError where the kernel has no seccomp user notification (before 5.0).
+    `whole_disk`: also before those of WHOLE_DISK. Returns the listener's file descriptor, for the supervisor. The
+    filter cannot be removed. Raises OSError if the kernel has no seccomp user notification (before 5.0).
     """
     numbers = _NUMBERS[platform.machine()]
     trapped = [numbers[name] for operation in operations for name in OPERATIONS[operation]]
@@ -240,7 +240,7 @@ def _filter(arch: int, trapped: list[int]) -> bytes:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process since it started; 0 when it is gone."""
+    """CPU time of all threads of a process since it started; 0 when it has ended."""
     try:
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
     except OSError:
@@ -248,7 +248,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def own_bytes(pid: int) -> int:
-    """What the process holds that is no file's, so that the kernel cannot reclaim it; 0 when it is gone."""
+    """Bytes that the process holds outside of files, which the kernel cannot reclaim; 0 when it has ended."""
     try:
         with open(f"/proc/{pid}/status") as file:  # noqa: PTH123 - no pathlib here
             return sum(int(line.split()[1]) << 10 for line in file if line.startswith(("RssAnon:", "RssShmem:")))
@@ -257,7 +257,7 @@ def own_bytes(pid: int) -> int:
 
 
 def process_state(pid: int) -> tuple[str, int] | None:
-    """(state letter, start time in clock ticks since boot) of a process, or None when it is gone."""
+    """(state letter, start time in clock ticks since boot) of a process, or None when it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - hot path, and pathlib costs an import
             fields = stat.read().rpartition(b") ")[2].split()
@@ -267,7 +267,7 @@ def process_state(pid: int) -> tuple[str, int] | None:
 
 
 def signal_process(pid: int, start_time: int, number: int) -> bool:
-    """Signal exactly that process, never one that got its pid later. False when it is gone."""
+    """Signals exactly that process, never a later one with its pid. False when it has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

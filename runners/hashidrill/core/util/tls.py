@@ -12,7 +12,9 @@ class TlsFileError(Exception):
 
 @dataclass(frozen=True)
 class Tls:
-    """The TLS files and names of one product. All empty: what the system trusts, and no certificate of our own."""
+    """The TLS files and names of one product. All empty: the system's trusted certificates, and no client
+    certificate.
+    """
 
     ca_file: str = ""
     ca_path: str = ""

@@ -1,7 +1,8 @@
-"""Files below a folder that another user may write, as root opens them: no link of that user leads root anywhere.
+"""Files below a folder that another user may write, opened safely as root: no link of that user leads root elsewhere.
 
-A path is walked folder by folder, each opened from the one above it, so that nothing is swapped between a look and its
-use. A link is followed only where root, or this process's own user, alone may write: there it is the administrator's.
+A path is walked folder by folder, each opened from the one above it, so that nothing is swapped between a look and
+its use. A link is followed only if root or this process's own user alone may write there: then it is the
+administrator's.
 
 It runs on hosts too (hashidrill.staging.carriers.shell), under the oldest Python that they may have.
 """
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 _FOLDER = os.O_PATH | os.O_DIRECTORY
 _NEVER = os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
-"""As the kernel has it (path_resolution(7))."""
+"""The kernel's own limit (path_resolution(7))."""
 
 
 @contextlib.contextmanager
 def folder(path: Any, *, make: bool = False) -> Iterator[int]:
     """The folder, to open files from by `dir_fd`. Raises OSError.
 
-    `make`: also makes what is missing of it, for this user alone.
+    `make`: also makes missing folders of it, for this user alone.
     """
     opened = _walked(os.fspath(path), _FOLDER, make=make)
     try:
@@ -37,7 +38,7 @@ def folder(path: Any, *, make: bool = False) -> Iterator[int]:
 
 
 def open_file(path: Any, flags: int) -> int:
-    """A regular file that is there. Raises OSError."""
+    """Opens an existing regular file. Raises OSError."""
     opened = _walked(os.fspath(path), flags | os.O_NONBLOCK)  # a FIFO would wait for its other end
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -46,12 +47,12 @@ def open_file(path: Any, flags: int) -> int:
 
 
 def create(at: int, name: str, mode: int = 0o600) -> int:
-    """A new file in a folder, to read and write. Raises OSError, FileExistsError where there is anything."""
+    """Creates a file in a folder, to read and write. Raises OSError, FileExistsError if the name exists."""
     return os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NEVER, mode, dir_fd=at)
 
 
 def replace(at: int, name: str, content: bytes, owner: tuple[int, int] | None = None) -> None:
-    """A file in a folder, whole or not at all, for its owner alone. Raises OSError."""
+    """Replaces a file in a folder, whole or not at all, for its owner alone. Raises OSError."""
     new = f".{name}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new, dir_fd=at)
@@ -68,7 +69,7 @@ def replace(at: int, name: str, content: bytes, owner: tuple[int, int] | None = 
 
 
 def _walked(path: str, flags: int, *, make: bool = False) -> int:
-    """`flags`: what the last part is opened with. Raises OSError."""
+    """`flags`: how the last part is opened. Raises OSError."""
     left, links = _parts(path), 0
     here = os.open("/" if path.startswith("/") else ".", _FOLDER | os.O_CLOEXEC)
     try:
@@ -95,7 +96,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _target(here: int, name: str) -> str:
-    """Where a link leads; "" for what is no link, or is missing."""
+    """The target of a link; "" for any other file, or a missing one."""
     try:
         return os.readlink(name, dir_fd=here)
     except OSError:
@@ -116,6 +117,6 @@ def _below(here: int, name: str, flags: int, *, make: bool) -> int:
 
 
 def _administered(here: int) -> bool:
-    """Whether nothing but root, or this process's own user, may put anything into a folder."""
+    """Whether only root, or this process's own user, may write into a folder."""
     found = os.fstat(here)
     return found.st_uid in {0, os.geteuid()} and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

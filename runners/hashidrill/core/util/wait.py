@@ -16,7 +16,7 @@ T = TypeVar("T")
 async def wait_until(
     what: str, check: Callable[[], Awaitable[tuple[T | None, str]]], *, within_s: float, gap_s: float = 0.05
 ) -> T:
-    """Call `check` every `gap_s` seconds until it returns a value that is not None, and return that.
+    """Calls `check` every `gap_s` seconds until it returns a value that is not None, and returns that.
 
     `check` returns (value or None, evidence); the last evidence is in the WaitTimeoutError raised after `within_s`.
     """
@@ -38,11 +38,10 @@ async def wait_while_it_moves(
     within_s: float,
     gap_s: float = 0.05,
 ) -> T:
-    """As `wait_until`, with patience for a slow machine: it ends `still_s` after the last progress, not after a time.
+    """Like `wait_until`, with patience for a slow machine: it gives up `still_s` after the last progress.
 
-    `check` returns (value or None, evidence, how far it has come). Progress is to have come further than ever before:
-    these are compared with `>`, and None is no progress. Raises WaitTimeoutError after `still_s` without any, and after
-    `within_s` in all cases.
+    `check` returns (value or None, evidence, progress). Progress values are compared with `>` to the highest so far;
+    None is no progress. Raises WaitTimeoutError after `still_s` without any, and after `within_s` in all cases.
     """
     began = moved = anyio.current_time()
     furthest: Any = None
@@ -62,14 +61,14 @@ async def wait_while_it_moves(
 
 
 async def pause(seconds: float) -> None:
-    """The gap between two looks at something, or the length of a fault: never a guess at how long something takes."""
+    """The gap between two looks, or the length of a fault: never a guess at how long something takes."""
     await anyio.sleep_until(anyio.current_time() + seconds)
 
 
 async def all_at_once(calls: Iterable[Callable[[], Coroutine[Any, Any, Any]]]) -> None:
-    """Call and await all of them; the first error ends the others. Raises that error, not a group.
+    """Calls and awaits all of them; the first error ends the others. Raises that error, not a group.
 
-    They are functions and not coroutines: one that is cancelled before its start would be a coroutine never awaited.
+    Pass functions, not coroutines: one that is cancelled before its start would be a coroutine never awaited.
     """
     try:
         async with anyio.create_task_group() as group:
@@ -81,7 +80,7 @@ async def all_at_once(calls: Iterable[Callable[[], Coroutine[Any, Any, Any]]]) -
 
 @asynccontextmanager
 async def beside(*calls: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncIterator[None]:
-    """Runs them while the block goes on; its end cancels them. An error of theirs, or of the block, is no group."""
+    """Runs them while the block goes on; its end cancels them. Errors of them or of the block are not grouped."""
     try:
         async with anyio.create_task_group() as group:
             for call in calls:

@@ -110,7 +110,6 @@ def _changes(before: Run, now: Run) -> Iterator[Change]:
 
 
 def _of_agents(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
-    """The same change on several hosts is one line."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for host in dict.fromkeys([*before, *now]):
         if host not in before or host not in now:

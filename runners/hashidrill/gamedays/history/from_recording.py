@@ -155,7 +155,6 @@ def _placeless(value: Any, root: str) -> Any:
 
 
 def _numbers(recording: Recording, verdict: RunVerdict) -> Iterator[Number]:
-    """The figures that comparisons take of any run, and those behind each expectation."""
     try:
         known = figures(recording.experiment)
     except (HashidrillError, OSError):

@@ -276,7 +276,6 @@ class Store:
         return Stored(day.id, known is None, turn)
 
     def _turn(self, run: Run) -> Turn | None:
-        """Whether the last run before it that counted passed, and it fails. An INVALID run hides nothing."""
         if run.verdict is not Verdict.FAIL:
             return None
         found = self.runs(run.series, before=run, counting=True, last=1)

@@ -186,7 +186,6 @@ class Follower:
                 raise _End(ACT_FAILED, f"line {block.line}: on {host} a command failed and was ignored: {hidden[0]}")
 
     async def _before_the_first_act(self) -> None:
-        """Is what it repairs still there, and does each confirm say so? One that holds now says nothing later."""
         gone = list(await self._hands.faded())
         self._hands.note("proof", f"no longer in force: {', '.join(gone)}" if gone else "still in force", gone=gone)
         for block in self._runbook.of("confirm", self.diagnosis):

@@ -231,7 +231,6 @@ def harm_of(recording: Recording, entries: Sequence[Entry]) -> list[str]:
 
 
 def _servers(recording: Recording) -> dict[str, list[str]]:
-    """HOST/AGENT of each product's servers."""
     found: dict[str, list[str]] = {}
     for host in recording.run.get("hosts") or []:
         agents: Mapping[str, str] = host.get("agents") or {"consul": host.get("role", "")}
@@ -337,7 +336,6 @@ def judge_drill(path: Path) -> Drill:
 
 
 def _check_diagnosis(drill: Drill, told: _Told, pager_ns: int) -> None:
-    """What it decided, and whether the recording shows what that rests on."""
     decided = told.of("decided")
     if not decided:
         drill.wrong.append(f"it came to no diagnosis; expected {drill.expected}")
@@ -366,7 +364,6 @@ def _seen(because: Mapping[str, Any], what: str = "seen: ") -> str:
 
 
 def _observed(told: _Told, name: str, value: object, before_ns: int) -> bool:
-    """Whether a command was run for it, on some host, and showed that value."""
     ran = [e for e in told.of("command") if e.data.get("name") == name and e.t_ns <= before_ns]
     said = [e for e in told.of("observed") if e.data.get("name") == name and e.t_ns <= before_ns]
     return bool(ran) and bool(said) and said[-1].data.get("value") == value
@@ -383,7 +380,6 @@ def _ended(drill: Drill, told: _Told) -> None:
 
 
 def _proof(drill: Drill, told: _Told) -> None:
-    """A fault that ended by itself was repaired by nobody."""
     for entry in told.of("proof"):
         if gone := entry.data.get("gone"):
             drill.invalid.append(
@@ -393,7 +389,6 @@ def _proof(drill: Drill, told: _Told) -> None:
 
 
 def _controls(drill: Drill, told: _Told) -> None:
-    """A confirm that holds while users suffer confirms nothing."""
     tried = [entry.data for entry in told.of("control") if entry.data.get("tried")]
     for each in tried:
         if each.get("throughout") and not each.get("held"):
@@ -407,7 +402,6 @@ def _controls(drill: Drill, told: _Told) -> None:
 
 
 def _users(drill: Drill, recording: Recording, told: _Told, pager_ns: int) -> None:
-    """Sick before the act, well after it, while what broke them was still held."""
     acted_ns = [entry.t_ns for entry in told.of("command") if entry.data.get("kind") == "act"]
     ends = recording.events("attended.ends")
     until_ns = ends[-1].t_ns if ends else told.entries[-1].t_ns
@@ -433,7 +427,6 @@ def _users(drill: Drill, recording: Recording, told: _Told, pager_ns: int) -> No
 
 
 def _recovery(drill: Drill, recording: Recording, acted_ns: int, until_ns: int) -> None:
-    """What the experiment expects of the recovery of its loads, counted from the last act."""
     steps = {name for step in recording.experiment.faults for name in (step.name, step.fault)} | {None}
     wanted = [
         each

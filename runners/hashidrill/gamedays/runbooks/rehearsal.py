@@ -129,7 +129,6 @@ def _called(step: Step | Mark) -> set[str]:
 
 
 def _watch_s(experiment: Experiment) -> float:
-    """As long as the experiment gives its loads to recover, within reason."""
     asked = [
         _seconds(each.params.get("within")) + _seconds(each.params.get("window"))
         for each in experiment.expect

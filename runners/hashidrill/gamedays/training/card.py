@@ -223,7 +223,6 @@ def _diagnosed(desk: Desk, entries: Sequence[Entry], right: int | None) -> str:
 
 
 def _why_not(desk: Desk, entries: Sequence[Entry]) -> str:
-    """What the last diagnosis lacked, or said wrongly."""
     last = _last(entries)
     if last is None:
         return "you said no diagnosis"

@@ -85,7 +85,6 @@ def all_games() -> list[Game]:
 
 
 def _log_of(trainee: str) -> Path:
-    """What a keeper says on standard error. As long as it has this file open, nobody else starts a game for them."""
     return games_dir() / f"{trainee}.log"
 
 

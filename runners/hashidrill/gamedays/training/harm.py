@@ -208,7 +208,6 @@ def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: 
 
 
 def _leads() -> dict[str, str]:
-    """By product the signal that names its leader."""
     return {one.name: lane.signal for one in registry.services_with(Drawn) for lane in one.lanes[::-1] if lane.names}
 
 
@@ -352,7 +351,6 @@ def _outside(
 
 
 def _quorums(recording: Recording, entries: Sequence[Entry], from_ns: int, to_ns: int) -> Iterator[Harm]:
-    """By the processes, and by the cluster where these all ran."""
     found = list(_stopped_quorums(recording, entries, from_ns, to_ns))
     yield from (harm for _, harm in found)
     for service, t_ns, text in lost_quorums(recording, entries, from_ns, to_ns):

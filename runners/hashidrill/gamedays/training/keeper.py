@@ -246,7 +246,6 @@ class Keeper:
 
     @contextlib.contextmanager
     def _starting(self, command: Any, environment: Any, log: Path, *, given: Mapping[str, Any]) -> Iterator[Sandbox]:
-        """Starts the engine's sandbox, and the door to it."""
         self._origin_ns = int(given["origin_ns"])
         opened: AbstractContextManager[Sandbox] = sandbox(command, environment, log, given=given)
         recording = SealedRecording(Path(given["recording"]), self._key)
@@ -331,7 +330,6 @@ class Keeper:
         timer.start()
 
     def _done(self) -> None:
-        """The engine goes on to the time in which users are watched."""
         write_whole(self.sealed / DONE, "")
         self.onlookers.stands(self.desk.state, self._now_ns())
 

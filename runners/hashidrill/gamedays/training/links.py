@@ -204,7 +204,6 @@ def _lay(hosts: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def _configure(inside: Any, address: str) -> None:
-    """It routes from one end to the other, and answers on both for who is behind the other one."""
     for what in ("forwarding", "proxy_arp"):
         Path(f"/proc/sys/net/ipv4/conf/all/{what}").write_text("1")
     up, down = (inside.link_lookup(ifname=name)[0] for name in ("up", "down"))

@@ -70,7 +70,6 @@ def said_of(found: Mapping[str, Any]) -> str:
 
 
 def _shortly(failure: str) -> str:
-    """Chaosd answers with a stack trace in JSON, of which the message is all that helps."""
     if found := re.search(r'"message":"((?:[^"\\]|\\.)*)"', failure):
         return found[1].replace('\\"', '"').replace("\\n", " ").strip()
     return failure.strip().removeprefix(": ").partition("\n")[0][:_LONGEST_FAILURE]

@@ -55,8 +55,6 @@ def engine(name: str, steps: Sequence[AnyStep], namespace: str) -> tuple[dict[st
 
 
 def _own(kind: str) -> Writer:
-    """Litmus faults export unchanged."""
-
     def write(parameters: Any, product: str) -> Made:
         fault = registry.fault(kind)(parameters, None)
         once = {"CHAOS_INTERVAL": "3600"} if isinstance(fault, HappensOnce) and fault.once else {}

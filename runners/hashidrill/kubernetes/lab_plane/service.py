@@ -218,7 +218,6 @@ class ChaosMeshService(BaseService):
         self._write(hosts)
 
     def _write(self, hosts: Hosts) -> None:
-        """For people, and for whoever runs experiments against this datacenter as against one of somebody else."""
         write_whole(self._file("kubeconfig"), self._papers.kubeconfig(self._server, self._papers.admin))
         own = self._papers.kubeconfig(self._server, self._papers.user)
         write_whole(self._file("hashidrill.kubeconfig"), own)

@@ -233,7 +233,6 @@ def file_sha256(path: Path) -> str:
 
 @contextmanager
 def _locked(product: Product, version: str, say: Progress) -> Iterator[Path]:
-    """Holds the one lock of this binary. The kernel lets go of it when its holder dies, however it dies."""
     folder = cache_folder(product.name, version)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _LOCK).open("w") as lock:

@@ -308,7 +308,6 @@ def _refusal(data: bytes, about: str = "") -> OSError:
 
 
 def _dump(kernel: socket.socket, kind: int, family: int, body: bytes = b"") -> Iterator[tuple[int, dict[int, bytes]]]:
-    """The family and the attributes of each thing."""
     found, changed = list[tuple[int, dict[int, bytes]]](), False
     kernel.send(_message(_SUBSYSTEM << 8 | kind, _DUMP, 1, body, family=family))
     for said, flags, _, data in _answers(kernel):
@@ -379,7 +378,6 @@ def _seen(kernel: socket.socket, family: int, rule: Mapping[int, bytes]) -> Seen
 
 
 def _elements(kernel: socket.socket, family: int, table: str, name: str) -> set[bytes]:
-    """The keys of a set. A set that is gone meanwhile was removed with its rule."""
     try:
         sets = list(_dump(kernel, _GET_ELEMENTS, family, b"".join(_attributes(table, name))))
     except OSError as error:

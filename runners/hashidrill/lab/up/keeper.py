@@ -184,8 +184,6 @@ async def _splice(one: anyio.abc.ByteStream, other: anyio.abc.ByteStream) -> Non
 
 
 def _quietly(handler: Any) -> Any:
-    """A browser that hangs up, or a server that is gone, ends one connection and nothing else."""
-
     async def handle(stream: anyio.abc.ByteStream) -> None:
         try:
             await handler(stream)

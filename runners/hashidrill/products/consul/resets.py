@@ -271,7 +271,6 @@ def _compare(reset: Reset, judged: Judged, skip: Sequence[str]) -> None:
 
 
 def _difference(one: Entry | None, two: Entry | None) -> str:
-    """Between the snapshot and the state right after the restore, as one sentence."""
     if one is None or two is None:
         return "it was not in the snapshot" if one is None else "it is not there right after the restore"
     names = [each.name for each in fields(Entry) if getattr(one, each.name) != getattr(two, each.name)]

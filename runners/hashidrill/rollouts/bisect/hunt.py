@@ -136,7 +136,6 @@ class Hunt:
         return trial
 
     def _recorded(self, candidate: str) -> Recording | None:
-        """A valid run of it, where its recording is still there."""
         for name, trial in reversed(self.log.runs):
             if name == candidate and trial.outcome is not Outcome.INVALID and trial.recording:
                 try:

@@ -346,7 +346,6 @@ class Ordered:
         return found
 
     def _ask(self, index: int) -> bool:
-        """Whether a run of it said anything."""
         broken = self.trials.ask(self.candidates[index])
         if broken is None:
             self._unresolved.add(index)
@@ -360,7 +359,6 @@ class Ordered:
         return True
 
     def _learn(self, controls: Sequence[Answer]) -> None:
-        """Control runs are runs of a candidate too, where this search has it."""
         for name, broken, clear in controls:
             if name in self.candidates:
                 self.belief.observe(self.candidates.index(name), broken=broken, clear=clear)

@@ -170,7 +170,6 @@ class SmallestSet:
         )
 
     def _ddmin(self, found: Sequence[int]) -> tuple[list[int], bool]:
-        """The smallest part of a set that breaks, and whether each smaller one was resolved."""
         rest, parts = list(found), 2
         while len(rest) > 1:
             chunks = _split(rest, parts)

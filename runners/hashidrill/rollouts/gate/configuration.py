@@ -414,7 +414,6 @@ def _told(sources: Sequence[Source]) -> str | None:
 
 
 def _top_level(product: str) -> set[str]:
-    """The keys at the top that the gate's own tables name."""
     keys = [key for group in shipped("left_out.yaml")[product] for key in group["keys"]]
     keys += [key for group in shipped("keys.yaml")[product] for key in group["keys"]]
     return {key.partition(".")[0] for key in keys}

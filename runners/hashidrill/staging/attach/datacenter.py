@@ -153,7 +153,6 @@ class AttachedDatacenter(HostSelection):
         await self._transport.close()
 
     def _place_of(self, address: str, port: int) -> Place | None:
-        """The agent that is meant by its host's address and the port that its product listens on by convention."""
         service = self._ports.get(port, "")
         host = next((one for one in self.hosts.values() if one.address == address and service in one.urls), None)
         host = host or self._former.get(address)  # whoever asked it there before means the same agent

@@ -324,7 +324,6 @@ def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
 
 
 def _read(path: Path) -> tuple[Path, AttachFile, dict[str, Part], _Pods]:
-    """(the file that says it, its model, the part of each product, those whose agents are pods)."""
     path, document = _document(path)
     known = attachables()
     model = _checked(document)

@@ -134,7 +134,6 @@ class Jobs:
         raise self._error(f"the job {name} does not run on {node.name} within {within_s:g}s: {why}")
 
     async def _unplaced(self, name: str, node: Node) -> str:
-        """Why Nomad placed it nowhere, in its words, and what it says of the node."""
         said = await self.evaluations(name)
         why = [f"the evaluation is {one.get('Status', '')}" for one in said[-1:]]
         if (counted := refusals(said)) is not None:

@@ -171,7 +171,6 @@ async def _by_ssh(
 
 
 def _followed(roles: Mapping[str, str]) -> dict[type[Any], str]:
-    """What an agent that starts jobs of others takes away, and why."""
     lacks: dict[type[Any], str] = {}
     for service, product in attachables(roles).items():
         if product.starts_jobs(roles[service]):

@@ -219,7 +219,6 @@ class Guard:
         self._newest = entry.modified
 
     async def _tags(self) -> list[Named]:
-        """The names and tags of all services that Consul lists."""
         found = await self._listed("services")
         names = [Named("service", str(name)) for name in found]
         return [*names, *(Named("tag", str(tag)) for tags in found.values() for tag in tags or ())]
@@ -456,7 +455,6 @@ def _all(subject: Subject, armed: arming.Armed) -> bool:
 
 
 def _missing(subject: Subject, armed: arming.Armed) -> str:
-    """What has to be said for a broken quorum to be allowed, and was not."""
     wanted = []
     if not subject.may_break_quorum:
         wanted.append("the experiment must say `breaks_quorum: true`")

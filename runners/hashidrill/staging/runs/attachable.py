@@ -91,7 +91,6 @@ def lacking(
 
 
 def _hosts(target: AttachTarget, estate: Estate, offers: Offers) -> dict[str, AttachedHost]:
-    """Hosts that can be asked what they can, and nothing else."""
     offered = {name: dict.fromkeys(offers.get(name, Offer()).capabilities) for name in estate.hosts}
     return {name: AttachedHost(one, target.logins, carried=offered[name]) for name, one in estate.hosts.items()}
 

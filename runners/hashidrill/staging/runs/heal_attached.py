@@ -222,7 +222,6 @@ def _not_admitted(
 async def _heal_other(
     one: _Confirmed, hosts: AttachedDatacenter, plan: Plan, guard: Interlocks, tell: Callable[[str], None]
 ) -> Healed:
-    """Reverts what was confirmed, while the interlocks hold. What is done is written beside its journal."""
     done = Healed(one.run)
     try:
         async with guard.hold(replace(plan, run_id=one.id), tell, None) as held:
@@ -371,7 +370,6 @@ def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun],
 
 
 def _hosts_of(run: Path, known: OurRun, target: AttachTarget) -> Iterator[FoundHost]:
-    """Those with an open fault, as the experiment over that datacenter has them."""
     if (began_in(known.entries).get("attached") or {}).get("name") != target.name:
         return
     faulted = {str(undo.get("host", "")) for undo in open_faults(known.entries)}

@@ -156,7 +156,6 @@ class Attendant:
         return f"{self._spec['root']}/s/{self._spec['host']}.host"
 
     def _elsewhere(self, host: str, words: list[str], fds: list[int]) -> dict[str, Any]:
-        """A command in a shell of another host, with the caller's own input and output."""
         if host not in self._spec["hosts"]:
             return {"error": f"on: no host {host}; there are {', '.join(self._spec['hosts'])}", "code": 2}
         number = f"{self._spec['id']}-{time.monotonic_ns()}"
@@ -386,7 +385,6 @@ def _bind(source: str, target: str) -> None:
 
 
 def _tools(spec: dict[str, Any], new: str) -> None:
-    """The vendors' programs, and the small commands of the game, in a folder of their own."""
     opt = f"{new}/opt"
     if os.path.isdir(opt):  # noqa: PTH112 - no pathlib here
         sc.mount("none", opt, "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, "mode=755,size=4m")

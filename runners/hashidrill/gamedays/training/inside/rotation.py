@@ -52,7 +52,6 @@ def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mappin
 
 
 def _stand_in(host: str, out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The addresses that its users are sent to."""
     role = role_of(hosts[host])
     return [one["address"] for name, one in hosts.items() if name not in out and role_of(one) == role]
 

@@ -464,7 +464,6 @@ def main(spec: dict[str, Any]) -> None:
 
 
 def _hand_over(listener: int, spec: dict[str, Any]) -> None:
-    """Give the seccomp listener to diskd, which answers for this host's disk from now on."""
     with socket.socket(socket.AF_UNIX) as registration:
         registration.connect(spec["diskd"])
         hello = json.dumps({"host": spec["name"], "data": os.path.realpath(spec["data"])}).encode()

@@ -175,7 +175,6 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         return Evidence(back and later is None and copied, asked, measured + _elsewhere(copied), figures)
 
     async def _copied(self, undo: Undo) -> bool:
-        """Whether another server's own copy of the state was set back as well."""
         host = self._host(undo)
         saved = await markers.look_elsewhere(self.hosts, host, _marker_of(self.params.snapshot))
         later = await markers.look_elsewhere(self.hosts, host, _restored_marker(undo))

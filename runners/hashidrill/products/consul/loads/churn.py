@@ -136,7 +136,6 @@ class ServiceChurn(ConsulLoad):
         return answer
 
     def _at_agent(self, key: str, step: str) -> tuple[str, dict[str, Any]]:
-        """Path and body of a change that the agent makes, and brings to the servers."""
         sent = mark(self.context.clock.now_ns())
         if step == "register":
             check = {"CheckID": f"service:{key}", "TTL": _CHECK_TTL, "Status": "passing"}
@@ -147,7 +146,6 @@ class ServiceChurn(ConsulLoad):
         return f"/v1/agent/check/update/service:{key}", {"Status": step, "Output": sent}
 
     def _in_catalog(self, key: str, step: str) -> tuple[str, dict[str, Any]]:
-        """Path and body of a change that the servers make, to a service on a node that has no agent."""
         node = f"hashidrill-{self.name}"
         if step == "deregister":
             return "/v1/catalog/deregister", {"Node": node, "ServiceID": key}

@@ -51,7 +51,6 @@ class _Ineligible(OfNodes[P]):
         return {"node": node["ID"]}
 
     async def _seen(self, undo: Undo) -> tuple[bool, str, int]:
-        """Whether the scheduler would place work there, the eligibility of the node, and its live allocations."""
         node_id = self._node(undo)
         node = await api.from_copy(self.hosts, f"/v1/node/{node_id}")
         allocs = await api.from_copy(self.hosts, f"/v1/node/{node_id}/allocations")

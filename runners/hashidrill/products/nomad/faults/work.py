@@ -307,7 +307,6 @@ class AllocSignal(_OfAllocations[SignalParams]):
         return {**prior, "signalled": await self._signalled(prior["allocs"])}
 
     async def _signalled(self, allocs: Sequence[str]) -> int:
-        """How often Nomad's clients wrote down that they sent a signal to tasks of these allocations."""
         found = await allocations(self.hosts, self.params.job, copy=True)
         return sum(
             event["Type"] == "Signaling"

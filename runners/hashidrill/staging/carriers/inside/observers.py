@@ -176,7 +176,6 @@ class Observers(Canary):
 
 
 def _is_own(address: str) -> bool:
-    """Whether an interface in our network namespace has that address."""
     kind = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(kind, socket.SOCK_DGRAM) as bound, socket.socket(kind, socket.SOCK_DGRAM) as routed:
         try:

@@ -87,7 +87,6 @@ def _main_pid(system: System, unit: str) -> int:
 
 
 def _shared(home: Path, own: Path, what: str) -> bool:
-    """Whether two processes, by their folders in /proc, have the same namespace or folder."""
     return os.path.samestat((home / what).stat(), (own / what).stat())
 
 
