@@ -40,4 +40,4 @@ def test_a_search_that_this_machine_outbears_ends_the_run_within_seconds(tmp_pat
     assert (drill.exit_code, drill.result["verdict"], drill.result["outcome"]) == (3, "INVALID", "unfit"), drill.said
     [found] = [entry.data for entry in drill.journal if entry.event == "search"]
     assert (found["found"], [level for level, _ in found["tried"]]) == (False, [1.1, 1.2])
-    assert "this machine can take more; raise `to` of kv-writes" in drill.result["invalid"][0]
+    assert "and this machine can take more: raise `to` of kv-writes" in drill.result["invalid"][0]

@@ -76,11 +76,11 @@ def course(document, *, begins_s=0):
         ({"ramp": {**CLIMB["ramp"], "over": "5s"}}, "write a ramp either"),
         ({"ramp": {"to": "300%", "over": "60s", "at": "5s"}}, "at, from and resume are for ramps in steps"),
         ({"ramp": {"to": "300%", "over": "60s", "resume": True}}, "at, from and resume are for ramps in steps"),
-        ({"ramp": {**CLIMB["ramp"], "from": "200%", "to": "150%"}}, "goes up, but from 200% to 150% does not"),
+        ({"ramp": {**CLIMB["ramp"], "from": "200%", "to": "150%"}}, "must rise, but this one goes from 200% to 150%"),
         ({"spike": {"to": "500%"}}, "Field required"),
         ({"step": ["10%"]}, "Extra inputs"),
         ({"search": {**SEARCH["search"], "from": "1100%"}}, "from 1100% to 1000% does not go up"),
-        ({"search": {**SEARCH["search"], "from": "0%"}}, "goes up from over 0%"),
+        ({"search": {**SEARCH["search"], "from": "0%"}}, "must rise from over 0%"),
         ({"search": {**SEARCH["search"], "by": "100%"}}, "each level must be over 100% of the one before"),
         ({"search": {**SEARCH["search"], "for": "49s"}}, "the search may take 50s (5 levels, each held up to twice 5s"),
         ({"search": {**SEARCH["search"], "until": []}}, "at least 1 item"),
@@ -438,7 +438,7 @@ def test_one_slow_moment_is_no_sickness(tmp_path):
 def test_a_machine_that_bears_all_that_may_be_asked_for_is_unfit_at_once_and_the_load_goes_back(tmp_path):
     told, error, [found] = searched(tmp_path, lambda level, _: False)
     assert error.startswith("w was raised to 1000%, and w.latency.p50 > 600ms did not hold (measured w.latency.p50")
-    assert "this machine can take more; raise `to` of w" in error
+    assert "and this machine can take more: raise `to` of w" in error
     assert [level for _, level in told] == [1.0, 2.0, 3.0, 4.5, 6.75, 10.0, 1.0]
     assert told[-1][0] == pytest.approx(35, abs=0.3)
     assert found["found"] is False
@@ -447,7 +447,7 @@ def test_a_machine_that_bears_all_that_may_be_asked_for_is_unfit_at_once_and_the
 @pytest.mark.lie
 def test_a_generator_that_comes_near_its_core_is_asked_for_no_more_and_is_named(tmp_path):
     told, error, _ = searched(tmp_path, lambda level, _: False, generator=0.85)
-    assert "the generator used 0.85 of its one core: it has no more load to offer" in error
+    assert "the generator used 0.85 of its one core: it cannot offer more load" in error
     assert [level for _, level in told] == [1.0, 2.0, 1.0]
 
 

@@ -120,11 +120,11 @@ TOGETHER = {
         step("disk.bandwidth", rate="1MB/s", at="5s"),
     ),
     "both act on every fsync there": (step("disk.error", op="all"), step("disk.latency", delay="100ms")),
-    "nobody can see some of them being lost": (
+    "the loss of some cannot be seen": (
         step("network.partition", **{"from": "servers"}),
         step("network.loss", percent="10%", **{"from": "host:consul-2"}),
     ),
-    "nobody listens on the port": (step("network.block", port=8500), step("process.kill")),
+    "a stopped agent does not listen on its port": (step("network.block", port=8500), step("process.kill")),
 }
 
 

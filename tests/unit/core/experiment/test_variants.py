@@ -115,7 +115,7 @@ def test_an_overlay_from_elsewhere_is_laid_over_the_experiment_and_over_none_of_
         ('    datacenter: {consul: {version: "1.10.3"}}\n', "", r"x.yaml:\d+:3: variants: runs the same as the"),
         ("fast: new", "fast: now", r"x.yaml:21:31: .*there is no variant 'now': did you mean new\?"),
         ("fast: new", "fast: old", r"compares a variant with itself"),
-        ("fast: new, ", "", r"fast is missing: The variant that is this side"),
+        ("fast: new, ", "", r"fast is missing: The variant of this side"),
         ("load: kv-writes}\n", "load: kv-reads}\n", r"there is no load 'kv-reads'"),
         ("at_least_as_quick:", "writes_recover:", r"writes_recover compares nothing: see `expect`"),
         ("rounds: 2", "rounds: 0", r"rounds: expected at least 1"),
