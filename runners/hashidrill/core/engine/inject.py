@@ -40,7 +40,7 @@ REVERT_WITHIN_S = 45.0
 """How long one try to revert may take; longer than the timeout of any request that a revert makes."""
 _GAP_S = 0.1
 _LOOKS_AGAIN = 2
-"""After a failed look, so many looks in a row must prove the fault just before its revert."""
+"""How many looks in a row must prove the fault just before its revert, once one look failed."""
 
 
 Undoing = Callable[[frozenset[str]], str]

@@ -79,7 +79,7 @@ def course(document, *, begins_s=0):
         ({"ramp": {**CLIMB["ramp"], "from": "200%", "to": "150%"}}, "must rise, but this one goes from 200% to 150%"),
         ({"spike": {"to": "500%"}}, "Field required"),
         ({"step": ["10%"]}, "Extra inputs"),
-        ({"search": {**SEARCH["search"], "from": "1100%"}}, "from 1100% to 1000% does not go up"),
+        ({"search": {**SEARCH["search"], "from": "1100%"}}, "goes from 1100% to 1000%"),
         ({"search": {**SEARCH["search"], "from": "0%"}}, "must rise from over 0%"),
         ({"search": {**SEARCH["search"], "by": "100%"}}, "each level must be over 100% of the one before"),
         ({"search": {**SEARCH["search"], "for": "49s"}}, "the search may take 50s (5 levels, each held up to twice 5s"),
