@@ -1,4 +1,4 @@
-"""What the tap adds, and what it sustains, beside mitmproxy on the same work, and with h11 as its only parser.
+"""What the tap adds, and what it sustains, beside mitmproxy on the same work.
 
     pytest -m bench tests/bench/test_bench_tap.py
 
@@ -66,10 +66,6 @@ LOOP.run(main())
 """
 LOOPS = {"tap": "asyncio", "tap, uvloop": "uvloop"}
 """As `hashidrill retry` runs it, and as the clients of an experiment have it."""
-H11_ALONE = """
-from hashidrill.core.tap import wire
-wire.plain_request = wire.plain_reply = wire.request_bytes = wire.reply_bytes = lambda _: None
-"""
 
 
 @contextlib.contextmanager
@@ -184,9 +180,6 @@ def test_the_tap_beside_mitmproxy(tell):
         for name, loop in LOOPS.items():
             with python(TAP.replace("LOOP", loop), f"http://127.0.0.1:{upstream_port}") as (port, process):
                 rows[name] = measured(port, process.pid)
-        alone = H11_ALONE + TAP.replace("LOOP", "uvloop")
-        with python(alone, f"http://127.0.0.1:{upstream_port}") as (port, process):
-            rows["h11 alone"] = measured(port, process.pid)
         reason = ""
         try:
             with mitmproxy(upstream_port) as (port, process):

@@ -7,7 +7,7 @@ import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-import httpx
+import httpx2
 import pytest
 
 from claims import START_WITHIN_S, Agent, free_ports, wait
@@ -89,7 +89,7 @@ def test_enforced_request_limits_answer_429(start, mode, refused):
 
     def ask():
         """A burst; the limiter is made in the background, so the first ones may pass."""
-        with httpx.Client(base_url=agent.url) as client:
+        with httpx2.Client(base_url=agent.url) as client:
             answers.extend(client.get("/v1/kv/nothing?stale") for _ in range(50))
         return agent.said("exceeded allowed rate limit") or None
 

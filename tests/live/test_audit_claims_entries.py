@@ -5,7 +5,7 @@ What Envoy then does is Envoy's, and is taken from its documentation: see `sourc
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from claims import Agent, free_ports, wait
@@ -19,7 +19,7 @@ class Mesh(Agent):
     """A Consul server with a mesh in which the proxy of `web` has the upstreams that `upstream` makes."""
 
     def put(self, path, document):
-        answer = httpx.put(f"{self.url}/v1/{path}", json=document, timeout=10)
+        answer = httpx2.put(f"{self.url}/v1/{path}", json=document, timeout=10)
         assert answer.status_code == 200, answer.text
 
     def write(self, **entry):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import httpx
+import httpx2
 import pytest
 
 from claims import Answer, Naps, Scripted, failing, free_ports, run, wait  # noqa: F401 - `run` is a fixture
@@ -119,8 +119,8 @@ def test_minus_one_turns_the_retries_of_an_agents_listener_off_and_0_does_not(ag
 
         def ask():
             try:
-                return httpx.get(f"{program.url}/v1/secret/key", timeout=30)
-            except httpx.ConnectError:
+                return httpx2.get(f"{program.url}/v1/secret/key", timeout=30)
+            except httpx2.ConnectError:
                 return None
 
         assert wait("the listener", ask, within_s=WITHIN_S).status_code == status
@@ -173,7 +173,7 @@ class Server:
         wait(f"{name} to answer", self.status, within_s=WITHIN_S)
 
     def call(self, method, path, token="", **body):
-        answer = httpx.request(
+        answer = httpx2.request(
             method, f"{self.url}/v1/{path}", json=body or None, headers={"X-Vault-Token": token}, timeout=30
         )
         return answer.status_code, answer.json() if answer.content else {}
@@ -181,7 +181,7 @@ class Server:
     def status(self):
         try:
             return self.call("GET", "sys/seal-status")[1]
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return None
 
 
@@ -221,12 +221,12 @@ def test_a_429_of_vault_has_a_retry_after_only_when_that_is_turned_on(vault, run
 
     def answers_it():
         try:
-            return httpx.get(f"{url}/sys/health", timeout=5).status_code == 200 or None
-        except httpx.HTTPError:
+            return httpx2.get(f"{url}/sys/health", timeout=5).status_code == 200 or None
+        except httpx2.HTTPError:
             return None
 
     wait("the server", answers_it, within_s=WITHIN_S)
-    with httpx.Client(base_url=url, headers=token, timeout=30) as client:
+    with httpx2.Client(base_url=url, headers=token, timeout=30) as client:
         assert client.post("/sys/quotas/config", json={"enable_rate_limit_response_headers": enabled}).is_success
         assert client.post("/sys/quotas/rate-limit/all", json={"rate": 1, "interval": "1m"}).is_success
         found = [client.get("/secret/data/key") for _ in range(5)]

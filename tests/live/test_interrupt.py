@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from drills import CLI, environment, experiment, hashidrill, start
@@ -105,7 +105,7 @@ def test_the_stop_button_of_the_page_does_what_ctrl_c_does(tmp_path):
     lead = next(line for line in process.stdout if "for the lead" in line).split()[-1]
     run = wait_for("fault.proven", runs, process)
     origin = {"origin": lead.rsplit("/", 2)[0]}
-    assert httpx.post(f"{lead}stop", json={}, headers=origin, trust_env=False).status_code == 200
+    assert httpx2.post(f"{lead}stop", json={}, headers=origin, trust_env=False).status_code == 200
     stdout, stderr = process.communicate(timeout=_ENDS_WITHIN_S)
     assert process.returncode == INTERRUPTED, stdout + stderr
     assert "Traceback" not in stdout + stderr

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-import httpx
+import httpx2
 import pytest
 
 from docs_pages import ROOT
@@ -57,7 +57,7 @@ class Nomad:
         self.url = url.partition("/ui")[0]
 
     def get(self, path):
-        return httpx.get(self.url + path, trust_env=False, timeout=10).json()
+        return httpx2.get(self.url + path, trust_env=False, timeout=10).json()
 
     def evidence(self):
         """What became of the tasks, for a message."""
@@ -107,7 +107,7 @@ def test_a_job_fires_twice_once_after_the_leader_changed_and_both_runs_are_in_th
 
             before = nomad.get("/v1/status/leader")
             other = next(peer for peer in nomad.get("/v1/status/peers") if peer != before)
-            moved = httpx.put(
+            moved = httpx2.put(
                 f"{nomad.url}/v1/operator/raft/transfer-leadership",
                 params={"address": other},
                 trust_env=False,

@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from drills import environment, experiment, hashidrill, start
@@ -101,11 +101,11 @@ def test_a_shell_is_on_its_host_and_on_no_other(place):
 def test_the_consul_ui_is_served_to_this_machine(place):
     one = place.up(*SMALL, "--expose", "0")
     assert one["url"].startswith("http://127.0.0.1:")
-    answer = httpx.get(one["url"], trust_env=False, follow_redirects=True, timeout=10)
+    answer = httpx2.get(one["url"], trust_env=False, follow_redirects=True, timeout=10)
     assert answer.status_code == 200
     assert "<title>Consul" in answer.text
     base = one["url"].removesuffix("/ui/")
-    with httpx.Client(base_url=base, trust_env=False, timeout=10) as client:
+    with httpx2.Client(base_url=base, trust_env=False, timeout=10) as client:
         for n in range(50):  # a browser asks for many things, over few connections
             assert client.put(f"/v1/kv/key-{n}", content=b"x" * 1000).text == "true"
         assert len(client.get("/v1/kv/?keys").json()) == 51

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from full_stack import AGENTS, FLAGS, Stack
@@ -62,7 +62,7 @@ def every_ui_is_served(one):
     assert set(one["urls"]) == set(AGENTS)
     for product, url in one["urls"].items():
         assert url.startswith("http://127.0.0.1:"), url
-        answer = httpx.get(url, trust_env=False, follow_redirects=True, timeout=20)
+        answer = httpx2.get(url, trust_env=False, follow_redirects=True, timeout=20)
         assert answer.status_code == 200, product
         assert product in answer.text.lower(), answer.text[:200]
         assert ("not available in this binary" in answer.text) == (product in one["without_ui"])

@@ -149,7 +149,7 @@ def test_importing_the_plugin_imports_nothing_heavy():
         "ruamel",
         "anyio",
         "aiohttp",
-        "httpx",
+        "httpx2",
         "pyroute2",
         "typer",
         "hashidrill.core.recording.reader",

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 
 from full_stack import sums
 from hashidrill.core.errors import FaultError
@@ -43,9 +43,9 @@ class HandHost:
 
     async def api(self, method, path, *, params=None, body=None, timeout_s=5.0, agent=""):
         try:
-            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+            async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client:
                 answer = await client.request(method, self.urls[agent] + path, params=params, content=body)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise FaultError(str(error)) from None
         return ApiAnswer(answer.status_code, answer.content, dict(answer.headers))
 

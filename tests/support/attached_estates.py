@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from hashidrill.staging.attach.discovery import Estate, discover
 from hashidrill.staging.attach.http import Wire
@@ -22,7 +22,7 @@ kind: Attach
 metadata: {name: staging}
 datacenter:
 """
-Answers = Callable[[httpx.Request], httpx.Response]
+Answers = Callable[[httpx2.Request], httpx2.Response]
 
 
 class FakeEstate:
@@ -30,7 +30,7 @@ class FakeEstate:
 
     def __init__(self, world: FakeDatacenter | None = None) -> None:
         self.world = world or FakeDatacenter()
-        self.asked: list[httpx.Request] = []
+        self.asked: list[httpx2.Request] = []
         self.weak: set[str] = set()
         """Paths that the token may not read."""
         self.filtered = False
@@ -39,28 +39,28 @@ class FakeEstate:
         self.answers: dict[tuple[str, str], Any] = {}
         """By service and path: what others than Consul answer."""
 
-    def transport(self, service: str) -> httpx.MockTransport:
-        return httpx.MockTransport(lambda request: self._answer(service, request))
+    def transport(self, service: str) -> httpx2.MockTransport:
+        return httpx2.MockTransport(lambda request: self._answer(service, request))
 
-    def _answer(self, service: str, request: httpx.Request) -> httpx.Response:
+    def _answer(self, service: str, request: httpx2.Request) -> httpx2.Response:
         self.asked.append(request)
         if request.url.host in self.silent:
-            raise httpx.ConnectError("connection refused", request=request)
+            raise httpx2.ConnectError("connection refused", request=request)
         path = request.url.path
         if path in self.weak:
-            return httpx.Response(403, text="Permission denied: token with AccessorID 'x' lacks permission")
+            return httpx2.Response(403, text="Permission denied: token with AccessorID 'x' lacks permission")
         if service != "consul":
             found = self.answers.get((service, path))
-            return httpx.Response(404, text="no such path") if found is None else httpx.Response(200, json=found)
+            return httpx2.Response(404, text="no such path") if found is None else httpx2.Response(200, json=found)
         token = request.headers.get("X-Consul-Token")
         if token != TOKEN:
-            return httpx.Response(403, text="ACL not found" if token else "Permission denied: anonymous token")
+            return httpx2.Response(403, text="ACL not found" if token else "Permission denied: anonymous token")
         host = next((one for one in self.world.hosts.values() if one.address == request.url.host), None)
         if host is None:
-            raise httpx.ConnectError("no route to host", request=request)
+            raise httpx2.ConnectError("no route to host", request=request)
         said = self.world.consul.answer(host, request.method, path, dict(request.url.params), request.content)
         headers = {**said.headers, **({"X-Consul-Results-Filtered-By-ACLs": "true"} if self.filtered else {})}
-        return httpx.Response(said.status, content=said.body, headers=headers)
+        return httpx2.Response(said.status, content=said.body, headers=headers)
 
     def wires(self, target: AttachTarget) -> dict[str, Wire]:
         return {name: Wire(login, transport=self.transport(name)) for name, login in target.logins.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.util.wait import wait_until
@@ -96,8 +96,8 @@ class Agent:
 
     def get(self, path):
         try:
-            return httpx.get(f"{self.url}/v1/{path}", timeout=2)
-        except httpx.HTTPError:
+            return httpx2.get(f"{self.url}/v1/{path}", timeout=2)
+        except httpx2.HTTPError:
             return None
 
     def members(self, of="agent/members"):

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from claims import free_ports, wait
@@ -64,8 +64,8 @@ class Nomad:
         """The answer's document; None while there is none. Raises AssertionError once the agent has ended."""
         assert self.process.poll() is None, self.log.read_text()[-2000:]
         try:
-            answer = httpx.get(f"{self.url}/v1/{path}", timeout=ANSWERS_WITHIN_S)
-        except httpx.HTTPError:
+            answer = httpx2.get(f"{self.url}/v1/{path}", timeout=ANSWERS_WITHIN_S)
+        except httpx2.HTTPError:
             return None
         return answer.json() if answer.status_code == 200 else None
 
@@ -77,7 +77,7 @@ class Nomad:
         return {each["Name"] for each in self.get("nodes") or () if each["Status"] == status}
 
     def run(self, job):
-        answer = httpx.post(f"{self.url}/v1/jobs", json={"Job": job}, timeout=ANSWERS_WITHIN_S)
+        answer = httpx2.post(f"{self.url}/v1/jobs", json={"Job": job}, timeout=ANSWERS_WITHIN_S)
         assert answer.status_code == 200, answer.text
 
     def allocs(self, job):

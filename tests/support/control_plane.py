@@ -13,7 +13,7 @@ import ssl
 import subprocess
 from pathlib import Path
 
-import httpx
+import httpx2
 from ruamel.yaml import YAML
 
 from hashidrill.core.protocols.service import Site
@@ -124,10 +124,10 @@ class ControlPlane:
             return dict(os.environ)
         return {**os.environ, **service.controller(self._site(name)), "NAMESPACE": NAMESPACE}
 
-    async def ask(self, method: str, path: str, body=None, *, token: str = ADMIN, patch: str = "") -> httpx.Response:
+    async def ask(self, method: str, path: str, body=None, *, token: str = ADMIN, patch: str = "") -> httpx2.Response:
         """One request as the administrator. `patch`: what kind of patch the body is, like `merge-patch`."""
         context = ssl.create_default_context(cadata=self.papers.trusted)
-        async with httpx.AsyncClient(verify=context, trust_env=False, timeout=20.0) as client:
+        async with httpx2.AsyncClient(verify=context, trust_env=False, timeout=20.0) as client:
             return await client.request(
                 method,
                 self.url + path,
@@ -155,7 +155,7 @@ class ControlPlane:
         async def ready():
             try:
                 said = await self.ask("GET", "/readyz")
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 return None, f"{error}; {self._tail('kube-apiserver')}"
             return (True, "") if said.status_code == 200 else (None, said.text[-300:])
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.loads.http_client import HttpClient
@@ -50,14 +50,14 @@ async def ready_by_hand(consul: str, root: Path) -> float:
         ]
         processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     base = f"http://{addresses[0]}:8500"
-    async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=2) as client:
+    async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=2) as client:
         while True:
             try:
                 members = (await client.get("/v1/agent/members")).json()
                 alive = [member for member in members if member["Status"] == 1]
                 if len(alive) == len(addresses) and (await client.put("/v1/kv/ready", content=b"1")).text == "true":
                     break
-            except (httpx.HTTPError, ValueError):
+            except (httpx2.HTTPError, ValueError):
                 pass
             await anyio.sleep_until(anyio.current_time() + 0.05)
     took = time.monotonic() - began

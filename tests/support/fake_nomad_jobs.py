@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-import httpx
+import httpx2
 
 from carried_hosts import FakeShell, argument
 from hashidrill.core.errors import FaultError
@@ -72,10 +72,10 @@ class FakeAllocation:
     def signal(self, name):
         self.tick()
         if self.status != "running":
-            return httpx.Response(500, text="Task not running")
+            return httpx2.Response(500, text="Task not running")
         if f"{name} lost" in self.plant:
             self.plant.discard(f"{name} lost")
-            return httpx.Response(200, json={})
+            return httpx2.Response(200, json={})
         self.signals.append((now_s(), name))
         if name == "SIGTERM":
             self.end("SIGTERM")
@@ -84,7 +84,7 @@ class FakeAllocation:
             self._apply()
         else:
             self.asked_s = now_s()
-        return httpx.Response(200, json={})
+        return httpx2.Response(200, json={})
 
     def _apply(self):
         if self.host.refuses or not self.told["args"]:
@@ -160,7 +160,7 @@ class FakeNomad:
         return [one for one in self.allocations if one.holds]
 
     def transport(self):
-        return httpx.MockTransport(self._answer)
+        return httpx2.MockTransport(self._answer)
 
     def reaching(self):
         """In the place of `by_nomad`."""
@@ -183,7 +183,7 @@ class FakeNomad:
     def _answer(self, request):
         self.requests.append(request)
         if self.silent:
-            raise httpx.ConnectError("connection refused", request=request)
+            raise httpx2.ConnectError("connection refused", request=request)
         path, method = request.url.path, request.method
         last = path.rpartition("/")[2]
         if path.startswith("/v1/client/"):
@@ -194,39 +194,39 @@ class FakeNomad:
             return self._submit(json.loads(request.content)["Job"])
         if method == "POST" and last == "evaluate":
             self._evaluate(self.jobs[path.split("/")[3]])
-            return httpx.Response(200, json={"EvalID": "e"})
+            return httpx2.Response(200, json={"EvalID": "e"})
         if method == "DELETE":
             job = self.jobs.pop(last, None)
             for one in self.allocations:
                 if one.job is job and one.status == "running":
                     one.end("SIGTERM")
-            return httpx.Response(404 if job is None else 200, json={})
-        return httpx.Response(200, json=self._looked(path, last, request.url.params))
+            return httpx2.Response(404 if job is None else 200, json={})
+        return httpx2.Response(200, json=self._looked(path, last, request.url.params))
 
     def _on_client(self, request, path, last):
         if "client cut off" in self.plant:
-            return httpx.Response(404, text="No path to node")
+            return httpx2.Response(404, text="No path to node")
         if path.endswith("/signal"):
             one = next(one for one in self.allocations if one.id == path.split("/")[4])
             return one.signal(json.loads(request.content)["Signal"])
         one = next(one for one in self.allocations if one.id == last)
-        return httpx.Response(200, content=one.log(int(request.url.params["offset"])))
+        return httpx2.Response(200, content=one.log(int(request.url.params["offset"])))
 
     def _allowed(self, path):
         if path == "/v1/acl/token/self":
-            return httpx.Response(200, json={"Type": "client", "Policies": ["carrier"]})
+            return httpx2.Response(200, json={"Type": "client", "Policies": ["carrier"]})
         may = [one for one in CAPABILITIES if one not in self.lacking]
         rules = {"Namespaces": [{"Name": "default", "Capabilities": may}], "Node": {"Policy": "read"}}
-        return httpx.Response(200, json={"RulesJSON": rules})
+        return httpx2.Response(200, json={"RulesJSON": rules})
 
     def _submit(self, job):
         [group] = job["TaskGroups"]
         if group["EphemeralDisk"]["SizeMB"] < 10:  # as Nomad 1.10.5
-            return httpx.Response(500, text="minimum DiskMB value is 10")
+            return httpx2.Response(500, text="minimum DiskMB value is 10")
         self.jobs[job["ID"]] = job
         self.submitted.append(job)
         self._evaluate(job)
-        return httpx.Response(200, json={"EvalID": "e"})
+        return httpx2.Response(200, json={"EvalID": "e"})
 
     def _evaluate(self, job):
         if "down at once" in self.plant:

@@ -6,7 +6,7 @@ import json
 import random
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 
 from hashidrill.core.protocols.capabilities import Toxic
 from hashidrill.staging.attach.http import Wire
@@ -44,34 +44,34 @@ class FakeToxiproxy:
         )
 
     def wire(self):
-        return Wire(Login("toxiproxy", API), transport=httpx.MockTransport(self._answer))
+        return Wire(Login("toxiproxy", API), transport=httpx2.MockTransport(self._answer))
 
     def _answer(self, request):
         path = [unquote(part) for part in request.url.raw_path.decode().split("/")[1:]]
         if request.method != "GET":
             self.asked.append((request.method, *path))
         if self.refuses == request.method:
-            return httpx.Response(500, text="it is on fire")
+            return httpx2.Response(500, text="it is on fire")
         if path == ["proxies"]:
-            return httpx.Response(200, json=self.proxies)
+            return httpx2.Response(200, json=self.proxies)
         proxy = self.proxies.get(path[1])
         if proxy is None:
-            return httpx.Response(404, json={"error": "proxy not found"})
+            return httpx2.Response(404, json={"error": "proxy not found"})
         if request.method == "GET":
-            return httpx.Response(200, json=proxy)
+            return httpx2.Response(200, json=proxy)
         return self._changed(request, proxy, path)
 
     def _changed(self, request, proxy, path):
         if request.method == "POST":
             toxic = json.loads(request.content)
             if any(one["name"] == toxic["name"] for one in proxy["toxics"]):
-                return httpx.Response(409, json={"error": "toxic already exists"})
+                return httpx2.Response(409, json={"error": "toxic already exists"})
             proxy["toxics"].append(toxic)
-            return httpx.Response(200, json=toxic)
+            return httpx2.Response(200, json=toxic)
         left = [one for one in proxy["toxics"] if one["name"] != path[3]]
         found = len(left) < len(proxy["toxics"])
         proxy["toxics"] = left
-        return httpx.Response(204 if found else 404)
+        return httpx2.Response(204 if found else 404)
 
 
 class FakeLinks(HostLinks):

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 
 from fault_cases import LINK_CASES, nature, without_rules
 from hashidrill.core.experiment.datacenter import Disk
@@ -44,7 +44,7 @@ async def _answers(host):
 
 async def _delete_toxics(host, undo, proxy=""):
     """By hand, through toxiproxy's own API."""
-    async with httpx.AsyncClient(base_url=f"http://{host.address}:8474", trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=f"http://{host.address}:8474", trust_env=False) as client:
         for toxic in (await client.get(f"/proxies/{undo['table']}{proxy}/toxics")).json():
             await client.delete(f"/proxies/{undo['table']}{proxy}/toxics/{toxic['name']}")
 

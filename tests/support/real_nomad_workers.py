@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 
 import drills
 from hashidrill.core.engine.load_generator import LoadGenerator, LoadSpecification
@@ -169,11 +169,11 @@ async def killed_runner(world):
 
 def register(consul, nomad):
     """That Nomad in the Consul that arms, as its operators do: it arms no product that it does not name."""
-    members = httpx.get(f"{nomad}/v1/agent/members").raise_for_status().json()["Members"]
-    nodes = httpx.get(f"{nomad}/v1/nodes").raise_for_status().json()
+    members = httpx2.get(f"{nomad}/v1/agent/members").raise_for_status().json()["Members"]
+    nodes = httpx2.get(f"{nomad}/v1/nodes").raise_for_status().json()
     for name, address in [(e["Name"], e["Addr"]) for e in members] + [(e["Name"], e["Address"]) for e in nodes]:
         node = {"Node": f"nomad-{name}", "Address": address, "Service": {"Service": "nomad"}}
-        httpx.put(f"{consul}/v1/catalog/register", json=node).raise_for_status()
+        httpx2.put(f"{consul}/v1/catalog/register", json=node).raise_for_status()
 
 
 def by_address(folder, consul, nomad, lasts="2s"):

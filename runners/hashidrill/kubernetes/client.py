@@ -12,18 +12,21 @@ from typing import Any, TypeVar
 
 import anyio
 import httpx2
-from lightkube import ApiError, AsyncClient, KubeConfig
-from lightkube.core.exceptions import ConfigError
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
-from lightkube.models.meta_v1 import Status
-from lightkube.resources.core_v1 import Namespace, Node, Pod
-from lightkube.types import PatchType
 
 from hashidrill.core.errors import AttachError, FaultError
 from hashidrill.core.protocols.registry import near
+from hashidrill.core.util.extras import extra
 from hashidrill.core.util.wait import pause
 from hashidrill.kubernetes.vocabulary import plural_of
 from hashidrill.staging.attach.target import PLACE
+
+with extra("kubernetes", PLACE):
+    from lightkube import ApiError, AsyncClient, KubeConfig
+    from lightkube.core.exceptions import ConfigError
+    from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+    from lightkube.models.meta_v1 import Status
+    from lightkube.resources.core_v1 import Namespace, Node, Pod
+    from lightkube.types import PatchType
 
 T = TypeVar("T")
 ANSWERS_WITHIN_S = 10.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols.abc import ApiAnswer, Target
@@ -120,20 +120,20 @@ class FakeVault:
     def _reigns(self, name: str) -> None:
         self._active, self._reign = name, self._reign + 1
 
-    def transport(self) -> httpx.MockTransport:
-        def handle(request: httpx.Request) -> httpx.Response:
+    def transport(self) -> httpx2.MockTransport:
+        def handle(request: httpx2.Request) -> httpx2.Response:
             host = next(one for one in self.hosts.values() if one.address == request.url.host)
             if not host.hears:
-                raise httpx.ConnectError("Connection refused")
+                raise httpx2.ConnectError("Connection refused")
             token, path = request.headers.get("X-Vault-Token", ""), request.url.path.removeprefix("/v1/")
             self.asked.append((host.name, request.method, path))
             if path == _SNAPSHOT and token == self.root and host.name not in self.sealed:
                 return self._snapshot(request)
             body = json.loads(request.content or b"{}")
             status, data = self.answer(host, request.method, path, token, body)
-            return httpx.Response(status, json=data) if data else httpx.Response(status)
+            return httpx2.Response(status, json=data) if data else httpx2.Response(status)
 
-        return httpx.MockTransport(handle)
+        return httpx2.MockTransport(handle)
 
     def api(self, *, transport: object = None) -> VaultApi:  # noqa: ARG002 - as the real one is made
         return VaultApi(transport=self.transport())
@@ -172,15 +172,15 @@ class FakeVault:
         found = self._read(method, path) if of_root else self._for_others(method, path, token, body)
         return found or self._for_root(host, path, body)
 
-    def _snapshot(self, request: httpx.Request) -> httpx.Response:
+    def _snapshot(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             self.saved[packed := self.packed()] = (set(self.policies), set(self.tokens), dict(self.secrets))
-            return httpx.Response(200, content=packed)
+            return httpx2.Response(200, content=packed)
         if request.content not in self.saved:
-            return httpx.Response(400, json={"errors": ["failed to open the sealed hashes"]})
+            return httpx2.Response(400, json={"errors": ["failed to open the sealed hashes"]})
         policies, tokens, kept = self.saved[request.content]
         self.policies, self.tokens, self.secrets = set(policies), set(tokens), dict(kept)
-        return httpx.Response(204)
+        return httpx2.Response(204)
 
     def packed(self) -> bytes:
         keys = [

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 import pytest
 
 from clients import prepare
@@ -172,7 +172,7 @@ def test_a_lock_that_was_lost_is_taken_again_or_not(consul, bin_folder, name, co
     """Its session is destroyed on a real Consul, which is how a lock is lost to an expired TTL too."""
 
     async def holder_after_the_loss():
-        async with private_consul(consul.path) as url, httpx.AsyncClient(base_url=url, trust_env=False) as api:
+        async with private_consul(consul.path) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as api:
             # one that comes back is not waited for any longer
             command = _service(name, url, bin_folder, 20 if comes_back else 4)
             process = await asyncio.create_subprocess_exec(*command, start_new_session=True)

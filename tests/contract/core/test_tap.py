@@ -427,7 +427,7 @@ FORMS = {"GET": GET, "PUT": PUT, "chunks": CHUNKS, "expects": EXPECTS, "HEAD": H
 @pytest.mark.parametrize("first", FORMS)
 @pytest.mark.parametrize("at_once", [True, False], ids=["at-once", "one-by-one"])
 def test_requests_of_every_form_follow_each_other_on_one_connection(first, second, at_once):
-    """Some are read by h11 and some are not, and what is pipelined stays in its order."""
+    """What is pipelined stays in its order."""
     pieces = [form % number for number, form in enumerate([FORMS[first], FORMS[second], FORMS[first], LAST])]
     received, attempts, upstream = behind(
         Nothing(), lambda tap: said(tap, [b"".join(pieces)] if at_once else pieces), upstream=Upstream()
@@ -463,7 +463,7 @@ def test_a_request_that_comes_byte_by_byte_is_one_attempt_from_its_first_byte():
     ],
     ids=["close", "chunked"],
 )
-def test_a_script_may_say_what_only_h11_can_say(reply):
+def test_a_script_may_end_the_connection_or_answer_in_chunks(reply):
     """Also in the middle of requests that were sent at once."""
     received, attempts, _ = behind(
         Nothing(), lambda tap: said(tap, [GET % 0 + GET % 1 + LAST % 2]), upstream=Scripted(lambda _: reply)
@@ -513,7 +513,7 @@ class Slow(Scripted):
             self.cancelled.set()
 
 
-@pytest.mark.parametrize("first", [GET, CHUNKS], ids=["plain", "by-h11"])
+@pytest.mark.parametrize("first", [GET, CHUNKS], ids=["length", "chunks"])
 @pytest.mark.parametrize("how", ["FIN", "RST", "the tap closes"])
 def test_a_client_that_leaves_before_its_reply_ends_the_question_to_the_upstream(first, how):
     async def main():

@@ -13,7 +13,7 @@ from places import ROOT
 
 FILE = "experiments/raft/slow-leader-disk.yaml"
 RUNS = {"hashidrill.core.engine.run", "hashidrill.lab.runs.launch", "hashidrill.lab.local.datacenter"}
-SLOW = {"httpx", "numpy", "pyroute2", "trustme", "uvloop", "msgpack", "pytest", "psutil", "sqlite3", *RUNS}
+SLOW = {"httpx2", "numpy", "pyroute2", "trustme", "uvloop", "msgpack", "pytest", "psutil", "sqlite3", *RUNS}
 NOT_FOR_HELP = SLOW | {
     "asyncio",
     "anyio",

@@ -14,14 +14,17 @@ from places import EXPERIMENTS, ROOT
 
 IMPORT_ALL = """
 import importlib, json, pkgutil, hashidrill
-found, failed = [], {}
+from hashidrill.core.util.extras import MissingExtraError
+found, failed, extras = [], {}, {}
 for module in pkgutil.walk_packages(hashidrill.__path__, "hashidrill."):
     found.append(module.name)
     try:
         importlib.import_module(module.name)
+    except MissingExtraError as error:
+        extras[module.name] = str(error)
     except Exception as error:
         failed[module.name] = repr(error)
-print(json.dumps([hashidrill.__file__, found, failed]))
+print(json.dumps([hashidrill.__file__, found, failed, extras]))
 """
 
 
@@ -33,7 +36,7 @@ def run(*command, cwd, env=None):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """`installed(*command)`: runs a script of an environment that holds the wheel and what the wheel asks for."""
+    """`installed(*command)`: runs a script of an environment with the wheel and no extra."""
     uv = os.environ.get("UV") or shutil.which("uv")
     folder = tmp_path_factory.mktemp("wheel")
     run(uv, "build", "--quiet", "--wheel", "--out-dir", folder / "dist", cwd=ROOT)
@@ -65,11 +68,17 @@ def installed(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_every_module_can_be_imported_with_what_the_wheel_brings(installed):
-    where, found, failed = json.loads(installed("python", "-c", IMPORT_ALL))
+def test_every_module_can_be_imported_or_names_the_extra_that_it_needs(installed):
+    where, found, failed, extras = json.loads(installed("python", "-c", IMPORT_ALL))
     assert "/elsewhere" not in where
     assert "/venv/" in where
     assert failed == {}
+    assert {text.partition("pip install ")[2] for text in extras.values()} == {
+        f"'hashidrill[{name}]'" for name in ("kubernetes", "page", "ssh")
+    }
+    assert not {
+        name for name in extras if name.startswith(("hashidrill.core.", "hashidrill.lab.", "hashidrill.faces."))
+    }
     sources = (ROOT / "runners" / "hashidrill").rglob("*.py")
     assert len(found) == sum(1 for each in sources if each.parent.name != "hashidrill" or each.name != "__init__.py")
 

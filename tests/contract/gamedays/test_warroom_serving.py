@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -28,7 +28,7 @@ def origin(url):
 
 
 def post(url, what, body=None, **headers):
-    return httpx.post(f"{url}{what}", json=body or {}, headers={"origin": origin(url), **headers}, trust_env=False)
+    return httpx2.post(f"{url}{what}", json=body or {}, headers={"origin": origin(url), **headers}, trust_env=False)
 
 
 def test_it_listens_on_the_loopback_alone_and_is_gone_afterwards():
@@ -40,10 +40,10 @@ def test_it_listens_on_the_loopback_alone_and_is_gone_afterwards():
             if each.status == psutil.CONN_LISTEN and each.laddr.port == port
         ]
         assert [each.ip for each in listening] == ["127.0.0.1"]
-        assert httpx.get(room.watch_url, trust_env=False).status_code == 200
-        assert httpx.get(f"{origin(room.lead_url)}/x/", trust_env=False).status_code == 404
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(room.watch_url, trust_env=False)
+        assert httpx2.get(room.watch_url, trust_env=False).status_code == 200
+        assert httpx2.get(f"{origin(room.lead_url)}/x/", trust_env=False).status_code == 404
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(room.watch_url, trust_env=False)
     assert [each.name for each in threading.enumerate() if each.name == "warroom"] == []
 
 
@@ -128,7 +128,7 @@ def test_the_leads_stop_gets_through_however_many_others_are_connected(said):
     with serve(room=Room(interrupt=lambda: pressed.append("stop"))) as room:
         room.begins("a run")
         others = idle(room, 300, said(room))
-        assert httpx.get(room.lead_url, trust_env=False).status_code == 200
+        assert httpx2.get(room.lead_url, trust_env=False).status_code == 200
         assert post(room.lead_url, "stop").status_code == 200
         assert pressed == ["stop"]
         for one in others:
@@ -137,7 +137,7 @@ def test_the_leads_stop_gets_through_however_many_others_are_connected(said):
 
 @pytest.mark.long
 def test_what_the_lead_has_open_stays_and_the_oldest_strangers_leave_first():
-    with serve() as room, httpx.Client(trust_env=False) as lead:
+    with serve() as room, httpx2.Client(trust_env=False) as lead:
         with lead.stream("GET", f"{room.lead_url}events") as stream:
             lines = stream.iter_lines()
             next(lines)
@@ -230,7 +230,7 @@ def test_a_browser_that_reads_nothing_holds_up_nobody():
             stuck.sendall(f"GET {path}events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             for number in range(3000):
                 room.note("", f"{number} " + "x" * 1500)
-            with httpx.stream("GET", f"{room.lead_url}events", trust_env=False) as other:
+            with httpx2.stream("GET", f"{room.lead_url}events", trust_env=False) as other:
                 assert "2999 x" in next(line for line in other.iter_lines() if line.startswith('data: {"missed'))
     assert room.is_over
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from hashidrill.core.errors import FaultError
 from hashidrill.staging.attach.login import Login, Tls
-from hashidrill.staging.carriers.nomad import Dialler, ExecSession
+from hashidrill.staging.carriers.nomad import ExecSession, dialler
 from hashidrill.staging.carriers.shell import OBSERVERS, STARTER, handed, program
 
 TOKEN = "8f3e7c2a-nomad-token"
@@ -90,7 +90,7 @@ class Served:
             params={"namespace": "drills"},
         )
         try:
-            async with Dialler(login) as dial:
+            async with dialler(login) as dial:
                 yield ExecSession(await dial("alloc-1", command), "client-1")
         finally:
             await runner.cleanup()
@@ -141,7 +141,7 @@ async def test_a_connection_that_is_cut_ends_the_program_for_us():
 
 
 async def test_nobody_there_is_said():
-    async with Dialler(Login("nomad", "http://127.0.0.1:1")) as dial:
+    async with dialler(Login("nomad", "http://127.0.0.1:1")) as dial:
         with pytest.raises(FaultError, match="Nomad's exec cannot be had: "):
             await dial("alloc-1", ["true"])
 

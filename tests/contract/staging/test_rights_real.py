@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.errors import FaultError, InterlockError
@@ -50,18 +50,18 @@ class Real:
 
     async def request(self, method, path, *, params=None, body=None, timeout_s=5.0):
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=timeout_s) as client:
+            async with httpx2.AsyncClient(trust_env=False, timeout=timeout_s) as client:
                 answer = await client.request(
                     method, self.url + path, params=params, content=body, headers=self.headers
                 )
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise FaultError(str(error)) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
 
     def call(self, method, path, body=None):
         """For the test itself. Raises AssertionError for what is no success."""
         content = None if body is None else json.dumps(body)
-        answer = httpx.request(method, self.url + path, content=content, headers=self.headers, trust_env=False)
+        answer = httpx2.request(method, self.url + path, content=content, headers=self.headers, trust_env=False)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
@@ -79,7 +79,7 @@ def running(command, ready, folder, env=None):
             try:
                 if found := ready():
                     break
-            except (AssertionError, httpx.HTTPError, ValueError):
+            except (AssertionError, httpx2.HTTPError, ValueError):
                 pass
             assert process.poll() is None, (folder / "agent.log").read_text()[-2000:]
             assert time.monotonic() < deadline, (folder / "agent.log").read_text()[-2000:]

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.loads.context import LoadContext
@@ -41,7 +41,7 @@ class Server:
 
     def call(self, method, path, body=None):
         """What it answered; None for what is not there."""
-        answer = httpx.request(
+        answer = httpx2.request(
             method,
             f"{self.url}/v1/{path}",
             content=None if body is None else json.dumps(body),
@@ -113,7 +113,7 @@ def server(binary, tmp_path_factory):
             try:
                 one.call("POST", f"sys/mounts/{MOUNT}", {"type": "kv", "options": {"version": "2"}})
                 break
-            except (httpx.HTTPError, AssertionError):
+            except (httpx2.HTTPError, AssertionError):
                 time.sleep(0.2)
         while True:  # an engine that was just made is upgraded for a moment
             try:

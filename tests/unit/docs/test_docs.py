@@ -81,7 +81,10 @@ def dependency_troubles(each: Page) -> list[str]:
     """The list of dependencies is that of pyproject.toml, and each has a purpose and a reason."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     bare = lambda lines: {re.split(r"[<>=\[ ]", line)[0] for line in lines}  # noqa: E731
-    runtime, dev = bare(project["project"]["dependencies"]), bare(project["dependency-groups"]["dev"])
+    runtime = bare(project["project"]["dependencies"])
+    extras = project["project"]["optional-dependencies"]
+    runtime |= {name for lines in extras.values() for name in bare(lines)}
+    dev = bare(project["dependency-groups"]["dev"]) - {project["project"]["name"]}
     shown = rows(each.section("Dependencies"))
     troubles = [
         f"{each.path}: {name} is not explained" for name in (runtime | dev) - {row[0].strip("`") for row in shown}
@@ -89,6 +92,9 @@ def dependency_troubles(each: Page) -> list[str]:
     for name, purpose, reason in shown:
         if name.strip("`") not in runtime | dev:
             troubles.append(f"{each.path}: {name} is no dependency")
+        extra = next((key for key, lines in extras.items() if name.strip("`") in bare(lines)), "")
+        if extra and not purpose.startswith(f"extra `{extra}`: "):
+            troubles.append(f"{each.path}: {name}: the extra {extra} is not named")
         if ("(dev)" in purpose) != (name.strip("`") in dev) or len(reason) < 20:
             troubles.append(f"{each.path}: {name}: wrong group, or no reason")
     return troubles
@@ -206,6 +212,7 @@ LIES = [
     ),
     ("generated", "playbooks/reference-keys.md", "| `at_once` | 50 |", "| `at_once` | 60 |", "| `at_once` | 60 |"),
     ("dependencies", "playbooks/decisions.md", "| `uvloop` |", "| `trio` |", "uvloop is not explained"),
+    ("dependencies", "playbooks/decisions.md", "extra `ssh`: ", "", "the extra ssh is not named"),
     ("exit codes", "README.md", "| 3 | INVALID |", "| 5 | INVALID |", "exit codes are"),
     ("events", "playbooks/reference-events.md", "## `tick`", "## `tock`", "`tick` has no section"),
     ("events", "playbooks/reference-events.md", "| `leaders` | operator |", "| `leaders` | trainee |", "`tick` has"),

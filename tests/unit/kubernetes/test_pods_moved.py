@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from test_agents_in_pods import There
 
@@ -79,7 +79,7 @@ def test_faults_probes_and_interlocks_ask_the_agent_at_its_new_address(there, na
         assert await one.answers(name) == 200
         assert (await one.wires["consul"].request("GET", "/v1/status/leader")).status == 200
         assert (await one.wires["consul"].request("GET", "/v1/agent/self", url=f"http://{old}:8500")).status == 200
-        client = httpx.AsyncClient(transport=one.datacenter.services[0].transport)
+        client = httpx2.AsyncClient(transport=one.datacenter.services[0].transport)
         assert (await client.get(f"http://{old}:8500/v1/agent/self")).status_code == 200
         before = len(there.fake.asked)
         for probe in probes:
@@ -174,9 +174,9 @@ async def test_a_wire_asks_where_the_agent_is_now():
 
     def answer(request):
         asked.append(str(request.url))
-        return httpx.Response(200)
+        return httpx2.Response(200)
 
-    wire = Wire(Login("consul", "http://a"), transport=httpx.MockTransport(answer))
+    wire = Wire(Login("consul", "http://a"), transport=httpx2.MockTransport(answer))
     wire.move("http://a", "http://b")
     wire.move("http://b", "http://c")
     await wire.request("GET", "/1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from attached_estates import TOKEN
@@ -28,7 +28,7 @@ from hashidrill.testing.vault import FakeVault
 from nomad_fault_cases import NOMAD_CASES, prepared, sleepers
 
 
-class Agents(httpx.AsyncBaseTransport):
+class Agents(httpx2.AsyncBaseTransport):
     """Hands each request to the fake agent at its address, if it has the token."""
 
     def __init__(self, hosts, service):
@@ -38,7 +38,7 @@ class Agents(httpx.AsyncBaseTransport):
         host = next(one for one in self.hosts if one.address == request.url.host)
         header = attachables([self.service])[self.service].token_header
         if request.headers.get(header) != TOKEN:
-            return httpx.Response(403, text="Permission denied")
+            return httpx2.Response(403, text="Permission denied")
         try:
             answer = await host.use(AgentApi).api(
                 request.method,
@@ -48,8 +48,8 @@ class Agents(httpx.AsyncBaseTransport):
                 body=await request.aread() or None,
             )
         except FaultError as error:
-            raise httpx.ConnectError(str(error), request=request) from None
-        return httpx.Response(answer.status, content=answer.body, headers=dict(answer.headers))
+            raise httpx2.ConnectError(str(error), request=request) from None
+        return httpx2.Response(answer.status, content=answer.body, headers=dict(answer.headers))
 
 
 def by_address(service, hosts, artifacts, *, specs=None, names=lambda name: name, transport=None, token=TOKEN):

@@ -6,7 +6,7 @@ import json
 from urllib.parse import unquote
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.errors import FaultError
@@ -30,23 +30,23 @@ class Consul:
         if request.method == "GET" and path.startswith("/v1/catalog/service/"):
             found = self.catalog.get(path.rpartition("/")[2], [])
             listed = [{"Node": node, "Address": f"10.0.0.{node[-1]}", "ServiceID": one} for node, one in found]
-            return httpx.Response(self.status, json=listed)
+            return httpx2.Response(self.status, json=listed)
         if path.startswith("/v1/catalog/node/"):
             name = path.rpartition("/")[2]
-            return httpx.Response(200, json={"Node": {"Node": name}}) if name in self.nodes else httpx.Response(404)
+            return httpx2.Response(200, json={"Node": {"Node": name}}) if name in self.nodes else httpx2.Response(404)
         self.told.append((request.url.host, path))
         if path.startswith("/v1/agent/"):
             if not self.agents_answer:
-                raise httpx.ConnectError("refused", request=request)
+                raise httpx2.ConnectError("refused", request=request)
             return self._gone(lambda _node, one: one == path.rpartition("/")[2])
         if "ServiceID" in body:
             return self._gone(lambda node, one: (node, one) == (body["Node"], body["ServiceID"]))
         self.nodes.discard(body["Node"])
-        return httpx.Response(200, json=True)
+        return httpx2.Response(200, json=True)
 
     def _gone(self, is_it):
         self.catalog = {name: [one for one in found if not is_it(*one)] for name, found in self.catalog.items()}
-        return httpx.Response(200, json=True)
+        return httpx2.Response(200, json=True)
 
 
 class Nomad:
@@ -58,10 +58,10 @@ class Nomad:
         if request.method == "GET":
             prefix = request.url.params["prefix"]
             found = [{"ID": one} for one in sorted(self.jobs) if one.startswith(prefix)]
-            return httpx.Response(self.status, json=found)
+            return httpx2.Response(self.status, json=found)
         assert request.url.params["purge"] == "true"
         self.jobs.discard(path.removeprefix("/v1/job/"))
-        return httpx.Response(self.status, json={})
+        return httpx2.Response(self.status, json={})
 
 
 class Vault:
@@ -74,12 +74,12 @@ class Vault:
         path = unquote(request.url.path).removeprefix("/v1/hashidrill/metadata/")
         if request.method == "DELETE":
             self.secrets -= set() if self.keeps else {path}
-            return httpx.Response(204 if self.status == 200 else self.status)
+            return httpx2.Response(204 if self.status == 200 else self.status)
         assert request.url.params["list"] == "true"
         below = [one.removeprefix(path) for one in self.secrets if one.startswith(path)]
         names = {name if not rest else f"{name}/" for name, _, rest in (one.partition("/") for one in below)}
         status = 404 if self.status == 200 and not names else self.status
-        return httpx.Response(status, json={"data": {"keys": sorted(names)}})
+        return httpx2.Response(status, json={"data": {"keys": sorted(names)}})
 
 
 def removed(product, fake, kind, **params):
@@ -87,7 +87,7 @@ def removed(product, fake, kind, **params):
     load = registry.load(kind)
     lefts = load.leaves("work", load.Params.model_validate(params), "run-1")
     wire = Wire(
-        Login(product, f"http://10.0.0.9:{attachables([product])[product].port}"), transport=httpx.MockTransport(fake)
+        Login(product, f"http://10.0.0.9:{attachables([product])[product].port}"), transport=httpx2.MockTransport(fake)
     )
 
     async def each():

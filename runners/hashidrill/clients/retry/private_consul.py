@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from hashidrill.core.errors import DatacenterError, WaitTimeoutError
 from hashidrill.core.util.wait import wait_until
@@ -86,14 +86,14 @@ async def private_consul(binary: Path) -> AsyncIterator[str]:
 
 
 async def _ready(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
-    async with httpx.AsyncClient(timeout=2, trust_env=False) as client:
+    async with httpx2.AsyncClient(timeout=2, trust_env=False) as client:
 
         async def accepts_a_write() -> tuple[bool | None, str]:
             if process.returncode is not None:
                 raise DatacenterError(f"consul ended with status {process.returncode}: {_tail(log)}")
             try:
                 reply = await client.put(f"{url}/v1/kv/hashidrill/ready", content=b"yes")
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 return None, str(error) or type(error).__name__
             return (True if reply.status_code == 200 else None), reply.text[:100]
 

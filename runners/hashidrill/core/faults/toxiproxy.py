@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from hashidrill.core.protocols.abc import Toxic
 
@@ -35,12 +35,12 @@ async def answers(address: str) -> bool:
     try:
         async with _client(address) as client:
             return (await client.get("/version")).is_success
-    except httpx.HTTPError:
+    except httpx2.HTTPError:
         return False
 
 
 async def create(address: str, name: str, listen: str, upstream: str, toxics_: Sequence[Toxic]) -> None:
-    """From `listen` to `upstream`, ADDRESS:PORT each; one with that name is replaced. Raises httpx.HTTPError."""
+    """From `listen` to `upstream`, ADDRESS:PORT each; one with that name is replaced. Raises httpx2.HTTPError."""
     async with _client(address) as client:
         await _delete(client, name)
         body = {"name": name, "listen": listen, "upstream": upstream, "enabled": False}
@@ -58,13 +58,13 @@ async def create(address: str, name: str, listen: str, upstream: str, toxics_: S
 
 
 async def delete(address: str, name: str) -> None:
-    """Deletes the proxy; ignores a missing one. Raises httpx.HTTPError."""
+    """Deletes the proxy; ignores a missing one. Raises httpx2.HTTPError."""
     async with _client(address) as client:
         await _delete(client, name)
 
 
 async def toxics(address: str, name: str) -> Sequence[Toxic] | None:
-    """The toxics of that proxy; None when it is missing or disabled. Raises httpx.HTTPError."""
+    """The toxics of that proxy; None when it is missing or disabled. Raises httpx2.HTTPError."""
     async with _client(address) as client:
         answer = await client.get(f"/proxies/{name}")
         if answer.status_code == _NOT_FOUND:
@@ -75,18 +75,18 @@ async def toxics(address: str, name: str) -> Sequence[Toxic] | None:
     return [Toxic(one["type"], one["attributes"], one["stream"], one["toxicity"]) for one in body["toxics"]]
 
 
-def said(error: httpx.HTTPError) -> str:
+def said(error: httpx2.HTTPError) -> str:
     """Toxiproxy's answer, or why there was none."""
-    if isinstance(error, httpx.HTTPStatusError):
+    if isinstance(error, httpx2.HTTPStatusError):
         return f"{error.response.status_code} {error.response.text.strip()}"
     return str(error) or type(error).__name__
 
 
-async def _delete(client: httpx.AsyncClient, name: str) -> None:
+async def _delete(client: httpx2.AsyncClient, name: str) -> None:
     answer = await client.delete(f"/proxies/{name}")
     if answer.status_code != _NOT_FOUND:
         answer.raise_for_status()
 
 
-def _client(address: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=f"http://{address}:{API_PORT}", timeout=_WITHIN_S, trust_env=False)
+def _client(address: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=f"http://{address}:{API_PORT}", timeout=_WITHIN_S, trust_env=False)

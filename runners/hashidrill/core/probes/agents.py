@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import anyio
-import httpx
+import httpx2
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from hashidrill.core.probes.base import BaseProbe, SickError
@@ -26,10 +26,10 @@ T = TypeVar("T")
 class AgentsApi:
     """GET requests to agents, by address. One object may serve many probes; `aclose` is idempotent."""
 
-    def __init__(self, *, port: int, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, *, port: int, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._port = port
         # no proxy of the environment between a probe and its agent; the probes' own deadlines are shorter
-        self._client = httpx.AsyncClient(trust_env=False, timeout=30.0, transport=transport)
+        self._client = httpx2.AsyncClient(trust_env=False, timeout=30.0, transport=transport)
 
     async def get(
         self, address: str, path: str, shape: TypeAdapter[T], *, accept: Container[int] = frozenset({200})
@@ -37,7 +37,7 @@ class AgentsApi:
         """The reply in its shape. Raises SickError for any other reply."""
         try:
             reply = await self._client.get(f"http://{address}:{self._port}{path}")
-        except (httpx.HTTPError, OSError) as error:
+        except (httpx2.HTTPError, OSError) as error:
             raise SickError(f"GET {path}: {error or type(error).__name__}") from None
         if reply.status_code not in accept:
             raise SickError(f"GET {path}: HTTP {reply.status_code}: {reply.text.strip()[:200]}")

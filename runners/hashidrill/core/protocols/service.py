@@ -278,7 +278,7 @@ class Reachable(Protocol):
     """Its agents have an HTTP API, possibly reached through another transport."""
 
     transport: Any
-    """The httpx transport; None: plain HTTP to their addresses."""
+    """The httpx2 transport; None: plain HTTP to their addresses."""
 
 
 # for people who use it

@@ -26,15 +26,13 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import h11
-
 from hashidrill.core.errors import FaultError
 from hashidrill.core.tap.attempts import HEADER, Attempt, replay_key
 from hashidrill.core.tap.catalogue import FAULTS, RETRY_AFTER_S
 from hashidrill.core.tap.connection import ClientGoneError, Connection
 from hashidrill.core.tap.plans import ForSeconds, Moment, Nothing, OnceReused, Plan
 from hashidrill.core.tap.upstream import Link, Scripted, Upstream, UpstreamError
-from hashidrill.core.tap.wire import Reply, Request
+from hashidrill.core.tap.wire import ProtocolError, Reply, Request
 from hashidrill.core.util.redaction import by_shape, fingerprint
 
 _ETH_P_IP = 0x0800
@@ -365,7 +363,7 @@ class Tap:
         number, link = self._count, self.upstream.link()
         try:
             reused = False
-            with contextlib.suppress(h11.ProtocolError, ClientGoneError):
+            with contextlib.suppress(ProtocolError, ClientGoneError):
                 while (head := await connection.request()) is not None:
                     if not await _Exchange(self, connection, link, number, head, reused=reused).run():
                         return

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
-import h11
-
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.tap import wire
 from hashidrill.core.tap.wire import Reply, Request
@@ -82,11 +80,13 @@ class _HttpLink:
         headers = [(name, value) for name, value in request.headers if name not in _HOP_BY_HOP]
         if request.body or request.method in {"POST", "PUT", "PATCH"}:
             headers.append((b"content-length", b"%d" % len(request.body)))
+        if not any(name == b"host" for name, _ in headers):  # HTTP/1.0 has none
+            headers.append((b"host", self._upstream.host.encode()))
         try:
             if self._connection is None or self._connection.over:
                 self._connection = await self._connect()
             return await self._connection.ask(Request(request.method, request.target, headers, request.body))
-        except (OSError, h11.RemoteProtocolError, EOFError) as error:
+        except (OSError, wire.ProtocolError, EOFError) as error:
             self.close()
             reason = str(error) or type(error).__name__
             raise UpstreamError(f"the upstream {self._upstream.url} did not answer: {reason}") from None
@@ -109,25 +109,22 @@ class _HttpLink:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection to the server, with at most one request under way. What is not plain is read by h11."""
+    """One connection to the server, with at most one request under way."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._answered: asyncio.Future[Reply] = loop.create_future()
         self._answered.cancel()  # nothing was asked yet
-        self._http: h11.Connection | None = None
-        self._parts: list[bytes] = []
+        self._unread = bytearray()
+        self._head: wire.Head | None = None
         self.over = False
         """It cannot have another request."""
 
     def ask(self, request: Request) -> asyncio.Future[Reply]:
-        """Send it. The reply comes, or OSError, EOFError, h11.RemoteProtocolError. Raises h11.LocalProtocolError."""
-        data = wire.request_bytes(request)
-        self._request, self._http = request, None
-        if data is None:
-            self._http, data = _by_h11(request)
+        """Send it. The reply comes, or OSError, EOFError, wire.ProtocolError."""
+        self._to_head, self._head = request.method == "HEAD", None
         self._answered = self._loop.create_future()
-        self._transport.write(data)
+        self._transport.write(wire.request_bytes(request))
         return self._answered
 
     def close(self) -> None:
@@ -143,13 +140,8 @@ class _Connection(asyncio.Protocol):
         if self._answered.done():
             self.close()  # nobody asked
             return
-        if self._http is None:
-            reply = wire.plain_reply(data) if self._request.method != "HEAD" else None
-            if reply is not None:
-                self._answer(reply)
-                return
-            self._http, _ = _by_h11(self._request)
-        self._read(self._http, data)
+        self._unread += data
+        self._read()
 
     def eof_received(self) -> bool:
         self._end(None)
@@ -164,50 +156,32 @@ class _Connection(asyncio.Protocol):
         self.over = True
         if self._answered.done():
             return
-        if error is None and self._http is not None:  # that may be the end of the reply
-            self._read(self._http, b"")
+        if error is None:  # that may be the end of the reply
+            self._read(ended=True)
         else:
-            self._answered.set_exception(error or EOFError("it closed the connection"))
-
-    def _read(self, http: h11.Connection, data: bytes) -> None:
-        """`data` of a reply that is not plain; nothing: its end."""
-        try:
-            http.receive_data(data)
-            reply = self._next_reply(http)
-        except (h11.RemoteProtocolError, EOFError) as error:
             self._answered.set_exception(error)
-        else:
-            if reply is not None:
-                self._answer(reply)
 
-    def _next_reply(self, http: h11.Connection) -> Reply | None:
-        while (event := http.next_event()) is not h11.NEED_DATA:
-            if isinstance(event, h11.Response):
-                self._response, self._parts = event, []
-            elif isinstance(event, h11.Data):
-                self._parts.append(bytes(event.data))
-            elif isinstance(event, h11.EndOfMessage):
-                if http.our_state is not h11.DONE or http.their_state is not h11.DONE or http.trailing_data[0]:
-                    self.close()
-                head = self._response
-                return Reply(head.status_code, list(head.headers), b"".join(self._parts), head.reason)
-            elif event is h11.PAUSED or isinstance(event, h11.ConnectionClosed):
-                raise EOFError("it closed the connection")
-        return None
+    def _read(self, *, ended: bool = False) -> None:
+        try:
+            body = self._take(ended=ended)
+        except (wire.ProtocolError, EOFError) as error:
+            self._answered.set_exception(error)
+            return
+        if body is not None and self._head is not None:
+            if not self._head.keeps or self._unread:
+                self.close()
+            headers = [(name, value) for name, value in self._head.headers if name not in _HOP_BY_HOP]
+            self._answered.set_result(Reply(self._head.status, headers, body, self._head.first))
 
-    def _answer(self, reply: Reply) -> None:
-        headers = [(name, value) for name, value in reply.headers if name not in _HOP_BY_HOP]
-        self._answered.set_result(Reply(reply.status, headers, reply.body, reply.reason))
-
-
-def _by_h11(request: Request) -> tuple[h11.Connection, bytes]:
-    """A connection of h11 that has sent this request, and what it sent. Raises h11.LocalProtocolError."""
-    http = h11.Connection(h11.CLIENT)
-    head = h11.Request(method=request.method, target=request.target, headers=request.headers)
-    data = http.send(head) or b""
-    if request.body:
-        data += http.send(h11.Data(data=request.body)) or b""
-    return http, data + (http.send(h11.EndOfMessage()) or b"")
+    def _take(self, *, ended: bool) -> bytes | None:
+        """The body of the final reply, once it is whole."""
+        while self._head is None and (head := wire.take_reply(self._unread, to_head=self._to_head)) is not None:
+            if head.status >= 200:
+                self._head, self._rest = head, wire.Body(head)
+        body = None if self._head is None else self._rest.take(self._unread, ended=ended)
+        if ended and body is None:
+            raise EOFError("it closed the connection")
+        return body
 
 
 Script = Callable[[Request], Reply]

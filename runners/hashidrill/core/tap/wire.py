@@ -1,15 +1,13 @@
-"""HTTP/1.1 in its plainest form, which everyday clients and agents speak: whole messages, read and written at once.
+"""HTTP/1.1 as the tap reads and writes it: the head of a message, then its body.
 
-h11 knows all of HTTP/1.1 and refuses what is none, but takes the tap 0.1 ms more of a core for each request. So
-httptools, a parser in C, reads a message that is there as a whole, with nothing in it that decides about the
-connection; everything else (None) is for h11. What httptools read counts only where it is, written out again, what
-came, byte by byte. What is taken here h11 takes too and reads the same, and what is written here it would write the
-same.
+httptools, Node's parser in C, reads heads and chunks, in a fraction of the CPU that a parser in Python takes. It has a
+list of methods, without Vault's LIST: it is told PUT for each method but CONNECT, whose target has another form. What
+it takes and HTTP forbids is refused here.
 """
 
 from __future__ import annotations
 
-import contextlib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,19 @@ import httptools
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, as the tap reads them."""
+_LARGEST_HEAD_BYTES = 64 * 1024
+_BODILESS = {204, 304}
+_TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
+_REASON = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
+_BARE_NEWLINE = re.compile(rb"(?<!\r)\n")
+_STARTS_A_TOKEN = re.compile(_TOKEN)
+_REQUEST_LINE = re.compile(rb"(%s) [\x21-\x7e]+ HTTP/1\.([01])\r\n" % _TOKEN)
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) [1-5]\d\d(?: %s)?\r\n" % _REASON)
+_REPLY_HEAD = re.compile(rb"HTTP/1\.1 [2-5]\d\d %s\r\n(?:%s: [^\x00\r\n]*\r\n)*\r\n" % (_REASON, _TOKEN))
+
+
+class ProtocolError(Exception):
+    """A message is not HTTP/1.1, or of a kind that the tap does not speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,8 @@ class Reply:
     reason: bytes = b""
 
     def header(self, name: bytes) -> bytes:
-        return next((value for key, value in self.headers if key == name), b"")
+        """Its value; b"" if it is missing. `name` is in lower case."""
+        return next((value for key, value in self.headers if key.lower() == name), b"")
 
 
 def origin_form(target: bytes) -> str:
@@ -51,68 +63,132 @@ def origin_form(target: bytes) -> str:
     return text
 
 
-_METHODS = {b"GET", b"PUT", b"POST", b"DELETE"}
-_DECIDING = {b"connection", b"transfer-encoding", b"expect", b"upgrade"}
-"""About the connection, or the length of the body."""
-_MOST_DIGITS = 18
-_BODILESS = {204, 304}
+@dataclass(slots=True)
+class Head:
+    """What comes before a body. `first` is the target of a request or the reason of a reply."""
+
+    first: bytes
+    headers: Headers
+    method: str = ""
+    status: int = 0
+    keeps: bool = True
+    """The connection can have another message after this one."""
+    length: int | None = 0
+    """Of the body, in bytes; None: it comes in chunks, or ends with the connection."""
+    chunked: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """The client sends the body once it has read `100 Continue`."""
+        return any(name == b"expect" and value.lower() == b"100-continue" for name, value in self.headers)
 
 
-def plain_request(data: bytes) -> tuple[Request, int] | None:
-    """The request that `data` begins with, and how long it is; None unless it is plain, and whole."""
+def take_request(data: bytearray) -> Head | None:
+    """Removes the head of a request from the start of `data`; None: it is not whole yet. Raises ProtocolError."""
+    head = _whole_head(data)
+    if head is None:
+        return None
+    line = _first_line(_REQUEST_LINE, head)
+    method, minor = line.groups()
     heard = _Heard()
-    method = data.partition(b" ")[0]
-    if method not in _METHODS or not heard.all_of(httptools.HttpRequestParser(heard), data):
-        return None
-    read = _read(heard.fields)
-    if read is None:
-        return None
-    headers, length = read
-    head = b"%s %s HTTP/1.1\r\n%s" % (method, heard.first, _written(heard.fields))
-    if not head.isascii() or not data.startswith(head) or [name for name, _ in headers].count(b"host") != 1:
-        return None
-    end = len(head) + length
-    return Request(method.decode(), origin_form(heard.first), headers, data[len(head) : end]), end
+    heard.feed(httptools.HttpRequestParser(heard), head if method == b"CONNECT" else b"PUT" + head[line.end(1) :])
+    chunked, length, keeps, hosts = _framing(heard.fields, minor)
+    if hosts != 1 and (hosts or minor == b"1"):
+        raise ProtocolError(f"it has {hosts} Host")
+    length = None if chunked else length or 0
+    return Head(heard.first, heard.fields, method.decode(), keeps=keeps, length=length, chunked=chunked)
 
 
-def plain_reply(data: bytes) -> Reply | None:
-    """The reply, to anything but HEAD, that `data` is; None unless it is plain, whole, and there is nothing after."""
+def take_reply(data: bytearray, *, to_head: bool) -> Head | None:
+    """Removes the head of a reply from the start of `data`; None: it is not whole yet. Raises ProtocolError.
+
+    `to_head`: the request was HEAD, so no body follows.
+    """
+    head = _whole_head(data)
+    if head is None:
+        return None
+    [minor] = _first_line(_STATUS_LINE, head).groups()
     heard = _Heard()
-    parser: Any = httptools.HttpResponseParser(heard)
-    if not heard.all_of(parser, data) or (read := _read(heard.fields)) is None:
-        return None
-    status: int = parser.get_status_code()
-    headers, length = read
-    if status not in _BODILESS and b"content-length" not in dict(headers):
-        return None  # it goes on until its connection is closed
-    body = data[len(data) - length :]
-    head = _head(status, heard.first, heard.fields)
-    return Reply(status, headers, body, heard.first) if head is not None and data == head + body else None
+    parser = httptools.HttpResponseParser(heard)
+    heard.feed(parser, head)
+    status = parser.get_status_code()
+    if status == 101:
+        raise ProtocolError("it switches to another protocol")
+    chunked, length, keeps, _ = _framing(heard.fields, minor)
+    if status < 200 or status in _BODILESS or to_head:
+        chunked, length = False, 0
+    elif length is None and not chunked:
+        keeps = False
+    return Head(heard.first, heard.fields, status=status, keeps=keeps, length=length, chunked=chunked)
 
 
-def request_bytes(request: Request) -> bytes | None:
-    """What goes over the wire; `headers` without those that decide, and with one Host."""
-    first = [pair for pair in request.headers if pair[0] == b"host"]
-    if len(first) != 1:
-        return None
-    rest = [pair for pair in request.headers if pair[0] != b"host"]
-    head = f"{request.method} {request.target} HTTP/1.1\r\n".encode("ascii")
-    return head + _written(first + rest) + request.body
+class Body:
+    """Takes the body that follows a head out of what comes."""
+
+    def __init__(self, head: Head, most_bytes: float = float("inf")) -> None:
+        self._head, self._most = head, most_bytes
+        self._chunks = _Chunks() if head.chunked else None
+
+    def take(self, data: bytearray, *, ended: bool = False) -> bytes | None:
+        """The body, removed from the start of `data`; None: it is not whole yet.
+
+        `ended`: nothing more will come. Raises ProtocolError.
+        """
+        length = self._head.length
+        if self._chunks is not None:
+            self._chunks.feed(data)
+            body = bytes(self._chunks.body) if self._chunks.over else None
+            length = len(self._chunks.body)
+        elif length is None:
+            body = bytes(data) if ended else None
+            length = len(data)
+        else:
+            body = bytes(data[:length]) if len(data) >= length else None
+        if length > self._most:
+            raise ProtocolError(f"the body is over {self._most:.0f} bytes")
+        if body is not None and self._chunks is None:
+            del data[:length]
+        return body
 
 
-def reply_bytes(reply: Reply) -> bytes | None:
-    """What goes over the wire as an answer to a plain request; None for what only h11 knows how to say or to refuse."""
-    names = [name.lower() for name, _ in reply.headers]
-    if not _DECIDING.isdisjoint(names) or names.count(b"content-length") > 1:
-        return None
-    if reply.status in _BODILESS and reply.body:
-        return None
-    head = _head(reply.status, reply.reason, reply.headers)
-    return head + reply.body if head is not None and _sayable(reply) else None
+def request_bytes(request: Request) -> bytes:
+    """What goes over the wire, with Host first."""
+    headers = sorted(request.headers, key=lambda pair: pair[0] != b"host")
+    return f"{request.method} {request.target} HTTP/1.1\r\n".encode("ascii") + _written(headers) + request.body
+
+
+def reply_bytes(reply: Reply, *, to_head: bool = False, last: bool = False) -> bytes:
+    """What goes over the wire, with the length of the body, or in chunks if the reply says so. Raises ProtocolError.
+
+    `to_head`: to a HEAD request, so without the body; `last`: the connection closes after it.
+    """
+    body, chunked, length = reply.body, False, b"%d" % len(reply.body)
+    headers: Headers = []
+    for pair in reply.headers:
+        name = pair[0].lower()
+        if name == b"content-length":
+            length = pair[1] if to_head else length
+        elif name == b"transfer-encoding":
+            chunked = True
+        elif name != b"connection":
+            headers.append(pair)
+    if chunked:
+        headers.append((b"Transfer-Encoding", b"chunked"))
+        body = (b"%x\r\n%s\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
+    elif reply.status not in _BODILESS:
+        headers.append((b"content-length", length))
+    elif body:
+        raise ProtocolError(f"a reply with status {reply.status} has no body")
+    if last:
+        headers.append((b"Connection", b"close"))
+    head = b"HTTP/1.1 %d %s\r\n%s" % (reply.status, reply.reason, _written(headers))
+    if not _REPLY_HEAD.fullmatch(head) or head.count(b"\n") != len(headers) + 2:
+        raise ProtocolError(f"the head of the reply is not HTTP: {head[:200]!r}")
+    return head if to_head else head + body
 
 
 class _Heard:
-    """What a parser of httptools tells of the first message in some bytes; it goes on to those that follow.
+    """What a parser of httptools tells of one head.
 
     It does not hold its parser, which holds it: a cycle for each message takes as long to collect as to read it.
     """
@@ -120,63 +196,90 @@ class _Heard:
     def __init__(self) -> None:
         self._whole = False
         self.first = b""
-        """The target of a request, the reason of a reply."""
         self.fields: Headers = []
-        """With the names as they came."""
 
-    def all_of(self, parser: Any, data: bytes) -> bool:
-        """Whether `data` begins with a whole message."""
-        with contextlib.suppress(httptools.HttpParserError, httptools.HttpParserUpgrade):
-            parser.feed_data(data)
-        return self._whole
+    def feed(self, parser: Any, head: bytes) -> None:
+        """Raises ProtocolError."""
+        try:
+            parser.feed_data(head)
+        except httptools.HttpParserUpgrade:
+            pass  # the client offers another protocol; HTTP goes on unless the tap agrees
+        except httptools.HttpParserError as error:
+            raise ProtocolError(str(error)) from None
+        if not self._whole:
+            raise ProtocolError("the head is not whole")
 
     def on_url(self, part: bytes) -> None:
-        if not self._whole:
-            self.first += part
+        self.first += part
 
     on_status = on_url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._whole:
-            self.fields.append((name, value))
+        self.fields.append((name.lower(), value.strip(b" \t")))
 
-    def on_message_complete(self) -> None:
+    def on_headers_complete(self) -> None:
         self._whole = True
 
 
-def _head(status: int, reason: bytes, fields: Headers) -> bytes | None:
-    """None for what is no final reply, or not ASCII, or has a reason that h11 refuses."""
-    head = b"HTTP/1.1 %d %s\r\n%s" % (status, reason, _written(fields))
-    said = 200 <= status <= 599 and head.isascii() and reason.decode("ascii").isprintable()
-    return head if said else None
+class _Chunks:
+    """Decodes a body in chunks, without its trailers."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.over = False
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._parser.feed_data(b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+
+    def feed(self, data: bytearray) -> None:
+        """Removes what it decodes from `data`: line by line, as the body ends with a line. Raises ProtocolError."""
+        try:
+            while data and not self.over:
+                size = data.find(b"\n") + 1 or len(data)
+                self._parser.feed_data(data[:size])
+                del data[:size]
+        except httptools.HttpParserError as error:
+            raise ProtocolError(str(error)) from None
+
+    def on_body(self, part: bytes) -> None:
+        self.body += part
+
+    def on_message_complete(self) -> None:
+        self.over = True
 
 
-def _read(fields: Headers) -> tuple[Headers, int] | None:
-    """The header fields, and how long they say that the body is; None when that, or the connection, is not plain."""
-    headers: Headers = []
-    length = b""
+def _whole_head(data: bytearray) -> bytes | None:
+    end = data.find(b"\r\n\r\n") + 4
+    if end > 3:
+        head = bytes(data[:end])
+        del data[:end]
+        return head
+    if data and (not _STARTS_A_TOKEN.match(data) or _BARE_NEWLINE.search(data) or len(data) > _LARGEST_HEAD_BYTES):
+        raise ProtocolError(f"{bytes(data[:20])!r} is not HTTP/1.1")
+    return None
+
+
+def _first_line(form: re.Pattern[bytes], head: bytes) -> re.Match[bytes]:
+    line = form.match(head)
+    if line is None:
+        raise ProtocolError(f"{head[:20]!r} is not HTTP/1.1")
+    return line
+
+
+def _framing(fields: Headers, minor: bytes) -> tuple[bool, int | None, bool, int]:
+    """(the body is in chunks, its length if given, the connection goes on, number of Host). Raises ProtocolError."""
+    chunked, length, keeps, hosts = False, None, minor == b"1", 0
     for name, value in fields:
-        lower = name.lower()
-        if value.strip() != value:  # h11 leaves out the spaces
-            return None
-        headers.append((lower, value))
-        if lower == b"content-length":
-            if length or not value.isdigit() or len(value) > _MOST_DIGITS:
-                return None
-            length = value
-        elif lower in _DECIDING and (lower, value.lower()) != (b"connection", b"keep-alive"):
-            return None
-    return headers, int(length or 0)
-
-
-def _sayable(reply: Reply) -> bool:
-    """Whether its header fields are what h11 lets be said: nobody has looked at them yet."""
-    return all(
-        name.replace(b"-", b"").replace(b"_", b"").isalnum()
-        and value.strip() == value
-        and value.decode("latin-1").isprintable()
-        for name, value in reply.headers
-    )
+        if name == b"host":
+            hosts += 1
+        elif name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise ProtocolError(f"the transfer coding {value!r} is not known")
+            chunked = True
+        elif name == b"connection" and b"close" in map(bytes.strip, value.lower().split(b",")):
+            keeps = False
+    return chunked, length, keeps, hosts
 
 
 def _written(headers: Headers) -> bytes:

@@ -31,7 +31,7 @@ def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
 
     `undoing`: faults are only taken back there.
     """
-    from hashidrill.staging.runs.launch_attached import Attached  # noqa: PLC0415 - httpx, and what most runs do not need
+    from hashidrill.staging.runs.launch_attached import Attached  # noqa: PLC0415 - httpx2, and what most runs do not need
 
     return Attached.read(path, *said, undoing=undoing)
 

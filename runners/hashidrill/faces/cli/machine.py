@@ -165,7 +165,7 @@ def doctor(
     possible, else with 2.
     """
     if attach is not None:
-        from hashidrill.faces.cli import doctor_attach  # noqa: PLC0415 - httpx, and every kind
+        from hashidrill.faces.cli import doctor_attach  # noqa: PLC0415 - httpx2, and every kind
 
         raise typer.Exit(doctor_attach.report(attach, json=as_json))
     raise typer.Exit(report(json=as_json, verbose=verbose))

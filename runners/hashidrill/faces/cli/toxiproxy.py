@@ -31,7 +31,7 @@ def proxies(
     Reads that datacenter, and changes nothing. Clients that go through a proxy can have network faults: point them, and
     `agents` of the attach file, to where it listens.
     """
-    from hashidrill.staging.attach.discovery import populate  # noqa: PLC0415 - httpx, which help does not need
+    from hashidrill.staging.attach.discovery import populate  # noqa: PLC0415 - httpx2, which help does not need
 
     estate = attached(attach).estate
     populated = populate(estate, listen=listen, first_port=first_port)

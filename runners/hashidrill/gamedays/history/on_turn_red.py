@@ -28,7 +28,7 @@ from hashidrill.gamedays.history.store import Store, opened, record_day, record_
 from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 VARIABLE = "HASHIDRILL_NOTIFY"
@@ -113,7 +113,7 @@ def send(
     body: dict[str, Any],
     *,
     tell: Callable[[str], None],
-    client: httpx.Client | None = None,
+    client: httpx2.Client | None = None,
     sleep: Callable[[float], None] = time.sleep,
     within_s: float = ALL_WITHIN_S,
     patient_s: float = PATIENT_S,
@@ -145,13 +145,13 @@ def send(
     return not said
 
 
-def _ask(url: str, body: dict[str, Any], client: httpx.Client | None, sleep: Callable[[float], None]) -> str:
+def _ask(url: str, body: dict[str, Any], client: httpx2.Client | None, sleep: Callable[[float], None]) -> str:
     """Why it was not taken; nothing where it was."""
     try:
-        import httpx  # noqa: PLC0415 - most runs tell nobody
+        import httpx2  # noqa: PLC0415 - most runs tell nobody
 
         why = ""
-        with _silent(), client or httpx.Client(timeout=EACH_WITHIN_S, follow_redirects=False) as one:
+        with _silent(), client or httpx2.Client(timeout=EACH_WITHIN_S, follow_redirects=False) as one:
             for gap_s in (*_GAPS_S, None):
                 why, again = _once(one, url, body)
                 if not again or gap_s is None:
@@ -165,7 +165,7 @@ def _ask(url: str, body: dict[str, Any], client: httpx.Client | None, sleep: Cal
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """The HTTP client logs each request with its whole URL, which others may print."""
-    loggers = [logging.getLogger(name) for name in ("httpx", "httpcore")]
+    loggers = [logging.getLogger(name) for name in ("httpx2", "httpcore")]
     before = [one.level for one in loggers]
     try:
         for one in loggers:
@@ -176,13 +176,13 @@ def _silent() -> Iterator[None]:
             one.setLevel(level)
 
 
-def _once(client: httpx.Client, url: str, body: dict[str, Any]) -> tuple[str, bool]:
+def _once(client: httpx2.Client, url: str, body: dict[str, Any]) -> tuple[str, bool]:
     """(why it was not taken, or nothing; whether another try makes sense)."""
-    import httpx  # noqa: PLC0415 - as above
+    import httpx2  # noqa: PLC0415 - as above
 
     try:
         answer = client.post(url, json=body)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         return type(error).__name__, True  # its text may name the URL
     if answer.is_success:
         return "", False

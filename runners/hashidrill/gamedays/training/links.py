@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from hashidrill.core.errors import DatacenterError, FaultError
 from hashidrill.core.faults import toxiproxy
@@ -125,7 +125,7 @@ class Wire(LocalHost):
             for other in self._others:
                 ends = f"{_listening(other)}:{listen}", f"{_leading(other)}:{port}"
                 await toxiproxy.create(self.address, f"{name}@{other}", *ends, toxics)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
 
     async def remove_proxy(self, name: str) -> None:

@@ -24,15 +24,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.events import Audience
+from hashidrill.core.util.extras import extra
 from hashidrill.gamedays.warroom.room import Room
+
+with extra("page", "the page of --serve"):
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     from starlette.requests import Request

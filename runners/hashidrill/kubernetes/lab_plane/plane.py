@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx
+import httpx2
 import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -109,14 +109,14 @@ Run = Callable[[], Awaitable[None]]
 class Plane:
     """The API server at `url`, asked as its administrator. `transport` is for tests."""
 
-    def __init__(self, url: str, papers: Papers, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, url: str, papers: Papers, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self.url, self._papers, self._transport = url, papers, transport
 
     @asynccontextmanager
-    async def _asked(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def _asked(self) -> AsyncIterator[httpx2.AsyncClient]:
         context = ssl.create_default_context(cadata=self._papers.trusted)
         head = {"Authorization": f"Bearer {self._papers.admin}"}
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=self.url,
             verify=context,
             headers=head,
@@ -134,7 +134,7 @@ class Plane:
                 await agents_run()
                 try:
                     said = await client.get("/readyz", timeout=2.0)
-                except httpx.HTTPError as error:
+                except httpx2.HTTPError as error:
                     return None, f"{type(error).__name__}: {error}".rstrip(": ")
                 return (True, "") if said.status_code == 200 else (None, said.text[-300:])
 
@@ -171,7 +171,7 @@ class Plane:
 
             await wait_until(f"the API server to serve {kind}", serves, within_s=within_s, gap_s=_GAP_S)
 
-    async def _permit(self, client: httpx.AsyncClient, rights: list[Right]) -> None:
+    async def _permit(self, client: httpx2.AsyncClient, rights: list[Right]) -> None:
         """The manifests as `hashidrill staging acl kubernetes` prints them, bound to our user."""
         await self._made(client, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for manifest in filter(None, policy(rights, {}).split("---\n")):
@@ -182,7 +182,7 @@ class Plane:
             bound = {"metadata": {"name": "hashidrill"}, "subjects": [who], "roleRef": role}
             await self._made(client, _BINDINGS[kind], bound)
 
-    async def _made(self, client: httpx.AsyncClient, path: str, what: str | Mapping[str, Any]) -> None:
+    async def _made(self, client: httpx2.AsyncClient, path: str, what: str | Mapping[str, Any]) -> None:
         """YAML goes as it is: the server reads it faster than we do."""
         given: dict[str, Any] = (
             {"content": what.encode(), "headers": {"Content-Type": "application/yaml"}}
@@ -191,7 +191,7 @@ class Plane:
         )
         try:
             said = await client.post(path, **given)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise DatacenterError(f"the Kubernetes API server: POST {path}: {type(error).__name__}: {error}") from None
         if said.status_code not in {200, 201, 409}:
             raise DatacenterError(f"the Kubernetes API server: POST {path}: HTTP {said.status_code}: {said.text[:300]}")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-import httpx
+import httpx2
 
 from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.faults import toxiproxy
@@ -250,7 +250,7 @@ class LocalHost(CanaryOfHost, Capable):
         try:
             ends = f"{self.address}:{listen}", f"{self.address}:{port}"
             await toxiproxy.create(self.address, name, *ends, toxics)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
 
     async def remove_proxy(self, name: str) -> None:
@@ -260,7 +260,7 @@ class LocalHost(CanaryOfHost, Capable):
             return
         try:
             await toxiproxy.delete(self.address, name)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             await self.signal(process.reference, signals.SIGKILL)
             await self._toxiproxy_ends()
 
@@ -269,7 +269,7 @@ class LocalHost(CanaryOfHost, Capable):
             return None
         try:
             return await toxiproxy.toxics(self.address, name)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return None
 
     async def _start_toxiproxy(self) -> None:
@@ -360,11 +360,11 @@ class LocalHost(CanaryOfHost, Capable):
             raise FaultError(f"{self.name}: there is no {agent} to ask for {path}")
         url = self.plans[agent].url + path
         try:
-            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+            async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client:
                 answer = await client.request(
                     method, url, params=dict(params or {}), content=body, headers=dict(headers or {})
                 )
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise FaultError(f"{self.name}: {method} {path}: {type(error).__name__} {error}".rstrip()) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
 
@@ -514,9 +514,9 @@ class LocalHost(CanaryOfHost, Capable):
         """Whether the agent's HTTP API answers anything at all within `timeout_s`."""
         url = self.plans[agent].url + self.plans[agent].health
         try:
-            async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+            async with httpx2.AsyncClient(timeout=timeout_s, trust_env=False) as client:
                 await client.get(url)
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return False
         return True
 

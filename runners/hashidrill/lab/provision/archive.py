@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import httpx
+import httpx2
 
 from hashidrill.lab.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
 
@@ -133,7 +133,7 @@ def _archive(product: Product, version: str) -> str:
     return _release(product).archive.format(name=product.name, version=version, arch=architecture())
 
 
-def _wanted(client: httpx.Client, product: Product, version: str, path: str) -> tuple[str, str]:
+def _wanted(client: httpx2.Client, product: Product, version: str, path: str) -> tuple[str, str]:
     """(SHA-256 that the archive must have, who says so). Raises WayError."""
     if (pin := pinned(path)) is not None:
         return pin, _PINNED
@@ -155,21 +155,21 @@ def architecture() -> str:
     return _ARCHITECTURES[machine]
 
 
-def _client(base: str) -> httpx.Client:
+def _client(base: str) -> httpx2.Client:
     """Follows redirects, and asks nobody over plain HTTP: neither the first server nor where that sends it."""
 
-    def check(request: httpx.Request) -> None:
+    def check(request: httpx2.Request) -> None:
         _require_https(str(request.url), f"{base} leads to")
 
-    timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-    return httpx.Client(follow_redirects=True, timeout=timeout, event_hooks={"request": [check]})
+    timeout = httpx2.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    return httpx2.Client(follow_redirects=True, timeout=timeout, event_hooks={"request": [check]})
 
 
 def _require_https(url: str, who: str) -> None:
     """Raises WayError. Loopback is this machine itself: a mirror or a test may speak plain HTTP there."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
         raise WayError(f"{who} {url!r}, which is no URL: {error}") from None
     if parsed.scheme != "https" and not (parsed.scheme == "http" and _is_loopback(parsed.host)):
         raise WayError(f"{who} {url!r}: binaries are fetched over https:// alone")
@@ -182,7 +182,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
+def _checksum(client: httpx2.Client, url: str, file_name: str) -> str:
     """The SHA-256 that `url` gives for `file_name`, in lower-case hex."""
     text = bytearray()
     try:
@@ -192,7 +192,7 @@ def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
                 text += chunk
                 if len(text) > LARGEST_CHECKSUMS_BYTES:
                     raise WayError(f"{url} is not a list of checksums: it is over {LARGEST_CHECKSUMS_BYTES} bytes")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise WayError(_reason(url, error)) from None
     for line in text.decode(errors="replace").splitlines():
         fields = line.split()
@@ -202,15 +202,15 @@ def _checksum(client: httpx.Client, url: str, file_name: str) -> str:
     raise WayError(f"{url} has no SHA-256 for {file_name}")
 
 
-def _require_there(client: httpx.Client, url: str) -> None:
+def _require_there(client: httpx2.Client, url: str) -> None:
     try:
         with client.stream("GET", url) as answer:
             _require_ok(answer, url)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise WayError(_reason(url, error)) from None
 
 
-def _fetch(client: httpx.Client, url: str, into: Path, say: Callable[[str], None]) -> str:
+def _fetch(client: httpx2.Client, url: str, into: Path, say: Callable[[str], None]) -> str:
     began = said = time.monotonic()
     digest, received = hashlib.sha256(), 0
     say(f"downloading {url}")
@@ -230,15 +230,15 @@ def _fetch(client: httpx.Client, url: str, into: Path, say: Callable[[str], None
                 if now - said > PROGRESS_GAP_S:
                     said = now
                     say(f"downloading {url}: {_amount(received, total)} in {now - began:.0f} s")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise WayError(_reason(url, error, received)) from None
     return digest.hexdigest()
 
 
-def _require_ok(answer: httpx.Response, url: str) -> None:
-    if answer.status_code == httpx.codes.NOT_FOUND:
+def _require_ok(answer: httpx2.Response, url: str) -> None:
+    if answer.status_code == httpx2.codes.NOT_FOUND:
         raise WayError(f"{url} does not exist (404): is that version published?")
-    if answer.status_code != httpx.codes.OK:
+    if answer.status_code != httpx2.codes.OK:
         raise WayError(f"{url} answered {answer.status_code} {answer.reason_phrase}".rstrip())
 
 
@@ -247,12 +247,12 @@ def _amount(received: int, total: int) -> str:
 
 
 def _reason(url: str, error: Exception, received: int = 0) -> str:
-    if isinstance(error, httpx.ConnectTimeout):
+    if isinstance(error, httpx2.ConnectTimeout):
         return f"{url}: no connection within {CONNECT_TIMEOUT_S:g} s"
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx2.TimeoutException):
         after = f" after {received / 1e6:.1f} MB" if received else ""
         return f"{url}: the server sent nothing for {SILENCE_TIMEOUT_S:g} s{after}"
-    if isinstance(error, httpx.RemoteProtocolError) and received:
+    if isinstance(error, httpx2.RemoteProtocolError) and received:
         return f"{url}: the connection ended early, after {received / 1e6:.1f} MB"
     return f"{url}: {error or type(error).__name__}"
 

@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import anyio.abc
-import httpx
+import httpx2
 
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.experiment.model import DatacenterSpec
@@ -150,8 +150,8 @@ async def _inside(request: dict[str, Any], root: Path) -> None:
 
 async def _no_ui(page: str) -> bool:
     """Whether the agent itself says there that its binary was built without a UI, as Nomad and Vault do."""
-    with contextlib.suppress(httpx.HTTPError):
-        async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as client:
+    with contextlib.suppress(httpx2.HTTPError):
+        async with httpx2.AsyncClient(trust_env=False, follow_redirects=True) as client:
             return _NO_UI in (await client.get(page)).text
     return False
 

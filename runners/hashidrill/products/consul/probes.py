@@ -16,7 +16,7 @@ from hashidrill.core.protocols.abc import Sample
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import httpx
+    import httpx2
 
     from hashidrill.core.protocols.abc import Probe
 
@@ -130,7 +130,7 @@ def consul_probes(
     *,
     port: int = 8500,
     known: Mapping[str, str] | None = None,
-    transport: httpx.AsyncBaseTransport | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> list[Probe]:
     """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open.
 

@@ -16,7 +16,7 @@ from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.consul.model import Consul
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
     from hashidrill.core.experiment.checks import Note
     from hashidrill.core.experiment.model import Experiment
@@ -161,12 +161,12 @@ class ConsulService(BaseService):
 
         Given up after `within_s` without any progress: many agents on few cores come up one after the other.
         """
-        import httpx  # noqa: PLC0415 - see above
+        import httpx2  # noqa: PLC0415 - see above
 
         from hashidrill.core.util.wait import wait_while_it_moves  # noqa: PLC0415
 
         base = f"http://{self._hosts(hosts, 'server')[0].address}:{HTTP_PORT}"
-        async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
+        async with httpx2.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base) as client:
 
             async def ready() -> tuple[bool | None, str, int | None]:
                 await agents_run()
@@ -176,8 +176,8 @@ class ConsulService(BaseService):
                 "the datacenter to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s
             )
 
-    async def _ready(self, hosts: Hosts, client: httpx.AsyncClient) -> tuple[bool | None, str, int | None]:
-        import httpx  # noqa: PLC0415 - see above
+    async def _ready(self, hosts: Hosts, client: httpx2.AsyncClient) -> tuple[bool | None, str, int | None]:
+        import httpx2  # noqa: PLC0415 - see above
 
         from hashidrill.core.util.foreign import parse  # noqa: PLC0415
         from hashidrill.products.consul.api import leader_of  # noqa: PLC0415
@@ -191,7 +191,7 @@ class ConsulService(BaseService):
             if alive != wanted:
                 return None, f"alive are {', '.join(alive)} of {', '.join(wanted)}", len(alive)
             answer = await client.put("/v1/kv/hashidrill/ready", content=b"ready")
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
             return None, f"{type(error).__name__}: {error}", None
         return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
 

@@ -21,7 +21,7 @@ from hashidrill.products.nomad.settings import HTTP_PORT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import httpx
+    import httpx2
 
     from hashidrill.core.probes.agents import Metrics
     from hashidrill.core.protocols.abc import Probe
@@ -194,7 +194,7 @@ class EvaluationsProbe(agents.AgentsProbe):
 
 
 def nomad_probes(
-    servers: Mapping[str, str], clients: Mapping[str, str], transport: httpx.AsyncBaseTransport | None = None
+    servers: Mapping[str, str], clients: Mapping[str, str], transport: httpx2.AsyncBaseTransport | None = None
 ) -> list[Probe]:
     """All probes of Nomad for its agents by host name and address. `run_probes` closes what they hold open."""
     api = AgentsApi(port=HTTP_PORT, transport=transport)

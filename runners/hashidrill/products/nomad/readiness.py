@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import httpx
+import httpx2
 
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.foreign import parse
@@ -16,31 +16,31 @@ from hashidrill.products.nomad.settings import HTTP_PORT
 _HTTP_TIMEOUT_S = 2.0
 
 
-async def leader(servers: Sequence[Host], transport: httpx.AsyncBaseTransport | None = None) -> str | None:
+async def leader(servers: Sequence[Host], transport: httpx2.AsyncBaseTransport | None = None) -> str | None:
     """Name of the host that a majority of the servers takes for the leader."""
     seen: list[str] = []
 
-    async def ask(client: httpx.AsyncClient, host: Host) -> None:
+    async def ask(client: httpx2.AsyncClient, host: Host) -> None:
         try:
             # stale: each server says what it knows itself, and does not ask the leader
             answer = await client.get(f"http://{host.address}:{HTTP_PORT}/v1/status/leader", params={"stale": ""})
             seen.append(str(parse(answer.content)).partition(":")[0])
-        except (httpx.HTTPError, ValueError):
+        except (httpx2.HTTPError, ValueError):
             return
 
-    async with httpx.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, transport=transport) as client:
+    async with httpx2.AsyncClient(timeout=_HTTP_TIMEOUT_S, trust_env=False, transport=transport) as client:
         await all_at_once(partial(ask, client, host) for host in servers)
     return next((host.name for host in servers if seen.count(host.address) > len(servers) // 2), None)
 
 
 async def look(
-    servers: Sequence[Host], clients: Sequence[Host], transport: httpx.AsyncBaseTransport | None = None
+    servers: Sequence[Host], clients: Sequence[Host], transport: httpx2.AsyncBaseTransport | None = None
 ) -> tuple[bool | None, str, int | None]:
     """(True or None, what was seen, how far it has come), as hashidrill.core.util.wait asks for it."""
     if await leader(servers, transport) is None:
         return None, "no leader is known to a majority of the servers", None
     base = f"http://{servers[0].address}:{HTTP_PORT}"
-    async with httpx.AsyncClient(
+    async with httpx2.AsyncClient(
         timeout=_HTTP_TIMEOUT_S, trust_env=False, base_url=base, transport=transport
     ) as client:
         try:
@@ -50,7 +50,7 @@ async def look(
             if not any(key["State"] == "active" for key in await _get(client, "operator/keyring/keys")):
                 return None, "there is no key yet to sign what tasks are given", len(voters)
             nodes = {node["Name"]: _lacks(node) for node in await _get(client, "nodes")}
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
             return None, f"{type(error).__name__}: {error}", None
     lacking = {host.name: nodes.get(host.name, "not registered") for host in clients}
     lacking = {name: lack for name, lack in lacking.items() if lack}
@@ -62,9 +62,9 @@ async def look(
     )
 
 
-async def _get(client: httpx.AsyncClient, path: str) -> Any:
+async def _get(client: httpx2.AsyncClient, path: str) -> Any:
     answer = await client.get(f"/v1/{path}")
-    if answer.status_code != httpx.codes.OK:
+    if answer.status_code != httpx2.codes.OK:
         raise ValueError(f"GET /v1/{path}: HTTP {answer.status_code} {answer.text[:200]}")
     return parse(answer.content)
 

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.foreign import parse
@@ -69,10 +69,10 @@ def said_of(request: str, status: int, body: bytes) -> Said:
 class VaultApi:
     """One HTTP client: an async context manager, or `aclose` it. It raises nothing: a sick server is an answer."""
 
-    def __init__(self, *, port: int = PORT, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, *, port: int = PORT, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._port = port
         # no proxy of the environment stands between us and a server
-        self._client = httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S, transport=transport)
+        self._client = httpx2.AsyncClient(trust_env=False, timeout=_TIMEOUT_S, transport=transport)
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,7 +100,7 @@ class VaultApi:
         headers = {"X-Vault-Token": token} if token else {}
         try:
             answer = await self._client.request(method, url, json=body, headers=headers, timeout=timeout_s)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             return Said(0, text=f"{method} {path}: {error or type(error).__name__}")
         return said_of(f"{method} {path}", answer.status_code, answer.content)
 
@@ -111,7 +111,7 @@ class VaultApi:
         url, headers = f"http://{address}:{self._port}/v1/{path}", {"X-Vault-Token": token}
         try:
             answer = await self._client.request(method, url, content=content, headers=headers, timeout=timeout_s)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             return Said(0, text=f"{method} {path}: {error or type(error).__name__}"), b""
         words = "" if 200 <= answer.status_code < 300 else f": {answer.text[:200].strip()}"
         return Said(answer.status_code, text=f"{method} {path}: HTTP {answer.status_code}{words}"), answer.content

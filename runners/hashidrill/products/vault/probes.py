@@ -23,7 +23,7 @@ from hashidrill.products.vault.api import VaultApi
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import httpx
+    import httpx2
 
     from hashidrill.core.protocols.abc import Probe
 
@@ -129,7 +129,7 @@ class MetricsProbe(_VaultProbe):
         return [*times, *leases]
 
 
-def vault_probes(servers: Mapping[str, str], transport: httpx.AsyncBaseTransport | None = None) -> list[Probe]:
+def vault_probes(servers: Mapping[str, str], transport: httpx2.AsyncBaseTransport | None = None) -> list[Probe]:
     """All probes of Vault for servers by host name and address. `run_probes` closes what they hold open."""
     api = VaultApi(transport=transport)
     whole: list[Probe] = [ActiveProbe(servers, api), SealProbe(servers, api)]

@@ -15,7 +15,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import anyio
-import httpx
+import httpx2
 
 from hashidrill.core.errors import AttachError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
@@ -120,7 +120,7 @@ class AttachedDatacenter(HostSelection):
         *,
         artifacts: Path = Path("artifacts"),
         run: str = "",
-        make_transport: Callable[[Any], httpx.AsyncBaseTransport] | None = None,
+        make_transport: Callable[[Any], httpx2.AsyncBaseTransport] | None = None,
         carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}),
         pods: LookAtPods | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
+import httpx2
 
 from hashidrill.core.errors import AttachError, FaultError
 from hashidrill.core.protocols.abc import ApiAnswer
@@ -33,13 +33,13 @@ class UnansweredError(FaultError):
 class Wire:
     """An async context manager around one connection pool for one product."""
 
-    def __init__(self, login: Login, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, login: Login, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         """Raises AttachError for TLS files that cannot be used. `transport` is for tests."""
         self.login = login
         self._moved: dict[str, str] = {}
         # no proxy of the environment stands between us and an agent; each request has its own deadline
-        self._transport = transport or httpx.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False)
-        self._client = httpx.AsyncClient(transport=self._transport, trust_env=False, timeout=_LONGEST_S)
+        self._transport = transport or httpx2.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False)
+        self._client = httpx2.AsyncClient(transport=self._transport, trust_env=False, timeout=_LONGEST_S)
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,16 +80,16 @@ class Wire:
                 content=body,
                 headers={**self.login.headers, **(headers or {})},
                 extensions=extensions(self.login),
-                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_WITHIN_S)),
+                timeout=httpx2.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_WITHIN_S)),
             )
-        except (httpx.HTTPError, OSError) as error:  # httpx lets an alert of TLS 1.3 through as it is
+        except (httpx2.HTTPError, OSError) as error:  # httpx2 lets an alert of TLS 1.3 through as it is
             text, certificate = why(error)
             raise UnansweredError(f"{base}: {method} {path}: {text}", certificate=certificate) from None
         return ApiAnswer(answer.status_code, answer.content, {k.lower(): v for k, v in answer.headers.items()})
 
 
 def extensions(login: Login) -> dict[str, Any]:
-    """What httpx needs to check a certificate by another name than that of the address."""
+    """What httpx2 needs to check a certificate by another name than that of the address."""
     return {"sni_hostname": login.tls.server_name} if login.tls.server_name else {}
 
 
@@ -102,7 +102,7 @@ def why(error: Exception) -> tuple[str, bool]:
         if isinstance(cause, ssl.SSLError):
             return f"TLS failed: {_reason(cause)}", True
         cause = cause.__cause__ or cause.__context__
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, httpx2.TimeoutException):
         return "no answer in time", False
     return str(error) or type(error).__name__, False
 
@@ -125,7 +125,7 @@ class Place:
     login: Login
 
 
-class AgentTransport(httpx.AsyncBaseTransport):
+class AgentTransport(httpx2.AsyncBaseTransport):
     """Sends a request for `http://ADDRESS:PORT` to the agent that `place_of` says.
 
     An unknown address is a connect error.
@@ -134,17 +134,17 @@ class AgentTransport(httpx.AsyncBaseTransport):
     def __init__(
         self,
         place_of: Callable[[str, int], Place | None],
-        make: Callable[[Login], httpx.AsyncBaseTransport] | None = None,
+        make: Callable[[Login], httpx2.AsyncBaseTransport] | None = None,
     ) -> None:
         self._place_of = place_of
-        self._make = make or (lambda login: httpx.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False))
-        self._made: dict[str, httpx.AsyncBaseTransport] = {}
+        self._make = make or (lambda login: httpx2.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False))
+        self._made: dict[str, httpx2.AsyncBaseTransport] = {}
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         place = self._place_of(request.url.host, request.url.port or 80)
         if place is None:
-            raise httpx.ConnectError(f"{request.url.host} is no agent of the attached datacenter", request=request)
-        real, login = httpx.URL(place.url), place.login
+            raise httpx2.ConnectError(f"{request.url.host} is no agent of the attached datacenter", request=request)
+        real, login = httpx2.URL(place.url), place.login
         request.url = request.url.copy_with(scheme=real.scheme, host=real.host, port=real.port)
         if login.params:
             request.url = request.url.copy_merge_params(dict(login.params))
@@ -157,7 +157,7 @@ class AgentTransport(httpx.AsyncBaseTransport):
         try:
             return await self._made[login.service].handle_async_request(request)
         except ssl.SSLError as error:
-            raise httpx.ReadError(why(error)[0], request=request) from error
+            raise httpx2.ReadError(why(error)[0], request=request) from error
 
     async def aclose(self) -> None:
         """Nothing yet: several clients share it, and each closes it. `close` ends it."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.experiment.rights import rights_of
@@ -334,9 +334,9 @@ async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[s
 async def post(url: str, data: dict[str, Any]) -> None:
     """Sends one audit line. Raises FaultError where it is not taken."""
     try:
-        async with httpx.AsyncClient(timeout=5.0) as client:
+        async with httpx2.AsyncClient(timeout=5.0) as client:
             answer = await client.post(url, json=data)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise FaultError(f"{type(error).__name__}") from None
     if answer.is_error:
         raise FaultError(f"HTTP {answer.status_code}")

@@ -14,16 +14,19 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
-import aiohttp
 import anyio
-from anyio.abc import TaskGroup
+import httpx2
+import wsproto
+from anyio.abc import TaskGroup, TaskStatus
+from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.util import foreign
+from hashidrill.staging.attach.http import extensions, why
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.carriers.nomad_jobs import ENDED, TASK, Jobs, Node, job_name, job_of
 from hashidrill.staging.carriers.shell import NOTES, STARTER, Session, handed, program
@@ -31,6 +34,8 @@ from hashidrill.staging.carriers.shell import NOTES, STARTER, Session, handed, p
 _CONNECTS_WITHIN_S = 10.0
 _PIECE = 16384
 _ALIVE_EVERY_S = 10.0
+_LARGEST_MESSAGE = 1 << 24
+"""In bytes."""
 
 
 class Stream(Protocol):
@@ -46,74 +51,104 @@ class Stream(Protocol):
         """Ends the program too."""
 
 
-class Dialler:
-    """Opens streams with a login of Nomad's. An async context manager around one HTTP session."""
-
-    def __init__(self, login: Login) -> None:
-        self._login = login
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def __call__(self, allocation: str, command: Sequence[str]) -> Stream:
-        """Raises FaultError with what is wrong."""
-        self._session = self._session or aiohttp.ClientSession(trust_env=False, headers=dict(self._login.headers))
-        params = {**self._login.params, "task": TASK, "tty": "false", "command": json.dumps(list(command))}
-        secure = self._login.address.startswith("https:")
-        try:
-            socket = await self._session.ws_connect(
-                f"{self._login.address}/v1/client/allocation/{allocation}/exec",
-                params=params,
-                ssl=self._login.tls.context() if secure else True,
-                max_msg_size=0,
-                heartbeat=_ALIVE_EVERY_S,
-                server_hostname=self._login.tls.server_name or None,
-                timeout=aiohttp.ClientWSTimeout(ws_close=_CONNECTS_WITHIN_S),
-            )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            status = getattr(error, "status", None)
-            if status == 403:
-                raise FaultError("the token of Nomad lacks alloc-exec or alloc-node-exec") from None
-            raise FaultError(f"Nomad's exec cannot be had: {error or type(error).__name__}") from None
-        return SocketStream(socket)
+Dial = Callable[[str, Sequence[str]], Awaitable[Stream]]
+"""(allocation, command): a program there."""
 
 
 class SocketStream:
     """One WebSocket (Stream)."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = socket
+    def __init__(self, session: AsyncWebSocketSession) -> None:
+        self._session = session
+        self._lost = ""
+        self.over = anyio.Event()
+        """Set once it is not needed any more."""
 
     async def send(self, message: dict[str, Any]) -> None:
         try:
-            await self._socket.send_json(message)
-        except (aiohttp.ClientError, OSError, RuntimeError) as error:
+            await self._session.send_json(message)
+        except (HTTPXWSException, wsproto.utilities.LocalProtocolError, OSError) as error:
             raise FaultError(f"the connection was lost: {error or type(error).__name__}") from None
 
     async def receive(self) -> dict[str, Any] | None:
+        if self._lost:  # the session tells it once
+            raise FaultError(self._lost)
         while True:
             try:
-                message = await self._socket.receive()
-            except (aiohttp.ClientError, OSError, RuntimeError) as error:
-                raise FaultError(f"the connection was lost: {error or type(error).__name__}") from None
-            if message.type is aiohttp.WSMsgType.TEXT:
+                message = await self._session.receive()
+            except WebSocketDisconnect as closed:
+                if closed.code == wsproto.frame_protocol.CloseReason.NORMAL_CLOSURE:
+                    return None
+                self._lost = refused(closed.reason or str(closed.code))
+                raise FaultError(self._lost) from None
+            except (HTTPXWSException, anyio.ClosedResourceError, anyio.EndOfStream) as error:
+                self._lost = f"the connection was lost: {error or type(error).__name__}"
+                raise FaultError(self._lost) from None
+            if isinstance(message, wsproto.events.TextMessage):
                 with contextlib.suppress(ValueError, TypeError):
                     return dict(foreign.parse(message.data))
-            elif message.type is aiohttp.WSMsgType.CLOSE and message.data != aiohttp.WSCloseCode.OK:
-                raise FaultError(refused(str(message.extra or message.data or "")))
-            elif message.type is aiohttp.WSMsgType.ERROR:
-                raise FaultError(refused(str(message.data)))
-            elif message.type not in {aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG}:
-                return None
 
     async def close(self) -> None:
-        with contextlib.suppress(aiohttp.ClientError, OSError, RuntimeError):
-            await self._socket.close()
+        self.over.set()
+
+
+@asynccontextmanager
+async def dialler(login: Login) -> AsyncIterator[Dial]:
+    """Opens streams with a login of Nomad's. They end with the block at the latest."""
+    client = httpx2.AsyncClient(
+        verify=login.tls.context(),
+        trust_env=False,
+        headers=dict(login.headers),
+        limits=httpx2.Limits(max_connections=None),
+        timeout=_CONNECTS_WITHIN_S,
+    )
+    opened: list[SocketStream] = []
+
+    async def dial(allocation: str, command: Sequence[str]) -> Stream:
+        """Raises FaultError with what is wrong."""
+        socket = client.websocket(
+            f"{login.address}/v1/client/allocation/{allocation}/exec",
+            params={**login.params, "task": TASK, "tty": "false", "command": json.dumps(list(command))},
+            max_message_size_bytes=_LARGEST_MESSAGE,
+            keepalive_ping_interval_seconds=_ALIVE_EVERY_S,
+            keepalive_ping_timeout_seconds=_ALIVE_EVERY_S,
+            extensions=extensions(login),
+        )
+        try:
+            opened.append(await tasks.start(_hold, socket))
+        except WebSocketUpgradeError as error:
+            if error.response.status_code == 403:
+                raise FaultError("the token of Nomad lacks alloc-exec or alloc-node-exec") from None
+            raise FaultError(f"Nomad's exec cannot be had: HTTP {error.response.status_code}") from None
+        except (httpx2.HTTPError, HTTPXWSException, OSError) as error:
+            raise FaultError(f"Nomad's exec cannot be had: {why(error)[0]}") from None
+        return opened[-1]
+
+    try:
+        async with client, anyio.create_task_group() as tasks:
+            try:
+                yield dial
+            finally:
+                for stream in opened:
+                    await stream.close()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _hold(
+    socket: AbstractAsyncContextManager[AsyncWebSocketSession], *, task_status: TaskStatus[SocketStream]
+) -> None:
+    """Owns a WebSocket, which other tasks use and close."""
+    stream: SocketStream | None = None
+    try:
+        with anyio.CancelScope(shield=True):  # a run that is cancelled reverts over it
+            async with socket as session:
+                stream = SocketStream(session)
+                task_status.started(stream)
+                await stream.over.wait()
+    except Exception:
+        if stream is None:
+            raise  # to who dials; a later error ends the stream, and is told to who receives
 
 
 def refused(why: str) -> str:
@@ -184,8 +219,6 @@ def _data(message: dict[str, Any], of: str) -> bytes:
         return b""
 
 
-Dial = Callable[[str, Sequence[str]], Awaitable[Stream]]
-"""(allocation, command): a program there."""
 Tell = Callable[[str], None]
 _RENEWALS = 3
 _SOON_S, _LATER_S = 0.3, 1.0

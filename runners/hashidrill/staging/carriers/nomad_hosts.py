@@ -15,6 +15,7 @@ from hashidrill.staging.attach.discovery import Estate, FoundHost
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.carriers import nomad
 from hashidrill.staging.carriers.lease import Patience
 from hashidrill.staging.carriers.nomad_jobs import Jobs, Node, restarting, unfit
 from hashidrill.staging.carriers.settings import Carriers, NomadSettings, carrier_rights
@@ -55,10 +56,8 @@ async def by_nomad(
     """Raises AttachError where Nomad is not attached, or does not tell. Waits for the hosts that are `awaited`."""
     if "nomad" not in target.logins:
         raise AttachError(f"{target.path}: carriers.nomad: Nomad is not attached; name it under `datacenter`")
-    from hashidrill.staging.carriers import nomad  # noqa: PLC0415 - aiohttp takes long to import
-
     login = target.logins["nomad"]
-    async with wired(login) as wire, (dialled or nomad.Dialler)(login) as dial:
+    async with wired(login) as wire, (dialled or nomad.dialler)(login) as dial:
         jobs = Jobs(wire)
         try:
             lacks = await _lacks(wire, login.params.get("namespace", "default"))

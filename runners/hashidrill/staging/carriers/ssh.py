@@ -12,11 +12,14 @@ from functools import partial
 from typing import Any, Literal
 
 import anyio
-import asyncssh
 
 from hashidrill.core.errors import AttachError, FaultError, UnreachedError
+from hashidrill.core.util.extras import extra
 from hashidrill.staging.carriers.settings import SshSettings
 from hashidrill.staging.carriers.shell import STARTER, handed, program
+
+with extra("ssh", "carriers.ssh"):
+    import asyncssh
 
 _CONNECTS_WITHIN_S, _ALIVE_EVERY_S, _ALIVE_MISSES = 10.0, 5.0, 3
 _SAID_BYTES = 400

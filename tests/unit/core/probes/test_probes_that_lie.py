@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.probes.agents import Interval, Metrics
@@ -18,20 +18,20 @@ HOSTS = {"one": "10.73.0.11", "two": "10.73.0.12", "three": "10.73.0.13"}
 BAD = {"vault.sealed", "consul.members_failed", "nomad.nodes_down"}
 """Where more is worse."""
 LIES = {
-    "an error": httpx.Response(500, text="rpc error"),
-    "a redirect": httpx.Response(302, headers={"location": "http://elsewhere/"}),
-    "nothing": httpx.Response(200, content=b""),
-    "a page": httpx.Response(200, text="<html>proxy</html>"),
-    "null": httpx.Response(200, json=None),
-    "a number": httpx.Response(200, json=2**63),
-    "an empty object": httpx.Response(200, json={}),
-    "an empty list": httpx.Response(200, json=[]),
-    "half a document": httpx.Response(200, content=b'{"Stats": {"raft": {"state": "Leader"'),
+    "an error": httpx2.Response(500, text="rpc error"),
+    "a redirect": httpx2.Response(302, headers={"location": "http://elsewhere/"}),
+    "nothing": httpx2.Response(200, content=b""),
+    "a page": httpx2.Response(200, text="<html>proxy</html>"),
+    "null": httpx2.Response(200, json=None),
+    "a number": httpx2.Response(200, json=2**63),
+    "an empty object": httpx2.Response(200, json={}),
+    "an empty list": httpx2.Response(200, json=[]),
+    "half a document": httpx2.Response(200, content=b'{"Stats": {"raft": {"state": "Leader"'),
 }
 
 
 def probes(answer):
-    transport = httpx.MockTransport(answer)
+    transport = httpx2.MockTransport(answer)
     return [
         *consul_probes(HOSTS, transport=transport),
         *nomad_probes(HOSTS, HOSTS, transport=transport),
@@ -82,7 +82,7 @@ def test_a_figure_of_2_to_the_63_is_no_figure(kind):
     timer = {"Name": "consul.raft.commitTime", "Count": 1, "Mean": 2.0**73, "Max": 2.0**73}
     document |= {"Timestamp": "now", "Samples": [timer, {**timer, "Name": "nomad.raft.commitTime"}]}
     document["Counters"] = [{"Name": "nomad.nomad.plan.node_rejected", "Count": 2**63}]
-    found = well(kind, lambda _: httpx.Response(200, json=document), silent=True)
+    found = well(kind, lambda _: httpx2.Response(200, json=document), silent=True)
     assert all(one.value == 1 or one.value >= IMPLAUSIBLE for one in found), found
 
 

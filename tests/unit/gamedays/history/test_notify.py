@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
-import httpx
+import httpx2
 import pytest
 from rich.console import Console
 
@@ -34,10 +34,10 @@ class Webhook:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return httpx.Response(answer, headers={"location": "https://elsewhere.example.org/"})
+        return httpx2.Response(answer, headers={"location": "https://elsewhere.example.org/"})
 
     def send(self, body=None):
-        client = httpx.Client(transport=httpx.MockTransport(self.take))
+        client = httpx2.Client(transport=httpx2.MockTransport(self.take))
         return send(URL, body or message(TURN), tell=self.told.append, client=client, sleep=self.slept.append)
 
 
@@ -107,8 +107,8 @@ def test_a_webhook_that_takes_it_is_told_once():
         ((500, 500, 500, 200), 3, "HTTP 500"),
         ((404, 200), 1, "HTTP 404"),
         ((302, 200), 1, "HTTP 302"),
-        ((httpx.ConnectError(f"cannot reach {URL}"),) * 3, 3, "ConnectError"),
-        ((httpx.ReadTimeout("slow"), 200), 2, None),
+        ((httpx2.ConnectError(f"cannot reach {URL}"),) * 3, 3, "ConnectError"),
+        ((httpx2.ReadTimeout("slow"), 200), 2, None),
         ((ValueError(URL),), 1, "ValueError"),
     ],
 )
@@ -130,10 +130,10 @@ def test_a_server_that_answers_byte_by_byte_does_not_hold_up_the_end_of_a_run():
 
     def hang(_):
         goes_on.wait(30)
-        return httpx.Response(200)
+        return httpx2.Response(200)
 
     told = []
-    client = httpx.Client(transport=httpx.MockTransport(hang))
+    client = httpx2.Client(transport=httpx2.MockTransport(hang))
     try:
         assert not send(URL, {}, tell=told.append, client=client, within_s=0.01)
     finally:
@@ -211,7 +211,11 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
     monkeypatch.setattr(
         "hashidrill.gamedays.history.on_turn_red.send",
         lambda url, body, *, tell: send(
-            url, body, tell=tell, sleep=hook.slept.append, client=httpx.Client(transport=httpx.MockTransport(hook.take))
+            url,
+            body,
+            tell=tell,
+            sleep=hook.slept.append,
+            client=httpx2.Client(transport=httpx2.MockTransport(hook.take)),
         ),
     )
     record_run(recorded(tmp_path, "a").path)

@@ -8,7 +8,7 @@ import sys
 from types import SimpleNamespace
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from ruamel.yaml import YAML
 
@@ -459,20 +459,20 @@ class FakeNomad:
         body = json.loads(request.content) if request.content else None
         self.asked.append((request.method, request.url.path, body))
         if self._status != 200:
-            return httpx.Response(self._status, text="Permission denied")
+            return httpx2.Response(self._status, text="Permission denied")
         if request.url.path == "/v1/jobs/parse":
-            return httpx.Response(200, json={**registered(), "Parsed": body["JobHCL"]})
+            return httpx2.Response(200, json={**registered(), "Parsed": body["JobHCL"]})
         if request.url.path == "/v1/validate/job":
-            return httpx.Response(200, json={"ValidationErrors": [self._refuses] if self._refuses else None})
+            return httpx2.Response(200, json={"ValidationErrors": [self._refuses] if self._refuses else None})
         if request.method == "GET":
             found = self._there is not None
-            return httpx.Response(200, json=self._there) if found else httpx.Response(404, text="job not found")
-        return httpx.Response(200, json={"EvalID": ""})
+            return httpx2.Response(200, json=self._there) if found else httpx2.Response(404, text="job not found")
+        return httpx2.Response(200, json={"EvalID": ""})
 
     def submit(self, text="job {}"):
         async def go():
             async with Wire(
-                Login("nomad", "http://nomad.example:4646"), transport=httpx.MockTransport(self.take)
+                Login("nomad", "http://nomad.example:4646"), transport=httpx2.MockTransport(self.take)
             ) as wire:
                 return await jobs.submit(wire, text)
 

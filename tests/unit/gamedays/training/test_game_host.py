@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 import virtual_time
@@ -83,7 +83,7 @@ class Machine:
 
     async def delete(self, address, name):
         if self.hangs:
-            raise httpx.ReadTimeout("it hangs")
+            raise httpx2.ReadTimeout("it hangs")
         del self.proxies[address][name]
 
     async def toxics(self, address, name):

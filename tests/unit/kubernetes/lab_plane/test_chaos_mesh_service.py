@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 import pytest
 from ruamel.yaml import YAML
 
@@ -231,22 +231,22 @@ class FakeServer:
         self.given, self.refuses, self.not_ready = [], {}, 0
 
     def transport(self):
-        return httpx.MockTransport(self.handle)
+        return httpx2.MockTransport(self.handle)
 
     def handle(self, request):
         path = request.url.path
         if path == "/readyz":
             self.not_ready -= 1
-            return httpx.Response(500 if self.not_ready >= 0 else 200, text="[-]etcd failed")
+            return httpx2.Response(500 if self.not_ready >= 0 else 200, text="[-]etcd failed")
         for part, status in self.refuses.items():
             if part in path:
-                return httpx.Response(status, text=f"{part}: no")
+                return httpx2.Response(status, text=f"{part}: no")
         yaml = "yaml" in request.headers.get("content-type", "")
         body = (
             YAML(typ="safe", pure=True).load(request.content.decode()) if yaml else json.loads(request.content or "{}")
         )
         self.given.append((path.rpartition("/")[2], body, request.headers["authorization"]))
-        return httpx.Response(201, json=body)
+        return httpx2.Response(201, json=body)
 
 
 async def no_matter():

@@ -3,7 +3,7 @@
 import asyncio
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.probes.agents import AgentsApi
@@ -36,7 +36,7 @@ def sampled(probe_of, answers):
         return reply
 
     async def main():
-        api = AgentsApi(port=8500, transport=httpx.MockTransport(answer))
+        api = AgentsApi(port=8500, transport=httpx2.MockTransport(answer))
         start_s = anyio.current_time()
         samples = await probe_of(api).sample()
         await api.aclose()
@@ -46,12 +46,12 @@ def sampled(probe_of, answers):
 
 
 def says(leader):
-    return httpx.Response(200, json=f"{leader}:8300" if leader else "")
+    return httpx2.Response(200, json=f"{leader}:8300" if leader else "")
 
 
 HANGS = 3600
-REFUSED = httpx.ConnectError("connection refused")
-NO_LEADER = httpx.Response(500, text="No known leader")
+REFUSED = httpx2.ConnectError("connection refused")
+NO_LEADER = httpx2.Response(500, text="No known leader")
 
 
 def majority(**by_host):
@@ -113,7 +113,7 @@ def test_an_address_that_is_no_host_of_ours_is_shown_as_it_is():
         (says("10.73.0.13"), True, 1.0, "consul-3"),
         (says(""), False, 0.0, "knows no leader"),
         (HANGS, False, 0.0, "no answer within 1s"),
-        (httpx.Response(200, text="<html>"), False, 0.0, "unexpected body"),
+        (httpx2.Response(200, text="<html>"), False, 0.0, "unexpected body"),
     ],
 )
 def test_a_server_has_its_own_view_of_the_leader(answer, ok, value, text):
@@ -126,7 +126,7 @@ def test_a_server_has_its_own_view_of_the_leader(answer, ok, value, text):
 def test_raft_says_state_term_and_commit_index():
     raft = {"state": "Follower", "term": "7", "commit_index": "12345", "num_peers": "2"}
     samples, _ = sampled(
-        lambda api: RaftProbe("consul-1", HOSTS, api=api), httpx.Response(200, json={"Stats": {"raft": raft}})
+        lambda api: RaftProbe("consul-1", HOSTS, api=api), httpx2.Response(200, json={"Stats": {"raft": raft}})
     )
     assert [(s.signal, s.value, s.text, s.host) for s in samples] == [
         ("raft.state", 0.0, "Follower", "consul-1"),
@@ -135,7 +135,7 @@ def test_raft_says_state_term_and_commit_index():
     ]
 
 
-@pytest.mark.parametrize("answer", [httpx.Response(200, json={"Stats": {}}), httpx.Response(500), REFUSED, HANGS])
+@pytest.mark.parametrize("answer", [httpx2.Response(200, json={"Stats": {}}), httpx2.Response(500), REFUSED, HANGS])
 def test_a_sick_agent_gives_failed_samples_with_a_reason(answer):
     samples, _ = sampled(lambda api: RaftProbe("consul-1", HOSTS, api=api), answer)
     assert [s.signal for s in samples] == ["raft.state", "raft.term", "raft.commit_index"]
@@ -145,7 +145,7 @@ def test_a_sick_agent_gives_failed_samples_with_a_reason(answer):
 
 def test_members_are_counted_by_the_first_server_that_answers():
     listing = [{"Name": f"consul-{n}", "Status": status} for n, status in ((1, 4), (2, 1), (3, 1), (4, 3))]
-    answers = {ADDRESSES[0]: HANGS, ADDRESSES[1]: REFUSED, ADDRESSES[2]: httpx.Response(200, json=listing)}
+    answers = {ADDRESSES[0]: HANGS, ADDRESSES[1]: REFUSED, ADDRESSES[2]: httpx2.Response(200, json=listing)}
     samples, took_s = sampled(lambda api: MembersProbe(HOSTS, api=api), answers)
     assert [(s.signal, s.value, s.text, s.host) for s in samples] == [
         ("consul.members_alive", 2.0, "", ""),
@@ -163,10 +163,10 @@ def test_members_without_any_server_fail_with_every_reason():
 @pytest.mark.parametrize(
     ("answer", "ok", "value"),
     [
-        (httpx.Response(200, json={"Healthy": True}), True, 1.0),
-        (httpx.Response(429, json={"Healthy": False}), True, 0.0),
-        (httpx.Response(429, text="rate limit exceeded"), False, None),
-        (httpx.Response(500, text="No cluster leader"), False, None),
+        (httpx2.Response(200, json={"Healthy": True}), True, 1.0),
+        (httpx2.Response(429, json={"Healthy": False}), True, 0.0),
+        (httpx2.Response(429, text="rate limit exceeded"), False, None),
+        (httpx2.Response(500, text="No cluster leader"), False, None),
         (HANGS, False, None),
     ],
 )
@@ -180,7 +180,7 @@ def timer(name, count, mean_ms, max_ms, **labels):
 
 
 def raft_times(*timers):
-    answer = httpx.Response(200, json={"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Samples": list(timers)})
+    answer = httpx2.Response(200, json={"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Samples": list(timers)})
     samples, _ = sampled(lambda api: RaftTimesProbe("consul-1", HOSTS, api=api), answer)
     return {sample.signal: sample for sample in samples}
 

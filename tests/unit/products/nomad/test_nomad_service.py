@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.errors import SelectorError
@@ -128,10 +128,10 @@ def looked(tmp_path, **changed):
 
     def answer(request):
         found = answers[request.url.path.removeprefix("/v1/")]
-        return found if isinstance(found, httpx.Response) else httpx.Response(200, json=found)
+        return found if isinstance(found, httpx2.Response) else httpx2.Response(200, json=found)
 
     hosts = {role: [host for host in world.all_hosts() if host.roles["nomad"] == role] for role in ("server", "client")}
-    return anyio.run(readiness.look, hosts["server"], hosts["client"], httpx.MockTransport(answer))
+    return anyio.run(readiness.look, hosts["server"], hosts["client"], httpx2.MockTransport(answer))
 
 
 def test_ready_is_a_leader_all_voters_a_key_and_all_nodes(tmp_path):
@@ -154,7 +154,7 @@ def test_ready_is_a_leader_all_voters_a_key_and_all_nodes(tmp_path):
             {"nodes": [{"Name": "node-1", **NODE}, {"Name": "node-2", **NODE, "Drivers": None}]},
             "node-2 (raw_exec: not found yet)",
         ),
-        ({"nodes": httpx.Response(500, text="No cluster leader")}, "HTTP 500 No cluster leader"),
+        ({"nodes": httpx2.Response(500, text="No cluster leader")}, "HTTP 500 No cluster leader"),
         ({"keys": {"not": "a list"}}, "TypeError"),
     ],
     ids=["leader", "voters", "key", "missing", "initializing", "driver", "error", "nonsense"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.core.probes.agents import AgentsApi
@@ -30,10 +30,10 @@ def sampled(probe_of, answer, *, by_host=False):
 
     def reply(request):
         found = answer(request)
-        return found if isinstance(found, httpx.Response) else httpx.Response(200, json=found)
+        return found if isinstance(found, httpx2.Response) else httpx2.Response(200, json=found)
 
     async def main():
-        api = AgentsApi(port=4646, transport=httpx.MockTransport(reply))
+        api = AgentsApi(port=4646, transport=httpx2.MockTransport(reply))
         samples = await probe_of(api).sample()
         await api.aclose()
         return {sample.signal + sample.host * by_host: (sample.value, sample.text) for sample in samples}
@@ -164,7 +164,7 @@ def test_plan_rejections_of_all_nodes_are_added():
     assert found["nomad.plan_rejections"][0] == 5
 
 
-@pytest.mark.parametrize("answer", [httpx.Response(500, text="sick"), {"no": "list"}], ids=["500", "nonsense"])
+@pytest.mark.parametrize("answer", [httpx2.Response(500, text="sick"), {"no": "list"}], ids=["500", "nonsense"])
 @pytest.mark.parametrize("kind", [NodesProbe, AllocationsProbe, EvaluationsProbe])
 def test_a_sick_server_is_failed_samples(kind, answer):
     found = sampled(lambda api: kind(HOSTS, api=api), lambda _: answer)

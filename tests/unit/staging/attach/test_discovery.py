@@ -6,7 +6,7 @@ import json
 import ssl
 from dataclasses import replace
 
-import httpx
+import httpx2
 import pytest
 
 from attached_estates import TOKEN, FakeEstate, attach_file, certificate_error, consul_target, of_nomad, of_vault
@@ -119,47 +119,47 @@ def test_an_address_that_does_not_answer_is_told(target):
 
 def test_a_certificate_that_is_not_accepted_is_told_as_such(target):
     def answer(request):
-        raise httpx.ConnectError("TLS", request=request) from certificate_error()
+        raise httpx2.ConnectError("TLS", request=request) from certificate_error()
 
-    wire = Wire(target.logins["consul"], transport=httpx.MockTransport(answer))
+    wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(answer))
     with pytest.raises(AttachError, match=r"its certificate is not accepted: self-signed.*give ca_file, server_name"):
         run(discover(target, {"consul": wire}))
 
 
 def test_a_server_that_wants_a_client_certificate_is_told_as_such(target):
-    """TLS 1.3 says so only when the answer is read, and httpx lets that error through as it is."""
+    """TLS 1.3 says so only when the answer is read, and httpx2 lets that error through as it is."""
 
     def answer(_request):
         error = ssl.SSLError(1, "tlsv13 alert certificate required")
         error.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
         raise error
 
-    wire = Wire(target.logins["consul"], transport=httpx.MockTransport(answer))
+    wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(answer))
     with pytest.raises(AttachError, match="TLS failed: it wants a client certificate; give ca_file"):
         run(discover(target, {"consul": wire}))
 
     async def probed():
         place = Place("https://h:9", target.logins["consul"])
-        transport = AgentTransport(lambda *_: place, lambda _: httpx.MockTransport(answer))
-        async with httpx.AsyncClient(transport=transport) as client:
+        transport = AgentTransport(lambda *_: place, lambda _: httpx2.MockTransport(answer))
+        async with httpx2.AsyncClient(transport=transport) as client:
             await client.get("http://10.73.0.11:8500/v1/status/leader")
 
-    with pytest.raises(httpx.ReadError, match="it wants a client certificate"):
+    with pytest.raises(httpx2.ReadError, match="it wants a client certificate"):
         run(probed())
 
 
 def test_plain_http_to_a_tls_port_and_something_that_is_no_consul_are_told(target):
     def told(answer):
-        wire = Wire(target.logins["consul"], transport=httpx.MockTransport(lambda _: answer))
+        wire = Wire(target.logins["consul"], transport=httpx2.MockTransport(lambda _: answer))
         with pytest.raises(AttachError) as caught:
             run(discover(target, {"consul": wire}))
         return str(caught.value)
 
-    plain = httpx.Response(400, text="Client sent an HTTP request to an HTTPS server.")
+    plain = httpx2.Response(400, text="Client sent an HTTP request to an HTTPS server.")
     assert "speaks TLS: write its address as https://10.73.0.11:8500" in told(plain)
-    assert "HTTP 404 not found; is this consul?" in told(httpx.Response(404, text="not found"))
-    assert "is this consul?" in told(httpx.Response(200, text="<html>"))
-    assert "expected a list; is this consul?" in told(httpx.Response(200, json={"a": 1}))
+    assert "HTTP 404 not found; is this consul?" in told(httpx2.Response(404, text="not found"))
+    assert "is this consul?" in told(httpx2.Response(200, text="<html>"))
+    assert "expected a list; is this consul?" in told(httpx2.Response(200, json={"a": 1}))
 
 
 BOTH = """\
@@ -244,16 +244,16 @@ def test_what_asks_an_agent_by_its_address_is_sent_to_its_url_with_the_login_and
 
     def answer(request):
         seen.append((str(request.url), request.headers["X-Consul-Token"], request.headers["Host"]))
-        return httpx.Response(200, json="x")
+        return httpx2.Response(200, json="x")
 
     def place_of(address, port):
         return Place(login.url_of("consul-1", address), login) if (address, port) == ("10.73.0.11", 8500) else None
 
     async def ask():
-        transport = AgentTransport(place_of, lambda _: httpx.MockTransport(answer))
-        async with httpx.AsyncClient(transport=transport) as client:
+        transport = AgentTransport(place_of, lambda _: httpx2.MockTransport(answer))
+        async with httpx2.AsyncClient(transport=transport) as client:
             await client.get("http://10.73.0.11:8500/v1/status/leader", params={"stale": ""})
-            with pytest.raises(httpx.ConnectError, match=r"192\.0\.2\.1 is no agent of the attached datacenter"):
+            with pytest.raises(httpx2.ConnectError, match=r"192\.0\.2\.1 is no agent of the attached datacenter"):
                 await client.get("http://192.0.2.1:8500/v1/status/leader")
         await transport.close()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import httpx
+import httpx2
 import pytest
 
 from attached_estates import FakeEstate, attach_file
@@ -153,9 +153,9 @@ def test_what_it_will_not_remove_is_told(there):
 @pytest.mark.parametrize(("status", "body"), [(500, {"error": "it is on fire"}), (200, ["no", "proxies"])])
 def test_an_answer_that_lists_no_proxies_is_no_proof_that_nothing_is_left(there, status, body):
     def answer(_request):
-        return httpx.Response(status, json=body)
+        return httpx2.Response(status, json=body)
 
-    there.wires["toxiproxy"] = Wire(Login("toxiproxy", API), transport=httpx.MockTransport(answer))
+    there.wires["toxiproxy"] = Wire(Login("toxiproxy", API), transport=httpx2.MockTransport(answer))
     removed, kept = swept(there)
     assert removed == []
     assert f"GET /proxies: HTTP {status}; is this the API of toxiproxy?" in kept[0]

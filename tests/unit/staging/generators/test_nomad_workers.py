@@ -3,7 +3,7 @@
 import json
 
 import anyio
-import httpx
+import httpx2
 import pytest
 
 from hashidrill.staging.attach.http import Wire
@@ -28,21 +28,21 @@ class FakeNomad:
         path, method = request.url.path, request.method
         self.requests.append((method, path, request.content.decode()))
         if self.forbidden and self.forbidden in path:
-            return httpx.Response(403, text="Permission denied")
+            return httpx2.Response(403, text="Permission denied")
         last = path.rpartition("/")[2]
         if method == "DELETE":
-            return httpx.Response(200 if self.jobs.pop(last, None) else 404, json={})
+            return httpx2.Response(200 if self.jobs.pop(last, None) else 404, json={})
         if method == "POST":
             return self._submitted(json.loads(request.content)["Job"])
         if path.startswith("/v1/client/fs/logs/"):
-            return httpx.Response(200, text=self.said.get(last, self._introduction(last[-1])))
-        return httpx.Response(200, json=self._looked(path, last))
+            return httpx2.Response(200, text=self.said.get(last, self._introduction(last[-1])))
+        return httpx2.Response(200, json=self._looked(path, last))
 
     def _submitted(self, job):
         if job["ID"] in self.jobs:
-            return httpx.Response(500, text="Enforcing job modify index 0: job already exists")
+            return httpx2.Response(500, text="Enforcing job modify index 0: job already exists")
         self.jobs[job["ID"]] = job
-        return httpx.Response(200, json={"EvalID": "e"})
+        return httpx2.Response(200, json={"EvalID": "e"})
 
     def _looked(self, path, last):
         if path.startswith("/v1/node/"):
@@ -98,7 +98,7 @@ class FakeNomad:
 
 def wire_to(nomad):
     login = Login("nomad", "http://nomad.example:4646", headers={"X-Nomad-Token": TOKEN})
-    return Wire(login, transport=httpx.MockTransport(nomad.handler))
+    return Wire(login, transport=httpx2.MockTransport(nomad.handler))
 
 
 def spawned(nomad, workers=3, **options):
@@ -228,11 +228,11 @@ def test_a_second_run_of_the_same_id_is_refused_and_the_first_ones_job_stays():
 
 def test_a_nomad_that_does_not_answer_is_said():
     def dead(request):
-        raise httpx.ConnectError("connection refused", request=request)
+        raise httpx2.ConnectError("connection refused", request=request)
 
     async def main():
         login = Login("nomad", "http://nomad.example:4646")
-        spawner = NomadSpawner(Wire(login, transport=httpx.MockTransport(dead)), "run-1", lease_s=15.0)
+        spawner = NomadSpawner(Wire(login, transport=httpx2.MockTransport(dead)), "run-1", lease_s=15.0)
         await spawner.spawn("PEM", 1)
 
     with pytest.raises(SpawnError, match="Nomad does not answer"):

@@ -1,0 +1,32 @@
+"""The packages that only some commands need: a wheel has them as extras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from hashidrill.core.errors import UsageError
+
+Extra = Literal["kubernetes", "page", "ssh"]
+
+
+class MissingExtraError(UsageError):
+    """A package is not installed; the message names what needs it, and the extra that brings it."""
+
+
+@contextmanager
+def extra(name: Extra, where: str) -> Iterator[None]:
+    """Around imports of the packages of the extra, which `where` needs, a key of a file or an option.
+
+    Raises MissingExtraError if one is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "hashidrill":
+            raise
+        raise MissingExtraError(
+            f"{where} needs the package {package}, which is not installed: pip install 'hashidrill[{name}]'"
+        ) from None
