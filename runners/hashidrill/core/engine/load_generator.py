@@ -20,7 +20,7 @@ from hashidrill.core.errors import DatacenterError, HashidrillError
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.loads.operations import unpacked
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import EmitOperation, Sample
+from hashidrill.core.protocols.abc import EmitOperation, Sample, selectors_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -331,16 +331,16 @@ async def load_specifications(experiment: Experiment, datacenter: Reached) -> li
     for name, load in experiment.load.items():
         params = load.parameters
         kind = registry.load(load.kind)
-        via, also = kind.via(params), kind.also(params)
+        asked = selectors_of(kind, params)
         specification = LoadSpecification(
             name,
             load.kind,
             params,
-            await datacenter.endpoints(via),
+            await datacenter.endpoints(asked.get("via")),
             address,
             load.profile,
-            access={key: token for each in (via, *also.values()) for key, token in datacenter.access(each).items()},
-            others={name: await datacenter.endpoints(selector) for name, selector in also.items()},
+            access={key: token for each in asked.values() for key, token in datacenter.access(each).items()},
+            others={name: await datacenter.endpoints(on) for name, on in asked.items() if name != "via"},
         )
         specifications.append(specification)
     for name, client in experiment.clients.items():

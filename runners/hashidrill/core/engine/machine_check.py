@@ -28,6 +28,7 @@ from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.operations import packed
 from hashidrill.core.loads.schedule import OpenLoop, Reply, Turns, stamp
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import cost_of
 from hashidrill.core.protocols.service import USUAL_BYTES, TakesMemory
 from hashidrill.core.util.cores import usable_cores
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from hashidrill.core.experiment.load_levels import Profile
     from hashidrill.core.experiment.model import DatacenterSpec, Experiment, Step
-    from hashidrill.core.protocols.abc import EmitOperation, Load, LoadCost, Operation, Requires
+    from hashidrill.core.protocols.abc import EmitOperation, LoadCost, Operation, Requires
 
 _RATE_PER_S = 2000
 _ONCE, _KEYS, _VALUE_BYTES, _TIMEOUT_S = 0.9, 100, 512, 30.0
@@ -295,8 +296,7 @@ def _peak_per_s(experiment: Experiment, name: str) -> float:
 
 def _cost(experiment: Experiment, name: str) -> LoadCost:
     spec = experiment.load[name]
-    kind: type[Load] = registry.load(spec.kind)
-    return kind.cost(spec.parameters)
+    return cost_of(registry.load(spec.kind), spec.parameters)
 
 
 def agents_bytes(datacenter: DatacenterSpec, *, spares: int = 0) -> int:

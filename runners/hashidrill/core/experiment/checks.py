@@ -23,7 +23,15 @@ from hashidrill.core.experiment.documents import listed
 from hashidrill.core.experiment.model import OF_VARIANTS, SECTIONS, Experiment, Mark, Step, make_fault, services_of
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX, aimed, host_forms, parse_selector, place_of
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import TOOLS, FindsTroubles, HoldsAgentDown, OnTap, RestartsAgent, claims_of
+from hashidrill.core.protocols.abc import (
+    TOOLS,
+    FindsTroubles,
+    HoldsAgentDown,
+    OnTap,
+    RestartsAgent,
+    claims_of,
+    selectors_of,
+)
 from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import ChecksExperiments, roles_of
@@ -115,9 +123,7 @@ class _Rules:
         for name, load in self._experiment.load.items():
             if name in probe_namespaces():
                 self._note(("load", name), f"{name} is the name of a probe's signals; give the load another", key=True)
-            kind = registry.load(load.kind)
-            via = kind.via(load.parameters)
-            for parameter, selector in (*([] if via is None else [("via", via)]), *kind.also(load.parameters).items()):
+            for parameter, selector in selectors_of(registry.load(load.kind), load.parameters).items():
                 if not self._served(selector):
                     self._check_selector(selector, ("load", name, parameter))
             if load.profile is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic_core import CoreSchema, core_schema
 
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import HasSignals
 from hashidrill.core.units import Bandwidth, Duration, Level, Percent, Quantity, Rate, Size, shown
 
 if TYPE_CHECKING:
@@ -230,8 +231,8 @@ def _limit(text: str, signal: str, limit: str) -> float:
 
 
 def load_signals(kind: type[Load]) -> Mapping[str, type[Quantity] | None]:
-    """The signals of a class of loads that a condition can compare, besides LOAD_STATISTICS; unit None: a number."""
-    return {**LOAD_SIGNALS, **kind.signals}
+    """The signals of that class of load, besides LOAD_STATISTICS, that a condition can compare; unit None: a number."""
+    return LOAD_SIGNALS | (dict(kind.signals) if isinstance(kind, HasSignals) else {})
 
 
 def unit_trouble(condition: Condition, unit: type[Quantity] | None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import NeedsRights
+from hashidrill.core.protocols.abc import NeedsLoadRights, NeedsRights
 from hashidrill.core.protocols.service import HasAcls
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def rights_of(experiment: Experiment, others: Mapping[str, Iterable[Right]] | No
         fault = registry.fault(step.fault)(step.parameters, None)
         need(step.fault, fault.rights() if isinstance(fault, NeedsRights) else ())
     for name, spec in experiment.load.items():
-        need(f"{spec.kind} ({name})", registry.load(spec.kind).rights(name, spec.parameters))
+        kind = registry.load(spec.kind)
+        need(f"{spec.kind} ({name})", kind.rights(name, spec.parameters) if isinstance(kind, NeedsLoadRights) else ())
     for service in services_of(experiment.datacenter):
         if isinstance(service, HasAcls):
             need(f"probes and selectors of {service.name}", service.rights())

@@ -1,4 +1,4 @@
-"""What all loads share: a name, parameters, where they run, and defaults for what most of them need not do."""
+"""What all loads share: a name, parameters, and where they run; and what those share that ask agents."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.units import Duration, Rate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
     from pydantic import BaseModel
 
     from hashidrill.core.loads.context import LoadContext
     from hashidrill.core.loads.http_client import HttpClient
     from hashidrill.core.protocols.abc import Detail
-    from hashidrill.core.protocols.rights import Left, Right
-    from hashidrill.core.units import Quantity
 
 
 MAX_RATE_PER_S = 20_000
@@ -47,51 +45,20 @@ LoadRate = Annotated[Rate, AfterValidator(_sane_rate), Field(description="Operat
 
 
 class BaseLoad:
-    """Base of loads. It asks no agents, reads nothing back and leaves nothing behind: a load says where it differs."""
+    """Base of loads: its name, its parameters and where it runs.
+
+    A load that asks agents, prepares, reads back or cleans up has the methods of the optional protocols
+    (hashidrill.core.protocols.abc).
+    """
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
-    signals: ClassVar[Mapping[str, type[Quantity] | None]] = {}
-    not_by_address: ClassVar[str] = ""
-    divides: ClassVar[bool] = False
     params: Any
 
     def __init__(self, name: str, params: Any, context: LoadContext) -> None:
         self.name = name
         self.params = params
         self.context = context
-
-    @classmethod
-    def via(cls, params: Any) -> str | None:  # noqa: ARG003 - subclasses look at them
-        return None
-
-    @classmethod
-    def also(cls, params: Any) -> Mapping[str, str]:  # noqa: ARG003 - subclasses look at them
-        return {}
-
-    @classmethod
-    def cost(cls, params: Any) -> LoadCost:  # noqa: ARG003 - subclasses look at them
-        return LoadCost()
-
-    @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:  # noqa: ARG003 - subclasses look at them
-        return ()
-
-    @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - subclasses look at them
-        return ()
-
-    async def prepare(self) -> None:
-        return
-
-    def reached(self, n: int) -> None:  # noqa: ARG002 - subclasses look at it
-        return
-
-    async def final_reads(self) -> Mapping[str, str | None]:
-        return {}
-
-    async def clean_up(self) -> None:
-        return
 
 
 class AgentLoad(BaseLoad):

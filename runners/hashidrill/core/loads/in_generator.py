@@ -46,6 +46,7 @@ from hashidrill.core.loads.http_client import opened
 from hashidrill.core.loads.operations import packed
 from hashidrill.core.loads.schedule import CpuMeter, LagMeter, Waiting
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import CleansUp, HearsTotal, Prepares, ReadsBack
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.processes import ahead
 
@@ -168,8 +169,8 @@ class Generator:
 
     def reached(self, load: str, n: int) -> None:
         """All generators together offered n operations of that load."""
-        if load in self._ours:
-            self._ours[load].reached(n)
+        if isinstance(one := self._ours.get(load), HearsTotal):
+            one.reached(n)
 
     async def _start_together(self) -> None:
         self._outbox.message(prepared=True)
@@ -182,7 +183,8 @@ class Generator:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for load in self._ours.values():
-                tasks.create_task(load.prepare())
+                if isinstance(load, Prepares):
+                    tasks.create_task(load.prepare())
         # what lives now lives to the end: the collector need not walk it in the middle of a run
         gc.freeze()
         if self._together:
@@ -248,7 +250,7 @@ class Generator:
         """Report each load's final reads, or why they could not be had. Then what the loads put there may go."""
         for name, load in self._ours.items():
             try:
-                values = await load.final_reads()
+                values = await load.final_reads() if isinstance(load, ReadsBack) else {}
             except HashidrillError as error:
                 self._outbox.message(final_reads_failed=name, error=str(error))
                 continue
@@ -262,7 +264,8 @@ class Generator:
         self._clean = True
         async with asyncio.TaskGroup() as tasks:
             for load in self._ours.values():
-                tasks.create_task(load.clean_up())
+                if isinstance(load, CleansUp):
+                    tasks.create_task(load.clean_up())
 
 
 def _clients() -> Any:

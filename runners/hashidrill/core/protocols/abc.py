@@ -51,6 +51,8 @@ __all__ = [
     "AgentFiles",
     "AgentProcess",
     "ApiAnswer",
+    "AsksAgents",
+    "AsksMoreAgents",
     "Barrier",
     "Claim",
     "ClientTap",
@@ -486,64 +488,135 @@ class LoadCost:
 class Load(Protocol):
     """Traffic in an open loop: an operation starts when it is due, however slow the earlier ones are.
 
-    `hashidrill.core.loads.base.BaseLoad` has all of this except `kind`, `Params` and `run`, for a load that calls no
-    agents, reads nothing back and leaves nothing behind.
+    The protocols after this one are optional: the first eight are asked of the class, before there is a load
+    (`isinstance(kind, AsksAgents)`), the others of the load in its generator.
     """
 
     kind: ClassVar[str]
     Params: ClassVar[type[BaseModel]]
-    signals: ClassVar[Mapping[str, type[Quantity] | None]]
-    """Signals that it samples besides its operations and its level, with units (None: a plain number)."""
-    not_by_address: ClassVar[str]
-    """Why it cannot run against agents known only by their API's address; "" if it can."""
-    divides: ClassVar[bool]
-    """Whether several generators can share it: all its operations come from an OpenLoop on its context's course, and
-    operation n is the same in each generator. Only the first generator prepares it, reads back and cleans up.
-    """
 
     def __init__(self, name: str, params: Any, context: Any) -> None:
         """`context` is a `hashidrill.core.loads.context.LoadContext`."""
 
-    @classmethod
-    def via(cls, params: Any) -> str | None:
-        """The selector of the agents that it calls (`LoadContext.endpoints`); None for none."""
-
-    @classmethod
-    def also(cls, params: Any) -> Mapping[str, str]:
-        """Selectors of further agents that it calls, like those of another product, by the parameter that names
-        them.
-        """
-
-    @classmethod
-    def cost(cls, params: Any) -> LoadCost:
-        """What it takes of this machine."""
-
-    @classmethod
-    def rights(cls, name: str, params: Any) -> Sequence[Right]:
-        """The rights that the token of a load of that name needs, if the products have ACLs."""
-
-    @classmethod
-    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
-        """What a run of that load may leave in a product, even after a crash; an attached datacenter is cleaned of
-        it.
-        """
-
-    async def prepare(self) -> None:
-        """Prepares it before the steady state, together with all other loads. Raises HashidrillError, which ends the
-        run.
-        """
-
     async def run(self, emit: EmitOperation) -> None:
         """Runs until cancelled. Emits every operation exactly once, cancelled ones as `unknown`."""
 
+
+@runtime_checkable
+class AsksAgents(Protocol):
+    """It asks agents, at `LoadContext.endpoints`."""
+
+    @classmethod
+    def via(cls, params: Any) -> str | None:
+        """Their selector; None for none."""
+
+
+@runtime_checkable
+class AsksMoreAgents(Protocol):
+    """It asks further agents, like those of another product, at `LoadContext.others`."""
+
+    @classmethod
+    def also(cls, params: Any) -> Mapping[str, str]:
+        """Their selectors, by the parameter that names them."""
+
+
+def selectors_of(kind: type[Load], params: Any) -> dict[str, str]:
+    """The selectors of the agents that a load asks, by the parameter that names them; `via` is the first one's."""
+    via = kind.via(params) if isinstance(kind, AsksAgents) else None
+    found: dict[str, str] = {} if via is None else {"via": via}
+    return {**found, **kind.also(params)} if isinstance(kind, AsksMoreAgents) else found
+
+
+@runtime_checkable
+class HasCost(Protocol):
+    """It knows beforehand what it takes of this machine."""
+
+    @classmethod
+    def cost(cls, params: Any) -> LoadCost: ...
+
+
+def cost_of(kind: type[Load], params: Any) -> LoadCost:
+    """What a load takes of this machine."""
+    return kind.cost(params) if isinstance(kind, HasCost) else LoadCost()
+
+
+@runtime_checkable
+class NeedsLoadRights(Protocol):
+    """It asks products that may have ACLs."""
+
+    @classmethod
+    def rights(cls, name: str, params: Any) -> Sequence[Right]:
+        """What a token must be allowed for a load of that name."""
+
+
+@runtime_checkable
+class LeavesThings(Protocol):
+    """A run of it, also one that died, may leave things in a datacenter of somebody else, which removes them."""
+
+    @classmethod
+    def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]: ...
+
+
+@runtime_checkable
+class HasSignals(Protocol):
+    """It samples more than its operations and its level."""
+
+    signals: ClassVar[Mapping[str, type[Quantity] | None]]
+    """Their units; None: a plain number."""
+
+
+@runtime_checkable
+class NotByAddress(Protocol):
+    """It cannot be offered to agents that are only reached by their API's address."""
+
+    not_by_address: ClassVar[str]
+    """Why."""
+
+
+@runtime_checkable
+class Divides(Protocol):
+    """With `divides`, several generators can share it: all its operations come from an OpenLoop on its context's
+    course, and operation n is the same whoever offers it. Only the first of them prepares it, reads back and cleans up.
+    """
+
+    divides: ClassVar[bool]
+
+
+def divides(kind: type[Load]) -> bool:
+    """Whether several generators can share such a load."""
+    return isinstance(kind, Divides) and kind.divides
+
+
+@runtime_checkable
+class HearsTotal(Protocol):
+    """It divides, and its final reads depend on how far it came."""
+
     def reached(self, n: int) -> None:
-        """Called before the final reads of a load that several generators share: together they offered n operations."""
+        """Before the final reads: all generators together offered n operations."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """It has something to do before the steady state, beside all other loads."""
+
+    async def prepare(self) -> None:
+        """Raises HashidrillError: then the run ends."""
+
+
+@runtime_checkable
+class ReadsBack(Protocol):
+    """It writes, and can tell what of it is there."""
 
     async def final_reads(self) -> Mapping[str, str | None]:
-        """The final value of each key that this load wrote. Empty for loads that do not write."""
+        """What the datacenter holds, at the end, for each key this load wrote. Raises HashidrillError."""
+
+
+@runtime_checkable
+class CleansUp(Protocol):
+    """It removes what it put there."""
 
     async def clean_up(self) -> None:
-        """Removes what the load left, after the final reads of all loads. Called once, after `run` has ended.
+        """Once, after `run` has ended and the final reads of all loads were made.
 
         It may take a few seconds, and does not wait for a sick agent.
         """

@@ -16,6 +16,7 @@ from hashidrill.core.errors import AttachError, HashidrillError
 from hashidrill.core.experiment.library import experiments, read_experiment
 from hashidrill.core.hypothesis.files import unrun
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import NotByAddress
 from hashidrill.faces.cli.common import print_json, print_line
 from hashidrill.kubernetes.attach_capabilities import located, look
 from hashidrill.staging.attach.datacenter import attach, described
@@ -88,8 +89,8 @@ def examined(target: AttachTarget, estate: Estate, silent: Mapping[str, str], of
 
 
 def _of_load(load: Any, estate: Estate) -> str:
-    if load.not_by_address:
-        return str(load.not_by_address)
+    if isinstance(load, NotByAddress):
+        return load.not_by_address
     product = load.kind.partition(".")[0]
     return f"there is no {product}" if product in registry.services() and product not in estate.services else ""
 

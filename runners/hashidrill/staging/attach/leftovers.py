@@ -15,6 +15,7 @@ import anyio
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import LeavesThings
 from hashidrill.core.protocols.rights import Left
 from hashidrill.core.util.wait import all_at_once, pause
 from hashidrill.staging.attach.links import OURS, TOXICS, TOXIPROXY, remove_toxics_of
@@ -41,7 +42,8 @@ def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> 
     of_loads = {
         left: load.kind
         for name, load in experiment.load.items()
-        for left in registry.load(load.kind).leaves(name, load.parameters, run_id)
+        if isinstance(kind := registry.load(load.kind), LeavesThings)
+        for left in kind.leaves(name, load.parameters, run_id)
     }
     toxics = {Left(TOXIPROXY, TOXICS, f"{OURS}{run_id}-"): TOXIPROXY} if TOXIPROXY in wires else {}
     return of_loads | toxics

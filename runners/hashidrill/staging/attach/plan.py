@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.experiment.model import Step, services_of
 from hashidrill.core.experiment.selectors import aimed, parse_selector
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import SetsBack
+from hashidrill.core.protocols.abc import SetsBack, selectors_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,8 +100,7 @@ def _loads(experiment: Experiment, services: Sequence[Service]) -> Iterator[Acti
     ends_s = max(float(step.at + step.for_) for step in experiment.method) + float(experiment.recovery.for_)
     for name, load in experiment.load.items():
         kind = registry.load(load.kind)
-        via = kind.via(load.parameters)
-        for on in [each for each in (via, *kind.also(load.parameters).values()) if each is not None]:
+        for on in selectors_of(kind, load.parameters).values():
             selector = parse_selector(on)
             hosts = tuple(sorted(selector.candidates(services)))
             yield Action("offer", load.kind, on, hosts, selector.service, 0.0, ends_s, name, selector.many)

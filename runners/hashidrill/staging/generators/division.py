@@ -15,6 +15,7 @@ from typing import Any
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.experiment.load_levels import Course, Pace, Profile, Share
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import cost_of, divides
 
 SLACK_S = 0.25
 """How much of its rate a worker may be behind, or ahead where a level was lowered, at the moment when it stopped."""
@@ -94,11 +95,11 @@ class Division:
                 " loads alone"
             )
         kind = registry.load(load["kind"])
-        if getattr(kind, "divides", False):
+        if divides(kind):
             params = kind.Params.model_validate(load["params"])
             profile = load["profile"] and Profile.model_validate(load["profile"])
             course = Course(profile.pieces() if profile else ())
-            self._shared[name] = _Shared(course, kind.cost(params).rate_per_s)
+            self._shared[name] = _Shared(course, cost_of(kind, params).rate_per_s)
             self.first[name] = self._workers[0]
             for index, worker in enumerate(self._workers):
                 self._of[worker].append({**load, "share": [index, len(self._workers)]})

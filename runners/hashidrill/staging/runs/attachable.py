@@ -15,7 +15,7 @@ from hashidrill.core.experiment.loader import load_document
 from hashidrill.core.experiment.model import DatacenterSpec, make_fault, services_of
 from hashidrill.core.experiment.selectors import Selector, aimed, parse_selector
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import OnTap
+from hashidrill.core.protocols.abc import NotByAddress, OnTap
 from hashidrill.core.protocols.capabilities import described
 from hashidrill.core.protocols.claims import is_across
 from hashidrill.staging.attach.datacenter import AttachedHost
@@ -206,8 +206,8 @@ def absent(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -
 
 def _of_loads(experiment: Experiment) -> Iterator[str]:
     for name, load in experiment.load.items():
-        if why := registry.load(load.kind).not_by_address:
-            yield f"load {name} ({load.kind}): {why}"
+        if isinstance(kind := registry.load(load.kind), NotByAddress):
+            yield f"load {name} ({load.kind}): {kind.not_by_address}"
 
 
 def _of_clients(experiment: Experiment) -> Iterator[str]:

@@ -85,8 +85,6 @@ class BareLoad:
     kind = "acme.traffic"
     Params = NoParams
 
-    async def run(self, emit): ...
-
 
 class Plugin:
     def __init__(self, cls) -> None:
@@ -203,7 +201,7 @@ def test_a_tool_that_nobody_can_get_is_refused_at_validate():
     ("bare", "lacks", "base"),
     [
         (Bare, "plan", "hashidrill.core.faults.base.BaseFault"),
-        (BareLoad, "clean_up", "hashidrill.core.loads.base.BaseLoad"),
+        (BareLoad, "run", "hashidrill.core.loads.base.BaseLoad"),
     ],
 )
 def test_a_plug_in_that_does_not_say_what_it_needs_is_named_with_what_it_lacks(plugged, bare, lacks, base):

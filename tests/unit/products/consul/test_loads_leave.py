@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import NeedsLoadRights
 from hashidrill.core.protocols.rights import Left
 from hashidrill.products.consul.loads.locks import Lock
 from virtual_time import VirtualClock, run
@@ -33,7 +34,8 @@ def writers():
         params = fitting(kind)
         if params is None:
             continue
-        rights = [one for one in kind.rights("it", params) if one.resource in {"key", "key_prefix"}]
+        rights = kind.rights("it", params) if isinstance(kind, NeedsLoadRights) else ()
+        rights = [one for one in rights if one.resource in {"key", "key_prefix"}]
         if written := {one.name for one in rights if one.access == "write"}:
             yield name, kind, params, written
 
