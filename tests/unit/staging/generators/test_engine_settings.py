@@ -6,6 +6,7 @@ import pytest
 
 from hashidrill.core.errors import AttachError
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.abc import divides
 from hashidrill.staging.attach.login import Login, Secret
 from hashidrill.staging.generators.settings import NomadSettings, engine_rights, fleet_of
 from places import ROOT
@@ -64,5 +65,5 @@ def test_each_setting_has_a_row_in_the_reference_with_its_default():
 
 def test_the_loads_that_divide_are_those_of_the_reference():
     said = PAGE.split("This holds for ")[1].split(". Every other")[0]
-    divide = {kind for kind in registry.loads() if registry.load(kind).divides}
+    divide = {name for name, kind in registry.loads().items() if divides(kind)}
     assert set(re.findall(r"`([a-z.]+)`", said)) == divide
