@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING
 from hashidrill.core.compare.judged import judge_comparison
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
-from hashidrill.reports.html import (
-    FINDINGS,
-    REPORT_NAME,
-    SYMBOLS,
-    Html,
-    el,
-    expectation,
-    page,
-    section,
-    table,
-    verdict_banner,
-)
-from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME, code, plain, row_table
+from hashidrill.reports.document import Badge, Code, Section, Table, to_html, to_markdown
+from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, Html, el, page, verdict_banner
+from hashidrill.reports.markdown import MOST_ROWS, SUMMARY_NAME, code, plain
 from hashidrill.reports.text import counted
 from hashidrill.reports.write import judge_and_report
 
@@ -103,26 +93,11 @@ def text_lines(verdict: ComparisonVerdict) -> Iterator[str]:
 
 
 def markdown(verdict: ComparisonVerdict, folder: Path) -> str:
-    runs = [
-        (f"{run.round}", code(run.variant), _verdict_of(run).value, plain(run_line(run)), code(str(_near(run, folder))))
-        for run in verdict.runs
-    ]
-    compared = [
-        (
-            f"{FINDINGS[each.finding][0]} {FINDINGS[each.finding][1]}",
-            code(each.title),
-            plain(each.text) + (f" ({plain(each.known_issue)})" if each.known_issue else ""),
-        )
-        for each in verdict.comparisons
-    ]
-    figures = [(code(name), *map(plain, shown)) for name, *shown in figure_rows(verdict)]
     blocks = [
         f"### {SYMBOLS[verdict.verdict]} {verdict.verdict.value}: {plain(verdict.title)}",
         f"{meaning(verdict)} Variants: {', '.join(map(code, verdict.variants))}.",
         "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.notes][:MOST_ROWS]),
-        row_table(("finding", "comparison", "evidence"), compared),
-        row_table(("figure", *map(code, verdict.variants)), figures, numbers_from=1),
-        row_table(("round", "variant", "verdict", "what came of it", "recording"), runs),
+        *to_markdown(_sections(verdict, folder)),
         f"Report: [{REPORT_NAME}](<{REPORT_NAME}>)",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -138,38 +113,36 @@ def render(verdict: ComparisonVerdict, folder: Path) -> Html:
         el("ul", [el("li", reason) for reason in reasons], class_="reasons") if reasons else None,
         el("p", f"{verdict.experiment} \u00b7 {' against '.join(verdict.variants)}", class_="when"),
     )
-    runs = [
-        (str(run.round), run.variant, _verdict_of(run).value, run_line(run), _link(run, folder)) for run in verdict.runs
-    ]
-    figures = figure_rows(verdict)
-    note = "The middle one of the rounds that count. Latencies are those under fault, from when an operation was due."
-    comparisons = [expectation(each, each.text) for each in verdict.comparisons]
-    body = [
-        banner,
-        section("Comparisons", *comparisons) if comparisons else Html(),
-        section(
-            "Figures side by side",
-            table(("figure", *verdict.variants), figures, numbers_from=1),
-            el("p", note, class_="note"),
+    return page(f"{result}: {verdict.title}", [banner, *to_html(_sections(verdict, folder))])
+
+
+def _sections(verdict: ComparisonVerdict, folder: Path) -> list[Section]:
+    compared = [
+        (
+            Badge(" ".join(FINDINGS[each.finding]), each.finding.value),
+            Code(each.title),
+            each.text + (f" ({each.known_issue})" if each.known_issue else ""),
         )
-        if figures
-        else Html(),
-        section("Runs", table(("round", "variant", "verdict", "what came of it", "recording"), runs)),
-        section("How to judge it again", el("p", el("code", f"hashidrill check {folder}"))),
+        for each in verdict.comparisons
     ]
-    return page(f"{result}: {verdict.title}", body)
+    figures = Table(("figure", *verdict.variants), figure_rows(verdict), numbers_from=1)
+    note = "The middle one of the rounds that count. Latencies are those under fault, from when an operation was due."
+    runs = [
+        (f"{run.round}", Code(run.variant), _verdict_of(run).value, run_line(run), _link(run, folder))
+        for run in verdict.runs
+    ]
+    return [
+        Section("Comparisons", [Table(("finding", "comparison", "evidence"), compared)]),
+        Section("Figures side by side", [figures, note] if figures.rows else []),
+        Section("Runs", [Table(("round", "variant", "verdict", "what came of it", "recording"), runs)]),
+        Section("How to judge it again", [(Code(f"hashidrill check {folder}"),)]),
+    ]
 
 
 def _verdict_of(run: JudgedRun) -> Verdict:
     return Verdict.INVALID if run.refused else run.verdict.verdict
 
 
-def _near(run: JudgedRun, folder: Path) -> Path:
-    return Path(os.path.relpath(run.path, folder))
-
-
-def _link(run: JudgedRun, folder: Path) -> Html | str:
-    report = run.path / REPORT_NAME
-    if not report.is_file():
-        return run.path.name
-    return el("a", run.path.name, href=Path(os.path.relpath(report, folder)).as_posix())
+def _link(run: JudgedRun, folder: Path) -> Code:
+    near, report = Path(os.path.relpath(run.path, folder)), run.path / REPORT_NAME
+    return Code(str(near), (near / REPORT_NAME).as_posix() if report.is_file() else "")

@@ -49,8 +49,16 @@ class Table:
     numbers_from: int | None = None
 
 
+@dataclass(frozen=True)
+class Folded:
+    """Tables that matter less: a reader opens them."""
+
+    title: str
+    tables: Sequence[Table]
+
+
 Cell = str | Badge | Code
-Part = str | tuple[Cell, ...] | Bullets | Table
+Part = str | tuple[Cell, ...] | Bullets | Table | Folded
 """A tuple is a paragraph: its cells, with a space between two."""
 
 
@@ -64,7 +72,16 @@ class Section:
     @property
     def filled(self) -> Iterator[Part]:
         for part in self.parts:
-            if part.lines if isinstance(part, Bullets) else part.rows if isinstance(part, Table) else part:
+            match part:
+                case Bullets(lines):
+                    full: object = lines
+                case Table(rows=rows):
+                    full = rows
+                case Folded(tables=tables):
+                    full = any(table.rows for table in tables)
+                case _:
+                    full = part
+            if full:
                 yield part
 
 
@@ -79,6 +96,8 @@ def _html(part: Part) -> Html:
         case Table(headings, rows, title, numbers_from):
             cells = [[_html_cell(cell) for cell in row] for row in rows]
             return joined([_heading(title), table(headings, cells, numbers_from=numbers_from)])
+        case Folded(title, tables):
+            return el("details", el("summary", title), *(_html(each) for each in tables if each.rows))
         case str():
             return el("p", part)
         case _:
@@ -116,6 +135,9 @@ def _markdown(part: Part) -> str:
         case Table(headings, rows, title, numbers_from):
             cells = [[_markdown_cell(cell) for cell in row] for row in rows]
             return _titled(title, row_table(headings, cells, numbers_from=numbers_from, most=_MOST_ROWS))
+        case Folded(title, tables):
+            inside = "\n\n".join(_markdown(each) for each in tables if each.rows)
+            return f"<details><summary>{plain(title, _LONGEST)}</summary>\n\n{inside}\n\n</details>"
         case str():
             return plain(part, _LONGEST)
         case _:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hashidrill.core.errors import HypothesisInvalidError
-from hashidrill.reports.text import human_duration
+from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
+PARTS = {"steady": "steady state", "fault": "faults in force", "mark": "marked", "recovery": "recovery"}
 Span = tuple[int, int]
 """Start and end, in nanoseconds of the run's clock."""
 
@@ -93,6 +94,24 @@ def merged(spans: Sequence[Span]) -> list[Span]:
         else:
             result.append((start, end))
     return result
+
+
+FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
+
+
+def figure_rows(recording: Recording) -> list[tuple[str, ...]]:
+    """Rows below FIGURES, as people read them."""
+    return [
+        (
+            row.load,
+            PARTS[row.part],
+            human_number(row.operations),
+            human_rate(row.rate_per_s),
+            *map(human_duration, (row.p50_s, row.p99_s, row.max_s)),
+            human_share(row.errors),
+        )
+        for row in load_figures(recording)
+    ]
 
 
 def load_figures(recording: Recording) -> list[LoadFigures]:

@@ -22,12 +22,13 @@ from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verd
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.reports.figures import (
+    FIGURES,
     asked,
     experiment_name,
     experiment_title,
+    figure_rows,
     found_on_the_way,
     how_it_ended,
-    load_figures,
     marked,
     state_of,
 )
@@ -38,9 +39,6 @@ from hashidrill.reports.text import (
     human_bytes,
     human_duration,
     human_figure,
-    human_number,
-    human_rate,
-    human_share,
     one_line,
     paragraphs,
     printable,
@@ -129,7 +127,6 @@ FINDINGS = {
     Finding.FIXED: ("✗", "held, although it names a known issue"),
 }
 _ORDER = (Finding.BROKEN, Finding.FIXED, Finding.INVALID, Finding.KNOWN, Finding.HELD)
-PARTS = {"steady": "steady state", "fault": "faults in force", "mark": "marked", "recovery": "recovery"}
 
 
 def banner(recording: Recording, verdict: RunVerdict, told: Story) -> Html:
@@ -244,28 +241,15 @@ def _issue(issue: str) -> Html:
 
 
 def figures(recording: Recording) -> Html:
-    rows = [
-        (
-            row.load,
-            PARTS[row.part],
-            human_number(row.operations),
-            human_rate(row.rate_per_s),
-            human_duration(row.p50_s),
-            human_duration(row.p99_s),
-            human_duration(row.max_s),
-            human_share(row.errors),
-        )
-        for row in load_figures(recording)
-    ]
+    rows = figure_rows(recording)
     if not rows:
         return section("Key figures", el("p", "This recording holds no operations."))
-    headings = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")
     found = [el("p", text) for text in found_on_the_way(recording)]
     note = (
         "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
         f" {NOTICED}"
     )
-    return section("Key figures", table(headings, rows, numbers_from=2), *found, el("p", note, class_="note"))
+    return section("Key figures", table(FIGURES, rows, numbers_from=2), *found, el("p", note, class_="note"))
 
 
 def timeline_frame() -> Html:

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.util.files import write_whole
 from hashidrill.reports.figures import (
+    FIGURES,
     asked,
     experiment_name,
     experiment_title,
+    figure_rows,
     found_on_the_way,
     how_it_ended,
-    load_figures,
     marked,
     state_of,
 )
-from hashidrill.reports.html import FINDINGS, PARTS, REPORT_NAME, SYMBOLS, attached_to, tally
-from hashidrill.reports.text import NOTHING, human_duration, human_number, human_rate, human_share, one_line
+from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, attached_to, tally
+from hashidrill.reports.story import story
+from hashidrill.reports.text import NOTHING, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,15 +49,16 @@ def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, rep
 def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path | str | None = None) -> str:
     """The summary as text. `report` is where the HTML report is, as it should be linked."""
     result = verdict.verdict
-    ended = how_it_ended(recording)
+    ended, told = how_it_ended(recording), story(recording, verdict)
     blocks = [
         f"### {SYMBOLS[result]} {result.value}: {plain(experiment_title(recording))}",
         " ".join(part for part in (tally(verdict), plain(ended)) if part),
+        plain(" ".join([told.warning, *told.sentences, told.closest]).strip(), 2000),
         "\n".join(f"- {plain(reason)}" for reason in [*verdict.invalid, *verdict.doubts, *verdict.notes][:MOST_ROWS]),
         _expectations(verdict),
         _faults(recording.faults),
         "\n".join(f"- Mark: {plain(text)}" for text in marked(recording)[:MOST_ROWS]),
-        _figures(recording),
+        row_table(FIGURES, [(code(load), *shown) for load, *shown in figure_rows(recording)], numbers_from=2),
         "\n".join(f"- {plain(text)}" for text in found_on_the_way(recording)),
         _footer(recording, report),
     ]
@@ -91,22 +94,6 @@ def _faults(faults: Sequence[FaultWindow]) -> str:
 
 def _measured(evidence: object) -> str:
     return plain(str(evidence["measured"])) if isinstance(evidence, dict) and "measured" in evidence else NOTHING
-
-
-def _figures(recording: Recording) -> str:
-    rows = [
-        (
-            code(row.load),
-            PARTS[row.part],
-            human_number(row.operations),
-            human_rate(row.rate_per_s),
-            human_duration(row.p50_s),
-            human_duration(row.p99_s),
-            human_share(row.errors),
-        )
-        for row in load_figures(recording)
-    ]
-    return row_table(("load", "part", "operations", "rate", "p50", "p99", "errors"), rows, numbers_from=2)
 
 
 _PRODUCTS = ("consul", "nomad", "vault")

@@ -152,7 +152,7 @@ def _noticed(
     p50_s = float(np.median(before.latency_s))
     limit_s = max(SLOWER * p50_s, p50_s + SLOWER_BY_S)
     bad, worst_s, due, failed = list[int](), 0.0, 0, 0
-    for start_ns in range(spans[0][0], _loads_end(recording), SECOND):
+    for start_ns in range(spans[0][0], _watched_to(recording) - SECOND + 1, SECOND):
         second = operations.between(start_ns, start_ns + SECOND)
         if not len(second):
             continue
@@ -162,6 +162,11 @@ def _noticed(
             worst_s = max(worst_s, middle_s)
             due, failed = due + len(second), failed + int((~second.ok).sum())
     return bad, p50_s, worst_s, failed / due if due else 0.0
+
+
+def _watched_to(recording: Recording) -> int:
+    """A second before the loads stop: what is due later was cut off with them."""
+    return _loads_end(recording) - SECOND
 
 
 def _loads_end(recording: Recording) -> int:
@@ -186,7 +191,7 @@ def _over(recording: Recording) -> str:
         return f"{led}." if led else ""
     last, stop = max(bad), _loads_end(recording)
     what = "the last fault" if len(recording.faults) > 1 else "the fault" if recording.faults else "the mark"
-    if last >= stop:
+    if last > _watched_to(recording) - SECOND:
         over = f"it was not over when the loads stopped at {at(stop)}"
     else:
         gap_s = (last - ended) / SECOND

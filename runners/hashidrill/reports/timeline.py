@@ -33,6 +33,8 @@ MOST_FAULTS = 200
 MOST_LANES = 5
 MOST_CHOSEN = 4
 """Charts that stand open; the others are folded."""
+MOVED = 0.15
+"""In powers of ten: what moved by less than 1.4 times looks flat."""
 SHORTEST_BUCKET_S = 0.5
 """At 50 operations per second this is 25 per bucket: with fewer, a p99 would be noise."""
 _NICE_S = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
@@ -83,7 +85,9 @@ def _choose(payload: dict[str, Any], reads: Collection[str]) -> None:
         internal = panel["of"].startswith("generator.")
         return (0 if internal else 1), moved
 
-    for panel in sorted(payload["panels"], key=rank, reverse=True)[:MOST_CHOSEN]:
+    panels = sorted(payload["panels"], key=rank, reverse=True)
+    moved = [panel for panel in panels if rank(panel)[0] > 1 or rank(panel)[1] > MOVED]
+    for panel in (moved or panels)[:MOST_CHOSEN]:
         panel["chosen"] = True
 
 

@@ -485,7 +485,7 @@ def test_pipes_newlines_and_markup_do_not_break_the_summary(tmp_path):
     judgement = Judgement(evil, evil, Finding.BROKEN, evil, known_issue=evil)
     summary = markdown_summary(recorded, RunVerdict([evil], [judgement]))
     widths = [len(row) for row in rows_of(summary)]
-    assert set(widths) == {3, 6, 7}, summary
+    assert set(widths) == {3, 6, 8}, summary
     assert "<b>f" not in summary.replace("`", "\0").split("\0")[0]
     assert summary.splitlines()[0].startswith("### ✗ FAIL: a\\|b \\| c \\|")
     assert "@team" not in re.sub(r"`[^`]*`", "", summary)

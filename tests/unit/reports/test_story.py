@@ -66,6 +66,14 @@ def test_a_load_that_never_got_slower_noticed_nothing(builder):
 
 
 @pytest.mark.lie
+def test_what_was_cut_off_when_the_loads_stopped_was_noticed_by_no_user(builder):
+    run = builder.fault("disk.latency", at=11, until=20).leader("consul-1")
+    run.load("kv-writes", latency=sick, outcome=lambda at: "unknown" if at >= 49.5 else "ok")
+    told = story(run.build(), passing()).sentences
+    assert "it was over at 17.0 s" in told[2]
+
+
+@pytest.mark.lie
 @pytest.mark.parametrize(("failed", "loud"), [(0.1, False), (0.3, True)])
 def test_a_pass_in_which_much_failed_says_so_on_top(builder, failed, loud):
     run = builder.fault("disk.latency", at=10, until=30).load(

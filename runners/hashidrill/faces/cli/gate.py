@@ -63,6 +63,14 @@ class FailOnAudit(StrEnum):
     never = "never"
 
 
+class OnCannotTell(StrEnum):
+    """What a gate that cannot tell ends with: 0, 1, or an exit code of its own, 3."""
+
+    passes = "pass"
+    fails = "fail"
+    neutral = "neutral"
+
+
 def register(app: typer.Typer) -> None:
     calls = (
         "gate --baseline consul.d/ --candidate new/consul.d/",
@@ -117,6 +125,9 @@ def gate(
     fail_on_audit: Annotated[
         FailOnAudit, typer.Option(help="Lowest severity of a new finding of the audit that is a regression.")
     ] = FailOnAudit.error,
+    on_cannot_tell: Annotated[
+        OnCannotTell, typer.Option(help="Exit code when it cannot tell: pass is 0, fail is 1, neutral is 3.")
+    ] = OnCannotTell.neutral,
     output: Annotated[
         Path, typer.Option(help="Folder for gate.json, junit.xml, gate.sarif, summary.md and report.html.")
     ] = OUTPUT,
@@ -139,7 +150,7 @@ def gate(
     worse, or an expectation that the change breaks, is a regression. Leaves out keys that tie an agent to its machine.
 
     Exit codes: 0 no change, no regression or an improvement, 1 regression, 2 bad usage or a configuration that an agent
-    refuses, 3 cannot tell, 4 a fault could not be reverted, 130 interrupted.
+    refuses, 3 cannot tell (see --on-cannot-tell), 4 a fault could not be reverted, 130 interrupted.
     """
     if schema:
         print_text(files("hashidrill.rollouts.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
@@ -181,7 +192,7 @@ def gate(
             live.say(say, line)
         _ask_agents(named, both, say)
     if result.equal or result.audit.failing:
-        _end(result, output, say, as_json=as_json)
+        _end(result, output, say, on_cannot_tell, as_json=as_json)
     found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
     result = replace(result, picked=found)
     for line in plan_lines(result):
@@ -202,7 +213,8 @@ def gate(
         result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s, interrupted=True)
         _tell(result, output, say, as_json=as_json)
         raise typer.Exit(_INTERRUPTED) from None
-    _end(replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s), output, say, as_json=as_json)
+    result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s)
+    _end(result, output, say, on_cannot_tell, as_json=as_json)
 
 
 def _check_calibrates(given: Mapping[str, object]) -> None:
@@ -312,9 +324,12 @@ def _tell(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
         print_json(as_document(result))
 
 
-def _end(result: Result, output: Path, say: Console, *, as_json: bool) -> None:
+def _end(result: Result, output: Path, say: Console, on_cannot_tell: OnCannotTell, *, as_json: bool) -> None:
     _tell(result, output, say, as_json=as_json)
-    raise typer.Exit(result.verdict.exit_code)
+    code = result.verdict.exit_code
+    if result.verdict is GateVerdict.CANNOT_TELL:
+        code = {OnCannotTell.passes: 0, OnCannotTell.fails: 1}.get(on_cannot_tell, code)
+    raise typer.Exit(code)
 
 
 def _calibrate(say: Console, names: list[str], of: tuple[str, str | None], budget_s: float, runs_dir: Path) -> None:

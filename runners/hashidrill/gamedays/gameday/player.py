@@ -28,9 +28,8 @@ from hashidrill.lab.provision import machine
 from hashidrill.lab.runs.launch import check_machine, new_folder, prepare, run_experiment
 from hashidrill.lab.runs.rounds import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
-from hashidrill.reports.figures import LoadFigures, load_figures
-from hashidrill.reports.html import PARTS
-from hashidrill.reports.text import counted, human_bytes, human_duration, human_number, human_rate, human_share
+from hashidrill.reports.figures import figure_rows
+from hashidrill.reports.text import counted, human_bytes, human_number
 from hashidrill.reports.write import judge_and_report, judged
 
 if TYPE_CHECKING:
@@ -183,23 +182,11 @@ FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "errors")
 
 
 def _figures(recording: Recording) -> list[list[str]]:
-    """Rows below FIGURES, as people read them; none of a recording that does not read, whose verdict says so."""
+    """Rows below FIGURES; none of a recording that does not read, whose verdict says so."""
     try:
-        return [_row(each) for each in load_figures(recording)]
+        return [[*row[:6], row[7]] for row in figure_rows(recording)]  # report.json has no column for the longest
     except RecordingError:
         return []
-
-
-def _row(each: LoadFigures) -> list[str]:
-    return [
-        each.load,
-        PARTS[each.part],
-        human_number(each.operations),
-        human_rate(each.rate_per_s),
-        human_duration(each.p50_s),
-        human_duration(each.p99_s),
-        human_share(each.errors),
-    ]
 
 
 PlayOne = Callable[["ResolvedExperiment", Path], tuple[Recording, RunVerdict]]

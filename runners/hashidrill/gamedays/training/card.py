@@ -21,8 +21,10 @@ from hashidrill.gamedays.training.game_log import OVERRULED, Desk, Entry, S
 from hashidrill.gamedays.training.harm import Harm, harms
 from hashidrill.gamedays.training.scenario import ANY, HOST
 from hashidrill.reports.document import Badge, Bullets, Cell, Section, Table, to_html, to_markdown
-from hashidrill.reports.html import el, page
+from hashidrill.reports.html import page, timeline_frame, verdict_banner
 from hashidrill.reports.markdown import plain
+from hashidrill.reports.text import one_line
+from hashidrill.reports.timeline import timeline as run_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -304,10 +306,25 @@ _WHO: dict[str, Cell] = {
 }
 
 
-def write_pages(card: Card, folder: Path) -> None:
-    """card.md and card.html. Raises OSError."""
+_TONES = {PASSED: ("✓", "pass"), PARTLY: ("~", "known"), FAILED: ("✗", "fail"), NOT_COUNTED: ("!", "invalid")}
+
+
+def write_pages(card: Card, folder: Path, drawn: Mapping[str, Any] | None = None) -> None:
+    """card.md and card.html, with `drawn` (of `drawn_of`) as its timeline. Raises OSError."""
     write_whole(folder / MARKDOWN_NAME, markdown(card))
-    write_whole(folder / HTML_NAME, html_page(card))
+    write_whole(folder / HTML_NAME, html_page(card, drawn))
+
+
+def drawn_of(card: Card, desk: Desk, recording: Recording) -> dict[str, Any]:
+    """The run of the game as the page draws it, and a lane of what was said and done, each until the next."""
+    drawn = run_timeline(recording, reads=recording.loads)
+    mine = [row for row in card.timeline if row["who"] in {"trainee", "trainer"} or row["what"] == "pager"]
+    starts = [(desk.fault_ns or 0) / S + row["at_s"] for row in mine]
+    segments = [
+        {"start": start, "end": end, "label": one_line(_words_of(row), 120), "style": "phase"}
+        for row, start, end in zip(mine, starts, [*starts[1:], drawn["end"]], strict=True)
+    ]
+    return drawn | {"lanes": [*drawn["lanes"], {"title": "you", "segments": segments}]}
 
 
 def headline(card: Card) -> str:
@@ -347,10 +364,12 @@ def markdown(card: Card) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def html_page(card: Card) -> str:
+def html_page(card: Card, drawn: Mapping[str, Any] | None = None) -> str:
     """The same as one file without anything from elsewhere."""
-    title = f"{card.title}: {headline(card)}"
-    return str(page(title, [el("h1", title), *to_html(_sections(card))]))
+    symbol, tone = _TONES[card.result]
+    top = verdict_banner((symbol, headline(card), tone), card.title)
+    sections = [top, *([] if drawn is None else [timeline_frame()]), *to_html(_sections(card))]
+    return str(page(f"{card.title}: {headline(card)}", sections, drawn))
 
 
 def _sections(card: Card) -> Iterator[Section]:

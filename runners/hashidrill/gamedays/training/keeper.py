@@ -31,7 +31,7 @@ from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.processes import python_path
 from hashidrill.gamedays.training.campaign import remember_result
-from hashidrill.gamedays.training.card import card_of, headline, write_pages
+from hashidrill.gamedays.training.card import card_of, drawn_of, headline, write_pages
 from hashidrill.gamedays.training.course import Course, chosen, course_of
 from hashidrill.gamedays.training.game_log import OVER, OVERRULED, Desk
 from hashidrill.gamedays.training.games import CARD_NAME, DOOR, HOSTS_NAME, Game, remember
@@ -397,7 +397,7 @@ class Keeper:
         out = Path(self.request["out"])
         shutil.copytree(path, out / "recording", dirs_exist_ok=True)
         write_whole(out / "timeline.json", json.dumps(self.desk.kept(), indent=2) + "\n")
-        write_pages(card, out)
+        write_pages(card, out, drawn_of(card, self.desk, recording))
         write_whole(out / CARD_NAME, json.dumps(card.data(), indent=2) + "\n")
         remember_result(card)
         if self._state_file is not None:

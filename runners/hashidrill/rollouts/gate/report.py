@@ -13,13 +13,13 @@ from hashidrill import __version__
 from hashidrill.clients.audit.report import SARIF_SCHEMA, json_text, location, sarif_result, xml, xml_text
 from hashidrill.clients.audit.run import RULES
 from hashidrill.core.compare.comparison import Compared
-from hashidrill.core.compare.statistics import Decision
+from hashidrill.core.compare.statistics import MOST_ROUNDS, Decision
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import write_whole
-from hashidrill.reports.html import Html, el, page, section, timeline_frame, verdict_banner
-from hashidrill.reports.html import table as html_table
-from hashidrill.reports.markdown import code, plain, row_table
+from hashidrill.reports.document import Badge, Bullets, Cell, Code, Folded, Section, Table, to_html, to_markdown
+from hashidrill.reports.html import Html, el, page, timeline_frame, verdict_banner
+from hashidrill.reports.markdown import plain
 from hashidrill.reports.text import human_duration, printable
 from hashidrill.reports.timeline import two_timelines
 from hashidrill.rollouts.gate.differences import Change, LeftOut
@@ -111,7 +111,7 @@ def _figure(each: Compared) -> dict[str, Any]:
     return each.as_dict() | {"text": figure_line(each)}
 
 
-REGRESSION = "gate/regression"
+REGRESSION, CANNOT_TELL = "gate/regression", "gate/cannot-tell"
 _LONGEST = 4000
 
 
@@ -201,12 +201,18 @@ def as_sarif(result: Result) -> str:
     for ran in result.ran:
         if ran.outcome.verdict is GateVerdict.REGRESSION:
             results += [_regression(result, ran, line) for line in ran.outcome.regressions]
+    if result.verdict is GateVerdict.CANNOT_TELL:
+        results.append(_untold(result))
     run = {
         "tool": {
             "driver": {
                 "name": "hashidrill gate",
                 "version": __version__,
-                "rules": [_OWN_RULE, *({"id": rule, "shortDescription": {"text": RULES[rule].what}} for rule in used)],
+                "rules": [
+                    _OWN_RULE,
+                    *({"id": rule, "shortDescription": {"text": RULES[rule].what}} for rule in used),
+                    _UNTOLD_RULE,
+                ],
             }
         },
         "results": results,
@@ -226,6 +232,22 @@ _OWN_RULE = {
     },
     "defaultConfiguration": {"level": "error"},
 }
+
+
+_UNTOLD_RULE = {
+    "id": CANNOT_TELL,
+    "name": "GateCannotTell",
+    "shortDescription": {"text": "The gate cannot tell whether this change makes the datacenter worse."},
+    "defaultConfiguration": {"level": "warning"},
+}
+
+
+def _untold(result: Result) -> dict[str, Any]:
+    """On the first changed key, so that a code scan shows that nothing was proven."""
+    located = [_of_change(change) for change in result.differences.changes if change.place]
+    said = "; ".join(["cannot tell", *result.reasons, *advice(result)])
+    found: dict[str, Any] = {"ruleId": CANNOT_TELL, "level": "warning", "message": {"text": printable(said, _LONGEST)}}
+    return found | {"locations": located[:1]}
 
 
 def _regression(result: Result, ran: Ran, line: str) -> dict[str, Any]:
@@ -249,8 +271,6 @@ def _of_change(change: Change) -> dict[str, Any]:
 
 _TONES = dict(zip(GateVerdict, ("fail", "invalid", "pass", "pass", "pass"), strict=True))
 SYMBOLS = {verdict: {"fail": "✗", "invalid": "?", "pass": "✓"}[tone] for verdict, tone in _TONES.items()}
-_FIGURES = ("figure", "baseline", "candidate", "difference", "95 %", "margin", "verdict")
-_SLOS = ("expectation", "baseline held", "candidate held", "verdict")
 
 
 # the terminal
@@ -302,7 +322,7 @@ def verdict_lines(result: Result) -> Iterator[str]:
         why = "the answer was known" if known else "there was no time"
         yield f"not run, {why}: {', '.join(member.name for member in result.not_run)}"
     yield f"{result.verdict.value.upper()} after {human_duration(result.seconds)}"
-    yield from (f"  {reason}" for reason in result.reasons)
+    yield from (f"  {line}" for line in [*result.reasons, *tested_lines(result), *advice(result)])
 
 
 def _rounds(ran: Ran) -> str:
@@ -322,69 +342,25 @@ def _figure_words(each: Compared) -> str:
     return f"{each.decision.value}{needed(each) if each.decision is Decision.CANNOT_TELL else ''}"
 
 
-# Markdown
+# for people: Markdown and pages
 
 
 def as_markdown(result: Result) -> str:
     """For a GitHub step summary or a comment: the verdict first, then why, then the figures."""
     verdict = result.verdict
-    changes = [
-        (code(change.named), code(change.shown()[0]), code(change.shown()[1]), code(str(change.place or "")))
-        for change in result.differences.changes
-    ]
-    if result.versions[0] != result.versions[1]:
-        changes.insert(0, ("version", code(result.versions[0]), code(result.versions[1]), ""))
     blocks = [
         f"### {SYMBOLS[verdict]} {verdict.value}: {plain(result.names[0])} against {plain(result.names[1])}",
-        "\n".join(f"- {plain(reason)}" for reason in result.reasons),
-        row_table(("key", "baseline", "candidate", "where"), changes),
-        *(block for ran in result.ran for block in _member_markdown(ran)),
-        "\n".join(f"- {plain(line)}" for line in left_out_lines(result.differences.left_out)),
-        "\n".join(f"- {plain(line)}" for line in plan_lines(result) if not line.startswith("runs ")),
+        "\n".join(f"- {plain(line)}" for line in [*result.reasons, *tested_lines(result), *advice(result)]),
+        *to_markdown([*(_member(ran) for ran in result.ran), _changes(result)]),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _member_markdown(ran: Ran) -> list[str]:
-    slos = [[plain(cell) for cell in row] for row in _slo_rows(ran)]
-    figures = [[plain(cell) for cell in row] for row in _figure_rows(ran)]
-    return [
-        f"#### {SYMBOLS[ran.outcome.verdict]} {plain(ran.member.name)}: {ran.outcome.verdict}, {plain(_rounds(ran))}",
-        row_table(_SLOS, slos),
-        row_table(_FIGURES, figures, numbers_from=1),
-    ]
-
-
-def _slo_rows(ran: Ran) -> list[tuple[str, ...]]:
-    return [(slo.title, slo.counted(0), slo.counted(1), slo.state.value) for slo in ran.outcome.slos]
-
-
-def _figure_rows(ran: Ran) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for each in ran.outcome.figures:
-        shown = each.figure.shown
-        much, bounds = each.difference
-        rows.append(
-            (
-                each.figure.name,
-                shown(each.baseline),
-                shown(each.candidate),
-                much if bounds else "",
-                bounds,
-                f"{each.margin:g}",
-                _figure_words(each),
-            )
-        )
-    return rows
-
-
-# pages
 
 
 def pages(result: Result) -> dict[str, Html]:
     """File name to page: `report.html` for the whole, and one for each experiment, with both sides on one timeline."""
     made = {_file(ran): _experiment_page(result, ran) for ran in result.ran}
-    made["report.html"] = page(_title(result), [_banner(result), _changes(result), *map(_member_section, result.ran)])
+    sections = [*(_member(ran, _file(ran)) for ran in result.ran), _changes(result)]
+    made["report.html"] = page(_title(result), [_banner(result), *to_html(sections)])
     return made
 
 
@@ -397,37 +373,156 @@ def _title(result: Result) -> str:
 
 
 def _banner(result: Result) -> Html:
-    verdict = result.verdict
+    verdict, what_now = result.verdict, advice(result)
     return verdict_banner(
         (SYMBOLS[verdict], verdict.value, _TONES[verdict]),
         f"{result.names[0]} against {result.names[1]}",
         el("ul", [el("li", reason) for reason in result.reasons], class_="reasons") if result.reasons else None,
+        *(el("p", line) for line in tested_lines(result)),
+        el("div", [el("p", line) for line in what_now], class_="next") if what_now else None,
     )
 
 
-def _changes(result: Result) -> Html:
-    rows = [(change.named, *change.shown(), str(change.place or "")) for change in result.differences.changes]
-    return section(
-        "What differs",
-        html_table(("key", "baseline", "candidate", "where"), rows) if rows else el("p", "No key differs."),
-        *(el("p", line, class_="note") for line in left_out_lines(result.differences.left_out)),
-        *(el("p", line, class_="note") for line in plan_lines(result) if not line.startswith("runs ")),
-    )
+def _changes(result: Result) -> Section:
+    rows: list[tuple[Cell, ...]] = [
+        (Code(each.named), *map(Code, each.shown()), Code(str(each.place or ""))) for each in result.differences.changes
+    ]
+    if result.versions[0] != result.versions[1]:
+        rows.insert(0, ("version", *map(Code, result.versions), ""))
+    plan = [line for line in plan_lines(result) if not line.startswith("runs ")]
+    table = Table(("key", "baseline", "candidate", "where"), rows)
+    lines = [*left_out_lines(result.differences.left_out), *plan]
+    return Section("What differs", [table if rows else "No key differs.", Bullets(lines)])
 
 
-def _member_section(ran: Ran, *, link: bool = True) -> Html:
-    return section(
+_OF_STATES = {SloState.HELD: "held", SloState.BROKEN: "broken"}
+_OF_DECISIONS = {Decision.WORSE: "broken", Decision.BETTER: "held", Decision.NO_WORSE: "held"}
+
+
+def _member(ran: Ran, file: str = "") -> Section:
+    """What decides first; the rows that decide nothing are folded. `file`: its own page, to link to."""
+    slos, figures = ran.outcome.slos, ran.outcome.figures
+    deciding = [each for each in figures if each.is_open or each.decision in {Decision.WORSE, Decision.BETTER}]
+    parts = [
+        _slos([each for each in slos if each.state is not SloState.HELD]),
+        _figures(deciding),
+    ]
+    rest = [
+        _slos([each for each in slos if each.state is SloState.HELD]),
+        _figures([each for each in figures if each not in deciding]),
+    ]
+    calm = sum(len(table.rows) for table in rest)
+    return Section(
         f"{ran.member.name}: {ran.outcome.verdict}",
-        el("p", _rounds(ran)),
-        el("p", el("a", "Both sides on one timeline", href=_file(ran))) if link else None,
-        el("ul", [el("li", slo.text) for slo in ran.outcome.slos if slo.state is SloState.BROKEN and slo.text]),
-        html_table(_SLOS, _slo_rows(ran)) if ran.outcome.slos else None,
-        html_table(_FIGURES, _figure_rows(ran), numbers_from=1) if ran.outcome.figures else None,
+        [
+            _rounds(ran),
+            *parts,
+            Folded(f"{calm} row{'' if calm == 1 else 's'} that do{'es' if calm == 1 else ''} not decide", rest),
+            _PAIRED if figures else "",
+            (Code("Both sides on one timeline", file),) if file else "",
+        ],
     )
+
+
+_PAIRED = (
+    "A difference is the median of the rounds' own differences, baseline against candidate of the same round. It need"
+    " not be the quotient of the two medians beside it."
+)
+
+
+def _slos(slos: Sequence[Slo]) -> Table:
+    rows = [
+        (
+            Badge(each.state.value, _OF_STATES.get(each.state, "invalid")),
+            Code(each.title),
+            each.counted(0),
+            each.counted(1),
+            "" if each.state is SloState.HELD else each.text,
+        )
+        for each in slos
+    ]
+    return Table(("verdict", "expectation", "baseline held", "candidate held", "why"), rows)
+
+
+def _figures(figures: Sequence[Compared]) -> Table:
+    rows = []
+    for each in figures:
+        shown, (much, bounds) = each.figure.shown, each.difference
+        tone = _OF_DECISIONS.get(each.decision, "invalid" if each.is_open else "known")
+        rows.append(
+            (
+                Badge(each.decision.value, tone),
+                each.figure.name,
+                shown(each.baseline),
+                shown(each.candidate),
+                much if bounds else "",
+                bounds,
+                f"{each.margin:g} times",
+                each.why or needed(each).removeprefix("; "),
+            )
+        )
+    headings = ("verdict", "figure", "baseline", "candidate", "difference", "95 % sure", "allowed", "what it takes")
+    return Table(headings, rows)
+
+
+def tested_lines(result: Result) -> list[str]:
+    """Which version both sides ran, and how to test another one."""
+    product = result.differences.product
+    if result.versions[0]:
+        return []
+    ran = {
+        str(version)
+        for member in result.ran
+        for each in member.rounds
+        if each.candidate and (version := _version_of(each.candidate, product))
+    }
+    if not ran:
+        return []
+    which = f"Both sides ran {product.capitalize()} {', '.join(sorted(ran))}, as the experiments say."
+    return [f"{which} If yours is another, test that one: --baseline-version VERSION"]
+
+
+def _version_of(path: Path, product: str) -> object:
+    try:
+        versions = Recording(path).run.get("versions")
+    except HashidrillError:
+        return None
+    return versions.get(product) if isinstance(versions, dict) else None
+
+
+def advice(result: Result) -> list[str]:
+    """What to do where it cannot tell; nothing where it can."""
+    if result.verdict is not GateVerdict.CANNOT_TELL:
+        return []
+    said = list[str]()
+    outcomes = [ran.outcome for ran in result.ran]
+    if result.interrupted:
+        said.append("Run it again: it was interrupted.")
+    if result.differences.untested:
+        said.append(
+            "Try the keys that no gate tests by hand; --key-map FILE names experiments for keys that it can set."
+        )
+    open_ = [each for outcome in outcomes for each in outcome.figures if each.is_open]
+    noisy = [each for each in open_ if not each.why and each.more_rounds >= MOST_ROUNDS]
+    if noisy:
+        said.append(
+            f"{noisy[0].figure.name} is too noisy here: use a quieter machine (`hashidrill gate --calibrate` says what"
+            f" it can show), or allow more: --margin {noisy[0].figure.name}=PERCENT"
+        )
+    unsure = any(slo.state is SloState.UNSURE for outcome in outcomes for slo in outcome.slos)
+    if unsure or any(not each.why and 0 < each.more_rounds < MOST_ROUNDS for each in open_):
+        said.append("Give it more rounds: --rounds 16, and a longer --time-budget.")
+    elif result.not_run and not noisy:
+        said.append("Give it time for the experiments that did not run: a longer --time-budget.")
+    if any(slo.state is SloState.SICK for outcome in outcomes for slo in outcome.slos):
+        said.append("Mend what breaks with the configuration of today, or gate with experiments that hold: --suite")
+    if any(outcome.invalid for outcome in outcomes):
+        said.append("Look at the rounds that do not count: `hashidrill check RUN` says of each what to mend.")
+    return said
 
 
 def _experiment_page(result: Result, ran: Ran) -> Html:
-    parts = [_banner(result), _member_section(ran, link=False)]
+    parts = [_banner(result)]
     shown = _telling(ran.rounds)
     data = None
     if shown is not None and shown.baseline is not None and shown.candidate is not None:
@@ -437,7 +532,7 @@ def _experiment_page(result: Result, ran: Ran) -> Html:
             parts.append(el("p", f"No timeline: {error}"))
         else:
             parts += [el("p", f"{shown.baseline.name} against {shown.candidate.name}:"), timeline_frame()]
-    return page(f"{ran.member.name}: {_title(result)}", parts, data)
+    return page(f"{ran.member.name}: {_title(result)}", [*parts, *to_html([_member(ran)])], data)
 
 
 def _telling(rounds: Sequence[PlayedRound]) -> PlayedRound | None:

@@ -7,7 +7,19 @@ import json
 import pytest
 
 from hashidrill.core.errors import UsageError
-from hashidrill.gamedays.training.card import FAILED, NOT_COUNTED, PARTLY, PASSED, Card, html_page, markdown, text_lines
+from hashidrill.core.judging.judge import judge
+from hashidrill.gamedays.training.card import (
+    FAILED,
+    NOT_COUNTED,
+    PARTLY,
+    PASSED,
+    Card,
+    card_of,
+    drawn_of,
+    html_page,
+    markdown,
+    text_lines,
+)
 from training_games import ADDRESSES, SMALL, PlayedGame, S, course
 
 RIGHT = "the disk of consul-1, the leader, is slow"
@@ -387,3 +399,18 @@ def test_a_card_comes_back_from_its_file_as_it_was(game):
     card = game.says("diagnosis", RIGHT, at=25).repairs(at=30).acts("restart consul", "consul-2", at=31).done(at=40)
     card = card.card()
     assert Card.from_data(json.loads(json.dumps(card.data()))) == card
+
+
+def test_the_page_draws_the_game_with_a_lane_of_what_was_said_and_done(game):
+    game.types("consul members", at=24).says("diagnosis", RIGHT, at=25).repairs(at=30).done(at=40)
+    recording = game.recording()
+    card = card_of(game.course, game.desk, recording, judge(recording), trainee="ada")
+    lane = drawn_of(card, game.desk, recording)["lanes"][-1]
+    assert lane["title"] == "you"
+    assert [(part["start"], part["end"], part["label"]) for part in lane["segments"][1:3]] == [
+        (24.0, 25.0, "consul-client-1$ consul members"),
+        (25.0, 40.0, f"diagnosis: {RIGHT}"),
+    ]
+    page = html_page(card, drawn_of(card, game.desk, recording))
+    assert 'id="timeline-data"' in page
+    assert page.index("100 points") < page.index('id="timeline"') < page.index("second by second")

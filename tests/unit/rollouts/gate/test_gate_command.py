@@ -20,6 +20,7 @@ from hashidrill.rollouts.gate.configuration import PRODUCTS, configurations, shi
 from hashidrill.rollouts.gate.differences import differences_of, why_left_out
 from hashidrill.rollouts.gate.playing import Plan, sides_of
 from hashidrill.rollouts.gate.suite import TAG, key_map, picked, suite
+from hashidrill.rollouts.gate.verdict import GateVerdict
 
 
 def one(_member):
@@ -319,3 +320,22 @@ def test_the_schema_of_its_document_is_printed(gate):
     done = gate("--schema")
     assert done.exit_code == 0
     assert json.loads(done.stdout)["title"] == "hashidrill gate"
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 3), (["neutral"], 3), (["pass"], 0), (["fail"], 1)])
+def test_what_a_gate_that_cannot_tell_ends_with_is_a_choice(gate, monkeypatch, words, code):
+    monkeypatch.setattr("hashidrill.faces.cli.gate._ask_agents", lambda *_words, **_more: None)
+    monkeypatch.setattr("hashidrill.faces.cli.gate.play_all", lambda *_words, **_more: [])  # nothing ran
+    how = [part for word in words for part in ("--on-cannot-tell", word)]
+    done = gate("--baseline", "a.hcl", "--candidate", "b.hcl", *how)
+    assert "CANNOT TELL" in done.output
+    assert done.exit_code == code
+
+
+@pytest.mark.lie
+def test_a_regression_is_none_that_could_pass(gate, monkeypatch):
+    """Planted: a choice of exit code that is used for every verdict."""
+    monkeypatch.setattr("hashidrill.faces.cli.gate._ask_agents", lambda *_words, **_more: None)
+    monkeypatch.setattr("hashidrill.rollouts.gate.verdict.Result.tested", GateVerdict.REGRESSION)
+    monkeypatch.setattr("hashidrill.faces.cli.gate.play_all", lambda *_words, **_more: [])
+    assert gate("--baseline", "a.hcl", "--candidate", "b.hcl", "--on-cannot-tell", "pass").exit_code == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -28,11 +29,13 @@ from hashidrill.rollouts.gate.playing import (
 )
 from hashidrill.rollouts.gate.report import (
     FILES,
+    advice,
     as_document,
     as_junit,
     as_markdown,
     as_sarif,
     pages,
+    tested_lines,
     verdict_lines,
     write_all,
 )
@@ -377,6 +380,36 @@ class TestFaces:
         assert [lane["title"] for lane in data["lanes"]] == ["baseline", "candidate"]
         assert [round(fault["applied"][0]) for fault in data["faults"]] == [0, 0]  # from the begin of the method
         assert {fault["label"].split(":")[0] for fault in data["faults"]} == {"baseline", "candidate"}
+
+    def test_what_decides_comes_first_and_the_rest_is_folded(self, regression):
+        page, folded = pages(regression)["report.html"].split("<details>", 1)
+        assert "broken by the candidate" in page
+        assert "no worse" not in page
+        assert "kv-writes.steady.p50" in folded
+        assert re.search(r"<summary>\d rows that do not decide</summary>", folded)
+        assert as_markdown(regression).index("broken by the candidate") < as_markdown(regression).index("<details>")
+
+    def test_the_version_that_ran_is_named_where_none_was_asked_for(self, regression):
+        for each in regression.ran[0].rounds:
+            told = json.loads((each.candidate / "run.json").read_text())
+            (each.candidate / "run.json").write_text(json.dumps(told | {"versions": {"consul": "1.22.2"}}))
+        [line] = tested_lines(regression)
+        assert line.startswith("Both sides ran Consul 1.22.2, as the experiments say. If yours is another,")
+        assert line in pages(regression)["report.html"]
+        assert tested_lines(replace(regression, versions=("1.10.3", "1.22.2"))) == []
+
+    @pytest.mark.lie
+    def test_one_that_cannot_tell_says_what_to_do_in_every_form(self, gated, runs):
+        runs.noise = 0.9
+        result = gated(multiplier(3), multiplier(4))
+        assert result.verdict is GateVerdict.CANNOT_TELL
+        [line] = advice(result)
+        assert "--margin kv-writes.latency.p50=PERCENT" in line
+        [found] = json.loads(as_sarif(result))["runs"][0]["results"]
+        assert (found["ruleId"], found["level"]) == ("gate/cannot-tell", "warning")
+        assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "after.hcl"
+        for text in (as_markdown(result), "\n".join(verdict_lines(result)), str(pages(result)["report.html"])):
+            assert "is too noisy here" in text
 
     @pytest.mark.lie
     def test_all_is_written_and_no_secret_is_in_it(self, regression, tmp_path):
