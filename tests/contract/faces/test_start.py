@@ -39,6 +39,10 @@ atexit.register(lambda: print(json.dumps([n for n, m in sys.modules.items() if g
 """
 
 
+BEYOND_TYPER = {("--help",): 75, ("list",): 180, ("validate", FILE): 260}
+"""How many modules a command may import that `import typer` does not: what starts more slowly has more of them."""
+
+
 def start(*arguments, first=""):
     """What the command wrote, and the modules that were loaded in the end. Placeholders of `later` have no spec."""
     code = f"{LOADED}\nimport sys; sys.argv = {['hashidrill', *arguments]!r}\n{first}\n{COMMAND}"
@@ -60,6 +64,31 @@ def test_help_names_every_command_and_imports_none():
         "hashidrill.faces.cli.commands",
         "hashidrill.faces.cli.output",
     }
+
+
+@pytest.mark.parametrize("arguments", BEYOND_TYPER, ids=" ".join)
+def test_a_command_starts_as_quickly_as_before(arguments):
+    _, loaded = start(*arguments)
+    code = "import sys, typer, json; print(json.dumps([*sys.modules]))"
+    bare = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert len(loaded - {*bare}) <= BEYOND_TYPER[arguments]
+
+
+def test_a_list_imports_nothing_that_reads_experiments():
+    _, loaded = start("list")
+    assert loaded & (SLOW | {"asyncio", "anyio", "rich", "hashidrill.core.experiment.model"}) == set()
+
+
+@pytest.mark.parametrize(
+    "line", ["hashidrill ", "hashidrill run raft/f", "hashidrill show disk.", "hashidrill lab shell c"]
+)
+def test_a_shell_that_completes_waits_for_no_command(line, monkeypatch):
+    monkeypatch.setenv("_HASHIDRILL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+    _, loaded = start()
+    assert loaded & NOT_FOR_HELP == set()
+    assert len(loaded) < 270
 
 
 def test_validate_imports_only_what_the_experiment_names():

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,16 @@ PANELS = {
 """As `hashidrill --help` lists the commands. Those of other packages follow."""
 _OTHERS = "Other packages"
 GROUPS = {
+    "gameday": (
+        "Run a game day: checks, predictions, experiments, a report. playbooks/first-game-day.yaml is one to copy",
+        "run resume report",
+        "run playbooks/first-game-day.yaml",
+    ),
+    "history": (
+        "Look at past runs: trends, what changed, flaky or broken",
+        "list show trend changed state add",
+        "changed raft/slow-leader-disk",
+    ),
     "lab": ("Keep a datacenter running on this machine", "up down status shell", "up --stack --expose 8500"),
     "staging": (
         "Allow, stop and prepare runs in an existing datacenter",
@@ -101,7 +113,7 @@ class Commands(Mapping[str, Any]):
     def summary(self, name: str) -> str:
         """The first sentence of its docstring, read from the source of its module; "" without one."""
         if not self._group and name in GROUPS:
-            return GROUPS[name][0]
+            return GROUPS[name][0].partition(". ")[0]
         spec = find_spec(registry.entries(COMMANDS)[self._prefix + name].value.partition(":")[0])
         if spec is None or spec.origin is None:
             return ""
@@ -123,11 +135,27 @@ class LazyGroup(TyperGroup):
         return list(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, cmd_name) if cmd_name in self.commands else None
+        if cmd_name not in self.commands:
+            return None
+        real = partial(super().get_command, ctx, cmd_name)
+        if not ctx.resilient_parsing or (ctx.parent is None and cmd_name in GROUPS):
+            return real()
+        from hashidrill.faces.cli.completion import Completed  # noqa: PLC0415 - only shells ask
+
+        path = cmd_name if ctx.parent is None else f"{self.name}.{cmd_name}"
+        return Completed(cmd_name, path, self.lazy.summary(cmd_name), real)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """While a shell asks, no option counts: to read one, typer imports pydantic."""
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        rest = [*dropwhile(lambda word: word.startswith("-"), args)]
+        ctx._protected_args, ctx.args = rest[:1], rest[1:]  # noqa: SLF001 - as TyperGroup does
+        return ctx.args  # type: ignore[no-any-return]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Raises UsageError for a command that has another name now."""
-        if ctx.parent is None and args[0] in MOVED and args[0] not in self.commands:
+        if not ctx.resilient_parsing and ctx.parent is None and args[0] in MOVED and args[0] not in self.commands:
             raise UsageError(f"`hashidrill {args[0]}` is now `hashidrill {MOVED[args[0]]}`")
         return super().resolve_command(ctx, args)
 

@@ -61,20 +61,9 @@ Yes = Annotated[
 
 def register(app: typer.Typer) -> None:
     day = "playbooks/first-game-day.yaml"
-    epilog = examples(f"gameday run {day}", "gameday resume", "gameday report last")
-    group = typer.Typer(callback=gameday, no_args_is_help=True, epilog=epilog)
-    group.command(epilog=examples(f"gameday run {day}", f"gameday run {day} --yes"))(run)
-    group.command(epilog=examples("gameday resume", "gameday resume .hashidrill/days/DAY --yes"))(resume)
-    group.command(epilog=examples("gameday report", "gameday report .hashidrill/days/DAY --json"))(report)
-    app.add_typer(group, name="gameday")
-
-
-def gameday() -> None:
-    """Run a game day: checks, predictions, experiments, a report.
-
-    The report says what surprised whom. A day is a file of `kind: GameDay`; playbooks/first-game-day.yaml is one to
-    start from.
-    """
+    app.command(epilog=examples(f"gameday run {day}", f"gameday run {day} --yes"))(run)
+    app.command(epilog=examples("gameday resume", "gameday resume .hashidrill/days/DAY --yes"))(resume)
+    app.command(epilog=examples("gameday report", "gameday report .hashidrill/days/DAY --json"))(report)
 
 
 def run(

@@ -24,7 +24,6 @@ from hashidrill.gamedays.history.steadiness import Tried, steadiness
 from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.reports.live.display import say
 
-_EXAMPLES = ("history list", "history changed raft/slow-leader-disk", "history state")
 Db = Annotated[
     Path | None,
     typer.Option(
@@ -41,18 +40,12 @@ AnExperiment = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(name="history", callback=history, no_args_is_help=True, epilog=examples(*_EXAMPLES))
-    group.command("list", epilog=examples("history list", "history list raft/frozen-leader --json"))(list_)
-    group.command("show", epilog=examples("history show last"))(show)
-    group.command("trend", epilog=examples("history trend raft/slow-leader-disk --figure latency"))(trend)
-    group.command("changed", epilog=examples("history changed raft/slow-leader-disk"))(changed)
-    group.command("state", epilog=examples("history state", "history state raft/frozen-leader --json"))(state)
-    group.command("add", epilog=examples("history add .hashidrill/runs/RUN"))(add)
-    app.add_typer(group)
-
-
-def history() -> None:
-    """Look at past runs: trends, what changed, flaky or broken."""
+    app.command("list", epilog=examples("history list", "history list raft/frozen-leader --json"))(list_)
+    app.command("show", epilog=examples("history show last"))(show)
+    app.command("trend", epilog=examples("history trend raft/slow-leader-disk --figure latency"))(trend)
+    app.command("changed", epilog=examples("history changed raft/slow-leader-disk"))(changed)
+    app.command("state", epilog=examples("history state", "history state raft/frozen-leader --json"))(state)
+    app.command("add", epilog=examples("history add .hashidrill/runs/RUN"))(add)
 
 
 @contextmanager

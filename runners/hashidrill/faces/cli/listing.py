@@ -41,7 +41,8 @@ KINDS = {
 """What is listed, and the word for one of them."""
 _GAME_DAY = re.compile(rb"^kind:[ \t]*[\"']?GameDay\b", re.MULTILINE)
 _HEADING = re.compile(r"^# (.*)$", re.MULTILINE)
-_RUNBOOK = re.compile(r"\A---\n(?:.*\n)*?runbook:", re.MULTILINE)
+_SCENARIO = re.compile(rb"^kind:[ \t]*[\"']?Scenario\b", re.MULTILINE)
+_RUNBOOK = re.compile(rb"\A---\n(?:.*\n)*?runbook:", re.MULTILINE)
 
 
 def register(app: typer.Typer) -> None:
@@ -96,27 +97,30 @@ def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
 
         group = registry.FAULTS if kind == "faults" else registry.LOADS
         return [{"kind": name, "what": what} for name, what in registry.summaries(group).items()]
-    from hashidrill.core.experiment import library  # noqa: PLC0415 - as above
+    rows = [_titled(name, path) for name, path in files_of(kind).items()]
+    return rows if kind != "experiments" else [row if "tags" in row else {**row, "tags": []} for row in rows]
+
+
+def files_of(kind: str) -> dict[str, Path]:
+    """Experiments, scenarios, game days or runbooks by their names. Raises OSError, and KeyError for another kind."""
+    from hashidrill.core.experiment.library import SUFFIXES, experiments  # noqa: PLC0415 - as above
 
     if kind == "experiments":
-        rows = [_titled(name, path) for name, path in library.experiments().items()]
-        return [row if "tags" in row else {**row, "tags": []} for row in rows]
-    if kind == "scenarios":
-        return [_titled(name, path) for name, path in named(f"{PLAYBOOKS}/training", library.SUFFIXES).items()]
-    if kind == "gamedays":
-        days = named(PLAYBOOKS, library.SUFFIXES).items()
-        return [_titled(name, path) for name, path in days if _GAME_DAY.search(path.read_bytes())]
-    pages = {name: (path, path.read_text("utf-8", "replace")) for name, path in named(PLAYBOOKS, [".md"]).items()}
-    return [
-        {"name": name, "title": heading[1] if (heading := _HEADING.search(text)) else "", "path": str(path)}
-        for name, (path, text) in pages.items()
-        if _RUNBOOK.search(text)
-    ]
+        return experiments()
+    folder, suffixes, mark = {
+        "scenarios": (f"{PLAYBOOKS}/training", SUFFIXES, _SCENARIO),
+        "gamedays": (PLAYBOOKS, SUFFIXES, _GAME_DAY),
+        "runbooks": (PLAYBOOKS, (".md",), _RUNBOOK),
+    }[kind]
+    return {name: path for name, path in named(folder, suffixes).items() if mark.search(path.read_bytes())}
 
 
 def _titled(name: str, path: Path) -> dict[str, Any]:
     from hashidrill.core.experiment.library import metadata_of  # noqa: PLC0415 - as above
 
+    if path.suffix == ".md":
+        heading = _HEADING.search(path.read_text("utf-8", "replace"))
+        return {"name": name, "title": heading[1] if heading else "", "path": str(path)}
     try:
         said = metadata_of(path)
     except HashidrillError:

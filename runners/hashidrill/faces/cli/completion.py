@@ -1,0 +1,105 @@
+"""What a shell completes: names of commands, experiments, faults, runs, hosts. Imports no command for it.
+
+`hashidrill --install-completion` puts it into the shell, which then asks hashidrill at each press of the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from typer.core import TyperCommand
+
+from hashidrill.core.protocols import registry
+from hashidrill.core.util.folders import RUNS_DIR, both, state_folder
+from hashidrill.faces.cli import listing
+from hashidrill.faces.cli.common import recordings
+
+_HYPOTHESIS = re.compile(r"^@(?:hypothesis|comparison)\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
+_FILES = {"--attach", "--runs", "--hypotheses", "--db", "--key", "--new-key", "--output", "-o", "--log"}
+"""Options whose value is a file: of these, the shell completes the value itself."""
+_OPTIONS = {"--experiment": "experiments", "--like": "experiments"}
+_ARGUMENTS = {
+    "run": "experiments",
+    "capacity": "experiments",
+    "schedule": "experiments gamedays",
+    "validate": "experiments gamedays runbooks scenarios",
+    "show": "experiments faults loads hypotheses runs",
+    "list": "kinds",
+    "schema": "schemas",
+    "check": "runs",
+    "heal": "runs",
+    "rehearse": "runbooks",
+    "train": "scenarios",
+    "gameday.run": "gamedays",
+    "history.list": "experiments",
+    "history.trend": "experiments",
+    "history.changed": "experiments",
+    "history.state": "experiments",
+    "staging.arm": "experiments gamedays",
+    "staging.acl": "products experiments",
+    "convert.export": "formats experiments",
+    "lab.shell": "hosts",
+}
+"""Command to what its arguments name."""
+_WORDS = {
+    "kinds": "experiments faults loads hypotheses runs gamedays runbooks scenarios",
+    "schemas": "experiment gameday attach scenario campaign",
+    "products": "consul nomad vault kubernetes",
+    "formats": "chaos-mesh litmus",
+}
+"""What is no file and no kind of the library."""
+
+
+class Completed(TyperCommand):
+    """Stands for a command while a shell asks: the command itself is imported where its options are asked for."""
+
+    def __init__(self, name: str, path: str, summary: str, real: Callable[[], Any]) -> None:
+        super().__init__(name, help=summary, rich_markup_mode=None)
+        self._path, self._real = path, real
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.args = args
+        return args
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """The options, or the names that fit; none where the shell knows better."""
+        from typer._click.shell_completion import CompletionItem  # noqa: PLC0415 - typer exports it nowhere
+
+        if incomplete.startswith("-"):
+            return self._real().shell_complete(ctx, incomplete)
+        before = ctx.args[-1] if ctx.args else ""
+        kinds = _OPTIONS.get(before) or ("" if before in _FILES else _ARGUMENTS.get(self._path, ""))
+        found = sorted({name for kind in kinds.split() for name in names(kind) if name.startswith(incomplete)})
+        return [CompletionItem(name) for name in found]
+
+
+def names(kind: str) -> Iterable[str]:
+    """What of that kind there is, by the names that commands take. A file that cannot be read has none."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return _WORDS[kind].split() if kind in _WORDS else _SOURCES.get(kind, partial(listing.files_of, kind))()
+    return []
+
+
+def _hypotheses() -> list[str]:
+    files = [path for folder in both("hypotheses") for path in folder.glob("*.py")]
+    return [name for path in files for name in _HYPOTHESIS.findall(path.read_text("utf-8", "replace"))]
+
+
+def _hosts() -> list[str]:
+    up = [json.loads(path.read_text()) for path in (state_folder() / "up").glob("*.json")]
+    return [host["name"] for datacenter in up for host in datacenter["hosts"]]
+
+
+_SOURCES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "faults": registry.fault_kinds,
+    "loads": registry.load_kinds,
+    "hypotheses": _hypotheses,
+    "hosts": _hosts,
+    "runs": lambda: ["last", *(path.name for path in recordings(RUNS_DIR))],
+}
+"""Of kinds that are no files of the library."""
