@@ -115,7 +115,10 @@ def show(
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """Show what the history knows of a run, also where its recording is gone."""
+    """Show what the history knows of a run.
+
+    Also of a run whose recording is gone.
+    """
     with _store(db) as store:
         found = store.run(run)
     _tell({"run": pages.whole_run(found)}, pages.run_lines(found), as_json=as_json)
