@@ -24,7 +24,7 @@ from hashidrill.kubernetes.vocabulary import CHAOS, one
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.interlocks import names_of
 from hashidrill.staging.attach.target import AttachTarget, read_target
-from hashidrill.staging.runs.attachable import lacking, possible_kinds
+from hashidrill.staging.runs.attach_limits import lacking, possible_kinds
 from hashidrill.staging.runs.heal_attached import heal_attached
 from virtual_time import run
 

@@ -17,7 +17,7 @@ from hashidrill.faces.cli.validate import _error_of
 from hashidrill.kubernetes.attach_capabilities import located, look
 from hashidrill.staging.attach.discovery import discover
 from hashidrill.staging.attach.target import read_target
-from hashidrill.staging.runs.attachable import lacking
+from hashidrill.staging.runs.attach_limits import lacking
 from hashidrill.staging.runs.launch_attached import Attached
 from hashidrill.testing.fakes import FakeDatacenter
 from library_runs import OF_KUBERNETES

@@ -20,7 +20,7 @@ from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login, Secret
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import AttachTarget
-from hashidrill.staging.runs.attachable import possible_kinds
+from hashidrill.staging.runs.attach_limits import possible_kinds
 from hashidrill.testing.fakes import FakeDatacenter
 from hashidrill.testing.faults import check_fault
 from hashidrill.testing.nomad import FakeNomad

@@ -19,7 +19,7 @@ from hashidrill.core.errors import ExperimentError, RecordingError
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.judging.comparison import hidden
 from hashidrill.core.recording.provenance import HYPOTHESES_NAME
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import COMPARISON_NAME, write_whole
 from hashidrill.core.util.redaction import Redactor
 
@@ -87,7 +87,7 @@ def read_comparison(path: Path) -> Kept:
     """Raises RecordingError for a folder without a comparison, or one of a newer hashidrill."""
     file = path / COMPARISON_NAME
     try:
-        found: Any = foreign.parse(file.read_bytes())
+        found: Any = safe_json.parse(file.read_bytes())
         if found["format"] > FORMAT:
             raise RecordingError(
                 f"{file}: hashidrill {found.get('hashidrill')} wrote this comparison, in a format that {__version__}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.strict import Strict
@@ -19,7 +19,7 @@ from hashidrill.core.units import Percent, Size
 _SPARE_BYTES = 32 << 20
 """The observer tries to take this much more than the limit: if the kernel kills all agents, the whole limit is free."""
 _ANSWER_S, _WHOLE = 0.5, ~0xFFF
-_SAFE_SHARE = Percent("10%")
+_SAFE_SHARE, _MOST_BESIDE_NEIGHBOUR = Percent("10%"), Percent("99%")
 
 
 class PressureParams(Strict):
@@ -28,7 +28,16 @@ class PressureParams(Strict):
     leave: Percent = Field(default=Percent("80%"), le=1.0, ge=_SAFE_SHARE)
     """Share of what the processes hold just before the fault, without files and their cache; from 10%."""
     by: Literal["limit", "neighbour"] = "limit"
-    """`limit`: a lower limit of their cgroup; `neighbour`: another process in it."""
+    """`limit`: a lower limit of their cgroup; `neighbour`: another process in it, which leaves them at most 99%."""
+
+    @model_validator(mode="after")
+    def _neighbour_takes_something(self) -> Self:
+        if self.by == "neighbour" and self.leave > _MOST_BESIDE_NEIGHBOUR:
+            raise ValueError(
+                f"a neighbour that leaves {self.leave} takes nothing: leave at most {_MOST_BESIDE_NEIGHBOUR}, or say"
+                " `by: limit`"
+            )
+        return self
 
 
 class MemoryPressure(BaseFault[PressureParams]):
@@ -55,7 +64,7 @@ class MemoryPressure(BaseFault[PressureParams]):
     observed_within_s = 20.0
     cases: ClassVar[Cases] = Cases(
         each=({"leave": "80%"}, {"leave": "60%", "by": "neighbour"}),
-        space=({"leave": "10%..100%", "by": ["limit", "neighbour"]},),
+        space=({"leave": "10%..100%", "by": ["limit"]}, {"leave": "10%..99%", "by": ["neighbour"]}),
     )
 
     def requires(self) -> Requires:

@@ -29,7 +29,7 @@ from hashidrill.core.protocols.service import lanes
 from hashidrill.core.recording.provenance import Lookup
 from hashidrill.core.recording.seal import damage
 from hashidrill.core.util.files import VERDICT_NAME, write_whole
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -42,8 +42,8 @@ from hashidrill.core.tap.tap import Tap
 from hashidrill.core.tap.upstream import HttpUpstream, Link, Scripted, Upstream
 from hashidrill.core.util.commands import tool
 from hashidrill.core.util.enter import entering
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.processes import is_machine_root
+from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.abc import Operation
 from hashidrill.core.tap.command import Ended
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

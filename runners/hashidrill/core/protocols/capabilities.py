@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from hashidrill.core.errors import CapabilityError, FaultError
 from hashidrill.core.protocols.packets import PacketRule
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 
 C = TypeVar("C")
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hashidrill.core.errors import FaultError, JournalHeldError
 from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.redaction import Redactor
+from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

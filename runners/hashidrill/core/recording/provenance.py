@@ -18,7 +18,7 @@ from hashidrill.core import hypothesis
 from hashidrill.core.errors import RecordingError, UnknownNameError
 from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.hypothesis.files import from_source, is_shipped, source_of, with_digest
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,7 +120,7 @@ class Lookup:
         """hypotheses.json; empty if it is missing, as in a recording that was made by hand."""
         path = self._path / HYPOTHESES_NAME
         try:
-            kept = foreign.parse(path.read_bytes())
+            kept = safe_json.parse(path.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):

@@ -31,7 +31,7 @@ from hashidrill.core.recording.columns import IMPLAUSIBLE, Bools, Floats, Int64s
 from hashidrill.core.recording.journal import LONGEST_NS, Entry, is_whole, read_journal
 from hashidrill.core.recording.writer import DATABASE_NAME, FORMAT, KEY, PREFIX, RESOLVED_NAME, is_table, read_run
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

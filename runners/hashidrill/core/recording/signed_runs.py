@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.errors import NotOursError, UsageError
 from hashidrill.core.recording.journal import LineKey, read_journal, signed_entries, signed_lines
 from hashidrill.core.recording.writer import RESOLVED_NAME
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import HEAL_NAME, JOURNAL_NAME, private_folder
 from hashidrill.core.util.folders import state_folder
 
@@ -122,7 +122,7 @@ def open_recordings() -> list[Path]:
     found = []
     for note in sorted((state_folder() / OPEN_NAME).glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # torn, or its run has just ended
-            found.append(Path(foreign.parse(note.read_bytes())["recording"]))
+            found.append(Path(safe_json.parse(note.read_bytes())["recording"]))
     return found
 
 
@@ -186,7 +186,7 @@ def _check_resolved(run: Path, began: Entry) -> None:
 def _noted(run: Path, run_id: str, lines: int) -> str:
     """What is lost, by the note of an open run. Raises NotOursError without a note, or if it names another folder."""
     try:
-        note = foreign.parse(note_of(run_id).read_bytes())
+        note = safe_json.parse(note_of(run_id).read_bytes())
         recording, least = Path(note["recording"]), int(note["lines"])
     except FileNotFoundError:
         raise NotOursError("nothing of that run is left, as this machine has it: this is an old copy") from None

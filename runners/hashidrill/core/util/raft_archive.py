@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hashidrill.core.errors import RecordingError
 from hashidrill.core.util.files import private_folder, write_whole
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

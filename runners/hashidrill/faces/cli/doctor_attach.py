@@ -22,7 +22,14 @@ from hashidrill.kubernetes.attach_capabilities import located, look
 from hashidrill.staging.attach.datacenter import attach, described
 from hashidrill.staging.attach.discovery import troubles, unanswered
 from hashidrill.staging.attach.target import read_target
-from hashidrill.staging.runs.attachable import NO_CARRIERS, absent, lacking, possible_kinds, unseen_signals, unselected
+from hashidrill.staging.runs.attach_limits import (
+    NO_CARRIERS,
+    absent,
+    lacking,
+    possible_kinds,
+    unseen_signals,
+    unselected,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

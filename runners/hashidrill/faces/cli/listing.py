@@ -11,7 +11,7 @@ import typer
 
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import JOURNAL_NAME, VERDICT_NAME
 from hashidrill.core.util.folders import PLAYBOOKS, RUNS_DIR, named
 from hashidrill.faces.cli.common import (
@@ -159,7 +159,7 @@ def _verdict(path: Path) -> str:
             first = _FIRST.match(os.read(file, _BEGINS_IN))
         finally:
             os.close(file)
-        return first[1].decode() if first else Verdict(foreign.parse((path / VERDICT_NAME).read_bytes())["verdict"])
+        return first[1].decode() if first else Verdict(safe_json.parse((path / VERDICT_NAME).read_bytes())["verdict"])
     except FileNotFoundError:
         return "no verdict"
     except (OSError, ValueError, KeyError, TypeError):

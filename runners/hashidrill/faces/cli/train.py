@@ -20,7 +20,7 @@ import typer
 
 from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.core.util.files import private_folder
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json, print_table
 from hashidrill.faces.cli.serving import Port, Serve
 from hashidrill.gamedays.training import games

@@ -116,7 +116,7 @@ def _fits(path: Path, name: str, resolved: ResolvedExperiment) -> None:
 
 def _check_attach(path: Path) -> None:
     """What it says about an existing datacenter, without a look at it. Raises what check_attach_file raises."""
-    from hashidrill.staging.runs.attachable import check_attach_file  # noqa: PLC0415 - httpx2, which experiments do not need
+    from hashidrill.staging.runs.attach_limits import check_attach_file  # noqa: PLC0415 - httpx2, which experiments do not need
 
     check_attach_file(path)
 

@@ -22,7 +22,7 @@ from typing import Any, Self
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME, append_line, held_by_us, whole_lines
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.gamedays.gameday.plan import Plan, Resolve, read_plan
 
 VERSION = 1

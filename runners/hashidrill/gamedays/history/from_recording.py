@@ -190,7 +190,7 @@ def _cut(text: str) -> str:
 
 def day_document(folder: Path) -> dict[str, Any]:
     """The report of a game day, as plain data. Raises RecordingError."""
-    from hashidrill.core.util.foreign import parse  # noqa: PLC0415 - runs have none
+    from hashidrill.core.util.safe_json import parse  # noqa: PLC0415 - runs have none
 
     file = folder / "report.json"
     try:

@@ -22,7 +22,7 @@ from typing import Any
 from hashidrill.core.errors import HashidrillError, RecordingError
 from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.recording.reader import Recording
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import private, private_folder
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.gamedays.history.from_recording import day_document, digest, run_from, when
@@ -349,10 +349,10 @@ class Store:
             hashidrill=hashidrill,
             title=title,
             conditions=conditions,
-            invalid=tuple(foreign.parse(invalid)),
-            expectations=tuple(Expected(**each) for each in foreign.parse(expectations)),
-            versions=foreign.parse(versions),
-            machine=foreign.parse(machine),
+            invalid=tuple(safe_json.parse(invalid)),
+            expectations=tuple(Expected(**each) for each in safe_json.parse(expectations)),
+            versions=safe_json.parse(versions),
+            machine=safe_json.parse(machine),
             experiment=self._document(asked),
             config=self._document(config),
             figures={
@@ -364,4 +364,4 @@ class Store:
 
     def _document(self, at: str) -> Any:
         found = self.database.execute("SELECT text FROM documents WHERE digest = ?", (at,)).fetchone()
-        return foreign.parse(found[0]) if found else {}
+        return safe_json.parse(found[0]) if found else {}

@@ -20,7 +20,7 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration
 from hashidrill.core.util.files import append_line, private_folder
 from hashidrill.core.util.folders import find_playbook
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.gamedays.training.card import PASSED
 from hashidrill.gamedays.training.games import games_dir
 from hashidrill.gamedays.training.scenario import FOLDER, list_scenarios, read_scenario

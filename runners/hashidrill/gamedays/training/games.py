@@ -22,8 +22,8 @@ from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.files import held_by_us, private, private_folder, write_whole
 from hashidrill.core.util.folders import both
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.processes import python_path
+from hashidrill.core.util.safe_json import parse
 from hashidrill.gamedays.training.scenario import FOLDER
 from hashidrill.lab.sandbox.sandbox import handed_over
 from hashidrill.lab.up.running import state_dir

@@ -28,8 +28,8 @@ from hashidrill.core.recording.journal import Entry
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.files import private_folder, write_whole
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.processes import python_path
+from hashidrill.core.util.safe_json import parse
 from hashidrill.gamedays.training.campaign import remember_result
 from hashidrill.gamedays.training.card import card_of, drawn_of, headline, write_pages
 from hashidrill.gamedays.training.course import Course, chosen, course_of

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hashidrill.core.errors import BinaryError
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.lab.provision import archive as binaries_archive
 from hashidrill.lab.provision import build as binaries_build
 from hashidrill.lab.provision.packages import OLDEST_GO_TEXT

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import MachineError
 from hashidrill.core.util.commands import tool
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.interrupts import PutOff
+from hashidrill.core.util.safe_json import parse
 from hashidrill.lab.provision import packages
 from hashidrill.lab.provision.products import Product, WayError
 

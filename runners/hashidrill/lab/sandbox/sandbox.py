@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from hashidrill.core.errors import MachineError
 from hashidrill.core.util.files import held_by_us, private
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.processes import boot_command
+from hashidrill.core.util.safe_json import parse
 
 NAME_PREFIX = "hashidrill-"
 _JANITOR_WITHIN_S = 40.0

@@ -26,9 +26,9 @@ from hashidrill.core.util import syscalls as sc
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.files import private, write_whole
 from hashidrill.core.util.folders import state_folder
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.interrupts import PutOff
 from hashidrill.core.util.processes import python_path
+from hashidrill.core.util.safe_json import parse
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.sandbox.sandbox import handed_over
 

@@ -179,7 +179,7 @@ class ConsulService(BaseService):
     async def _ready(self, hosts: Hosts, client: httpx2.AsyncClient) -> tuple[bool | None, str, int | None]:
         import httpx2  # noqa: PLC0415 - see above
 
-        from hashidrill.core.util.foreign import parse  # noqa: PLC0415
+        from hashidrill.core.util.safe_json import parse  # noqa: PLC0415
         from hashidrill.products.consul.api import leader_of  # noqa: PLC0415
 
         if await leader_of(hosts) is None:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from hashidrill.core.protocols.abc import Host
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.nomad.settings import HTTP_PORT
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx2
 
 from hashidrill.core.protocols.abc import Host
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import all_at_once
 
 PORT, CLUSTER_PORT = 8200, 8201

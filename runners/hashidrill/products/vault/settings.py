@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.protocols.service import Site
 from hashidrill.core.util.commands import ask
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.go_durations import seconds
 from hashidrill.core.util.nested import merge
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.vault.api import CLUSTER_PORT, PORT
 from hashidrill.products.vault.model import Vault
 from hashidrill.products.vault.operator import VaultOperator

@@ -14,8 +14,8 @@ from typing import Any
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.util.files import append_line, held_by_us, whole_lines
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.redaction import Redactor
+from hashidrill.core.util.safe_json import parse
 
 AT_MOST = 60
 """Runs of a search at most, those that say nothing included."""

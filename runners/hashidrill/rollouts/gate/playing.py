@@ -39,9 +39,9 @@ from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.core.util.files import private_folder, write_whole
-from hashidrill.core.util.foreign import parse
 from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.core.util.run_origin import here
+from hashidrill.core.util.safe_json import parse
 from hashidrill.lab.provision.binaries import cache_root
 from hashidrill.lab.runs.launch import binaries_for
 from hashidrill.lab.runs.rounds import AT_MOST, Series, Side, play

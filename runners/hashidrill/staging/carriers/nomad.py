@@ -25,7 +25,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.staging.attach.http import extensions, why
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.carriers.nomad_jobs import ENDED, TASK, Jobs, Node, job_name, job_of
@@ -86,7 +86,7 @@ class SocketStream:
                 raise FaultError(self._lost) from None
             if isinstance(message, wsproto.events.TextMessage):
                 with contextlib.suppress(ValueError, TypeError):
-                    return dict(foreign.parse(message.data))
+                    return dict(safe_json.parse(message.data))
 
     async def close(self) -> None:
         self.over.set()
@@ -338,7 +338,7 @@ class NomadShell:
                     await session.receive()  # `close` waits for the end, which is not seen unless it is read
         finally:
             await session.close()
-        answer = foreign.parse(said) if said else {"why": await session.ended()}
+        answer = safe_json.parse(said) if said else {"why": await session.ended()}
         if answer.get("event") != "handed":
             raise FaultError(f"the fault's arguments could not be handed to its job: {answer.get('why', answer)}")
 
@@ -393,7 +393,7 @@ class JobSession:
 
     async def send(self, line: bytes) -> None:
         """Signals what the line says; a revert that was asked for is asked for again by each renewal."""
-        said = foreign.parse(line)
+        said = safe_json.parse(line)
         if "revert" in said:
             self._reverting = True
         elif "renew" not in said:

@@ -20,7 +20,7 @@ import anyio
 
 from hashidrill.core.errors import FaultError, HashidrillError
 from hashidrill.core.protocols.abc import ApiAnswer
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.staging.attach.http import UnansweredError, Wire
 
 PREFIX = "hashidrill-carrier-"
@@ -196,7 +196,7 @@ class Jobs:
         if answer.status != 200:
             raise self._error(f"Nomad: {method} {path}: {_said(answer)}")
         try:
-            return foreign.parse(answer.body)
+            return safe_json.parse(answer.body)
         except ValueError:
             raise self._error(f"Nomad answered {method} {path} with what is no JSON: {_said(answer)}") from None
 

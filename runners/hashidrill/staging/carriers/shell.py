@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import anyio
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 
 ANSWERS_WITHIN_S = 30.0
 
@@ -99,7 +99,7 @@ class Lines:
         try:
             while line := await self._session.receive():
                 try:
-                    said = dict(foreign.parse(line))
+                    said = dict(safe_json.parse(line))
                 except (ValueError, TypeError):
                     continue  # a banner, or another program's
                 if "id" in said:

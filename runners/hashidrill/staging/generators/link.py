@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import Any
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 
 KEPT_BYTES = 64 << 20
 """What one end keeps at most of what was not acknowledged. An open loop cannot be slowed down: more is an error."""
@@ -59,7 +59,7 @@ class Frame:
     def json(self) -> dict[str, Any]:
         """Raises StreamError where it is no JSON object."""
         try:
-            found = foreign.parse(self.payload)
+            found = safe_json.parse(self.payload)
         except ValueError:
             found = None
         if not isinstance(found, dict):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.staging.generators.link import Frame, Frames, Kind, Link, StreamError, json_frame
 from hashidrill.staging.generators.secrecy import Identity
 
@@ -307,7 +307,7 @@ class Remote:
             raise StreamError(f"{self.worker}: {error}") from None
 
     async def _said(self, payload: bytes, writer: asyncio.StreamWriter) -> bool:
-        line = foreign.parse(payload)
+        line = safe_json.parse(payload)
         if not isinstance(line, dict):
             raise StreamError(f"{self.worker}: it sent what is no message of a generator")
         if "exited" in line:

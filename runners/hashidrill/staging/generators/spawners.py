@@ -11,7 +11,7 @@ from importlib import metadata
 from typing import Protocol
 
 from hashidrill.core.errors import DatacenterError
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import without_secrets
 from hashidrill.staging.generators.remote import Introduction
@@ -39,7 +39,7 @@ def introduction(name: str, said: bytes | str, on: str = "") -> Introduction:
     """From the first line of a worker's output. Raises SpawnError where it is none, or of another version."""
     where = f"worker {name}" + (f" on {on}" if on else "")
     try:
-        line = foreign.parse(said)
+        line = safe_json.parse(said)
         version, protocol = line["hashidrill"], line["protocol"]
         found = Introduction(name, line["address"], int(line["port"]), line["session"], line["certificate"], on)
     except (ValueError, KeyError, TypeError):

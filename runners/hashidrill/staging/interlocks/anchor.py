@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import InterlockError
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.staging.interlocks.settings import ANCHOR_KEY
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from hashidrill.core.errors import InterlockError, UsageError
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 
 KEY_FORM = "ed25519:"
 _FIELDS = {"armed_by", "experiments", "datacenter", "since", "until", "why", "nonce"}
@@ -255,7 +255,7 @@ def _opened(text: str, where: str, public_key: str) -> str:
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        data = foreign.parse(text)
+        data = safe_json.parse(text)
     except ValueError as error:
         raise _malformed(where, f"it is not JSON: {error}") from None
     if not isinstance(data, dict):

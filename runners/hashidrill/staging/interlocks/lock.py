@@ -15,7 +15,7 @@ from functools import partial
 import anyio
 
 from hashidrill.core.errors import InterlockError
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import beside, pause
 from hashidrill.staging.interlocks.kv import Kv, SilentError
 

@@ -17,7 +17,7 @@ import anyio
 
 from hashidrill.core.errors import InterlockError, UsageError
 from hashidrill.core.util.files import write_whole
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import pause
 from hashidrill.staging.interlocks import anchor, arming
 from hashidrill.staging.interlocks.arming import Armed, Arming

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import anyio
 
 from hashidrill.core.errors import InterlockError
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.core.util.wait import pause
 from hashidrill.staging.interlocks.kv import Kv, SilentError
 from hashidrill.staging.interlocks.lock import Lock

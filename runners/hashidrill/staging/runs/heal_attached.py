@@ -27,7 +27,7 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.recording.journal import KEPT, Clock, Journal, LineKey, signed_lines
 from hashidrill.core.recording.signed_runs import AUDIT_NAME, LINKED, OurRun, forget_open
 from hashidrill.core.recording.writer import RESOLVED_NAME
-from hashidrill.core.util import foreign
+from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import HEAL_NAME
 from hashidrill.lab.runs.heal import Healed, began_in, entries_of, heal_run, in_doubt, whose
 from hashidrill.staging.attach.datacenter import AttachedDatacenter, attach
@@ -187,7 +187,7 @@ def _asked(
     if confirm is None:
         return Healed(run, refused=f"{why}; name it, and confirm each host, if you trust it")
     try:
-        experiment = ResolvedExperiment.from_data(foreign.parse((run / RESOLVED_NAME).read_text())).experiment
+        experiment = ResolvedExperiment.from_data(safe_json.parse((run / RESOLVED_NAME).read_text())).experiment
         actions = plan_of(experiment, target, estate).actions
     except (HashidrillError, OSError, ValueError) as error:
         return Healed(run, refused=f"{why}; and its experiment is not readable: {error}")
@@ -291,7 +291,7 @@ async def _clean(
         done.left.extend(left)
 
     try:
-        experiment = ResolvedExperiment.from_data(foreign.parse((run / RESOLVED_NAME).read_text())).experiment
+        experiment = ResolvedExperiment.from_data(safe_json.parse((run / RESOLVED_NAME).read_text())).experiment
         found = leavings(experiment, run_id, wires)
         common = shared_leavings(experiment, run_id, wires)
         shared = {left: kind for left, kind in found.items() if left in common}
@@ -314,7 +314,7 @@ def unswept(run: Path, key: LineKey) -> bool:
     except OSError:
         return False
     ended, left = True, False
-    for verb in (str(foreign.parse(line)["verb"]) for line in lines):
+    for verb in (str(safe_json.parse(line)["verb"]) for line in lines):
         if verb in {"begin", "heal"}:
             ended, left = False, False
         elif verb == "left":
@@ -383,7 +383,7 @@ def _hosts_of(run: Path, known: OurRun, target: AttachTarget) -> Iterator[FoundH
 def _recorded(run: Path) -> Mapping[str, Any]:
     """By name, address and agents; empty for a run that did not come so far as to resolve its experiment."""
     try:
-        hosts = foreign.parse((run / RESOLVED_NAME).read_text())["experiment"]["datacenter"]["attached"]["hosts"]
+        hosts = safe_json.parse((run / RESOLVED_NAME).read_text())["experiment"]["datacenter"]["attached"]["hosts"]
         return {str(name): {"address": one["address"], "agents": dict(one["agents"])} for name, one in hosts.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

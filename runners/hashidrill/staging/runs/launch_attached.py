@@ -37,7 +37,7 @@ from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.generators.nomad_spawner import check_room
 from hashidrill.staging.generators.settings import engine_rights, fleet_of
 from hashidrill.staging.generators.spawners import SpawnError
-from hashidrill.staging.runs.attachable import check_attach_file, check_possible
+from hashidrill.staging.runs.attach_limits import check_attach_file, check_possible
 from hashidrill.staging.runs.heal_attached import Confirm, heal_attached, unswept
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+import places
 from hashidrill.core.engine.inject import planned
-from hashidrill.core.errors import FaultError
+from hashidrill.core.errors import ExperimentError, FaultError
+from hashidrill.core.experiment.loader import load_text
 from hashidrill.core.faults.memory import MemoryPressure, PressureParams
 from hashidrill.core.protocols.capabilities import MemoryControl
 from hashidrill.lab.sandbox.cgroups import Group
@@ -85,7 +87,7 @@ def test_agents_that_something_else_limits_are_refused(world):
 
 def test_a_host_without_a_cgroup_for_memory_is_named(world):
     del world.hosts["consul-1"].parts[MemoryControl]
-    with pytest.raises(FaultError, match=r"consul-1.*MemoryControl \(hold the host's agents to a memory limit"):
+    with pytest.raises(FaultError, match=r"consul-1.*MemoryControl \(limit the memory of the host's agents"):
         in_force(world)
 
 
@@ -122,3 +124,22 @@ def test_a_limit_that_the_kernel_refuses_is_told_from_one_that_cannot_be_written
     refuse(errno.EACCES)
     with pytest.raises(OSError, match="no"):
         Group(tmp_path, 1).limit_memory(50)
+
+
+def validated(params):
+    text = places.GOOD.read_text()
+    [step] = [line for line in text.splitlines() if "fault: disk.latency" in line]
+    memory = f'  - {{fault: memory.pressure, on: "host:consul-1", with: {params}, at: 0s, for: 20s}}'
+    return load_text(text.replace(step, memory))
+
+
+@pytest.mark.lie
+def test_a_neighbour_that_would_take_nothing_is_refused_at_validate():
+    with pytest.raises(ExperimentError, match="a neighbour that leaves 100% takes nothing: leave at most 99%") as told:
+        validated("{leave: 100%, by: neighbour}")
+    assert str(told.value).startswith("experiment.yaml:17:")
+
+
+@pytest.mark.parametrize("params", ["{leave: 99%, by: neighbour}", "{leave: 100%}"])
+def test_all_that_takes_something_is_valid(params):
+    assert validated(params)

@@ -17,7 +17,7 @@ from hashidrill.faces.cli.runs import register
 from hashidrill.faces.cli.validate import _error_of
 from hashidrill.lab.runs.launch import prepare
 from hashidrill.staging.attach.target import check_file, read_target
-from hashidrill.staging.runs.attachable import check_possible
+from hashidrill.staging.runs.attach_limits import check_possible
 from virtual_time import run
 
 CONSUL = '  consul: {address: "http://10.73.0.11:8500", token_file: token}\n'

@@ -20,7 +20,7 @@ from hashidrill.staging.attach.leftovers import sweep
 from hashidrill.staging.attach.links import OURS, TOXICS, Link, hello_of_http, link_of
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget, read_target
-from hashidrill.staging.runs.attachable import lacking, possible_kinds
+from hashidrill.staging.runs.attach_limits import lacking, possible_kinds
 from hashidrill.staging.runs.heal_attached import heal_attached
 from virtual_time import run
 

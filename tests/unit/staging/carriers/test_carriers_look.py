@@ -27,7 +27,7 @@ from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
 from hashidrill.staging.attach.target import AttachTarget, read_target
 from hashidrill.staging.carriers.open_carriers import CARRIED, carried, look
 from hashidrill.staging.carriers.settings import SshSettings, carriers_of
-from hashidrill.staging.runs.attachable import lacking, possible_kinds
+from hashidrill.staging.runs.attach_limits import lacking, possible_kinds
 from virtual_time import run
 
 pytestmark = pytest.mark.lie

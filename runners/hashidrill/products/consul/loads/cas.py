@@ -25,7 +25,7 @@ from hashidrill.core.loads.schedule import Reply, stamp
 from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
 from hashidrill.products.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via

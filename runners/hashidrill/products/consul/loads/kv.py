@@ -17,7 +17,7 @@ from hashidrill.core.loads.http_client import HttpClient, for_each, insist
 from hashidrill.core.loads.schedule import Reply, Turns, stamp
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Percent, Size
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, mark, write_reply
 

@@ -27,7 +27,7 @@ from hashidrill.core.loads.schedule import Agenda, Reply
 from hashidrill.core.protocols.abc import Detail
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left, write_reply
 from hashidrill.products.consul.loads.kv import PREFIX, PREPARE_WITHIN_S, Via

@@ -20,7 +20,7 @@ from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration, Rate
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, left
 

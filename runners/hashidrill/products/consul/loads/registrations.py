@@ -21,7 +21,7 @@ from hashidrill.core.loads.schedule import UNDER_WAY, Reply, Spells
 from hashidrill.core.protocols.abc import LoadCost
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Rate
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import leftovers, rights
 from hashidrill.products.consul.loads.base import ConsulLoad
 from hashidrill.products.consul.loads.kv import Via

@@ -23,7 +23,7 @@ from hashidrill.core.loads.schedule import CANCELLED
 from hashidrill.core.protocols.abc import LoadCost, Operation, Reason
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Quantity, Rate
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul import rights
 from hashidrill.products.consul.loads.base import ConsulLoad, newest_ns
 from hashidrill.products.consul.loads.kv import FINAL_READS_WITHIN_S, PREFIX, Via, identify

@@ -16,7 +16,7 @@ from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.nomad import rights
 from hashidrill.products.nomad.leftovers import JOBS_OF
 

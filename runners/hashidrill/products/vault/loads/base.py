@@ -12,7 +12,7 @@ from hashidrill.core.loads.base import AgentLoad
 from hashidrill.core.loads.http_client import HttpClient
 from hashidrill.core.loads.schedule import Reply
 from hashidrill.core.protocols.abc import Reason
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.vault.rights import MOUNT
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.attempts import from_operations
 from hashidrill.core.loads.service_clients import reported
 from hashidrill.core.protocols.abc import ApiAnswer
-from hashidrill.core.util.foreign import parse
+from hashidrill.core.util.safe_json import parse
 from hashidrill.products.consul.loads import cas, kv, locks, watch
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -31,7 +31,7 @@ OURS = {
     "core/recording/writer.py",
     "core/util/processes.py",
     "core/util/enter.py",
-    "core/util/foreign.py",
+    "core/util/safe_json.py",
     "core/util/redaction.py",
     "gamedays/training/inside/cell.py",
     "gamedays/training/inside/client.py",
@@ -132,7 +132,7 @@ def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
 
 @pytest.mark.lie
 def test_no_other_module_reads_json_in_a_way_that_brackets_end():
-    """Planted long ago, in service_clients.py. A new place reads with `foreign.parse`, or joins the list."""
+    """Planted long ago, in service_clients.py. A new place reads with `safe_json.parse`, or joins the list."""
     package = Path(hashidrill.__file__).parent
     bare = set()
     for file in package.rglob("*.py"):

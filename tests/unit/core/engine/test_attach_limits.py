@@ -12,8 +12,8 @@ from hashidrill.core.hypothesis import get
 from hashidrill.faces.cli.doctor_attach import as_data, examined, lines
 from hashidrill.staging.attach.discovery import unanswered
 from hashidrill.staging.attach.target import read_target
-from hashidrill.staging.runs import attachable
-from hashidrill.staging.runs.attachable import check_possible, lacking, unseen_signals, unselected
+from hashidrill.staging.runs import attach_limits
+from hashidrill.staging.runs.attach_limits import check_possible, lacking, unseen_signals, unselected
 from hashidrill.testing.fakes import FakeDatacenter
 from virtual_time import run
 
@@ -136,7 +136,7 @@ def test_a_vault_without_a_token_has_nobody_who_may_ask_it(tmp_path):
     fake.answers = of_vault()
     body = '  vault: {address: "https://10.73.0.51:8200"}\n'
     target = read_target(attach_file(tmp_path, body), {"HOME": "/nonexistent"})
-    kinds = attachable.possible_kinds(target, run(fake.found(target)))
+    kinds = attach_limits.possible_kinds(target, run(fake.found(target)))
     assert kinds["vault.step_down"] == "no host has VaultOperator"
 
 
