@@ -10,7 +10,6 @@ from drills import Drill
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.recording.reader import Recording
 from library_runs import (
-    EACH_TIME,
     FLAGSHIP,
     IN_CI,
     LIBRARY,
@@ -35,8 +34,8 @@ def runs(demo, library_runs):
 
 def tiered(name):
     marks = [pytest.mark.needs(*needs_of_experiment(name))]
-    tier = [] if name in EACH_TIME else [pytest.mark.long if name in IN_CI else pytest.mark.nightly]
-    return pytest.param(name, marks=marks + tier)
+    tier = pytest.mark.long if name in IN_CI else pytest.mark.nightly
+    return pytest.param(name, marks=[*marks, tier])
 
 
 @pytest.mark.parametrize("name", [tiered(name) for name in sorted(set(LIBRARY) - set(NOT_RUN) - set(OF_OTHER_TIERS))])
@@ -60,10 +59,9 @@ def test_an_experiment_passes_and_its_faults_are_proven(name, runs):
 
 def test_what_is_not_run_exists_and_says_why():
     assert set(NOT_RUN) <= set(LIBRARY), "NOT_RUN names what is no longer in the library"
-    assert set(EACH_TIME | IN_CI) <= set(LIBRARY), "EACH_TIME or IN_CI names what is no longer in the library"
-    assert not set(EACH_TIME | IN_CI) & set(NOT_RUN)
-    assert not set(EACH_TIME) & set(IN_CI)
-    assert all((NOT_RUN | EACH_TIME | IN_CI).values())
+    assert set(IN_CI) <= set(LIBRARY), "IN_CI names what is no longer in the library"
+    assert not set(IN_CI) & set(NOT_RUN)
+    assert all((NOT_RUN | IN_CI).values())
 
 
 def test_what_takes_pods_is_named_with_the_reason():

@@ -81,7 +81,7 @@ class Kill:
         )
 
 
-@pytest.fixture(scope="module", params=[FEW, pytest.param(KILLS, marks=pytest.mark.long)], ids=["few", "all"])
+@pytest.fixture(scope="module", params=[FEW, pytest.param(KILLS, marks=pytest.mark.nightly)], ids=["few", "all"])
 def asked(request):
     return request.param
 

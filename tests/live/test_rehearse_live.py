@@ -51,7 +51,7 @@ def test_a_runbook_does_nothing_where_it_is_another_illness(path, name, tmp_path
     assert drill["acted_s"] is None
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_runbook_for_a_slow_leader_helps(tmp_path):
     code, drill = rehearsed(SHORT, tmp_path, "--look-alike", "none")
     assert (code, drill["verdict"]) == (0, "PASS"), drill

@@ -118,7 +118,7 @@ def shown(address):
         return next(line.decode() for line in stream if line.startswith(b"data: {") and len(line) > 20)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [marked(SHORT)])
 def test_a_whole_game_with_a_page_a_searcher_on_the_sick_host_and_an_expert(name, tmp_path):
     hidden = course(name, SEED)

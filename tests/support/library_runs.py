@@ -51,22 +51,19 @@ NOT_RUN: dict[str, str] = {
 FLAGSHIP = "raft/slow-leader-disk"
 """Its run is that of `hashidrill demo`."""
 
-EACH_TIME = {
+IN_CI = {
     FLAGSHIP: "the demo: a disk that is slow",
     "raft/slow-leader-links": "links that are slow, by toxiproxy",
     "raft/killed-leader": "a process that ends, and an election",
     "network/partitioned-leader": "a partition, by nftables",
     "state/snapshot-reset": "acknowledged writes that are rolled back, and said to be",
     "retry/vault-503": "a client of the user's, behind a tap",
-}
-"""Name of an experiment: what only it shows. These are run by `uv run pytest`."""
-IN_CI = {
     "raft/starved-leader": "too little CPU",
     "raft/leader-disk-full": "a disk that is full",
     "raft/new-hardware": "a server that is replaced",
     "locks/lock-storm": "sessions and locks, on a narrow link",
 }
-"""The same of those that `.ci/run` runs too, with `-m long`; all others are of `-m nightly`."""
+"""Name of an experiment: what only it shows. `.ci/run` runs these (`-m long`); all others are of `-m nightly`."""
 
 
 def needs_of_experiment(name: str) -> tuple[str, ...]:

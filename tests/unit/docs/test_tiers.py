@@ -110,9 +110,7 @@ def on_the_real_thing():
     of_consul = {
         kind for run in consul_fault_cases.RUNS for kind, *_ in consul_fault_cases.cases_of(run) if "long" not in run
     }
-    methods = [
-        load_experiment(library_runs.LIBRARY[name]).method for name in (*library_runs.EACH_TIME, *library_runs.IN_CI)
-    ]
+    methods = [load_experiment(library_runs.LIBRARY[name]).method for name in library_runs.IN_CI]
     return by_contract | of_consul | {step.fault for method in methods for step in method}
 
 
