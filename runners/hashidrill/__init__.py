@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.strict import Strict as Strict
     from hashidrill.core.faults.base import BaseFault as BaseFault
     from hashidrill.core.faults.base import NoParams as NoParams
+    from hashidrill.core.faults.disk import acts_on as acts_on
     from hashidrill.core.hypothesis import Broken as Broken
     from hashidrill.core.hypothesis import Held as Held
     from hashidrill.core.hypothesis import comparison as comparison
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.service import AgentPlace as AgentPlace
     from hashidrill.core.protocols.service import AgentPlan as AgentPlan
     from hashidrill.core.protocols.service import BaseService as BaseService
+    from hashidrill.core.protocols.service import Wanted as Wanted
     from hashidrill.core.recording.reader import FaultWindow as FaultWindow
     from hashidrill.core.recording.reader import Operations as Operations
     from hashidrill.core.recording.reader import Recording as Recording
@@ -64,6 +66,7 @@ _NAMES = {
     "hashidrill.core.errors": "FaultError HashidrillError HypothesisInvalidError",
     "hashidrill.core.experiment.strict": "Strict",
     "hashidrill.core.faults.base": "BaseFault NoParams",
+    "hashidrill.core.faults.disk": "acts_on",
     "hashidrill.core.hypothesis": "Broken Held comparison hypothesis require",
     "hashidrill.core.loads.base": "BaseLoad",
     "hashidrill.core.loads.http_client": "HttpClient",
@@ -71,7 +74,7 @@ _NAMES = {
     "hashidrill.core.probes.base": "BaseProbe",
     "hashidrill.core.protocols.abc": "Claim Evidence Fault Load Observer Place Probe Requires Sample Undo",
     "hashidrill.core.protocols.capabilities": "DiskCanary DiskControl PacketFilter ProcessControl Processes",
-    "hashidrill.core.protocols.service": "AgentPlace AgentPlan BaseService",
+    "hashidrill.core.protocols.service": "AgentPlace AgentPlan BaseService Wanted",
     "hashidrill.core.recording.reader": "FaultWindow Operations Recording Series",
     "hashidrill.core.units": "Bandwidth Duration Level Percent Rate Size",
 }

@@ -161,10 +161,12 @@ def foreign(source: str) -> set[str]:
 
 @cache
 def declared() -> set[str]:
-    """Names that can be imported from the packages that pyproject.toml asks for."""
+    """Names that can be imported from the packages that pyproject.toml asks for, its extras included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = {re.split(r"[<>=\[ ]", line)[0].lower() for line in project["dependencies"]}
-    asked.add("pydantic_core")  # pydantic's own half: its documentation imports errors and schemas from there
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    asked = {re.split(r"[<>=\[ ]", line)[0].lower() for line in lines}
+    # pydantic's own half: its documentation imports errors and schemas from there; what httpx2's extra `ws` brings
+    asked |= {"pydantic_core", "wsproto"}
     return {name for name, brought in packages_distributions().items() if asked & {each.lower() for each in brought}}
 
 

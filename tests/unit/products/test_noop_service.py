@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from typer.testing import CliRunner
 
 import places
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.experiment.selectors import host_names, parse_selector
 from hashidrill.core.protocols.abc import Target
-from hashidrill.core.protocols.service import AgentPlan, Service, roles_of
+from hashidrill.core.protocols.service import AgentPlan, Service, Wanted, roles_of
+from hashidrill.faces.cli.app import app
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.local.hosts import LocalHost
+from hashidrill.products.consul.service import ConsulService
 from hashidrill.testing.fakes import FakeDatacenter, FakeHost
 from hashidrill.testing.faults import check_fault
 from virtual_time import run
@@ -139,3 +142,13 @@ def test_what_does_not_wait_for_each_other_is_made_ready_side_by_side(tmp_path, 
     assert order[:3] == ["first starts", "first waits", "first is ready"]
     assert set(order[3:5]) | set(order[5:7]) == {"one starts", "one waits", "other starts", "other waits"}
     assert set(order[7:]) == {"one is ready", "other is ready"}
+
+
+def test_a_binary_that_no_run_could_get_is_said_at_validate(monkeypatch):
+    monkeypatch.setattr(ConsulService, "binaries", lambda _service: [Wanted("etcdx", "3.6.0")])
+    said = CliRunner().invoke(app, ["validate", "raft/killed-leader"])
+    assert said.exit_code == 2
+    assert (
+        "killed-leader.yaml: datacenter.consul: hashidrill cannot get its binary 'etcdx'; it gets consul,"
+        in said.stderr
+    )

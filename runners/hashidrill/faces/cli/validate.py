@@ -12,12 +12,14 @@ from hashidrill.core.errors import ExperimentError, HashidrillError
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
 from hashidrill.core.experiment.library import SUFFIXES, find_experiment, list_experiments, read_experiment
 from hashidrill.core.experiment.loader import check_base, load_document, resolve
+from hashidrill.core.experiment.model import services_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.folders import PLAYBOOKS, find_playbook, located
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_text
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.documents import Document
+    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
 DOCUMENTS = "hashidrill.documents"
@@ -72,6 +74,19 @@ def _check_variants(path: Path) -> None:
         if each.document is not None:
             check_memory(each.document, each.experiment)
     check_figures(resolved, variants)
+
+
+def _check_binaries(experiment: Experiment, path: Path) -> None:
+    """Raises ExperimentError for a binary that no run could get: a product of another package may name one."""
+    from hashidrill.lab.provision.products import PRODUCTS  # noqa: PLC0415 - files about existing datacenters need none
+
+    for service in services_of(experiment.datacenter):
+        for wanted in service.binaries():
+            if wanted.name not in PRODUCTS:
+                raise ExperimentError(
+                    f"{path}: datacenter.{service.name}: hashidrill cannot get its binary {wanted.name!r}; it gets"
+                    f" {', '.join(PRODUCTS)}. Let `binaries` leave it out, and `agent` begin with its path"
+                )
 
 
 def check_day(document: Document, path: Path) -> None:
@@ -153,6 +168,7 @@ def _error_of(path: Path) -> str | None:
             _check_attach(path)
         else:
             check_memory(document, experiment)
+            _check_binaries(experiment, path)
         if experiment.variants:
             _check_variants(path)
     except HashidrillError as error:
