@@ -406,8 +406,11 @@ def _ended_by_hand(game: games.Game) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        with contextlib.suppress(UsageError):
+        try:
             games.ask(game, {"op": "say", "what": "give-up"})
+        except UsageError:  # it is over, or its keeper is too busy to answer and would go on
+            if game.alive:
+                os.kill(game.pid, signal.SIGTERM)
         raise
 
 

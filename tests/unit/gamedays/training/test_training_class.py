@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from hashidrill.core.errors import UsageError
+from hashidrill.faces.cli import train
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.training import games
 from hashidrill.gamedays.training.campaign import best
@@ -227,3 +229,20 @@ def test_the_file_of_a_game_that_ended_is_kept_while_the_next_one_of_that_person
         assert file.exists()
     assert games.all_games() == []
     assert not file.exists()
+
+
+def busy(*_):
+    raise UsageError("timed out")
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("answers", [True, False])
+def test_ctrl_c_ends_a_game_whose_keeper_is_too_busy_to_answer(keepers, monkeypatch, answers):
+    signals = []
+    monkeypatch.setattr(train.os, "kill", lambda pid, number: signals.append((pid, number)))
+    if not answers:
+        monkeypatch.setattr(games, "ask", busy)
+    game = games.find_game("ada")
+    with pytest.raises(KeyboardInterrupt), train._ended_by_hand(game):
+        raise KeyboardInterrupt
+    assert signals == ([] if answers else [(game.pid, signal.SIGTERM)])
