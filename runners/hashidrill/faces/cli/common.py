@@ -89,6 +89,16 @@ def print_text(text: str, *, stderr: bool = False) -> None:
     (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
 
 
+def folded(text: str, indent: str = "") -> str:
+    """A paragraph in lines of the terminal's width, the later ones indented; as it is where it is piped."""
+    if not sys.stdout.isatty():
+        return text
+    import textwrap  # noqa: PLC0415 - few commands print paragraphs
+
+    columns = shutil.get_terminal_size().columns
+    return textwrap.fill(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, clip: bool = False) -> None:
     """A line a row, below these headings if there are any. `clip`: a terminal shows what fits its width."""
     lines = [[plain_line(cell) for cell in row] for row in ([columns] if columns else []) + list(rows)]

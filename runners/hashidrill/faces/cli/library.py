@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import itertools
+import re
 import textwrap
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,30 +15,29 @@ import typer
 
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import UnknownNameError, UsageError
+from hashidrill.core.experiment.documents import Document
 from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.schema import schema_text
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.hypothesis.files import outlines, unrun
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.abc import Observer
-from hashidrill.core.recording.reader import Recording
-from hashidrill.core.recording.signed_runs import audit_told
 from hashidrill.core.util.files import JOURNAL_NAME
-from hashidrill.core.util.folders import say_own_wins
+from hashidrill.core.util.folders import RUNS_DIR, say_own_wins
 from hashidrill.faces.cli.common import (
     Hypotheses,
+    Json,
     RunsDir,
-    console,
     examples,
     find_recording,
+    folded,
     is_comparison,
+    print_json,
     print_text,
 )
-from hashidrill.lab.runs.launch import RUNS_DIR
-from hashidrill.reports.live import display as live
-from hashidrill.reports.markdown import markdown_summary
 
+_LIST = re.compile(r"^(?:[-*] |    )", re.MULTILINE)
+"""In a docstring: lines that stay as they are."""
 _SCHEMAS = ("experiment", "gameday", "attach", "scenario", "campaign")
 
 
@@ -57,12 +57,14 @@ def known_hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
 
 def show(
     name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
+    *,
     hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
     whole: Annotated[
         bool, typer.Option("--complete", help="An experiment's file with all that it extends merged in.")
     ] = False,
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Show an experiment, a fault, a load, a hypothesis or a run.
 
@@ -70,96 +72,121 @@ def show(
     directory. With --hypotheses, shows the parameters of your own hypotheses too, and judges a run by those that it
     resolved.
     """
-    faults, loads = registry.faults(), registry.loads()
-    if name in faults:
-        _show_kind(name, faults[name].__doc__, faults[name].Params, faults[name].observer)
-    elif name in loads:
-        _show_kind(name, loads[name].__doc__, loads[name].Params)
-    elif name in (known := known_hypotheses(hypotheses)):
-        if hypotheses is None and name in outlines():
-            _show_outline(known[name])
-        else:
-            _show_kind(name, known[name].doc, known[name].Params)
+    if (told := _of_kind(name, hypotheses)) is not None:
+        print_json(told) if as_json else print_text(_page(told))
     elif (
         name == "last"
         or (runs_dir / name).is_dir()
         or (Path(name) / JOURNAL_NAME).is_file()
         or is_comparison(Path(name))
     ):
-        _show_run(find_recording(name, runs_dir, comparisons=True), hypotheses or False)
+        _show_run(find_recording(name, runs_dir, comparisons=True), hypotheses or False, as_json=as_json)
     else:
-        path = _find_shown(name, [*faults, *loads, *known])
+        path = _find_shown(name, hypotheses)
         if variant is not None:
             with hypothesis.looking_up(unrun(path)):
-                print_text(variant_of(resolve(path), variant).text)
-            return
-        print_text(complete(read_experiment(path)) if whole else path.read_text())
+                text = variant_of(resolve(path), variant).text
+        else:
+            text = complete(read_experiment(path)) if whole or as_json else path.read_text()
+        print_json({"path": str(path), "experiment": Document(str(path), text).data}) if as_json else print_text(text)
 
 
-def _find_shown(name: str, kinds: list[str]) -> Path:
+def _of_kind(name: str, hypotheses: Path | None) -> dict[str, Any] | None:
+    """What is said of a fault, a load or a hypothesis; None where there is none of that name."""
+    if name in registry.fault_kinds():
+        fault = registry.fault(name)
+        observer = {"through": fault.observer.through, "shares": fault.observer.shares} if fault.observer else None
+        return {"kind": name, "what": inspect.cleandoc(fault.__doc__ or ""), "observer": observer} | _told(fault.Params)
+    if name in registry.load_kinds():
+        load = registry.load(name)
+        return {"kind": name, "what": inspect.cleandoc(load.__doc__ or "")} | _told(load.Params)
+    if not name.isidentifier() or (one := known_hypotheses(hypotheses).get(name)) is None:
+        return None
+    told = {"kind": name, "what": inspect.cleandoc(one.doc)}
+    if hypotheses is None and name in outlines():
+        read = f"{one.path}:{one.line} was read, and not run: --hypotheses {one.path.parent} shows parameters"
+        return told | {"note": read}
+    return told | _told(one.Params, name)
+
+
+def _told(params: Any, of: str = "") -> dict[str, Any]:
+    described = params.model_json_schema(by_alias=True)
+    said = meanings(params)
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "required": name in described.get("required", []),
+                "default": about.get("default"),
+                "choices": about.get("enum", []),
+                "examples": about.get("examples", []),
+                "meaning": said[name] or OWN.get(f"{of}.{name}") or OWN.get(name) or COMMON.get(name, ""),
+            }
+            for name, about in described.get("properties", {}).items()
+        ]
+    }
+
+
+def _page(told: dict[str, Any]) -> str:
+    """On a terminal, lines break between words, at its width."""
+    parts = [told["kind"], *told["what"].split("\n\n")]
+    if observer := told.get("observer"):
+        shares = observer["shares"] or "nothing"
+        parts.append(f"Observed through {observer['through']}.\nShared with the injector: {shares}.")
+    parts += [told["note"]] if "note" in told else []
+    text = "\n\n".join(part if _LIST.search(part) else folded(part) for part in parts)
+    rows = told.get("parameters", [])
+    wide = max([12, *(len(row["name"]) for row in rows)]) + 2
+    for number, row in enumerate(rows):
+        default = "required" if row["required"] else f"default {row['default']}"
+        choices = f"one of {', '.join(map(str, row['choices']))}" if row["choices"] else ""
+        like = f"like {', '.join(map(str, row['examples']))}" if row["examples"] else ""
+        first = "; ".join(part for part in (default, choices, like) if part)
+        indent = " " * (wide + 1)
+        text += "\n" if number else "\n\n"
+        text += folded(f"  {row['name']:<{wide - 1}}{first}", indent)
+        text += f"\n{folded(indent + row['meaning'], indent)}" if row["meaning"] else ""
+    return text + ("\n" if rows or "note" in told else "\n\nNo parameters.\n")
+
+
+def _find_shown(name: str, hypotheses: Path | None) -> Path:
     """An experiment's file. Raises UnknownNameError, which also suggests faults, loads and hypotheses."""
     try:
         return find_experiment(name)
     except UnknownNameError as error:
+        kinds = [*registry.fault_kinds(), *registry.load_kinds(), *known_hypotheses(hypotheses)]
         close = registry.near(name, kinds)
         raise error if close.startswith("there are") else UnknownNameError(f"there is no {name!r}: {close}") from None
 
 
-def _show_outline(one: hypothesis.Hypothesis) -> None:
-    _show_text(one.name, one.doc)
-    live.say(console(), "")
-    live.say(console(), f"{one.path}:{one.line} was read, and not run: --hypotheses {one.path.parent} shows parameters")
-
-
-def _show_run(path: Path, resolved: Path | bool) -> None:
+def _show_run(path: Path, resolved: Path | bool, *, as_json: bool) -> None:
     from hashidrill.core.judging.judge import judge  # noqa: PLC0415 - only runs need it
+    from hashidrill.core.recording.reader import Recording  # noqa: PLC0415 - as above
+    from hashidrill.core.recording.signed_runs import audit_told  # noqa: PLC0415 - as above
     from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict  # noqa: PLC0415 - as above
+    from hashidrill.reports.markdown import markdown_summary  # noqa: PLC0415 - as above
 
     if is_comparison(path):
         from hashidrill.core.compare.comparison_file import read_comparison  # noqa: PLC0415 - as above
         from hashidrill.core.compare.judged import judge_comparison  # noqa: PLC0415 - as above
         from hashidrill.reports.compared import markdown  # noqa: PLC0415 - as above
 
-        print_text(markdown(judge_comparison(read_comparison(path), recorded_hypotheses=resolved), path) + "\n")
+        compared = judge_comparison(read_comparison(path), recorded_hypotheses=resolved)
+        print_json(compared.to_data()) if as_json else print_text(markdown(compared, path) + "\n")
         return
     recording = Recording(path)
     report = path / "report.html"
     verdict = (
         rehearsal_verdict(recording) if is_rehearsal(recording) else judge(recording, recorded_hypotheses=resolved)
     )
+    if as_json:
+        from hashidrill.faces.cli.runs import run_data  # noqa: PLC0415 - as above
+
+        print_json(run_data(recording, verdict, report if report.exists() else None, verdict.verdict.exit_code))
+        return
     print_text(markdown_summary(recording, verdict, report=report if report.exists() else None) + "\n")
     if told := audit_told(path, str(recording.run.get("id", path.name))):
         print_text(f"\n{told}\n")
-
-
-def _show_text(name: str, doc: str | None) -> None:
-    say = console()
-    live.say(say, name, "bold")
-    live.say(say, "")
-    for line in (doc or "").strip().splitlines():
-        live.say(say, line.removeprefix("    "))
-
-
-def _show_kind(name: str, doc: str | None, params: Any, observer: Observer | None = None) -> None:
-    say = console()
-    _show_text(name, doc)
-    if observer is not None:
-        live.say(say, "")
-        live.say(say, f"Observed through {observer.through}.")
-        live.say(say, f"Shared with the injector: {observer.shares or 'nothing'}.")
-    fields = params.model_json_schema(by_alias=True).get("properties", {})
-    live.say(say, "")
-    if not fields:
-        live.say(say, "No parameters.")
-    required = set(params.model_json_schema(by_alias=True).get("required", []))
-    documented = meanings(params)
-    for field, about in fields.items():
-        default = "required" if field in required else f"default {about.get('default')}"
-        examples = f"like {', '.join(str(value) for value in about['examples'])}" if about.get("examples") else ""
-        choices = f"one of {', '.join(map(str, about['enum']))}" if about.get("enum") else ""
-        live.say(say, f"  {field:<12} {'; '.join(part for part in (default, choices, examples) if part)}")
-        if meaning := documented[field] or COMMON.get(field, ""):
-            live.say(say, f"  {'':<12} {meaning}")
 
 
 COMMON = {
@@ -185,7 +212,67 @@ COMMON = {
     "baseline": "the variant that it is compared with",
     "after": "judges this long after the step was put in force, not at its end",
 }
-"""Parameters that many hypotheses have. The text of a hypothesis says what its others mean."""
+"""Parameters that many hypotheses have."""
+OWN = {
+    "available_during.success": "share of the operations due during the fault that are acknowledged",
+    "present.success": "share of the operations with a failed attempt that succeed in the end",
+    "share_below": "share of all placements that the broken node stays below",
+    "placed_at_least": "with fewer allocations placed in all, the result is INVALID",
+    "mitigation": "a later step, by name or kind: only what is placed while it is in force too is judged",
+    "spared": "loads that must never be in breach",
+    "waits": "loads whose operations wait until something is right: one that takes `wait_below` or more is in breach",
+    "wait_below": "limit for one operation of `waits`",
+    "checks_keep_interval.at_least": "share of the health checks that arrive in time",
+    "green_but_sick.at_least": "how long users suffer in a row while all is green",
+    "vault_green_but_sick.at_least": "how long users suffer in a row while all is green",
+    "replicas_stay.at_least": "how many replicas run at every moment",
+    "during": "the time that is judged: the method, the recovery, or the whole run",
+    "limit": "how long it may take until the last replica runs",
+    "of": "the hypothesis that holds for `good` and breaks for `bad`",
+    "good": "a client or load, or the parameters, for which it must hold",
+    "bad": "a client or load, or the parameters, for which it must break",
+    "params": "parameters of `of` for both",
+    "does_not_help.by": "with a p50 that is faster by this share or more, the measure did help",
+    "renewals_before_claims.by": "points by which the share of renewals that succeed is larger than that of claims",
+    "better_than.by": "the least difference that counts",
+    "no_worse_than.by": "the difference that counts; each figure has its own default",
+    "require": "conditions that must all hold before the next step",
+    "before": "the next step: the gate opens before its agents are started again",
+    "reference": "a client without jitter, whose gaps are compared",
+    "grace": "a state that lasts no longer than this is one late answer of the probe",
+    "configurations": "steps of the search after which a key is undecided, and the result INVALID",
+    "refused": "share of what was not acknowledged that is answered 429 or 503",
+    "once": "no task may have started twice",
+    "leave_out": "loads whose writes are not judged",
+    "away_at_least": "with fewer nodes that went away, the result is INVALID",
+    "duplicates_at_most": "how many names may be registered twice at the end",
+    "below": "limit for a sample of raft.commitTime",
+    "percent": "share of the samples that are below the limit",
+    "goodput": "share of the goodput before, which must be there again",
+    "served_within": "an operation that takes longer than this is no goodput",
+    "for_at_least": "with less time after the fault, the result is INVALID",
+    "most": "how many replicas of a job one host may run",
+    "lost_at_least": "with fewer replicas that went away, the result is INVALID",
+    "to": "the level that the load must reach again",
+    "step": "the largest step up",
+    "starved_while_idle.host": "the host whose agent serves the load",
+    "write_amplification_below.host": "the host that is measured; the leader, if none is named",
+    "p50_above": "the p50 that the load is over while it is starved",
+    "cpu_below": "cores that the agent uses less than, in nine of ten samples",
+    "steps_of": "the load whose profile has the steps",
+    "settle": "time after the start of a step that is not judged",
+    "churn": "loads whose changes per second the text reports",
+    "p50_at_most": "share of long polling's p50 that streaming's may be, at each level that both kept",
+    "find_knee": "a run in which neither arm broke is INVALID",
+    "changes": "how often leadership changes; with fewer, the result is INVALID",
+    "gap_below": "the longest time without metrics of a server",
+    "targets_at_least": "how many servers must be read; all of them, if not said",
+    "writes": "the load whose last change counts",
+    "times": "how many times the bytes of the steady state a commit may write",
+    "figure": "what is compared, like `kv-writes.latency.p50`",
+    "or_below": "a candidate under this in every round is no worse, whatever the baseline",
+}
+"""Parameters that few hypotheses have, where needed with the name of theirs. The text of each says more."""
 
 
 def meanings(model: Any) -> dict[str, str]:

@@ -212,7 +212,7 @@ class Runs:
         code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
         if interrupted:
             raise typer.Exit(code)
-        return code, _as_json(recording, verdict, report, code) | kept
+        return code, run_data(recording, verdict, report, code) | kept
 
     def recorded(
         self, resolved: ResolvedExperiment, go: Callable[..., Path] | None = None
@@ -309,7 +309,8 @@ def _worst(codes: list[int]) -> int:
     return merge(by_code[code] for code in codes).exit_code
 
 
-def _as_json(recording: Recording, verdict: RunVerdict, report: Path | None, code: int) -> dict[str, Any]:
+def run_data(recording: Recording, verdict: RunVerdict, report: Path | None, code: int) -> dict[str, Any]:
+    """A run as every command with --json prints it."""
     return {
         "experiment": recording.run.get("experiment"),
         "verdict": verdict.verdict,
@@ -380,7 +381,7 @@ def check(
         verdict, report = judge_and_report(found, recorded_hypotheses=resolved)
     code = _exit_code(found, verdict, interrupted=False)
     if as_json:
-        print_json(_as_json(found, verdict, report, code))
+        print_json(run_data(found, verdict, report, code))
     else:
         live.final_summary(console(), verdict, found, report)
     raise typer.Exit(code)

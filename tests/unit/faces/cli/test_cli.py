@@ -41,7 +41,7 @@ from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.run_origin import here
 from hashidrill.faces import cli
-from hashidrill.faces.cli import commands, heal, runs
+from hashidrill.faces.cli import commands, heal, library, runs
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.warroom.room import Room
@@ -348,6 +348,38 @@ def test_the_parameters_of_a_kind_are_shown(name, parameters, hashidrill):
     text = hashidrill("show", name).stdout
     assert text.startswith(name)
     assert all(parameter in text for parameter in parameters)
+
+
+def test_every_parameter_of_every_kind_has_a_sentence(hashidrill):
+    kinds = [*registry.faults(), *registry.loads(), *library.known_hypotheses(None)]
+    told = {kind: library._of_kind(kind, None)["parameters"] for kind in kinds}
+    assert [f"{kind}.{row['name']}" for kind, rows in told.items() for row in rows if len(row["meaning"]) < 9] == []
+    own = {row["name"] for rows in told.values() for row in rows}
+    own |= {f"{kind}.{row['name']}" for kind, rows in told.items() for row in rows}
+    assert set(library.OWN) <= own, "nothing is explained that no kind has"
+
+
+@pytest.mark.parametrize("name", ["disk.latency", "consul.kv.write", "writes_recover", "noop"])
+def test_a_kind_is_shown_for_scripts_too(name, hashidrill):
+    told = hashidrill("show", name, "--json").json
+    assert told["kind"] == name
+    assert all(row["name"] in hashidrill("show", name).stdout for row in told["parameters"])
+
+
+def test_an_experiment_and_a_run_are_shown_for_scripts_too(hashidrill, recorded):
+    assert hashidrill("show", "raft/slow-leader-disk", "--json").json["experiment"]["kind"] == "Experiment"
+    recorded("a")
+    assert hashidrill("show", "a", "--json").json["verdict"] == hashidrill("check", "a", "--json").json["verdict"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_on_a_terminal_what_is_shown_breaks_between_words(width, hashidrill, monkeypatch):
+    piped = hashidrill("show", "disk.latency").stdout
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    said = hashidrill("show", "disk.latency").stdout
+    assert said.split() == piped.split()
+    assert max(map(len, said.splitlines())) <= width
 
 
 def test_a_run_is_shown_as_a_summary(hashidrill, recorded):
