@@ -243,7 +243,7 @@ OWN = {
     "configurations": "steps of the search after which a key is undecided, and the result INVALID",
     "refused": "share of what was not acknowledged that is answered 429 or 503",
     "once": "no task may have started twice",
-    "leave_out": "loads whose writes are not judged",
+    "leave_out": "prefixes of keys that are not compared",
     "away_at_least": "with fewer nodes that went away, the result is INVALID",
     "duplicates_at_most": "how many names may be registered twice at the end",
     "below": "limit for a sample of raft.commitTime",
