@@ -32,7 +32,7 @@ _MOVING = (
     b"session shutdown",
     b"rpc error getting client",
 )
-"""What answers say while leadership moves; the last two come from a server that lost its connection to the leader."""
+"""Messages while leadership moves; the last two come from a server that lost its connection to the leader."""
 _LED_WITHIN_S = 15.0
 _TELLS_WITHIN_S = 2.0
 _COPY_WITHIN_S = 30.0
@@ -55,7 +55,6 @@ class Peer:
 
 
 def said(answer: ApiAnswer) -> str:
-    """An answer as text for a message."""
     return f"HTTP {answer.status} {answer.body[:400].decode(errors='replace').strip()}".rstrip()
 
 
@@ -68,7 +67,6 @@ async def get(host: Host, path: str, params: Mapping[str, str] | None = None, *,
 
 
 async def agent_self(host: Host, *, timeout_s: float = 5.0) -> dict[str, Any]:
-    """The agent about itself: Config, DebugConfig, Stats, Meta. Raises FaultError."""
     answer: dict[str, Any] = await get(host, "/v1/agent/self", timeout_s=timeout_s)
     return answer
 
@@ -111,7 +109,7 @@ async def ask_servers(hosts: Hosts, path: str, params: Mapping[str, str] | None 
 
 
 async def leader_of(hosts: Hosts) -> str | None:
-    """Name of the host that a majority of the servers takes for the leader now."""
+    """The host that a majority of the servers names as the leader now."""
     seen: list[str] = []
 
     async def ask(host: Host) -> None:
@@ -137,10 +135,10 @@ async def member_states(hosts: Hosts, *, but: str) -> dict[str, int]:
 
 
 async def check_quorum_without(hosts: Hosts, host: Host) -> None:
-    """Raises FaultError if the other servers would be no majority without this one.
+    """Raises FaultError if the other servers would not be a majority without this one.
 
-    Waits for a server that is coming back. With one or two voters the rest is never a majority, so there is nothing to
-    protect. A dead voter that autopilot removes meanwhile still counts.
+    Waits for a server that is coming back. With one or two voters the rest is never a majority, so the check does
+    not apply. A dead voter that autopilot removes meanwhile still counts.
     """
     left: list[str] = []
     most = 0
@@ -163,8 +161,8 @@ async def check_quorum_without(hosts: Hosts, host: Host) -> None:
         await wait_until("a majority of the others", others_suffice, within_s=_BACK_SOON_S, gap_s=0.2)
     except WaitTimeoutError:
         raise FaultError(
-            f"without {host.name}, {len(left)} of {most} voters remain ({', '.join(left) or 'none'}), which is no "
-            "majority; let the faults on the other servers end first"
+            f"without {host.name}, {len(left)} of {most} voters remain ({', '.join(left) or 'none'}), which "
+            "is not a majority; let the faults on the other servers end first"
         ) from None
 
 
@@ -198,7 +196,7 @@ async def wait_in_step(hosts: Hosts, host: Host) -> None:
 
 
 _Far = tuple[int, int]
-"""How far it is: the step that it reached, and minus the log entries still missing; greater is further."""
+"""How far the agent has come: the step that it reached, and minus the missing log entries; greater is further."""
 
 
 async def _in_step(hosts: Hosts, host: Host) -> tuple[bool | None, str, _Far]:
@@ -225,10 +223,10 @@ async def _behind(hosts: Hosts, host: Host, leader: str) -> int:
 
 
 async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
-    """Who says of itself that it leads, in the term that most servers say that they are in; and that term.
+    """The server that reports itself as leader in the term that most servers report, and that term.
 
-    Not what others take for the leader (`leader_of`): that is what those who change the leadership wait for. Each
-    server is asked for its own state in Raft. Nobody and 0 when no such server or no such term is found.
+    Each server is asked for its own state in Raft, unlike `leader_of`, which asks for the others' view and suits
+    faults that change the leadership. None and 0 when no such server or no such term is found.
     """
     said: dict[str, tuple[str, int]] = {}
 
@@ -275,7 +273,7 @@ async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, 
 
 
 async def leader_soon(hosts: Hosts) -> str:
-    """The leader, waiting for an election to end. Raises FaultError if nobody is elected."""
+    """The leader, waiting for an election to end. Raises FaultError if none is elected."""
 
     async def leads() -> tuple[str | None, str]:
         return await leader_of(hosts) or None, "nobody leads"
@@ -334,7 +332,7 @@ async def when_led(
 ) -> ApiAnswer:
     """The answer to a repeatable request; repeats it while answers say that leadership is moving.
 
-    Raises FaultError when nobody answers, and WaitTimeoutError when nobody leads for long.
+    Raises FaultError without an answer, and WaitTimeoutError without a leader for long.
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:

@@ -1,4 +1,4 @@
-"""Consul in an attached datacenter: how its command line logs in, and what its catalog and Raft say is there.
+"""Consul in an attached datacenter: how its command line logs in, and discovery from its catalog and Raft.
 
 Variables as of https://developer.hashicorp.com/consul/commands#environment-variables (1.22).
 """
@@ -108,7 +108,9 @@ class ConsulAttach(product.Product):
         )
 
     def hello(self, port: int) -> bytes:
-        """On the port for RPC: a multiplexed connection (0x04), and a ping of yamux on it. Not where it wants TLS."""
+        """On the port for RPC: a multiplexed connection (0x04) with a ping of yamux on it. Empty if the port wants
+        TLS.
+        """
         return b"\x04" + struct.pack(">BBHII", 0, 2, 1, 0, 7) if port == _RPC_PORT else b""
 
     def ports(self, role: str) -> Sequence[int]:

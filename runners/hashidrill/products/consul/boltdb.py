@@ -35,7 +35,7 @@ ID_BYTES = 8
 
 
 class BoltError(FaultError):
-    """The file is no BoltDB file, or cannot be bloated."""
+    """The file is not a BoltDB file, or cannot be bloated."""
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,23 @@ def fnv64a(data: bytes) -> int:
 
 
 def free_pages(path: Path) -> list[int]:
-    """The free pages of a file that nobody is writing. Raises BoltError."""
+    """The free pages of a file without a writer. Raises BoltError."""
     with _opened(path, "rb") as file:
         meta = _meta(file, path)
         return list(_free(file, meta, path)[0])
 
 
 def read_meta(path: Path) -> Meta:
-    """The meta page that counts. Raises BoltError."""
+    """The valid meta page with the higher transaction number. Raises BoltError."""
     with _opened(path, "rb") as file:
         return _meta(file, path)
 
 
 def bloat(path: Path, more: int) -> None:
-    """Adds `more` free pages to the file, as if they had been used and freed. The content stays as it is.
+    """Adds `more` free pages to the file, as if they had been used and freed. The content stays unchanged.
 
-    The new pages are a hole in the file and take no space until they are used. Nobody may have the file open. The old
-    content stays valid until the new meta page is written. Raises BoltError.
+    The new pages are a hole in the file and take no space until they are used. No process may have the file open.
+    The old content stays valid until the new meta page is written. Raises BoltError.
     """
     with _opened(path, "r+b") as file:
         try:

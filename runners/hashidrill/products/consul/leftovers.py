@@ -1,4 +1,4 @@
-"""Keys, instances of services and nodes without an agent that a run left in a Consul of somebody else."""
+"""Removes keys, service instances and nodes without an agent that a run left in an attached Consul."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 SERVICE = "consul"
 BELOW, KEY = "keys below", "key"
 NUMBERED, ALL, NODE = "numbered instances", "instances of", "node"
-"""The words of `Left.what`: those of a service whose ids are a prefix and a number, all of a service, a node."""
+"""The words of `Left.what`: the instances of a service with a prefix and a number as ids, all of a service, a node."""
 _CONSISTENT = {"consistent": ""}
 _ask = partial(removal.ask, may_lack=("GET",))
 
 
 def numbered(service: str, prefix: str) -> Left:
-    """The instances of a service that have the ids `PREFIX0`, `PREFIX1`, ...: others of that service are not ours."""
+    """The instances of a service with the ids `PREFIX0`, `PREFIX1`, ...; others of that service are not removed."""
     return Left(SERVICE, NUMBERED, f"{service}/{prefix}")
 
 
 async def remove(wire: Wire, left: Left) -> int:
-    """How many there were; none is there now. Raises FaultError where that cannot be done, or be seen."""
+    """Removes them and returns how many there were. Raises FaultError if that cannot be done or checked."""
     return await (_remove_keys if left.what in {BELOW, KEY} else _remove_instances)(wire, left)
 
 
@@ -84,7 +84,7 @@ async def _remove_instances(wire: Wire, left: Left) -> int:
 
 
 async def _told(wire: Wire, instance: str, where: dict[str, Any]) -> bool:
-    """Whether the agent that has it took it away; False where there is no agent at that address, or it is gone."""
+    """Deregisters at the instance's agent; False if the address has no agent, or it has ended."""
     url = wire.login.url_of(str(where["Node"]), str(where["Address"]))
     path = f"/v1/agent/service/deregister/{quote(instance)}"
     try:
@@ -94,5 +94,5 @@ async def _told(wire: Wire, instance: str, where: dict[str, Any]) -> bool:
 
 
 async def _deregister(wire: Wire, left: Left, what: dict[str, str]) -> None:
-    """Out of the catalog, where no agent has it. Raises FaultError."""
+    """Deregisters in the catalog, for entries without an agent. Raises FaultError."""
     await _ask(wire, "PUT", "/v1/catalog/deregister", left, body=json.dumps(what).encode())

@@ -12,7 +12,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.api import AGENT, ask_another, said, when_led
 
 PREFIX = "hashidrill-markers"
-"""Beside the keys of the loads, which are under `hashidrill`."""
+"""Apart from the keys of the loads, which are under `hashidrill`."""
 _REMOVED_WITHIN_S = 20.0
 
 
@@ -54,9 +54,8 @@ def _marker(who: str, key: str, answer: ApiAnswer) -> Marker | None:
 async def remove(host: Host, key: str, *, below: bool = False) -> None:
     """Removes the marker, or (`below`) all whose keys begin like that.
 
-    Tries until Consul acknowledges it: a datacenter that has just lost its leader takes writes again soon.
-
-    Raises WaitTimeoutError.
+    Retries until Consul acknowledges it: a datacenter that has just lost its leader takes writes again soon. Raises
+    WaitTimeoutError.
     """
 
     async def removed() -> tuple[bool | None, str]:
@@ -72,7 +71,7 @@ async def remove(host: Host, key: str, *, below: bool = False) -> None:
 
 
 async def takes_a_write(host: Host, fault_id: str) -> str:
-    """Empty if the datacenter acknowledges a write through this agent and its removal; otherwise why not."""
+    """ "" if the datacenter acknowledges a write through this agent and its removal; otherwise why not."""
     key = f"{PREFIX}/write/{fault_id}"
     try:
         for method in ("PUT", "DELETE"):

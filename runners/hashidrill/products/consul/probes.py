@@ -1,4 +1,4 @@
-"""Probes of Consul: who leads, what Raft says and takes, who is a member, what autopilot thinks.
+"""Probes of Consul: the leader, Raft's state and times, members, autopilot's health.
 
 Paths, names and units as Consul 1.10.3 and 1.22.2 answer them.
 """
@@ -29,7 +29,7 @@ RAFT_TIMES = {
     "raft.leader.lastContact": "raft.last_contact",
     "raft.replication.appendEntries.rpc": "raft.append_entries",
 }
-"""Consul's timers (milliseconds, after the prefix `consul.`) and our signals (seconds)."""
+"""Consul's timers (milliseconds, after the prefix `consul.`) and hashidrill's signals (seconds)."""
 
 
 class _Stats(BaseModel):
@@ -119,7 +119,7 @@ class RaftTimesProbe(agents.TimesProbe):
     path = "/v1/agent/metrics"
 
     def _signal_of(self, timer: str) -> str | None:
-        """Older versions put the peer's id behind the name, newer ones into a label: one timer for each peer."""
+        """Older versions append the peer's id to the name, newer ones use a label: one timer for each peer."""
         name = timer.partition(".")[2]
         appending = "raft.replication.appendEntries.rpc"
         return RAFT_TIMES.get(appending if name.startswith(appending + ".") else name)
@@ -132,9 +132,9 @@ def consul_probes(
     known: Mapping[str, str] | None = None,
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> list[Probe]:
-    """All probes of Consul for servers by host name and address. `run_probes` closes what they hold open.
+    """All probes of Consul for servers by host name and address. `run_probes` closes them.
 
-    `servers` are read again for each sample; `known` are all that may ever be servers, where that is more.
+    `servers` are read again for each sample; `known` are all that may ever be servers, if that is more.
     """
     known = servers if known is None else known
     api = AgentsApi(port=port, transport=transport)

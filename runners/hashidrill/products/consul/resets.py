@@ -28,7 +28,7 @@ SAVE, RESTORE = "consul.snapshot.save", "consul.snapshot.restore"
 
 
 class Fate(StrEnum):
-    """What became of one acknowledged write."""
+    """The fate of one acknowledged write."""
 
     KEPT = "kept"
     OVERWRITTEN = "overwritten"
@@ -36,7 +36,7 @@ class Fate(StrEnum):
     LOST = "lost"
     RESURRECTED = "resurrected"
     IN_FLIGHT = "in flight"
-    """It was in flight at the save or at the restore, and nothing says on which side it took effect."""
+    """It was in flight at the save or at the restore, and its side is unknown."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Judged:
     resurrected: dict[str, str] = field(default_factory=dict)
     phantoms: dict[str, str] = field(default_factory=dict)
     differs: dict[str, str] = field(default_factory=dict)
-    """Keys that right after the restore were not as in the snapshot, though nobody had written them."""
+    """Keys that differed from the snapshot right after the restore, although no load had written them."""
     unread: list[str] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
     """Acknowledged writes whose value was seen: in the snapshot, right after the restore, or at the end."""
@@ -114,9 +114,9 @@ def judge(
     *,
     leave_out: Sequence[str] = (),
 ) -> Judged:
-    """The fate of every acknowledged write of `load`; `others` are the loads whose keys are not looked at.
+    """The fate of every acknowledged write of `load`; the keys of the loads `others` are ignored.
 
-    Nor are those below the prefixes `leave_out`: another program may write them at any time.
+    So are those below the prefixes `leave_out`: another program may write them at any time.
     """
     by_key: defaultdict[str, list[int]] = defaultdict(list)
     for index, key in enumerate(ops.keys):
@@ -135,9 +135,10 @@ def judge(
 
 @dataclass(frozen=True)
 class _State:
-    """What a key held at one moment: `base`, or one of the writes that `may` count then, those of `surely` at least.
+    """The possible content of a key at one moment: `base`, or one of the writes that `may` count then, at least those
+    of `surely`.
 
-    `before` is a value that was rightly there earlier: it may be too old, but it is no resurrected one.
+    `before` is a value that was rightly there earlier: it may be too old, but it is not resurrected.
     """
 
     moment: str
@@ -149,7 +150,7 @@ class _State:
 
 
 class _Key:
-    """One key: its writes (all that were not certainly refused), and what it held at the three moments."""
+    """One key: its writes (all that were not certainly refused), and its content at the three moments."""
 
     def __init__(self, key: str, ops: Operations, writes: list[int], reset: Reset, final: str | None) -> None:
         self.key, self.ops, self.writes, self.reset = key, ops, writes, reset
@@ -159,12 +160,12 @@ class _Key:
             self.of_value[ops.values[index]].append(index)
         self.saved, self.after, self.final = _held(reset.saved, key), _held(reset.after, key), final
         self.gone: int | None = None
-        """The write that is lost."""
+        """The lost write."""
         self.back: str | None = None
-        """The value that was resurrected."""
+        """The resurrected value."""
 
     def judge(self, judged: Judged) -> None:
-        """The three states in turn, up to the first that is not as it has to be; then the fate of each write."""
+        """Checks the three states in order, up to the first wrong one; then decides the fate of each write."""
         if self._saved_is_right(judged) and self._after_is_right(judged):
             self._final_is_right(judged)
         for value in {self.saved, self.after, self.final} - {None}:
@@ -173,14 +174,14 @@ class _Key:
             judged.fates[index] = self._fate(index)
 
     def _saved_is_right(self, judged: Judged) -> bool:
-        """What the snapshot holds may be the last write before it, and everything acknowledged by then is in it."""
+        """Whether the snapshot's value may be the last write before it, with everything acknowledged by then."""
         began, ended = self.reset.save_ns
         surely = [index for index in self.acked if self.ops.end_ns[index] < began]
         may = [index for index in self.writes if self.ops.start_ns[index] <= ended]
         return self._check(_State("in the snapshot", self.saved, None, may, surely), judged)
 
     def _after_is_right(self, judged: Judged) -> bool:
-        """The restored state is the snapshot's, but for writes that came after it or were in flight."""
+        """Whether the restored state is the snapshot's, except for writes that came after it or were in flight."""
         may = [index for index in self._since_restore() if self.ops.start_ns[index] <= self.reset.looked_ns]
         if not self._check(_State("right after the restore", self.after, self.saved, may), judged):
             return False
@@ -190,7 +191,7 @@ class _Key:
         return True
 
     def _final_is_right(self, judged: Judged) -> None:
-        """What is there at the end may be the last write, and nothing acknowledged since the restore is gone."""
+        """Whether the final value may be the last write, with nothing lost that was acknowledged since the restore."""
         surely = [index for index in self.acked if self.ops.start_ns[index] >= self.reset.restore_ns[1]]
         if self.after != self.saved:  # a write that was seen there counts, in flight at the restore or not
             surely += [index for index in self.of_value[self.after] if self.ops.ok[index]]
@@ -202,7 +203,7 @@ class _Key:
         return [index for index in self.writes if not self.ops.ok[index] or self.ops.end_ns[index] >= began]
 
     def _check(self, state: _State, judged: Judged) -> bool:
-        """Whether the key may hold that. If not, what should be there is lost, and what should not be has come back."""
+        """Whether the key may hold that. If not, the missing write is lost, and an extra value is resurrected."""
         last = max(state.surely, key=lambda index: int(self.ops.start_ns[index]), default=None)
         if state.held == state.base and last is None:
             return True
@@ -246,7 +247,7 @@ class _Key:
         return self._fate_at_save(start, end)
 
     def _fate_at_save(self, start: int, end: int) -> Fate:
-        """Of a write that took effect before the restore and is not in the snapshot."""
+        """The fate of a write that took effect before the restore and is not in the snapshot."""
         began, ended = self.reset.save_ns
         if end < began:
             return Fate.OVERWRITTEN
@@ -262,7 +263,7 @@ def _held(snapshot: Snapshot, key: str) -> str | None:
 
 
 def _compare(reset: Reset, judged: Judged, skip: Sequence[str]) -> None:
-    """Keys that no load of ours writes have to be exactly the snapshot's, but for what sessions that end let go."""
+    """Keys without a load must equal the snapshot's, except for locks whose sessions ended."""
     for key in sorted({*reset.saved.kv, *reset.after.kv}):
         one, two = reset.saved.kv.get(key), reset.after.kv.get(key)
         if one == two or key.startswith((*skip, f"{MARKERS}/")) or (one is not None and one.session):

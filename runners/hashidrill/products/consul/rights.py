@@ -1,4 +1,4 @@
-"""What tokens must be allowed in Consul, as policies, and what a token lacks of it."""
+"""The rights of tokens in Consul, as policies, and the rights that a token lacks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 NAME = "consul"
 right = partial(Right, NAME)
 READS = (right("agent_prefix"), right("node_prefix"), right("operator"))
-"""What probes, selectors and faults look at: agents about themselves, members, Raft's configuration."""
+"""Read by probes, selectors and faults: agents about themselves, members, Raft's configuration."""
 WATCHED = (right("service_prefix"),)
-"""The names and tags of services, in which interlocks look for what is called production."""
+"""The names and tags of services, in which interlocks search for production."""
 SESSIONS = right("session_prefix", "", "write")
 STATE = right("acl", "", "write")
-"""A snapshot holds all of the state, its tokens too: Consul gives and takes one for `acl = "write"` alone."""
+"""A snapshot holds all of the state, tokens included: Consul requires `acl = "write"` for it."""
 _ORDER = ("deny", "read", "list", "write")
 _AT_ONCE = 64
-"""Most questions that Consul takes in one request."""
+"""The most questions that Consul takes in one request."""
 _SAMPLE = "~check"
-"""Stands for any name below a prefix: no rule for something narrower begins like it."""
+"""Stands for any name below a prefix: no rule with a narrower prefix matches it."""
 
 
 def keys(prefix: str, access: str = "write") -> Right:
@@ -35,13 +35,15 @@ def keys(prefix: str, access: str = "write") -> Right:
 
 
 def registering(service: str, node: str) -> tuple[Right, ...]:
-    """To register instances of services whose names begin so, and to see them. `node`: of no agent; "" for agents."""
+    """Registers instances of services whose names begin so, and reads them. `node`: one without an agent; "" for
+    agents.
+    """
     instances = right("service_prefix", service, "write")
     return (instances, right("node_prefix"), *([right("node", node, "write")] if node else []))
 
 
 def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-    """HCL for `consul acl policy create -rules @FILE`. Of two rules for one thing, the stronger one is left."""
+    """HCL for `consul acl policy create -rules @FILE`. Of two rules for one thing, the stronger one is kept."""
     strongest: dict[tuple[str, str], Right] = {}
     for each in of_service(NAME, rights):
         place = (each.resource, each.name)
@@ -57,7 +59,7 @@ def _rule(each: Right) -> str:
 
 
 async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
-    """What the token may not do, as Consul itself says it. It only asks. Raises InterlockError without an answer."""
+    """The rights that the token lacks, according to Consul. Only reads. Raises InterlockError without an answer."""
     missing: list[Right] = []
     wanted = of_service(NAME, rights)
     for start in range(0, len(wanted), _AT_ONCE):

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _HTTP_TIMEOUT_S = 2.0
 _READY_PATIENCE = 3
-"""Times `ready_within` is the end of all patience, whatever still moves."""
+"""Upper bound for readiness, as a multiple of `ready_within`, even while progress continues."""
 HTTP_PORT = 8500
 _TIMES_SILENT_S = 30.0
-"""Consul sums its own Raft timers up over 10 s, and only a leader has them: with an election, two intervals go by."""
+"""Consul sums up its Raft timers over 10 s, and only a leader has them: an election can take two intervals."""
 
 
 class ConsulService(BaseService):
@@ -43,7 +43,7 @@ class ConsulService(BaseService):
     many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
     served: ClassVar[tuple[str, ...]] = ("clients",)
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "raft.leader": None,  # 1 while there is one, else 0
+        "raft.leader": None,  # 1 while there is one, otherwise 0
         "raft.term": None,
         "raft.commit_index": None,
         "raft.commit_time": Duration,
@@ -119,7 +119,7 @@ class ConsulService(BaseService):
         return [Wanted("consul", self.spec.version, self.spec.binary)]
 
     def agent(self, site: Site) -> AgentPlan:
-        """Its configuration. With all servers replaced, the spare hosts are the only ones to join."""
+        """Its configuration. With all servers replaced, agents can join only the spare hosts."""
         from hashidrill.products.consul import settings  # noqa: PLC0415 - see above
 
         placed = {
@@ -159,7 +159,7 @@ class ConsulService(BaseService):
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
 
-        Given up after `within_s` without any progress: many agents on few cores come up one after the other.
+        Gives up after `within_s` without progress: many agents on few cores come up one after the other.
         """
         import httpx2  # noqa: PLC0415 - see above
 

@@ -1,8 +1,7 @@
-"""Consul's configuration: of the local datacenter's agents, which keys a reload takes, what an agent shows, and what
-`consul validate` refuses.
+"""Consul's configuration: of local agents, what a reload can change, what an agent shows, and `consul validate`.
 
-Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and what it calls), not only in the documentation,
-which names some of them.
+Read in the sources of 1.10.3 and 1.22.2 (agent.reloadConfigInternal and its callees), because the documentation
+names only some of the keys.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _RELOADABLE: dict[str, tuple[int, ...]] = {
     "limits.rpc_client_timeout": (1, 17),
     "enable_debug": (1, 17),
 }
-"""Keys, and all that is below them, with the first version from which a reload is known to be enough."""
+"""Keys, with all below them, and the first version in which a reload is known to suffice."""
 
 FIXED = frozenset(
     {
@@ -69,7 +68,7 @@ FIXED = frozenset(
         "encrypt",
     }
 )
-"""What the datacenter under test is built on: another value would take the agent out of it."""
+"""Settings that the datacenter under test relies on: another value would remove the agent from it."""
 
 _SHOWN_AS = {
     "limits.rpc_rate": "RPCRateLimit",
@@ -79,7 +78,7 @@ _SHOWN_AS = {
     "telemetry.filter_default": "Telemetry.FilterDefault",
     "log_level": "Logging.LogLevel",
 }
-"""Where Consul's name of a setting is not that of its key."""
+"""Settings that Consul shows under another name than their key."""
 
 _NAMELESS = frozenset({"limits", "performance"})
 """Groups of keys that Consul's names of settings leave out."""
@@ -104,9 +103,9 @@ def _reloads(key: str, version: tuple[int, ...] | None) -> bool:
 
 
 def shown(debug_config: Mapping[str, Any], path: Keys, *, whole: bool = False) -> Any:
-    """What `DebugConfig` of /v1/agent/self shows for that key; None where it shows nothing that is surely meant.
+    """The value that `DebugConfig` of /v1/agent/self shows for that key; None if it is not clearly shown.
 
-    `whole`: by its whole name alone. `audit.enabled` is not any other setting that is called Enabled.
+    `whole`: by its whole name alone: `audit.enabled` must not match another setting called Enabled.
 
     Consul names `rpc.enable_streaming` RPCConfig.EnableStreaming, `limits.http_max_conns_per_client`
     HTTPMaxConnsPerClient, `log_level` Logging.LogLevel.
@@ -124,7 +123,7 @@ def _only(values: list[Any]) -> Any:
 
 
 def _plain(name: str) -> str:
-    """`RPCConfig` and `rpc`, `UIConfig` and `ui_config`, `dns_config` and `DNS` are the same."""
+    """Normalises names: `RPCConfig` and `rpc`, `UIConfig` and `ui_config`, `dns_config` and `DNS` are the same."""
     return re.sub(r"[^a-z0-9]", "", re.sub(r"config|settings", "", name.lower()))
 
 
@@ -134,12 +133,12 @@ async def reported(host: Host) -> Mapping[str, Any]:
 
 
 def reported_as(report: Mapping[str, Any], key: str) -> Any:
-    """As `shown`, by its whole name alone: `audit.enabled` is not any other setting that is called Enabled."""
+    """Like `shown`, by its whole name alone: `audit.enabled` must not match another setting called Enabled."""
     return shown(report, tuple(key.lower().split(".")), whole=True)
 
 
 def agrees(key: str, asked: Any, seen: Any) -> bool | None:
-    """Whether what is shown is what was asked for; None when the two cannot be compared."""
+    """Whether the shown value is the configured one; None when the two cannot be compared."""
     if key == "performance.raft_multiplier" and isinstance(seen, str):
         asked = f"{(asked or 5) * _RAFT_ELECTION_S}s"
     if isinstance(asked, str) and asked in _MODES and isinstance(seen, int):
@@ -191,7 +190,7 @@ _BASE: dict[str, Any] = {
 def consul_config(
     spec: Consul, *, name: str, role: str, address: str, servers: Sequence[str], data: Path
 ) -> dict[str, Any]:
-    """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
+    """The whole configuration of one agent. Keys from the YAML override hashidrill's, at each depth."""
     config = merge(
         _BASE,
         {"node_name": name, "bind_addr": address, "retry_join": list(servers), "data_dir": str(data)},
@@ -213,9 +212,9 @@ _OF_THIS_MACHINE = ("bind_addr", "client_addr", "advertise_addr", "advertise_add
 
 
 def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
-    """The words with which Consul refuses these files, in this order; "" where it takes them.
+    """Consul's own words if it refuses these files, read in this order; "" if it accepts them.
 
-    A part of a configuration is one too: what every agent needs is added in a file of its own, below `work`.
+    The files may be a part of a configuration: a further file, below `work`, adds what every agent needs.
     """
     stand_ins: dict[str, Any] = {} if settings.get("data_dir") else {"data_dir": str(work / "data")}
     stand_ins |= {key: "127.0.0.1" for key in _OF_THIS_MACHINE if "{{" in str(settings.get(key, ""))}

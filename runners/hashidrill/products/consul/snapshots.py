@@ -31,7 +31,7 @@ __all__ = [
     "saved_name",
 ]
 KVS, SESSION = 2, 3
-"""Consul's types of objects (structs.MessageType) that are kept; all others are stepped over."""
+"""Consul's types of objects (structs.MessageType) that are kept; all others are skipped."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Snapshot:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """What the file holds. Raises SnapshotError that says what is wrong with it."""
+    """The decoded file. Raises SnapshotError that says what is wrong with it."""
     return decoded(path, decode)
 
 

@@ -1,4 +1,4 @@
-"""How Nomad faults call its HTTP API, and what they wait for. Paths and fields of 1.10.5."""
+"""How Nomad faults call its HTTP API, and their waits. Paths and fields of 1.10.5."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ _MOVING = (
     b"rpc error",
     b"eval broker disabled",
 )
-"""What answers say while the leadership moves."""
+"""Messages while leadership moves."""
 _LED_WITHIN_S = 15.0
 _TELLS_WITHIN_S = 2.0
 
 
 def said(answer: ApiAnswer) -> str:
-    """An answer for a message."""
     return f"HTTP {answer.status} {answer.body[:400].decode(errors='replace').strip()}".rstrip()
 
 
@@ -53,9 +52,9 @@ async def call(
 async def when_led(
     hosts: Hosts, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Any = None
 ) -> Any:
-    """The JSON of an answer of any server to a request that may be sent again; a change of leaders is waited for.
+    """The JSON of any server's answer to a repeatable request; waits for a change of leaders.
 
-    Raises FaultError for a refusal, WaitTimeoutError when nobody leads for long.
+    Raises FaultError for a refusal, WaitTimeoutError without a leader for long.
     """
 
     async def ask() -> tuple[ApiAnswer | None, str]:
@@ -78,7 +77,7 @@ async def when_led(
 
 
 async def from_copy(hosts: Hosts, path: str, params: Mapping[str, str] | None = None) -> Any:
-    """The JSON that a server answers from its own copy of the state, as Raft brought it there: one that follows first.
+    """JSON from a server's own copy of the state, as Raft replicated it; followers are asked first.
 
     Raises FaultError when none answers.
     """
@@ -97,9 +96,9 @@ async def from_copy(hosts: Hosts, path: str, params: Mapping[str, str] | None = 
 
 
 async def node_named(hosts: Hosts, name: str) -> Mapping[str, Any]:
-    """A client of Nomad as the servers know it. Raises FaultError for a host that is none.
+    """A Nomad client as the servers see it. Raises FaultError for a host without one.
 
-    By the host's address where Nomad calls it otherwise: another product may have named it.
+    Matches by the host's address if Nomad uses another name, because another product may have named it.
     """
     nodes = await when_led(hosts, "GET", "/v1/nodes")
     found = [node for node in nodes if node["Name"] == name]
@@ -108,7 +107,7 @@ async def node_named(hosts: Hosts, name: str) -> Mapping[str, Any]:
     if not found:
         known = ", ".join(sorted(node["Name"] for node in nodes))
         raise FaultError(f"{name} is no client of Nomad; the clients are {known or 'none'}")
-    # one that came back with an empty disk is another one: the last that registered is meant
+    # a client that came back with an empty disk is a new one: the last registration counts
     newest: Mapping[str, Any] = max(found, key=lambda node: int(node["CreateIndex"]))
     return newest
 
@@ -122,9 +121,9 @@ async def raft_voters(hosts: Hosts) -> dict[str, str]:
 
 
 async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
-    """Who says of itself that it leads, in the term that most servers say that they are in; and that term.
+    """The server that reports itself as leader in the term that most servers report, and that term.
 
-    Each server is asked for its own state in Raft. Nobody and 0 when no such server or no such term is found.
+    Each server is asked for its own state in Raft. None and 0 when no such server or no such term is found.
     """
     found: dict[str, tuple[str, int]] = {}
 
@@ -142,7 +141,7 @@ async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
 
 
 async def wait_for_leader(hosts: Hosts, what: str, wanted: Sequence[str], *, within_s: float = 30.0) -> str:
-    """Until one of `wanted` leads, by what each server says of itself. Raises WaitTimeoutError."""
+    """Waits until one of `wanted` leads, by each server's own report. Raises WaitTimeoutError."""
 
     async def leads() -> tuple[str | None, str]:
         leader, term = await leader_of_terms(hosts)

@@ -61,7 +61,7 @@ class NomadAttach(product.Product):
     }
 
     def params(self, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Nomad takes namespace and region as parameters alone."""
+        """Nomad takes namespace and region only as parameters."""
         return {key: said[key] for key in ("namespace", "region") if key in said}
 
     async def discover(self, wire: Wire) -> product.Found:
@@ -85,7 +85,7 @@ class NomadAttach(product.Product):
         return product.Found([*servers, *clients], min(versions, default=""), leader, voters, region, [*said, *notes])
 
     async def _clients(self, wire: Wire, notes: list[str]) -> list[product.Node]:
-        """Each node is asked for by itself: the list of them has neither its meta nor the address of its API."""
+        """Asks for each node by itself: the list of them has neither its meta nor the address of its API."""
         listed = await read_json(wire, "/v1/nodes", needs=_NODE)
         newest = {one["Name"]: one for one in sorted(listed, key=lambda one: int(one["CreateIndex"]))}
         found: dict[str, product.Node] = {}

@@ -11,7 +11,7 @@ _LISTS = ("driver.allowlist", "driver.whitelist")
 
 
 def impossible(config: Mapping[str, Any]) -> set[str]:
-    """Those in an agent's configuration that want a client which is root."""
+    """The drivers in an agent's configuration that need a client that runs as root."""
     return set(_asked(config)) & _OF_ROOT
 
 

@@ -1,4 +1,4 @@
-"""Jobs that a run left in a Nomad of somebody else: how they are found, and taken away."""
+"""Finds and removes jobs that a run left in an attached Nomad."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.http import Wire
 
 JOBS_OF = "jobs of"
-"""The word of `Left.what`: the job of that name, those that are called `NAME-...`, and what was dispatched of them."""
+"""The word of `Left.what`: the job of that name, the jobs `NAME-...`, and jobs dispatched from them."""
 
 
 async def remove(wire: Wire, left: Left) -> int:
-    """How many there were; none is there now. Raises FaultError where that cannot be done, or be seen."""
+    """Removes them and returns how many there were. Raises FaultError if that cannot be done or checked."""
 
     async def find() -> list[str]:
         listed = await removal.ask(wire, "GET", "/v1/jobs", left, params={"prefix": left.name}, may_lack=())

@@ -14,7 +14,7 @@ _META = "hashidrill"
 
 
 class Marker(NamedTuple):
-    """Who put it there, and Nomad's index of that write."""
+    """A marker's value, and Nomad's index of that write."""
 
     value: str
     modify_index: int
@@ -25,7 +25,7 @@ def id_of(name: str) -> str:
 
 
 async def put(hosts: Hosts, name: str, value: str) -> None:
-    """A job that is only dispatched: nothing is placed, nothing is evaluated. Raises FaultError."""
+    """Registers a job that is only dispatched: nothing is placed or evaluated. Raises FaultError."""
     group = {
         "Name": "marker",
         "Count": 1,
@@ -61,10 +61,10 @@ async def look(hosts: Hosts, name: str, *, copy: bool = False) -> Marker | None:
 
 
 async def remove(hosts: Hosts, name: str) -> None:
-    """Nothing where there is none. Raises FaultError, and WaitTimeoutError while nobody leads."""
+    """Removes the marker; ignores a missing one. Raises FaultError, and WaitTimeoutError without a leader."""
     if await look(hosts, name) is None:
         return
-    with contextlib.suppress(FaultError):  # somebody else has removed it
+    with contextlib.suppress(FaultError):  # it has been removed meanwhile
         await api.when_led(hosts, "DELETE", f"/v1/job/{id_of(name)}", params={"purge": "true"})
     if await look(hosts, name) is not None:
         raise FaultError(f"the marker {id_of(name)} could not be removed")

@@ -1,4 +1,4 @@
-"""Probes of Nomad: who leads, what Raft and the scheduler take, which nodes and allocations there are.
+"""Probes of Nomad: the leader, times of Raft and the scheduler, nodes and allocations.
 
 Paths, names and units as Nomad 1.10.5 answers them.
 """
@@ -31,10 +31,10 @@ TIMES = {
     "nomad.raft.leader.lastContact": "nomad.last_contact",
     "nomad.nomad.plan.submit": "nomad.plan_submit",
 }
-"""Nomad's timers (milliseconds) and our signals (seconds)."""
+"""Nomad's timers (milliseconds) and hashidrill's signals (seconds)."""
 _REJECTED = "nomad.nomad.plan.node_rejected"
 _STALE = "?stale"
-"""Any server answers by itself: what is watched must not wait for a leader."""
+"""Any server answers by itself: probes must not wait for a leader."""
 
 
 class _Stats(BaseModel):
@@ -68,7 +68,7 @@ class _OfJob(BaseModel):
 
     @property
     def ours(self) -> bool:
-        """Of a job by which a fault is observed: it comes and goes with each look."""
+        """Whether it belongs to an observer's job, which comes and goes with each look."""
         return self.job.startswith(trial_jobs.PREFIX)
 
 
@@ -118,9 +118,10 @@ class TimesProbe(agents.TimesProbe):
 
 
 class HeartbeatProbe(agents.HostProbe):
-    """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as it says.
+    """`nomad.heartbeat_age` of one client, in seconds: how long ago a server took its last heartbeat, as the client
+    reports.
 
-    It grows on a node that is cut off before the servers take the node for gone, and on all nodes while nobody leads.
+    It grows on a node that is cut off, before the servers call the node down, and on all nodes without a leader.
     """
 
     signals: ClassVar = ("nomad.heartbeat_age",)
@@ -148,11 +149,10 @@ class NodesProbe(agents.AgentsProbe):
 
 
 class AllocationsProbe(agents.AgentsProbe):
-    """`nomad.allocs_running` and so on: allocations by what their clients last said of them.
+    """`nomad.allocs_running` and so on: allocations by the last report of their clients.
 
-    Of those that run or are pending, the ones that should. `failed`, `lost` and `complete` are all that Nomad still
-    remembers.
-    `nomad.allocs_placed` of each node: all that were ever placed there, and are remembered.
+    Running and pending ones count only if they should run. `failed`, `lost` and `complete` are all that Nomad
+    remembers. `nomad.allocs_placed` of each node: all that were ever placed there, and are remembered.
     """
 
     signals: ClassVar = (
@@ -180,7 +180,7 @@ class AllocationsProbe(agents.AgentsProbe):
 
 
 class EvaluationsProbe(agents.AgentsProbe):
-    """`nomad.evals_blocked`, `nomad.evals_pending`, `nomad.evals_failed`: those that Nomad keeps, by status."""
+    """`nomad.evals_blocked`, `nomad.evals_pending`, `nomad.evals_failed`: evaluations that Nomad keeps, by status."""
 
     signals: ClassVar = ("nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed")
 
@@ -196,7 +196,7 @@ class EvaluationsProbe(agents.AgentsProbe):
 def nomad_probes(
     servers: Mapping[str, str], clients: Mapping[str, str], transport: httpx2.AsyncBaseTransport | None = None
 ) -> list[Probe]:
-    """All probes of Nomad for its agents by host name and address. `run_probes` closes what they hold open."""
+    """All probes of Nomad for its agents by host name and address. `run_probes` closes them."""
     api = AgentsApi(port=HTTP_PORT, transport=transport)
     whole = (LeaderProbe, NodesProbe, AllocationsProbe, EvaluationsProbe)
     probes: list[Probe] = [kind(servers, api=api) for kind in whole]

@@ -1,4 +1,4 @@
-"""When Nomad can be used, and who leads it: asked over HTTP, from the control address."""
+"""Whether Nomad is ready, and who leads it: over HTTP, from the control address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def leader(servers: Sequence[Host], transport: httpx2.AsyncBaseTransport |
 
     async def ask(client: httpx2.AsyncClient, host: Host) -> None:
         try:
-            # stale: each server says what it knows itself, and does not ask the leader
+            # stale: each server reports what it knows, without asking the leader
             answer = await client.get(f"http://{host.address}:{HTTP_PORT}/v1/status/leader", params={"stale": ""})
             seen.append(str(parse(answer.content)).partition(":")[0])
         except (httpx2.HTTPError, ValueError):
@@ -36,7 +36,7 @@ async def leader(servers: Sequence[Host], transport: httpx2.AsyncBaseTransport |
 async def look(
     servers: Sequence[Host], clients: Sequence[Host], transport: httpx2.AsyncBaseTransport | None = None
 ) -> tuple[bool | None, str, int | None]:
-    """(True or None, what was seen, how far it has come), as hashidrill.core.util.wait asks for it."""
+    """(True or None, evidence, progress) for hashidrill.core.util.wait."""
     if await leader(servers, transport) is None:
         return None, "no leader is known to a majority of the servers", None
     base = f"http://{servers[0].address}:{HTTP_PORT}"

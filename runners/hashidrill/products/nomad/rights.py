@@ -1,4 +1,4 @@
-"""What tokens must be allowed in Nomad, as policies, and what a token lacks of it."""
+"""The rights of tokens in Nomad, as policies, and the rights that a token lacks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ right = partial(Right, NAME)
 work = partial(Right, NAME, "namespace", NAMESPACE)
 """A capability in the namespace that experiments use."""
 READS = (right("agent"), right("node"), right("operator"), work("list-jobs"), work("read-job"))
-"""What probes, selectors and faults look at: agents about themselves, nodes, Raft's configuration, jobs."""
+"""Read by probes, selectors and faults: agents about themselves, nodes, Raft's configuration, jobs."""
 JOBS = (work("submit-job"), work("dispatch-job"), work("alloc-lifecycle"))
 STATE = right("management")
-"""A snapshot holds all of the state: Nomad restores one, and moves its leader, for a management token alone."""
+"""A snapshot holds all of the state: restoring it, and moving the leader, requires a management token."""
 _WITHOUT_ACLS = "acls-disabled"
-"""The accessor of the token that Nomad 1.10.5 answers with where it has no ACLs; older ones refuse to answer."""
+"""The accessor of the token that Nomad 1.10.5 returns if it has no ACLs; older ones refuse to answer."""
 _COARSE: dict[str, tuple[str, ...]] = {"read": ("read", "list", "write"), "write": ("write",)}
-"""Which policies of `node`, `agent` and `operator` allow what."""
+"""The actions that each policy of `node`, `agent` and `operator` allows."""
 
 
 def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-    """HCL for `nomad acl policy apply NAME FILE`. Nothing but a comment for what takes a management token."""
+    """HCL for `nomad acl policy apply NAME FILE`; only a comment for a right that needs a management token."""
     wanted = of_service(NAME, rights)
     lines = [f"# {why[each]}\n# needs a management token: no policy allows it\n" for each in wanted if each == STATE]
     namespaces: dict[str, list[Right]] = {}
@@ -49,7 +49,7 @@ def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
 
 
 async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
-    """What the token may not do, by the policies that it has. Raises InterlockError where Nomad does not show them."""
+    """The rights that the token lacks, by its policies. Raises InterlockError if Nomad does not show them."""
     wanted = of_service(NAME, rights)
     token = await _asked(calls, "/v1/acl/token/self")
     if token is None or token.get("Type") == "management" or token.get("AccessorID") == _WITHOUT_ACLS:
@@ -83,7 +83,7 @@ def _allows(rules: Sequence[Mapping[str, Any]], each: Right) -> bool:
         return False
     if each.resource == "namespace":
         named = [one for some in rules for one in some.get("Namespaces") or () if _covers(str(one["Name"]), each.name)]
-        meant = [one for one in named if one["Name"] == each.name] or named  # a name goes before a pattern
+        meant = [one for one in named if one["Name"] == each.name] or named  # a name has precedence over a pattern
         can = {capability for one in meant for capability in one.get("Capabilities") or ()}
         return each.access in can and "deny" not in can
     policies = [(some.get(each.resource.title()) or {}).get("Policy") for some in rules]

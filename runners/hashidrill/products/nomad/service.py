@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hashidrill.core.units import Quantity
 
 _READY_PATIENCE = 3
-"""Times `ready_within` is the end of all patience, whatever still moves."""
+"""Upper bound for readiness, as a multiple of `ready_within`, even while progress continues."""
 _OF_LEADER = ("leader", "followers", "one-follower")
 _ONE = {"one-follower": "followers", "one-client": "clients"}
 
@@ -73,7 +73,7 @@ class NomadService(BaseService):
         Sampled(frozenset({"nomad.raft_state", "nomad.raft_term", "nomad.commit_index"}), "nomad.raft_state"),
         Sampled(frozenset({"nomad.nodes_ready", "nomad.nodes_down", "nomad.nodes_ineligible"}), "nomad.nodes_ready"),
         Sampled(frozenset({"nomad.evals_blocked", "nomad.evals_pending", "nomad.evals_failed"}), "nomad.evals_blocked"),
-        # whoever reads what was placed on one node relies on the same look at all of them
+        # the load of one node is read from the same look at all of them
         Sampled(
             frozenset(
                 {
@@ -120,9 +120,9 @@ class NomadService(BaseService):
         return f"a single Nomad server has no followers (datacenter.nomad.servers is {self.spec.servers})"
 
     def check(self, experiment: Experiment, note: Note) -> None:
-        """What the parameters of faults and loads cannot say themselves: a snapshot is saved before it is restored.
+        """Checks what parameters alone cannot show: a snapshot is saved before it is restored.
 
-        And a driver that clients here cannot have, whose jobs would wait for ever.
+        It also refuses a driver that local clients cannot have, whose jobs would wait for ever.
         """
         if any(step.fault.startswith("nomad.snapshot.") for step in experiment.faults):
             from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
@@ -139,7 +139,7 @@ class NomadService(BaseService):
         return [Wanted("nomad", self.spec.version, self.spec.binary)]
 
     def parts(self, host: Host) -> Mapping[type[Any], Any]:
-        """A client's tasks are processes, which its host shows."""
+        """A client's tasks are processes on its host."""
         from hashidrill.products.nomad.tasks import ProcTasks, TaskProcesses  # noqa: PLC0415 - see above
 
         return {TaskProcesses: ProcTasks(host)} if host.roles.get(self.name) == "client" else {}
@@ -179,7 +179,7 @@ class NomadService(BaseService):
         return await self.select("servers" if fallback else role, hosts)
 
     async def leader(self, hosts: Hosts) -> str | None:
-        """Name of the host that a majority of the servers takes for the leader."""
+        """The host that a majority of the servers names as the leader."""
         from hashidrill.products.nomad import readiness  # noqa: PLC0415 - see above
 
         return await readiness.leader(self._hosts(hosts, "server"), self.transport)
@@ -187,7 +187,7 @@ class NomadService(BaseService):
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """A leader, all servers in Raft, a key to sign with, all clients ready. Raises WaitTimeoutError.
 
-        Given up after `within_s` without any progress: many agents on few cores come up one after the other.
+        Gives up after `within_s` without progress: many agents on few cores come up one after the other.
         """
         from hashidrill.core.util.wait import wait_while_it_moves  # noqa: PLC0415
         from hashidrill.products.nomad import readiness  # noqa: PLC0415 - see above

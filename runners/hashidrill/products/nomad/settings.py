@@ -1,9 +1,9 @@
-"""Nomad's configuration: of the local datacenter's agents, as an agent shows it, and what Nomad itself refuses.
+"""Nomad's configuration: of the local datacenter's agents, as an agent shows it, and Nomad's own refusals.
 
-A local client runs as an ordinary user: then it uses no cgroups and mounts nothing, and several of them share one
-machine. So the one driver that runs tasks is raw_exec. Keys are those of the file and of `config` of /v1/agent/self
-(1.10.5). Nomad 1.10.5 ignores keys that it does not know without a word: `serve = 3` at the top, `heartbeat_grac` in a
-block. What it knows stands in its binary, as the tags of the structures that it decodes into.
+A local client runs as an ordinary user, so it uses no cgroups and mounts nothing, several of them share one machine,
+and raw_exec is the only driver that runs tasks. Keys are those of the file and of `config` of /v1/agent/self
+(1.10.5). Nomad 1.10.5 silently ignores unknown keys: `serve = 3` at the top, `heartbeat_grac` in a block. Its known
+keys are in its binary, as the tags of the structures that it decodes into.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ FIXED = frozenset(
         "client.network_interface",
     }
 )
-"""What the datacenter under test is built on: another value would take the agent out of it."""
+"""Settings that the datacenter under test relies on: another value would remove the agent from it."""
 _NS = 1_000_000_000
 
 
 def fixed(settings: Mapping[str, Any]) -> list[str]:
-    """Those of FIXED that it would change."""
     keys = {dotted(path) for path, _ in leaves(settings)}
     return sorted(one for one in FIXED if any(key == one or key.startswith(f"{one}.") for key in keys))
 
 
 def shown(about: Mapping[str, Any], path: Keys) -> Any:
-    """What the agent shows for that key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None for nothing."""
+    """The value that the agent shows for a key, `Server.HeartbeatGrace` for `server.heartbeat_grace`; None without
+    one.
+    """
     here: Any = about
     for key in path:
         if not isinstance(here, Mapping):
@@ -78,12 +79,10 @@ async def reported(host: Host) -> Mapping[str, Any]:
 
 
 def reported_as(report: Mapping[str, Any], key: str) -> Any:
-    """As `shown`."""
     return shown(report, tuple(key.split(".")))
 
 
 def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's is by the key
-    """As `agrees`."""
     return agrees(asked, seen)
 
 
@@ -92,7 +91,7 @@ def _plain(name: str) -> str:
 
 
 def agrees(asked: Any, seen: Any) -> bool | None:
-    """Whether what is shown is what was asked for; None where the two cannot be compared."""
+    """Whether the shown value is the configured one; None if the two cannot be compared."""
     if seen is None:
         return None
     if isinstance(asked, bool) or isinstance(seen, bool):
@@ -106,7 +105,7 @@ def agrees(asked: Any, seen: Any) -> bool | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """A length of time, in seconds: Go shows a number of nanoseconds."""
+    """A duration in seconds: Go shows a number of nanoseconds."""
     if isinstance(value, str):
         return seconds(value)
     return round(value / _NS, 9) if isinstance(value, int) else None
@@ -122,13 +121,13 @@ _BASE: dict[str, Any] = {
     "telemetry": {"disable_hostname": True, "collection_interval": "1s"},
     # see services.consul.agents: one load generator stands for many clients
     "limits": {"http_max_conns_per_client": min(8_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2)},
-    # a Consul agent on the same host is used where there is one; Nomad's servers are known without it
+    # uses a Consul agent on the same host, if there is one; Nomad finds its servers without it
     "consul": {"server_auto_join": False, "client_auto_join": False},
 }
 _SERVER: dict[str, Any] = {
     "enabled": True,
     "raft_multiplier": 1,
-    # A lab's: a node that says nothing counts as down after 5 to 7 s, with Nomad's own values after 20 to 30 s.
+    # For a lab: a silent node counts as down after 5 to 7 s, with Nomad's own values after 20 to 30 s.
     "heartbeat_grace": "3s",
     "min_heartbeat_ttl": "2s",
     # The same after a change of leaders (Nomad: 5 min). Every node must have found the new leader by then.
@@ -137,14 +136,14 @@ _SERVER: dict[str, Any] = {
 _CLIENT: dict[str, Any] = {
     "enabled": True,
     "network_interface": "eth0",
-    # A host has a part of the machine. Nothing holds tasks to it: it is what the scheduler places by.
+    # A host has a part of the machine. Only the scheduler uses these values; tasks are not limited to them.
     "cpu_total_compute": 4_000,
     "memory_total_mb": 4_096,
     "cpu_disable_dmidecode": True,
-    # the machine's disk is not the host's: allocations are not collected because others have filled it
+    # the machine's disk is not the host's: others may fill it, so it must not cause garbage collection
     "gc_disk_usage_threshold": 99,
     "gc_inode_usage_threshold": 99,
-    # nobody answers for a cloud's metadata in here, and asking takes seconds
+    # there is no cloud metadata here, and asking takes seconds
     "options": {
         "fingerprint.denylist": "env_aws,env_azure,env_digitalocean,env_gce,cni,plugins_cni,bridge",
         "driver.allowlist": "raw_exec",
@@ -154,7 +153,7 @@ _RAW_EXEC: dict[str, Any] = {"raw_exec": [{"config": {"enabled": True}}]}
 
 
 def nomad_config(spec: Nomad, site: Site, servers: Sequence[str]) -> dict[str, Any]:
-    """The whole configuration of one agent. Keys from the YAML win over ours, deep down."""
+    """The whole configuration of one agent. Keys from the YAML override hashidrill's, at each depth."""
     addresses = dict.fromkeys(("http", "rpc", "serf"), site.address)
     config = merge(_BASE, {"name": site.host, "data_dir": str(site.data), "advertise": addresses})
     if site.role == "client":
@@ -168,7 +167,7 @@ def nomad_config(spec: Nomad, site: Site, servers: Sequence[str]) -> dict[str, A
 
 
 def data_dir(disk: Path) -> Path:
-    """Where an agent keeps its state, on its host's disk: `Site.data` of the agent."""
+    """The folder of an agent's state on its host's disk: `Site.data` of the agent."""
     return disk / "nomad"
 
 
@@ -192,14 +191,14 @@ _CHOSEN = frozenset(
         "template",
     }
 )
-"""Below these, names are their author's, or another program's."""
+"""Below these, names are the author's, or another program's."""
 _WARNING = re.compile(r"^WARNING: .*$|^Configuration is (?:in)?valid!?$", re.MULTILINE)
 
 
 def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
-    """The words with which Nomad refuses these files, in this order, or the keys that it would ignore; "" for neither.
+    """Nomad's own words if it refuses these files, read in this order, or the keys that it would ignore; "" otherwise.
 
-    A part of a configuration is one too: what every agent needs is added in a file of its own, below `work`.
+    The files may be a part of a configuration: a further file, below `work`, adds what every agent needs.
     """
     stand_ins: dict[str, Any] = {} if settings.get("data_dir") else {"data_dir": str(work / "data")}
     if not any(_enabled(settings.get(role)) for role in ("server", "client")):
@@ -219,7 +218,7 @@ def known_keys(binary: Path) -> frozenset[str]:
 
 
 def unknown_keys(settings: Mapping[str, Any], known: frozenset[str]) -> list[str]:
-    """One line for each key that Nomad does not know, names compared as Nomad does, without regard to case."""
+    """One line for each key that Nomad does not know; case is ignored, as in Nomad."""
     said = []
     for path, _ in leaves(settings):
         for depth, name in enumerate(path):

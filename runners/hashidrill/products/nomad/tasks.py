@@ -1,4 +1,4 @@
-"""The processes that Nomad's tasks run as, seen in /proc: what no server and no agent of Nomad has a say in."""
+"""The processes of Nomad's tasks, read from /proc, independently of Nomad's servers and agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hashidrill.core.protocols.capabilities import AgentFiles
 
 _ALLOC, _JOB, _FOLDER = "NOMAD_ALLOC_ID", "NOMAD_JOB_ID", "NOMAD_ALLOC_DIR"
 _AFTER_NAME = 2
-"""In /proc/PID/stat, fields are counted from 1; the first after the name, which may hold spaces, is the third."""
+"""/proc/PID/stat counts fields from 1; the first after the name, which may hold spaces, is the third."""
 _STATE, _START = 3 - _AFTER_NAME - 1, 22 - _AFTER_NAME - 1
 
 
@@ -44,7 +44,7 @@ class TaskProcesses(Protocol):
 
 
 class ProcTasks:
-    """Of one host: Nomad tells each task in its environment whose it is, and in which folder of which disk it works."""
+    """The tasks of one host: Nomad puts the task's identity and its folder into its environment."""
 
     def __init__(self, host: Host, proc: Path = Path("/proc")) -> None:
         self._host = host
@@ -84,7 +84,7 @@ def _task(folder: Path, disk: str) -> TaskProcess | None:
 
 
 async def on_all_nodes(hosts: Hosts) -> list[TaskProcess]:
-    """The processes of tasks on every host that can be looked at."""
+    """The processes of tasks on every host whose processes can be read."""
     found: list[TaskProcess] = []
     for host in hosts.all_hosts():
         if host.can(TaskProcesses):

@@ -1,4 +1,4 @@
-"""Small jobs that only one node can take: observers learn from them what Nomad does with work for that node."""
+"""Small jobs that only one node can take: they show observers how Nomad treats work for that node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.nomad import api
 
 PREFIX = "hashidrill-trial-"
-"""How their ids begin. Probes and hypotheses do not count them."""
+"""The prefix of their ids. Probes and hypotheses do not count them."""
 _SECOND = 10**9
 _NEVER = {"Attempts": 0, "Interval": 5 * _SECOND, "Delay": 0, "Mode": "fail"}
 _ENDS_WITHIN_S = 10.0
@@ -47,16 +47,15 @@ def trial_job(name: str, node_id: str) -> dict[str, Any]:
 
 
 async def would_place(hosts: Hosts, node_id: str) -> bool:
-    """Whether the scheduler would place work on that node now: it plans a job and runs nothing. Raises FaultError."""
+    """Whether the scheduler would place work on that node now, by a plan that runs nothing. Raises FaultError."""
     job = trial_job("plan", node_id)
     plan = await api.when_led(hosts, "PUT", f"/v1/job/{job['ID']}/plan", body={"Job": job, "Diff": False})
     return not plan.get("FailedTGAllocs")
 
 
 async def outcome(hosts: Hosts, node_id: str, name: str) -> str:
-    """How a task ends that runs on that node now: `complete`, `failed`, ...; `not placed`, or `pending` for too long.
-
-    Raises FaultError.
+    """How a task on that node ends now: `complete`, `failed`, ...; `not placed`, or `pending` for too long. Raises
+    FaultError.
     """
     job = trial_job(name, node_id)
     await api.when_led(hosts, "POST", "/v1/jobs", body={"Job": job})

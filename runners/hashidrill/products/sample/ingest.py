@@ -24,7 +24,7 @@ STORE_WITHIN_S = 10.0
 
 
 class Worker:
-    """Handles points one after the other, over a connection of its own, with the schema that it read at its start."""
+    """Handles points one after the other, over its own connection, with the schema that it read at its start."""
 
     def __init__(self, store: str) -> None:
         place = urllib.parse.urlsplit(store)
@@ -47,7 +47,7 @@ class Worker:
 
 
 class Pool:
-    """Workers that live long: who has handled a point is idle, and handles the next one."""
+    """Long-lived workers: a worker that has handled a point is idle, and handles the next one."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class Pool:
 
 
 class Ingest:
-    """Takes in spikes: as many points at a time as there are threads, the others wait in line."""
+    """Takes in spikes: handles as many points at a time as there are threads; the others wait in line."""
 
     def __init__(self, store: str, at_once: int) -> None:
         self._pool = Pool(store)
@@ -71,7 +71,7 @@ class Ingest:
             threading.Thread(target=self._serve, daemon=True).start()
 
     def spike(self, number: int, points: int) -> None:
-        """`points` of them, all due now."""
+        """Takes in `points` points, all due now."""
         due_ns = time.monotonic_ns()
         for point in range(points):
             self._line.put((due_ns, number * points + point))
@@ -101,7 +101,7 @@ class Ingest:
 
 
 def main() -> None:
-    """Until it is killed."""
+    """Runs until it is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("store", help="where points are written")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between spikes")

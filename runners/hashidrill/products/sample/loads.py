@@ -17,18 +17,21 @@ from hashidrill.core.units import Duration, Percent, Rate
 if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import EmitOperation
 
-Via = Annotated[str, Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", description="Who is asked, in turn")]
+Via = Annotated[
+    str,
+    Field(pattern=r"^(sample:[a-z]+|host:[a-z][a-z0-9-]*)$", description="The programs that are asked, in rotation"),
+]
 
 
 class Get(AgentLoad):
-    """Asks for `keys` things in turn. A share of the requests, `fresh`, is for something new."""
+    """Asks for `keys` things in rotation. A share of the requests, `fresh`, is for something new."""
 
     divides: ClassVar[bool] = True
     kind: ClassVar[str] = "sample.get"
     asks: ClassVar[str] = "program of the sample"
 
     class Params(Strict):
-        """What is asked for: what is fresh is in no cache."""
+        """The requested things; fresh ones are in no cache."""
 
         rate: Rate = Field(gt=0, le=1000)
         """Requests offered, like `50/s`, whatever comes back."""

@@ -13,7 +13,7 @@ Long = Annotated[Duration, Field(gt=0, le=60)]
 
 
 class Cache(Strict):
-    """A cache of what the store has, on the disk of its host. It writes through: what is new is on disk first."""
+    """A cache of the store, on its host's disk. It writes through: new data is on disk first."""
 
     bypass_after: Long | None = Field(
         default=None, description="Go round the cache, to the store, when its disk takes longer than this; none: wait"
@@ -31,7 +31,7 @@ class Pool(Strict):
 
 
 class Sample(Strict):
-    """Small programs of our own: a store, caches before it, and services with a pool of workers that ask it."""
+    """Small sample programs: a store, caches in front of it, and services with a pool of workers that call it."""
 
     store_takes: Duration = Field(default=Duration("20ms"), ge=0, le=10, description="How long each answer takes")
     caches: list[Cache] = Field(default=[], max_length=4, description="Each is on a host of its own, cache-1 and so on")

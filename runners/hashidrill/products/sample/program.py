@@ -1,10 +1,11 @@
-"""What runs on the hosts of the sample: `python -c SOURCE CONFIG`, where CONFIG is a file of JSON.
+"""The program on the hosts of the sample: `python -c SOURCE CONFIG`, with a JSON file as CONFIG.
 
     {"program": "store", "address": "10.73.0.11", "port": 8080, "takes_s": 0.02}
-    {"program": "cache", ..., "store": "http://10.73.0.11:8080", "data": "/...", "bypass_after_s": 0.2, "off_for_s": 5}
+    {"program": "cache", ..., "store": "http://10.73.0.11:8080", "data": "/...", "bypass_after_s": 0.2, "off_for_s":
+    5}
     {"program": "pool", ..., "store": "...", "at_least": 2, "most": 100, "grows_every_s": 1, "calls": 5}
 
-It needs nothing but the standard library of any Python 3 that the host's user can run: agents are not our process.
+It needs only the standard library of any Python 3 that the host's user can run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Answer = Callable[[str], bytes]
 
 
 class Store:
-    """Has everything, and takes its time for each answer."""
+    """Has every key, and delays each answer."""
 
     def __init__(self, takes_s: float) -> None:
         self._takes_s = takes_s
@@ -58,10 +59,10 @@ def fetch(store: str, path: str) -> bytes:
 
 
 class Cache:
-    """From the disk; what is not there comes from the store, and is on disk before it is answered (write-through).
+    """Answers from its disk; a missing key comes from the store, and is on disk before it is answered (write-through).
 
-    With `bypass_after_s`, an operation of the disk that takes longer is not waited for: the answer comes from the
-    store, and so do all others for `off_for_s`.
+    With `bypass_after_s`, it does not wait for a slower disk operation: the answer comes from the store, and so do
+    all others for `off_for_s`.
     """
 
     def __init__(self, store: str, data: str, bypass_after_s: float | None, off_for_s: float) -> None:
@@ -80,7 +81,7 @@ class Cache:
         return new
 
     def _on_disk(self, act: Callable[[], bytes | None]) -> bytes | None:
-        """What it read; None as well where it takes so long that nobody waits for it."""
+        """The bytes read; None as well if it takes too long."""
         if self._bypass_after_s is None:
             return act()
         if time.monotonic() >= self._off_until:
@@ -114,7 +115,7 @@ def _write(file: pathlib.Path, body: bytes) -> None:
 
 
 class Pool:
-    """Each request waits for a worker, and that one `calls` times for the store. The pool grows while work waits."""
+    """Each request waits for a worker, which calls the store `calls` times. The pool grows while work waits."""
 
     def __init__(self, store: str, at_least: int, most: int, grows_every_s: float, calls: int) -> None:
         self._store, self._calls = store, calls
@@ -150,7 +151,7 @@ class Pool:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """A thread for each connection: what waits, waits for the program, and not for this."""
+    """One thread for each connection, so that only the program itself makes requests wait."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -170,11 +171,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """A line for each request would be work for the disk that is under test."""
+        """Writes nothing: a line for each request would be work for the disk under test."""
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Many may connect at once."""
+    """Accepts many connections at once."""
 
     daemon_threads = True
     request_queue_size = 512
@@ -184,7 +185,7 @@ PROGRAMS: dict[str, Callable[..., Answer]] = {"store": Store, "cache": Cache, "p
 
 
 def main(config: dict[str, Any]) -> None:
-    """Serve until it is killed."""
+    """Serves until it is killed."""
     address = config.pop("address"), config.pop("port")
     Handler.program = staticmethod(PROGRAMS[config.pop("program")](**config))
     Server(address, Handler).serve_forever()

@@ -28,7 +28,7 @@ _NO_PYTHON = (
 
 
 def python() -> Path:
-    """A Python that agents can run: this one, unless they are another user's and cannot reach its library.
+    """A Python that agents can run: this one, unless they run as another user that cannot reach its library.
 
     Raises DatacenterError.
     """
@@ -41,7 +41,7 @@ def python() -> Path:
 
 
 class SampleService(BaseService):
-    """Small programs of our own (hashidrill.core.protocols.service.Service)."""
+    """The sample programs as a service (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "sample"
     Spec: ClassVar[type[Sample]] = Sample
@@ -59,7 +59,7 @@ class SampleService(BaseService):
         return []
 
     def agent(self, site: Site) -> AgentPlan:
-        """Raises DatacenterError where there is no Python to run it."""
+        """Raises DatacenterError if agents have no Python to run it."""
         from hashidrill.products.sample import program  # noqa: PLC0415 - the command line needs the kinds alone
 
         config = {"program": site.role, "address": site.address, "port": PORT, **self._told(site)}

@@ -1,6 +1,6 @@
-"""Asking Vault's HTTP API as an operator does. Paths and fields of 1.21.0.
+"""Calls Vault's HTTP API as an operator. Paths and fields of 1.21.0.
 
-hvac is no help here: it blocks, and what waits here waits beside a run. Loads have an HTTP client of their own.
+hvac is not used because it blocks, and waits here must not block the run. Loads have an HTTP client of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class Said:
-    """An answer; `status` is 0 for none. `text` is for messages."""
+    """An answer; `status` is 0 without one. `text` is for messages."""
 
     status: int
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Seal:
-    """What a server says of its seal; `answered` is False for one that says nothing."""
+    """The seal status of a server; `answered` is False without an answer."""
 
     answered: bool
     initialized: bool = False
@@ -54,7 +54,6 @@ class Seal:
 
 
 def said_of(request: str, status: int, body: bytes) -> Said:
-    """What an answer says, in words and as data."""
     text = f"{request}: HTTP {status}"
     try:
         data = parse(body) if body else {}
@@ -67,7 +66,7 @@ def said_of(request: str, status: int, body: bytes) -> Said:
 
 
 class VaultApi:
-    """One HTTP client: an async context manager, or `aclose` it. It raises nothing: a sick server is an answer."""
+    """One HTTP client: an async context manager, or `aclose` it. It never raises: a sick server is an answer."""
 
     def __init__(self, *, port: int = PORT, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._port = port
@@ -117,16 +116,16 @@ class VaultApi:
         return Said(answer.status_code, text=f"{method} {path}: HTTP {answer.status_code}{words}"), answer.content
 
     async def seal(self, address: str, *, timeout_s: float = _TIMEOUT_S) -> Seal:
-        """Whether that server is sealed. It says so in every state, and to everybody."""
+        """Whether that server is sealed. Every server reports it in every state, without a token."""
         said = await self.call(address, "GET", "sys/seal-status", timeout_s=timeout_s)
         if not said.ok:
             return Seal(answered=False, text=said.text)
         return Seal(True, bool(said.data.get("initialized")), bool(said.data.get("sealed", True)))
 
     async def active(self, hosts: Sequence[Host]) -> Host | None:
-        """The server that says that it is the active one.
+        """The server that reports itself as active.
 
-        One that was cut off may go on saying so: of several, the one counts that most others name.
+        A server that was cut off may still report so: of several, the one that most others name counts.
         """
         claims: list[Host] = []
         named: list[str] = []

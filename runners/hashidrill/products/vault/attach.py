@@ -1,4 +1,4 @@
-"""Vault in an attached datacenter: how its command line logs in, and which servers say that they are there.
+"""Vault in an attached datacenter: how its command line logs in, and discovery of its servers.
 
 Variables as of https://developer.hashicorp.com/vault/docs/commands#environment-variables (1.21).
 """
@@ -72,7 +72,7 @@ class VaultAttach(product.Product):
         return {"X-Vault-Namespace": said["namespace"]} if "namespace" in said else {}
 
     def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:
-        """What `vault login` leaves in the home directory."""
+        """The token that `vault login` leaves in the home directory."""
         file = Path(environ.get("HOME", "/nonexistent")) / ".vault-token"
         try:
             token = file.read_text().strip()
@@ -81,10 +81,10 @@ class VaultAttach(product.Product):
         return Secret(token), f"the file {file}"
 
     async def discover(self, wire: Wire) -> product.Found:
-        """Servers from what the active one hears of the others, and from Raft where Vault stores there.
+        """Servers from the active one's list of peers, and from Raft if Vault stores there.
 
-        A server that is sealed is heard of only where Raft knows it. In pods of the official chart, Raft knows servers
-        as `vault-0.vault-internal`, and they know each other by the addresses of their pods: the name tells who is who.
+        Only Raft knows of sealed servers. In pods of the official chart, Raft knows servers as
+        `vault-0.vault-internal`, and they know each other by the addresses of their pods: the name connects the two.
         """
         seal = await read_json(wire, "/v1/sys/seal-status", needs="nothing")
         cluster, notes = str(seal.get("cluster_name", "")), list[str]()
@@ -114,14 +114,14 @@ class VaultAttach(product.Product):
         try:
             answer = await read_json(wire, "/v1/sys/storage/raft/configuration", needs=_RAFT)
         except WeakTokenError as weak:
-            notes.append(f"who votes is not known: {weak}")
+            notes.append(f"the voters are unknown: {weak}")
             return {}, []
         servers = answer["data"]["config"]["servers"]
         ids = {product.host_of(one["address"]): one["node_id"] for one in servers}
         return ids, [one["node_id"] for one in servers if one.get("voter")]
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
-        """What an operator does who has a token and no keys; without a token, nothing."""
+        """The abilities of an operator with a token and no keys; none without a token."""
         return {VaultOperator: ApiOperator(host)} if login.token else {}
 
     async def remove(self, wire: Wire, left: Left) -> int:
@@ -134,7 +134,7 @@ class VaultAttach(product.Product):
 
 
 class ApiOperator:
-    """An operator who asks with the token that the datacenter was attached with (VaultOperator)."""
+    """An operator with the token that the datacenter was attached with (VaultOperator)."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""Secrets that a run left in a Vault of somebody else: how they are found, and taken away with all their versions."""
+"""Finds secrets that a run left in an attached Vault, and removes them with all their versions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 SECRETS_BELOW = "secrets below"
-"""The word of `Left.what`: all in that place of the loads' KV engine."""
+"""The word of `Left.what`: all secrets in that place of the loads' KV engine."""
 _METADATA = f"/v1/{MOUNT}/metadata"
 _AT_ONCE = 16
 
 
 def left_by(load: str, run_id: str) -> Left:
-    """What loads on secrets leave: their places have the run's id in the name."""
+    """The secrets that loads leave: their places have the run's id in the name."""
     return Left("vault", SECRETS_BELOW, f"{load}/{run_id}/")
 
 
 async def remove(wire: Wire, left: Left) -> int:
-    """How many there were; none is there now. Raises FaultError where that cannot be done, or be seen."""
+    """Removes them and returns how many there were. Raises FaultError if that cannot be done or checked."""
     if left.what != SECRETS_BELOW:
         raise FaultError(f"{left}: hashidrill does not know how to take it out of vault")
 

@@ -1,10 +1,10 @@
-"""What an operator does with a Vault server: keeps its keys, unseals it, leaves it sealed, and asks it with a token.
+"""What an operator does with a Vault server: keeps its keys, unseals it, keeps it sealed, and calls it with a token.
 
-The keys are made when Vault is initialised, and kept in one private file of the sandbox, which ends with it. Nothing
-else ever holds them: no command line, no environment of an agent, no recording, no log.
+The keys are made when Vault is initialised, and kept in one private file of the sandbox, which ends with it. They
+are never in a command line, an agent's environment, a recording or a log.
 
-A server that starts is sealed and serves nobody. So what restarts during a run is unsealed, as an auto-unseal or an
-operator on call would do it. What a fault seals on purpose stays sealed (`Sealed`).
+A server that starts is sealed and serves no requests. So a server that restarts during a run is unsealed, as an
+auto-unseal or an operator on call would do it. A server that a fault seals on purpose stays sealed (`Sealed`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILE = "keys.json"
 
 @dataclass(frozen=True)
 class Keys:
-    """`unseal` opens a sealed server, `root` may do everything, and `load` is the token of our own loads."""
+    """`unseal` opens a sealed server, `root` may do everything, and `load` is the token of hashidrill's loads."""
 
     unseal: str
     root: str
@@ -43,19 +43,19 @@ class Keys:
 
 
 def new_load_token() -> str:
-    """Of our own choice: so that it can be made again as it was, after somebody revoked it."""
+    """A token with a chosen id, so that the same token can be made again after it was revoked."""
     return f"hashidrill-{secrets.token_hex(16)}"
 
 
 class KeyRing:
-    """Keeps the keys of one Vault in a folder, and has them hidden before anybody can read them anywhere."""
+    """Keeps the keys of one Vault in a folder, and registers them as secrets before their first use."""
 
     def __init__(self, folder: Path, hide: Callable[..., None]) -> None:
         self._path = folder / _FILE
         self._hide = hide
 
     def keep(self, keys: Keys) -> None:
-        """Before any of them is used."""
+        """Call it before any of them is used."""
         self._hide(*asdict(keys).values())
         write_whole(self._path, json.dumps(asdict(keys)) + "\n")
 
@@ -79,7 +79,7 @@ _REVOKED_WITHIN_S = 10.0
 
 @runtime_checkable
 class VaultOperator(Protocol):
-    """Ask the host's Vault server as its operator."""
+    """Call the host's Vault server as its operator."""
 
     async def seal_status(self) -> Seal: ...
 
@@ -89,10 +89,10 @@ class VaultOperator(Protocol):
         """One request to `/v1/PATH`, with the operator's token."""
 
     async def take_snapshot(self) -> bytes:
-        """Of integrated storage, encrypted as it is stored. Raises FaultError."""
+        """A snapshot of integrated storage, encrypted as stored. Raises FaultError."""
 
     async def restore_snapshot(self, packed: bytes) -> None:
-        """Has Vault restore that: it begins some time after it has answered. Raises FaultError."""
+        """Makes Vault restore that snapshot, which begins some time after its answer. Raises FaultError."""
 
 
 @runtime_checkable
@@ -100,38 +100,38 @@ class VaultKeys(Protocol):
     """Unseal the host's Vault server, and keep it sealed."""
 
     async def keep_sealed(self, fault_id: str) -> None:
-        """From now on, hashidrill does not unseal it. Returns once nobody is about to."""
+        """Stops hashidrill from unsealing it. Returns once no attempt is in progress."""
 
     async def leave(self, fault_id: str) -> None:
-        """Ends that again; nothing when it was not so."""
+        """Allows unsealing again; does nothing if it was allowed."""
 
     async def unseal(self) -> None:
-        """Returns once it is unsealed. Raises FaultError with what it said last."""
+        """Returns once it is unsealed. Raises FaultError with its last answer."""
 
 
 @runtime_checkable
 class LoadTokens(Protocol):
-    """Revoke the token of our own loads, and make it again."""
+    """Revoke the token of hashidrill's loads, and make it again."""
 
     async def revoke_loads(self) -> None:
-        """Revokes it, and those that were made with it. Raises FaultError."""
+        """Revokes it, and the tokens that were made with it. Raises FaultError."""
 
     async def allow_loads(self) -> None:
-        """Makes that token again, as it was; nothing when it is there. Raises FaultError."""
+        """Makes the same token again; does nothing if it exists. Raises FaultError."""
 
     async def loads_are_allowed(self) -> Said:
-        """What this server answers to that token, about itself."""
+        """This server's answer to a look-up by that token."""
 
 
 class Sealed:
-    """Which servers are to stay sealed, and for which faults."""
+    """The servers that must stay sealed, and the faults that require it."""
 
     def __init__(self) -> None:
         self._faults: defaultdict[str, set[str]] = defaultdict(set)
         self._locks: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     def lock(self, host: str) -> anyio.Lock:
-        """Held by whoever unseals that server."""
+        """The lock to hold while unsealing that server."""
         return self._locks[host]
 
     def stays(self, host: str) -> bool:
@@ -146,7 +146,7 @@ class Sealed:
 
 
 async def try_unseal(api: VaultApi, address: str, key: str, *, timeout_s: float = _TRIED_WITHIN_S) -> Seal:
-    """One attempt. A server that has yet to join Raft's others says no until it has."""
+    """One attempt. A server refuses it until it has joined Raft's others."""
     said = await api.call(address, "PUT", "sys/unseal", {"key": key}, timeout_s=timeout_s)
     if not said.ok:
         return Seal(answered=said.status != 0, text=said.text)
@@ -154,7 +154,7 @@ async def try_unseal(api: VaultApi, address: str, key: str, *, timeout_s: float 
 
 
 class HostOperator:
-    """The operator of one host of a datacenter of ours (VaultOperator, VaultKeys, LoadTokens)."""
+    """The operator of one host of a local datacenter (VaultOperator, VaultKeys, LoadTokens)."""
 
     def __init__(self, host: Host, ring: KeyRing, sealed: Sealed, make_api: Callable[[], VaultApi] = VaultApi) -> None:
         self._host, self._ring, self._sealed, self._make_api = host, ring, sealed, make_api
@@ -229,7 +229,9 @@ class HostOperator:
         keys = self._ring.keys
         try:
             async with self._make_api() as api:  # a token that is being revoked cannot be made again at once
-                await wait_until("the token of our loads to be made", allowed, within_s=_ALLOWED_WITHIN_S, gap_s=0.2)
+                await wait_until(
+                    "the token of hashidrill's loads to be made", allowed, within_s=_ALLOWED_WITHIN_S, gap_s=0.2
+                )
         except WaitTimeoutError as error:
             raise FaultError(f"{self._host.name}: {error}") from None
 
@@ -240,7 +242,7 @@ class HostOperator:
 
 
 OF_OURS: tuple[type[Any], ...] = (VaultOperator, VaultKeys, LoadTokens)
-"""What can be done to a host whose keys we have."""
+"""The capabilities of a host whose keys hashidrill has."""
 
 
 LOOK_EVERY_S = 0.25
@@ -250,7 +252,7 @@ Tell = Callable[[str], None]
 
 
 async def keep_unsealed(api: VaultApi, hosts: Sequence[Host], ring: KeyRing, sealed: Sealed, tell: Tell) -> None:
-    """Until cancelled. Each server on its own: one that hangs keeps no other sealed."""
+    """Runs until cancelled. Handles each server independently, so that a hanging one does not keep others sealed."""
     await all_at_once(partial(_watch, api, host, ring, sealed, tell) for host in hosts)
 
 
@@ -261,7 +263,7 @@ async def _watch(api: VaultApi, host: Host, ring: KeyRing, sealed: Sealed, tell:
 
 
 async def look(api: VaultApi, host: Host, ring: KeyRing, sealed: Sealed, tell: Tell) -> None:
-    """Unseal it if it came up sealed, and tell so."""
+    """Unseals the server if it came up sealed, and notes that."""
     async with sealed.lock(host.name):
         if sealed.stays(host.name):
             return

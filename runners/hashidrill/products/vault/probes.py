@@ -1,4 +1,4 @@
-"""Probes of Vault: which servers are sealed, which is active, what its storage takes, how many leases there are.
+"""Probes of Vault: sealed servers, the active one, storage times, leases.
 
 Paths, names and units as Vault 1.21.0 answers them. None of them needs a token.
 """
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import Probe
 
 STORAGE_TIMES = {"vault.barrier.put": "vault.storage_put", "vault.barrier.get": "vault.storage_get"}
-"""Vault's timers (milliseconds) and our signals (seconds): what its barrier waited for its storage, of either kind."""
+"""Vault's timers (milliseconds) and hashidrill's signals (seconds): how long its barrier waited for the storage, of
+either kind.
+"""
 _LEASES = "vault.expire.num_leases"
 
 
@@ -44,10 +46,10 @@ class _VaultProbe(BaseProbe):
 
 
 class ActiveProbe(_VaultProbe):
-    """`vault.active`: the server that says it is active (text; value 1), or value 0 where none does, or several do.
+    """`vault.active`: the server that reports itself as active (text; value 1), or value 0 for none or several.
 
-    `vault.is_active` of each server: 1 or 0, as it says itself. It fails for one that is sealed or does not answer.
-    `vault.active_since` of the one that is active: the start of its reign, in seconds since 1970.
+    `vault.is_active` of each server: 1 or 0, by its own report. It fails for a server that is sealed or does not
+    answer. `vault.active_since` of the active one: the start of its reign, in seconds since 1970.
     """
 
     signals: ClassVar = ("vault.active",)
@@ -61,7 +63,7 @@ class ActiveProbe(_VaultProbe):
             answer = await self._api.call(address, "GET", "sys/leader", timeout_s=self.timeout_s * 0.9)
             value = float(bool(answer.data.get("is_self"))) if answer.ok else None
             said[name] = Sample("vault.is_active", value, "" if answer.ok else answer.text, name, ok=answer.ok)
-            with contextlib.suppress(ValueError):  # a server that does not say it: its reign is not known
+            with contextlib.suppress(ValueError):  # a server that does not report it: its reign is unknown
                 if value:
                     since_s = datetime.fromisoformat(str(answer.data.get("active_time"))).timestamp()
                     reigns.append(Sample("vault.active_since", since_s, LEADS, name))
@@ -98,7 +100,7 @@ class SealProbe(_VaultProbe):
 class MetricsProbe(_VaultProbe):
     """Vault's own figures of one server: the mean of its last 10 s interval (text: max and count), and its leases.
 
-    What did not happen in that interval has no sample: only the active server writes, and counts leases.
+    A timer that did not run in that interval has no sample: only the active server writes, and counts leases.
     """
 
     signals: ClassVar = (*STORAGE_TIMES.values(), "vault.leases")

@@ -1,4 +1,4 @@
-"""From servers that have just started to a Vault that can be used: initialised, unsealed, ready for secrets."""
+"""From started servers to a usable Vault: initialised, unsealed, ready for secrets."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _STABLE_SOON = {"server_stabilization_time": "1s"}
 _INIT_WITHIN_S = 30.0
 _STEP_WITHIN_S = 10.0
 _JOINS_WITHIN_S = 15.0
-"""For how long a server that took the key is left to join Raft's others and to unseal itself.
+"""How long a server that took the key may take to join Raft's others and to unseal itself.
 
-It looks for Vault's keyring once a second (Core.unsealWithRaft of 1.21.0), and unseals itself even if somebody did so
-meanwhile with a second attempt. It then waits for leadership twice, and a step-down may reach the wait that is not the
+It looks for Vault's keyring once a second (Core.unsealWithRaft of 1.21.0), and unseals itself even after a second
+attempt unsealed it meanwhile. It then waits for leadership twice, and a step-down may reach the wait that is not the
 active one: the server answers 204 and stays active. Measured: so did 1 of 3 contract runs with two attempts.
 """
 _READY_PATIENCE = 3
-"""Times `ready_within` is the end of all patience, whatever still moves."""
+"""Upper bound for readiness, as a multiple of `ready_within`, even while progress continues."""
 
 Look = tuple[bool | None, str, int | None]
-"""Of `wait_while_it_moves`: whether it is so, what is missing, and how far it has come."""
+"""For `wait_while_it_moves`: whether it is done, what is missing, and the progress."""
 
 
 async def make_ready(
@@ -39,8 +39,8 @@ async def make_ready(
 ) -> None:
     """Returns once a secret can be written and every other server could take over. Raises WaitTimeoutError.
 
-    With integrated storage (`raft`) that is one which has a vote: autopilot gives a new server its vote some time after
-    it has joined.
+    With integrated storage (`raft`) a server needs a vote for that: autopilot gives a new server its vote some time
+    after it has joined.
     """
     async with VaultApi() as api:
         steps = _Steps(api, hosts, ring, raft)
@@ -84,7 +84,7 @@ class _Steps:
         return True, "", None
 
     async def unseal(self) -> Look:
-        """The first server first: the others cannot join before it serves."""
+        """Unseals the first server first: the others cannot join before it serves."""
         key = self.ring.keys.unseal
         said: dict[str, str] = {}
 
@@ -107,12 +107,12 @@ class _Steps:
         return (None if missing else True), "; ".join(missing), len(said) - len(missing)
 
     def _joins(self, host: Host) -> bool:
-        """Whether it took the key lately, so that a second attempt would come beside its own."""
+        """Whether it took the key recently, so that a second attempt would collide with its own."""
         took_s = self.took.get(host.name)
         return self.raft and took_s is not None and anyio.current_time() - took_s < _JOINS_WITHIN_S
 
     async def served(self) -> Look:
-        """One is active, and all others know it."""
+        """Whether one server is active, and all others know it."""
         active = await self.api.active(self.hosts)
         if active is None:
             return None, "no server is active", None
@@ -124,7 +124,7 @@ class _Steps:
         return (None if strangers else True), "; ".join(strangers), len(self.hosts) - len(strangers)
 
     async def vote(self) -> Look:
-        """Each server is a voter of Raft: without a vote, a standby looks like one and can take nothing over."""
+        """Whether each server is a voter of Raft: without a vote, a standby looks like one but cannot take over."""
         if not self.raft:
             return True, "", None
         active = await self.api.active(self.hosts)
@@ -137,7 +137,7 @@ class _Steps:
         return (None if without else True), f"without a vote: {', '.join(without)}", len(voters)
 
     async def take_secrets(self) -> Look:
-        """An engine, a policy, and the token of our loads are there, and a secret is written with it."""
+        """Makes an engine, a policy and the token of the loads, and writes a secret with it."""
         active = await self.api.active(self.hosts)
         if active is None:
             return None, "no server is active", None

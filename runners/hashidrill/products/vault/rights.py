@@ -1,4 +1,4 @@
-"""What tokens must be allowed in Vault, what a token lacks of it, and where the loads' own secrets are."""
+"""The rights of tokens in Vault, the rights that a token lacks, and the place of the loads' secrets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hashidrill.products.vault.api import Said
 
 MOUNT = "hashidrill"
-"""Where our loads' secrets are: a KV engine, version 2."""
+"""The mount of the loads' secrets: a KV engine, version 2."""
 POLICY = "hashidrill-loads"
 PROBE_SECRET = f"{MOUNT}/data/ready"
-"""A secret that is always there."""
+"""A secret that always exists."""
 _RULES = f"""
 path "{MOUNT}/*" {{ capabilities = ["create", "read", "update", "delete", "list"] }}
 path "auth/token/create" {{ capabilities = ["create", "update"] }}
@@ -30,7 +30,7 @@ path "auth/token/accessors/" {{ capabilities = ["list", "sudo"] }}
 
 
 async def allow_loads(call: Callable[..., Awaitable[Said]], root: str, load: str) -> Said:
-    """Creates the policy and the token `load` of our loads, if missing, with the token `root`."""
+    """Creates the policy and the token `load` of the loads, if missing, with the token `root`."""
     said = await call("PUT", f"sys/policies/acl/{POLICY}", {"policy": _RULES}, token=root)
     if not said.ok:
         return said
@@ -44,7 +44,7 @@ async def allow_loads(call: Callable[..., Awaitable[Said]], root: str, load: str
 NAME = "vault"
 _path = partial(Right, NAME, "path")
 _SAMPLE = "~check"
-"""Stands for any name below a path that ends with a star: no rule for something narrower begins like it."""
+"""Stands for any name below a path that ends with a star: no narrower rule matches it."""
 
 
 def path(where: str, *capabilities: str) -> tuple[Right, ...]:
@@ -80,7 +80,7 @@ def policy(rights: Iterable[Right], why: Mapping[Right, str]) -> str:
 
 
 async def lacking(calls: Calls, rights: Iterable[Right]) -> list[Right]:
-    """What the token may not do, as Vault itself says it. It only asks. Raises InterlockError without an answer."""
+    """The rights that the token lacks, according to Vault. Only reads. Raises InterlockError without an answer."""
     wanted = of_service(NAME, rights)
     asked = {each: each.name.replace("*", _SAMPLE) for each in wanted}
     if not asked:

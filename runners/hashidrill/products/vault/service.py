@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PORT = 8200
 _TIMES_SILENT_S = 30.0
-"""Vault sums its own timers up over 10 s, and only an active server has them: with a takeover, two intervals go by."""
+"""Vault sums up its timers over 10 s, and only an active server has them: a takeover can take two intervals."""
 _NO_CONSUL = (
     "`storage: consul` keeps Vault's data in the Consul of the same datacenter, which has none: "
     "add datacenter.consul, or use `storage: raft`"
@@ -54,7 +54,7 @@ class VaultService(BaseService):
     many: ClassVar[tuple[str, ...]] = ("standbys", "servers")
     served: ClassVar[tuple[str, ...]] = ()
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
-        "vault.active": None,  # 1 while there is one, else 0
+        "vault.active": None,  # 1 while there is one, otherwise 0
         "vault.sealed": None,  # of each server: 1 or 0
         "vault.unsealed": None,  # how many servers are
         "vault.leases": None,
@@ -85,7 +85,7 @@ class VaultService(BaseService):
     _sealed: Sealed
 
     def places(self) -> Sequence[AgentPlace]:
-        """`vault-1`, ...; where the datacenter has Consul, with an agent of Consul on each host."""
+        """`vault-1`, ...; if the datacenter has Consul, with an agent of Consul on each host."""
         return [AgentPlace(f"vault-{n}", "server", beside=("consul",)) for n in range(1, self.spec.servers + 1)]
 
     def candidates(self, role: str) -> frozenset[str]:
@@ -139,7 +139,7 @@ class VaultService(BaseService):
         return [host for host in hosts.all_hosts() if host.roles.get(self.name) == "server"]
 
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        """A standby is every server that is not active, in whatever state. Raises SelectorError for none."""
+        """The standbys are all servers that are not active, in any state. Raises SelectorError if there is none."""
         servers = self._hosts(hosts)
         if role == "servers":
             return servers
@@ -162,7 +162,7 @@ class VaultService(BaseService):
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Initialised, unsealed, one active, all others standbys that could take over, and a secret can be written.
 
-        Raises WaitTimeoutError with what was missing.
+        Raises WaitTimeoutError with the missing condition.
         """
         from hashidrill.products.vault.ready import make_ready  # noqa: PLC0415 - see above
 
@@ -170,7 +170,7 @@ class VaultService(BaseService):
         await make_ready(self._hosts(hosts), self._ring, raft=raft, within_s=within_s, agents_run=agents_run)
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
-        """Unseals what comes up sealed, unless `unseal: never`."""
+        """Unseals servers that start sealed, unless `unseal: never`."""
         if self.spec.unseal == "never":
             return
         from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
@@ -180,7 +180,7 @@ class VaultService(BaseService):
             await keep_unsealed(api, self._hosts(hosts), self._ring, self._sealed, tell)
 
     def access(self) -> Mapping[str, str]:
-        """The token of our own loads, not Vault's root token."""
+        """The token of hashidrill's loads, not Vault's root token."""
         return {"VAULT_TOKEN": self._ring.keys.load}
 
     def login(self) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
-"""Vault's configuration: of the local datacenter's servers, as a server reports it, and what Vault itself refuses.
+"""Vault's configuration: of the local datacenter's servers, as a server reports it, and Vault's own refusals.
 
-Reported is sys/config/state/sanitized (1.21.0), by the keys of its file. Vault 1.21 warns of a key that it does not
-know, and goes on without it. Here that is a refusal.
+A report is sys/config/state/sanitized (1.21.0), by the keys of its file. Vault 1.21 only warns of an unknown key;
+hashidrill refuses it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 async def reported(host: Host) -> Mapping[str, Any]:
-    """Of the active server: a standby passes the question on to it. Raises FaultError."""
+    """The active server's report: a standby forwards the query to it. Raises FaultError."""
     said = (await host.use(VaultOperator).ask("GET", "sys/config/state/sanitized")).data.get("data")
     return said if isinstance(said, Mapping) else {}
 
 
 def reported_as(report: Mapping[str, Any], key: str) -> Any:
-    """Of a key at the top; blocks are not reported as they stand in the file."""
+    """The value of a top-level key; blocks are not reported as in the file."""
     return report.get(key)
 
 
 def agrees_with(key: str, asked: Any, seen: Any) -> bool | None:  # noqa: ARG001 - Consul's is by the key
-    """Lengths of time are reported in seconds."""
+    """Compares durations in seconds, as Vault reports them."""
     if isinstance(asked, str) and isinstance(seen, int) and not isinstance(seen, bool):
         return seconds(asked) == seen
     if isinstance(asked, str) and isinstance(seen, str):
@@ -49,17 +49,19 @@ _CONSUL_PORT = 8500
 
 
 def consul_for(site: Site) -> str:
-    """The Consul agent on this server's own host, where Vault's documentation wants it; "" where there is none."""
+    """The Consul agent on this server's own host, as Vault's documentation advises; "" without one."""
     return f"127.0.0.1:{_CONSUL_PORT}" if "consul" in site.roles else ""
 
 
 def vault_config(
     spec: Vault, *, name: str, address: str, peers: Sequence[str], data: Path, consul: str = ""
 ) -> dict[str, Any]:
-    """The whole configuration of one server; `peers` are the addresses of the others. Keys from the YAML win over ours.
+    """The whole configuration of one server; `peers` are the addresses of the others. Keys from the YAML override
+    hashidrill's.
 
-    `performance_multiplier` 1 is Consul's default timing; without it Vault elects five times as slowly. Autopilot looks
-    ten times as often as by default, or the servers would be voters 20 s after their start at the earliest.
+    `performance_multiplier` 1 is Consul's default timing; without it Vault elects five times as slowly. Autopilot
+    looks ten times as often as by default; otherwise the servers would be voters 20 s after their start at the
+    earliest.
     """
     config: dict[str, Any] = {
         "disable_mlock": True,  # Vault's advice for integrated storage; and the sandbox may not lock memory
@@ -100,15 +102,15 @@ def vault_command(binary: Path, config_file: Path) -> list[str]:
 
 
 _REACHES_OUT = ("ha_storage", "seal", "service_registration", "backend", "ha_backend")
-"""What `diagnose` would go on to try: to parse a configuration, nothing of yours is to be opened or called."""
+"""Checks that `diagnose` must skip: parsing a configuration must not open or call anything of the user's."""
 _PARSED = "Parse Configuration"
 _STAND_INS: dict[str, Any] = {"storage": {"inmem": {}}, "disable_mlock": True}
 
 
 def refusal(binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str:
-    """The words with which Vault refuses these files, in this order, or the keys that it ignores; "" for neither.
+    """Vault's own words if it refuses these files, read in this order, or the keys that it ignores; "" otherwise.
 
-    The last of the files that it gets, below `work`, keeps it from opening the storage that the others name.
+    An additional last file, below `work`, keeps it from opening the storage that the others name.
     """
     if any(key in settings for key in _REACHES_OUT):
         kept = work / "kept.json"

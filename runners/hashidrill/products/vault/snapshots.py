@@ -1,8 +1,8 @@
-"""Reads the snapshots of Vault's integrated storage, as `GET sys/storage/raft/snapshot` of 1.21.0 gives them.
+"""Reads the snapshots of Vault's integrated storage, as `GET sys/storage/raft/snapshot` of 1.21.0 returns them.
 
-The state is one entry of the storage after the other: its length as a varint, then a protobuf message of its key (1),
-its value (2) and a flag (3) (FSM.writeTo of physical/raft/fsm.go). Values are encrypted. Keys are readable, so what
-there is can be counted without asking Vault, and without its keys.
+The state is a sequence of storage entries: the length as a varint, then a protobuf message of key (1), value (2) and
+a flag (3) (FSM.writeTo of physical/raft/fsm.go). Values are encrypted. Keys are readable, so entries can be counted
+without Vault and without its keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEY = 0x0A
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a snapshot holds, counted by the keys of its entries."""
+    """The content of a snapshot, counted by the keys of its entries."""
 
     index: int
     entries: int
@@ -49,7 +49,7 @@ def restored_name(name: str) -> str:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """What the file holds. Raises SnapshotError that says what is wrong with it."""
+    """The content of the file. Raises SnapshotError that says what is wrong with it."""
     return decoded(path, decode)
 
 

@@ -94,7 +94,7 @@ class AgentStop(BaseFault[StopParams]):
 
     @property
     def ends_by_its_api(self) -> bool:
-        """Whether the agent exits because its API asks it to: nobody who ends and starts processes hears of that."""
+        """Whether the agent exits on request of its API, unnoticed by the process manager."""
         return self.params.leave
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -213,7 +213,7 @@ class ServerReplace(OfServers[NoParams]):
         return {"spare": spares[voters.index(host.name) % len(spares)].name}
 
     async def _is_free(self, host: Host) -> bool:
-        """Whether it has never had a server: a founding server that was replaced comes back to its own host."""
+        """Whether it has never had a server: a replaced founding server comes back to its own host."""
         if host.roles.get(api.AGENT) != "spare" or await api.has_agent(host):
             return False
         return "bootstrap_expect" not in await host.use(AgentFiles).agent_config(api.AGENT)

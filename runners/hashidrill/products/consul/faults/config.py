@@ -38,7 +38,7 @@ _CHECK = ("validate",)
 
 
 async def configured(host: Host) -> dict[str, Any]:
-    """What a fault changes: the agent's configuration file, or a file of ours beside those of somebody else."""
+    """The configuration that a fault changes: the agent's own file, or an additional file on an attached host."""
     if host.can(AgentFiles):
         return await host.use(AgentFiles).agent_config(api.AGENT)
     return await host.use(AgentSettings).agent_settings(api.AGENT)
@@ -86,7 +86,7 @@ async def change(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) ->
 
 
 async def put_back(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
-    """Makes the agent run with its former configuration; an agent that never had another is not restarted."""
+    """Makes the agent run with its former configuration; an unchanged agent is not restarted."""
     if not host.can(AgentFiles):
         await _taken_away(hosts, host)
         return
@@ -109,7 +109,7 @@ async def _restarted(hosts: Hosts, host: Host, config: Mapping[str, Any]) -> Non
 
 
 async def _added(hosts: Hosts, host: Host, config: Mapping[str, Any], by: By) -> None:
-    """The host itself restarts the agent, and restarts it again when nobody asks for the fault any more."""
+    """Adds settings; the host itself restarts the agent, and again if the fault is no longer renewed."""
     async with hosts.turn(TURN):
         if by == "restart":
             await api.check_quorum_without(hosts, host)
@@ -217,7 +217,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
             raise FaultError(
                 f"{host.name}: its configuration file already sets this, so the fault would change nothing"
             )
-        if host.can(AgentFiles):  # else its own host looks at it together with the files that are there
+        if host.can(AgentFiles):  # otherwise its own host checks it together with the existing files
             await validate(self.hosts, new)
         by = await self._by(host)
         if by == "restart":
@@ -303,7 +303,7 @@ class ConsulConfig(BaseFault[ConfigParams]):
         )
 
     async def _backend_evidence(self, host: Host) -> tuple[str, bool]:
-        """(which backend answers queries, whether it is the requested one); empty if the key is not set."""
+        """(the backend that answers queries, whether it is the requested one); empty if the key is not set."""
         asked = self.params.set_.get(_BACKEND_KEY)
         if not isinstance(asked, bool):
             return "", True

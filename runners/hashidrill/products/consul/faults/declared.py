@@ -18,27 +18,24 @@ ELECTIONS = "who can be elected"
 AGENT_CONFIG = "the agent's configuration file"
 ONE_AGENT = "they may target the same host, and one would stop the agent that the other needs, or undo its change"
 SELECTED = "what a selector names"
-"""As a place: the selector as it is written."""
+"""As a place: the selector text."""
 
 
 def servers_in(place: Place) -> tuple[str, ...]:
-    """The hosts of Consul's servers."""
     return place.having("consul", "server")
 
 
 def consul_of(place: Place) -> Consul | None:
-    """`datacenter.consul`; None if it could not be read."""
     consul: Consul | None = place.parts.get("consul")
     return consul
 
 
 def is_before(version: tuple[int, ...], consul: Consul) -> bool:
-    """Whether the datacenter's Consul is older than that, by major and minor version."""
     return tuple(map(int, consul.version.split(".")[:2])) < version
 
 
 def on_one_host(kind: str, place: Place) -> Iterator[Trouble]:
-    """For a fault that would interfere with itself on several hosts."""
+    """Refuses several hosts for a fault that would interfere with itself."""
     if place.many and len(place.hosts) > 1:
         text = f"{kind} takes one host, and {place.on} may be several; write consul:leader or host:NAME"
         yield ("on",), text

@@ -35,14 +35,14 @@ _TRANSFERRED_WITHIN_S = 20.0
 
 
 class _LeaderFault(OfServers[P]):
-    """`undo["servers"]` has all servers: any of them may have rules of this fault."""
+    """Base of leadership faults. `undo["servers"]` has all servers: any of them may have rules of this fault."""
 
     def uses(self, place: Place) -> Sequence[Claim]:
         leads = takes(LEADERSHIP, "both decide who leads", where=EVERYWHERE, local=False)
         return (needs(HOST), leads, *self._leaderless(place))
 
     def _leaderless(self, place: Place) -> Iterable[Claim]:
-        """With one server missing, nobody might lead while the leader is being deposed."""
+        """Claims every server, because without one of them there may be no leader while the leader is being deposed."""
         consul = consul_of(place)
         if consul is not None and is_before(TRANSFER_SINCE, consul):
             since = ".".join(map(str, TRANSFER_SINCE))
@@ -129,7 +129,7 @@ class _LeaderFault(OfServers[P]):
         return [host.name for host in self._filtered(undo) if table in await host.use(PacketFilter).packet_tables()]
 
     def _filtered(self, undo: Undo) -> list[Host]:
-        """The servers that rules of this fault can be on: with a transfer in its API, Consul needs none."""
+        """The servers that may have rules of this fault: with a transfer in its API, Consul needs none."""
         return [host for host in self._others(undo, []) if host.can(PacketFilter)]
 
     async def revert(self, undo: Undo) -> None:
@@ -195,8 +195,8 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
         await self._transfer(undo, self._host(undo), self.params.to)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another server leads in a later term, by each server's own state. Gone: somebody leads, and no
-        server is cut off.
+        """In force: another server leads in a later term, by each server's own state. Gone: a server leads, and none is
+        cut off.
         """
         prior = undo["prior"]
         leader, term = await api.leader_of_terms(self.hosts)
@@ -207,7 +207,7 @@ class LeaderTransfer(_LeaderFault[TransferParams]):
             return Evidence(right and term > prior["term"], asked, measured, {"term": term})
         tables = await self._tables(undo)
         measured += f"; rules on {', '.join(tables) or 'no server'}"
-        return Evidence(leader is not None and not tables, "somebody leads, and no rules are left", measured)
+        return Evidence(leader is not None and not tables, "a server leads, and no rules are left", measured)
 
 
 class _Electable(_LeaderFault[NoParams]):
@@ -229,7 +229,9 @@ class _Electable(_LeaderFault[NoParams]):
         return await super().prior(target)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """Checks who says that it leads, and whether connections that begin like Raft's pass between the servers."""
+        """Checks which server reports itself as leader, and whether connections like Raft's pass between the
+        servers.
+        """
         leader, _ = await api.leader_of_terms(self.hosts)
         servers = self._others(undo, [])
         cut = [host.name for host in servers if await rpc.is_cut(host, self._others(undo, [host.name])[0])]
@@ -239,7 +241,7 @@ class _Electable(_LeaderFault[NoParams]):
             left = f"; rules on {', '.join(tables)}" if tables else ""
             return Evidence(
                 leader is not None and not cut and not tables,
-                "somebody leads, and every server can be elected",
+                "a server leads, and every server can be elected",
                 words + left,
             )
         muted = [host.name for host in self.muted(undo)]
@@ -253,12 +255,12 @@ class _Electable(_LeaderFault[NoParams]):
 class LeaderAvoid(_Electable):
     """Keeps the server from being elected: it follows and votes, but its own vote requests are dropped.
 
-    Limits: RPC must not be encrypted. With three servers, all others must be there: if one of them is away, the other
-    can only win with the vote of the avoided one, and only if its log is not behind. Servers without pre-votes (1.10.3)
-    that cannot win raise the term, and elections take longer. `performance.raft_multiplier: 10` does not do it: a
-    server with it takes 10 to 20 s to notice that a leader is gone and refuses its vote until then. Three servers under
-    writes, ten elections each: with it they took 11 to 24 s, and on 1.22.2 the avoided server won five; with these
-    rules it won none, on either version, also when leadership was handed to it.
+    Limits: RPC must not be encrypted. With three servers, all others must be there: if one of them is away, the
+    other can only win with the vote of the avoided one, and only if its log is not behind. Servers without pre-votes
+    (1.10.3) that cannot win raise the term, and elections take longer. `performance.raft_multiplier: 10` is not a
+    substitute: a server with it takes 10 to 20 s to notice that a leader is gone and refuses its vote until then.
+    Three servers under writes, ten elections each: with it they took 11 to 24 s, and on 1.22.2 the avoided server
+    won five; with these rules it won none, on either version, also when leadership was handed to it.
     """
 
     kind: ClassVar[str] = "consul.leader.avoid"

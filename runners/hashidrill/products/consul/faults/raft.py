@@ -52,7 +52,7 @@ _WRITES_WITHIN_S = 30.0
 
 @dataclass(frozen=True)
 class Look:
-    """What bbolt says: free pages, and pages in all."""
+    """The report of bbolt: free pages, and pages in all."""
 
     free: int
     pages: int
@@ -60,7 +60,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Cost:
-    """What commits cost the server: bytes passed to write calls for each transaction of raft.db, and how many."""
+    """The cost of commits: bytes passed to write calls for each transaction of raft.db, and the number of
+    transactions.
+    """
 
     bytes_each: float
     transactions: float
@@ -104,7 +106,7 @@ class RaftDb:
             )
 
     async def look(self) -> Look:
-        """Raises FaultError, or WaitTimeoutError when the file never holds still."""
+        """Raises FaultError, or WaitTimeoutError when the file is always changing."""
 
         async def looked() -> tuple[Look | None, str]:
             meta = await self._meta()
@@ -115,7 +117,7 @@ class RaftDb:
         return await wait_until(f"bbolt to read {self.path}", looked, within_s=_LOOKS_WITHIN_S)
 
     async def cost(self) -> Cost:
-        """Of some writes of our own, one after the other, beside whatever else is being written."""
+        """Measured on some writes of hashidrill's own, one after the other, during any other writes."""
         before = await self._reading()
         key = f"cost/{self.host.name}"
         for number in range(_BURST):
@@ -134,7 +136,7 @@ class RaftDb:
         return Cost((after.written_bytes - before.written_bytes) / transactions, transactions)
 
     async def _reading(self) -> _Reading:
-        """The server may commit between two looks: what it had written belongs to the moment between them."""
+        """Attributes the server's writes between two looks to the moment between them."""
         first = (await self._meta()).transaction
         written = await self.host.use(Processes).written_bytes(api.AGENT)
         second = (await self._meta()).transaction
@@ -151,7 +153,7 @@ class RaftDb:
         return max(_Meta(*row) for row in zip(*columns, strict=True))
 
     async def _beginning_of(self, page: int) -> str:
-        """What bbolt prints of a page, up to the count of what is in it: the rest may be a million lines."""
+        """The beginning of bbolt's output for a page, up to the item count: the rest may be a million lines."""
         said = b""
         command = [str(self.hosts.tool("bbolt")), "page", str(self.path), str(page)]
         async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT) as bbolt:
@@ -190,19 +192,17 @@ class RaftDb:
 
     async def compact(self) -> None:
         """Runs the real bbolt on the stopped server: a new file with the same content replaces the old one."""
-        self._compacted.unlink(missing_ok=True)  # of a try that was cut off
+        self._compacted.unlink(missing_ok=True)  # left by an interrupted try
         await self._run("compact", "-o", str(self._compacted), str(self.path))
         before = self.path.stat()
         self._compacted.chmod(before.st_mode & 0o777)
-        os.chown(self._compacted, before.st_uid, before.st_gid)  # the agent's user may be another than ours
+        os.chown(self._compacted, before.st_uid, before.st_gid)  # the agent may run as another user
         self._compacted.replace(self.path)
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A call that reads or writes the file."""
         return await anyio.to_thread.run_sync(function, *arguments)
 
     def identity(self) -> int:
-        """Another one after a compaction."""
         return self.path.stat().st_ino
 
     async def _run(self, command: str, *arguments: str) -> str:
@@ -244,7 +244,7 @@ async def bloat_by_writes(db: RaftDb, free_pages: int, config: Mapping[str, Any]
     await _restarted(db, {**config, **_KEEP_FEW})
 
     async def dropped() -> tuple[bool | None, str, int]:
-        await markers.put(db.host, key, "")  # so that there is something to snapshot
+        await markers.put(db.host, key, "")  # so that a snapshot has content
         free = (await db.look()).free
         return (True if free >= 0.95 * free_pages else None), f"{free} free pages", free
 
@@ -285,9 +285,9 @@ async def _fill(db: RaftDb, key: str, target: int) -> None:
 
 
 _FEWEST, _MOST = 50_000, 2_000_000
-"""400 kB a commit are well over what one costs by itself (some 20 kB); 16 MB are twice the worst that was reported."""
+"""400 kB a commit are well over its ordinary cost (some 20 kB); 16 MB are twice the worst that was reported."""
 _SEEN = 0.7
-"""The bytes of a commit that is under way at the first or the last look may belong to either side: 1 of 10 or two."""
+"""The bytes of a commit in progress at the first or the last look may belong to either side: 1 of 10 or two."""
 _FEW = 500
 """Free pages of a file that is in use and not bloated: some tens, while old log entries are dropped."""
 _RESTARTED_WITHIN_S = 10.0
@@ -300,7 +300,7 @@ class BloatParams(Strict):
     free_pages: Annotated[int, Field(ge=_FEWEST, le=_MOST)] = 300_000
     """How many pages are free afterwards: 50,000 to 2,000,000; `by: writes` makes 100,000 at most."""
     by: Literal["offline", "writes"] = "offline"
-    """How the pages come to be free: `offline` or `writes`."""
+    """How the free pages are made: `offline` or `writes`."""
 
 
 class RaftBloat(OfServers[BloatParams]):
@@ -375,7 +375,7 @@ class RaftBloat(OfServers[BloatParams]):
         return Evidence(ok, f"{before}, and far under {listed / 1000:.1f} kB a commit", measured, figures)
 
     async def revert(self, undo: Undo) -> None:
-        """Compact the file: the log has moved on, so the old file cannot be put back."""
+        """Compacts the file: the log has moved on, so the old file cannot be restored."""
         db = RaftDb(self.hosts, self._host(undo))
         await restore_configuration(db, undo["prior"]["config"])
         if (await db.look()).free > undo["prior"]["free_pages"] + _FEW:
@@ -423,7 +423,7 @@ class RaftCompact(OfServers[NoParams]):
         db = RaftDb(self.hosts, self._host(undo))
         if not present:
             await db.running()
-            return Evidence(True, "the server has caught up and takes writes", "it has, and does")
+            return Evidence(True, "the server has caught up and takes writes", "it caught up, and takes writes")
         look, before = await db.look(), undo["prior"]
         other = db.identity() != before["file"]
         return Evidence(

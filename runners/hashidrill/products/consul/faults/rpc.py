@@ -1,15 +1,14 @@
 """Cuts connections to Consul's server port, selected by their protocol; concentrates the agents' streams on one server.
 
-A connection to port 8300 begins with a byte that says what it is for: 0x01 is Raft's, of which a follower has none to
-open but to ask for votes; 0x08 is gRPC's, by which agents stream; others are for RPC, like the writes that a follower
-forwards and the blocking queries of agents. The rules look at that byte and remember it as the connection's mark.
+The first byte of a connection to port 8300 names its protocol: 0x01 is Raft's, which a follower only opens to ask
+for votes; 0x08 is gRPC's, which agents use for streams; others are for RPC, like the writes that a follower forwards
+and the blocking queries of agents. The rules inspect that byte and store it as the connection's mark.
 
-So there can be a server that votes for others, gets the log from the leader and answers RPC, and never wins an
-election. It takes no restart, costs the others nothing, and is exact. performance.raft_multiplier 10, meant for slow
-machines, does not do it: a follower with it believes for 10 to 20 s that a dead leader lives, and refuses to vote for
-others meanwhile. Measured with three servers under writes, ten elections each: elections took 11 to 24 s instead of 2
-to 4 s, and on 1.22.2 the server to be avoided won all five that followed a killed leader; with these rules it won none
-of ten on either version.
+So a server can vote for others, get the log from the leader and answer RPC, and never win an election. This takes no
+restart, costs the others nothing, and is exact. performance.raft_multiplier 10, meant for slow machines, is not a
+substitute: for 10 to 20 s after a leader's death, a follower with it refuses to vote for others. Measured with three
+servers under writes, ten elections each: elections took 11 to 24 s instead of 2 to 4 s, and on 1.22.2 the server to
+be avoided won all five that followed a killed leader; with these rules it won none of ten on either version.
 
 The rules also hold for the port on which canaries listen: a canary's request that begins with the digit 1 is cut, so
 the observer sees the rules at work on a connection of its own.
@@ -39,7 +38,7 @@ from hashidrill.products.consul.faults.declared import SELECTED, OfServers, cons
 RPC_PORT = 8300
 CANARY_PORT = 21_990
 _MISSED, _CANARY = 0x00, 0x31
-"""First bytes of a new connection that are cut as well: the rules missed that byte, or it is the canary's."""
+"""First bytes of a new connection that are cut as well: if the rules missed the first byte, or for the canary."""
 RAFT, _GRPC = 0x01, 0x08
 _REQUEST_VOTE, _REQUEST_PRE_VOTE = 0x01, 0x04
 """First bytes of requests on an older Raft connection."""
@@ -47,7 +46,7 @@ _TRIAL = ExchangeRequest(upload_bytes=1, download_bytes=1, timeout_s=1.0)
 
 
 def cut_votes(addresses: Sequence[str]) -> Cut:
-    """The rules of a server that is not to be elected; `addresses` are those of the other servers."""
+    """The rules that keep a server from being elected; `addresses` are those of the other servers."""
     older: list[tuple[Word, ...]] = [
         (("doff", doff), ("data", at, 8, True, number))
         for doff, at in PAYLOADS
@@ -57,10 +56,11 @@ def cut_votes(addresses: Sequence[str]) -> Cut:
 
 
 def cut_streams(addresses: Sequence[str]) -> Cut:
-    """The rules of an agent that is to have no streams from the servers with these addresses.
+    """The rules that keep an agent from streams of the servers with these addresses.
 
-    An older connection is known by its first frame that follows: HTTP/2's begin with three bytes of length, of which
-    the third is not 0 in a short one; in yamux's, of all other connections, that byte is of flags that do not exist.
+    An older connection is recognised by its next frame: HTTP/2's begin with three bytes of length, of which the
+    third is not 0 in a short one; in yamux's, which all other connections use, that byte holds flags that do not
+    exist.
     """
     older: list[tuple[Word, ...]] = [
         (("doff", doff), ("data", at, 16, True, 0), ("data", at + 16, 8, False, 0)) for doff, at in PAYLOADS
@@ -73,12 +73,12 @@ def _cut(name: str, addresses: Sequence[str], first: int, older: Sequence[tuple[
 
 
 def cut_off(addresses: Sequence[str]) -> list[Block]:
-    """The rules of a leader that is to lose the leadership: no Raft and no RPC with the other servers, either way."""
+    """The rules that depose a leader: no Raft and no RPC with the other servers, either way."""
     return [Block("input", tuple(addresses), RPC_PORT), Block("output", tuple(addresses), RPC_PORT)]
 
 
 async def is_cut(host: Host, other: Host) -> bool:
-    """Whether a connection of that host that begins like those meant is reset on its way to the other server.
+    """Whether a connection of that host with such a first byte is reset on its way to the other server.
 
     Raises FaultError when it is neither reset nor answered.
     """
@@ -91,7 +91,7 @@ async def is_cut(host: Host, other: Host) -> bool:
 
 
 async def check_readable(host: Host) -> None:
-    """Raises FaultError where RPC is encrypted: what a connection is for cannot be seen from outside then."""
+    """Raises FaultError if RPC is encrypted: the rules could not read the first byte."""
     debug_config = (await api.agent_self(host))["DebugConfig"]
     old, new = debug_config.get("VerifyOutgoing"), debug_config.get("TLS", {}).get("InternalRPC", {})  # since 1.12
     if old or new.get("VerifyOutgoing"):
@@ -101,16 +101,16 @@ async def check_readable(host: Host) -> None:
 
 
 UNTIL = (1, 11)
-"""From when on agents may stay with the server that they chose, reachable or not.
+"""The first version whose agents may stay with the server that they chose, reachable or not.
 
-Seen on 1.22.2, of agents that had no stream yet; those of 1.10.3 turn to the next server at once. Where between the two
-that changed was not looked for.
+Seen on 1.22.2, of agents that had no stream yet; those of 1.10.3 turn to the next server at once. The exact version
+of the change is unknown.
 """
 TOO_NEW = "agents since 1.11 may stay with a server that they cannot reach, and have no streams then"
 
 
 class StreamsParams(Strict):
-    """Whose streams."""
+    """The agents whose streams move."""
 
     agents: (
         Annotated[
@@ -130,14 +130,14 @@ class StreamsGather(OfServers[StreamsParams]):
     All agents' streams, or with `agents` those of the named ones: another step can give the rest to another server.
 
     An agent has all of its streams from one server, drawn by lot when it connects and again every few minutes. With
-    thousands of agents each server has its share. With a few, where the load is is a matter of luck; with this it is
-    not. Blocking queries, writes and gossip go wherever they went.
+    thousands of agents each server has its share. With a few, luck decides which server has the load; this fault
+    decides instead. Blocking queries, writes and gossip are not affected.
 
-    Limits: later agents may stay with a server that they cannot reach, and have no streams then: seen on 1.22.2, of
-    agents that had none yet. RPC must not be encrypted. What the observer sees are the rules: an agent moves its
-    streams when it next sends something on the old connection, which is at once where anything changes. It follows no
-    change of leader. If the server ends or freezes, agents have no streams, and no answers to what is streamed, until
-    it is back. Loads that subscribe directly (`consul.streams`) are not moved.
+    Limits: newer agents may stay with a server that they cannot reach, and then have no streams: seen on 1.22.2, of
+    agents that had none yet. RPC must not be encrypted. The observer sees the rules, not the streams: an agent moves
+    its streams when it next sends on the old connection, which is at once after any change. The fault does not
+    follow a change of leader. If the server ends or freezes, agents have no streams, and no answers to streamed
+    queries, until it is back. Loads that subscribe directly (`consul.streams`) are not moved.
     """
 
     kind: ClassVar[str] = "consul.streams.gather"
@@ -145,12 +145,12 @@ class StreamsGather(OfServers[StreamsParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, NetworkCanary})
     observer: ClassVar[Observer] = Observer(
         "connections like gRPC's, from each agent to each server",
-        "the rules cover the canary's port as well as 8300: it looks at no stream of an agent",
+        "the rules cover the canary's port as well as 8300; the observer does not see an agent's streams",
     )
     Params: ClassVar[type[Strict]] = StreamsParams
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """A server that has the streams has no other trace of that: it does not matter where it is not named."""
+        """Does not claim the server that gets the streams: only the other servers are affected."""
         there = frozenset(place.having("consul", "client"))
         whose = frozenset(self.params.agents) if self.params.agents and there else EVERYWHERE | there
         return (

@@ -1,7 +1,7 @@
 """Saves a snapshot of Consul's state during the run, and restores it later.
 
-Both happen once, and reverting does not undo them: what was rolled back stays rolled back, and hypotheses say what that
-was. The observer reads the snapshot's own file, and markers: keys that must be there, or must not.
+Both happen once, and reverting does not undo them: rolled-back data stays rolled back, and hypotheses judge the
+loss. The observer reads the snapshot file itself, and markers: keys that must be present, or absent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
 
     kind: ClassVar[str] = "consul.snapshot.save"
     observer: ClassVar[Observer] = Observer(
-        "our own reader of the file: its checksums, and the marker in it",
+        "hashidrill's own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
     once: ClassVar[bool] = True
@@ -94,12 +94,12 @@ class SnapshotSave(_OfTheState[SaveParams]):
         if trouble := await markers.takes_a_write(host, undo["fault_id"]):
             return Evidence(False, asked, trouble)
         left = await markers.look(host, _marker_of(self.params.name))
-        # once the file is there the marker was removed: if it is there again, a restore brought it and will remove it
+        # once the file exists, the marker was removed: if it is back, a restore brought it and will remove it
         gone = left is None or await anyio.to_thread.run_sync(self._is_saved, undo)
         return Evidence(gone, asked, f"it takes a write; the marker is {'gone' if gone else 'still there'}")
 
     async def revert(self, undo: Undo) -> None:
-        """Only a marker that a save left which did not end: the snapshot itself changes nothing."""
+        """Removes only a marker left by an interrupted save: the snapshot itself changes nothing."""
         if not await anyio.to_thread.run_sync(self._is_saved, undo):
             await markers.remove(self._host(undo), _marker_of(self.params.name))
 
@@ -130,7 +130,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     cases: ClassVar[Cases] = Cases(
         each=({"snapshot": "before"},),
         momentary=True,
-        overlaps="it takes back what other faults of Consul have written, and with it their proofs",
+        overlaps="it undoes the writes of other faults of Consul, and with them their proofs",
     )
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -159,7 +159,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         host = self._host(undo)
         if not present:
             return await self._over(host, undo)
-        asked = "the marker of the save at its old index, and none of what was written just before the restore"
+        asked = "the marker of the save at its old index, and none of the writes just before the restore"
         saved = await markers.look(host, _marker_of(self.params.snapshot))
         later = await markers.look(host, _restored_marker(undo))
         back = saved is not None and saved.modify_index == undo["prior"]["marker_index"]

@@ -38,7 +38,7 @@ _MOST_BYTES = 2_000_000_000
 
 
 class BloatParams(Strict):
-    """How many keys, how large, and the prefix for them, which must be empty."""
+    """How many keys, how large, and their prefix, which must be empty."""
 
     keys: int = Field(ge=1, le=1_000_000)
     """How many, up to 1000000."""
@@ -130,7 +130,7 @@ class KvBloat(BaseFault[BloatParams]):
             yield range(first, min(first + size, self.params.keys))
 
     async def apply(self, undo: Undo) -> None:
-        """A few transactions at a time; if one is refused, revert deletes what was written."""
+        """Writes a few transactions at a time; if one is refused, revert deletes all that were written."""
         chance = random.Random(undo["fault_id"])
         limit = anyio.CapacityLimiter(_AT_ONCE)
         value = base64.b64encode(chance.randbytes(int(self.params.value))).decode()
@@ -183,7 +183,7 @@ _STORE_WITHIN_S = 30.0
 
 
 class ExpireParams(Strict):
-    """Whose sessions: those of the host's node whose name begins so; empty for all."""
+    """The sessions to end: those of the host's node whose name begins so; empty for all."""
 
     prefix: str = ""
     """Only sessions whose name begins so; without it, all."""
@@ -215,7 +215,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         return (*rights.READS, rights.SESSIONS, rights.keys("", "read"))
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """The sessions and what they lock. Raises FaultError when there are none: then nothing would happen."""
+        """The sessions and their locks. Raises FaultError when there are none: the fault would have no effect."""
         host = self.hosts.host(target.host)
         found = await api.get(host, f"/v1/session/node/{host.name}", {"consistent": ""})
         sessions = {one["ID"]: one["Name"] for one in found if one["Name"].startswith(self.params.prefix)}
@@ -227,9 +227,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         return {"sessions": sessions, "locks": await self._locks(target.host, sessions)}
 
     async def _locks(self, host: str, sessions: Mapping[str, str]) -> dict[str, str]:
-        """Key -> the session that holds it, for those that any of these holds. Reads the whole store: nothing else
-        says it.
-        """
+        """Key -> holding session, for the locks of these sessions. Reads the whole store: Consul has no other way."""
         path, params = "/v1/kv/", {"recurse": "", "consistent": ""}
         answer = await api.when_led(self.hosts.host(host), "GET", path, params=params, timeout_s=_STORE_WITHIN_S)
         if answer.status == 404:
@@ -242,7 +240,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         await _each(partial(self._destroy, undo, session) for session in undo["prior"]["sessions"])
 
     async def _destroy(self, undo: Undo, session: str) -> None:
-        """Destroying one is what Consul's leader does when a TTL has run out: the same Raft entry."""
+        """Destroys the session. Consul's leader writes the same Raft entry when a TTL expires."""
         answer = await api.when_led(self._host(undo), "PUT", f"/v1/session/destroy/{session}")
         if answer.status != 200:
             raise FaultError(f"{undo['host']}: session {session} was not ended: {api.said(answer)}")
@@ -266,7 +264,7 @@ class SessionExpire(BaseFault[ExpireParams]):
         )
 
     async def _look(self, undo: Undo, key: str, held: list[str]) -> None:
-        """Adds the key to `held` when one of the old sessions holds it; who else claimed it since does not count."""
+        """Adds the key to `held` if one of the old sessions holds it; a new holder does not count."""
         answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{quote(key)}")
         if answer.status not in (200, 404):  # a session of behaviour `delete` takes its keys with it
             raise FaultError(f"{undo['host']}: the lock {key} could not be read: {api.said(answer)}")

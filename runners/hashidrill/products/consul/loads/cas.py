@@ -62,7 +62,7 @@ class Step:
 
     @classmethod
     def of(cls, detail: Detail | None) -> Step:
-        """Raises ValueError for what is no step of this load."""
+        """Raises ValueError for a detail that is not a step of this load."""
         return detail_as(cls, detail, TABLE, KvCas.kind)
 
 
@@ -75,21 +75,19 @@ class KvCas(ConsulLoad):
         """`rate` operations per second by all clients together, on few keys, so that they contend."""
 
         rate: LoadRate
-        keys: Annotated[int, Field(ge=1, le=1000, description="How many keys are fought over")] = 4
+        keys: Annotated[int, Field(ge=1, le=1000, description="How many keys the clients compete for")] = 4
         clients: Annotated[
-            int, Field(ge=1, le=1000, description="How many remember what they read, each for itself")
+            int, Field(ge=1, le=1000, description="How many clients, each with its own memory of its reads")
         ] = 5
         reads: Annotated[Percent, Field(ge=0, le=1, description="Share that only reads")] = Percent("40%")
-        writes: Annotated[Percent, Field(ge=0, le=1, description="Share that writes whatever is there")] = Percent(
-            "10%"
-        )
+        writes: Annotated[Percent, Field(ge=0, le=1, description="Share that writes unconditionally")] = Percent("10%")
         via: Via = "consul:clients"
         timeout: Timeout = Duration("10s")
 
         @model_validator(mode="after")
         def _leaves_room(self) -> KvCas.Params:
             if self.reads + self.writes > 1:
-                raise ValueError(f"reads ({self.reads}) and writes ({self.writes}) are more than all operations")
+                raise ValueError(f"reads + writes ({self.reads} + {self.writes}) exceed 100 %")
             return self
 
     params: Params
@@ -108,7 +106,7 @@ class KvCas(ConsulLoad):
         """What each client read of each key and has not used yet."""
         self._used: set[str] = set()
         self._planned: dict[int, Step] = {}
-        """What the operations that have not ended were to do."""
+        """The planned steps of operations that have not ended."""
 
     async def run(self, emit: EmitOperation) -> None:
         async with self.client() as http:
@@ -139,7 +137,7 @@ class KvCas(ConsulLoad):
         return key, step.value or ""
 
     def _step(self, n: int) -> tuple[str, Step]:
-        """The shares are drawn from the number of the operation: each run has the same, so that two can be compared."""
+        """Draws the step from the number of the operation, so that runs can be compared."""
         draw = random.Random(f"{self.name}.{n}")
         key = self._key(draw.randrange(self.params.keys))
         self._used.add(key)
@@ -147,7 +145,7 @@ class KvCas(ConsulLoad):
         new = stamp(self.context.run_id, n)
         if share < self.params.writes:
             return key, Step("write", new)
-        # what a client knows is good for one attempt: its own success makes it old
+        # a read is good for one attempt: the client's own success makes it old
         seen = None
         if share >= self.params.writes + self.params.reads:
             seen = self._seen.pop((n % self.params.clients, key), None)

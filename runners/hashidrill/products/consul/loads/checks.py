@@ -1,8 +1,8 @@
 """`consul.health_checks`: HTTP checks that the agents make, and how well they keep their interval.
 
-Every agent that `via` selects makes all the checks, as every node of a load balancer checked every backend in
-line-lbaas-2021: they multiply with the agents. The load is the agents' own work; what is measured is when each check
-arrives at the load's own server. See hashidrill.core.loads.arrivals for what one operation is.
+Every agent that `via` selects makes all the checks, so they multiply with the agents, as every node of a load
+balancer checked every backend in line-lbaas-2021. The agents do the work; the load's own server measures when each
+check arrives. hashidrill.core.loads.arrivals defines an operation.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import EmitOperation, Operation
 
 SHORTEST_INTERVAL = Duration("1s")
-"""Consul makes longer ones of shorter ones."""
+"""Consul lengthens shorter ones."""
 MOST_PER_S = 3000
-"""Checks a second that one process can answer while it keeps the time, with room to spare."""
+"""Checks a second that one process can answer in time, with a margin."""
 _LOOK_EVERY_S = 0.25
 _SAMPLE_EVERY = 4
 _LEAVE_WITHIN_S = 5.0
@@ -69,7 +69,7 @@ class HealthChecks(ConsulLoad):
 
         checks: Annotated[int, Field(ge=1, le=20_000, description="How many checks each agent makes")] = 50
         interval: Annotated[
-            Duration, AfterValidator(_sane_interval), Field(description="How long after a check the next one is made")
+            Duration, AfterValidator(_sane_interval), Field(description="The interval between two checks")
         ] = Duration("1s")
         check_timeout: Annotated[
             Duration, AfterValidator(_positive), Field(description="How long an agent waits for the answer to a check")
@@ -183,7 +183,7 @@ class HealthChecks(ConsulLoad):
         return await self._ask(http, f"{endpoint}/v1/agent/check/deregister/{self._check_id(number)}")
 
     async def _leave(self, http: HttpClient) -> None:
-        """The checks go with their service. Who does not answer in time keeps them: it is asked, not waited for."""
+        """Removes the checks with their service. An agent that does not answer in time keeps them."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_WITHIN_S), asyncio.TaskGroup() as tasks:
                 for endpoint in self._endpoints:
@@ -197,7 +197,7 @@ class HealthChecks(ConsulLoad):
         return self._arrivals.arrived(check, self.context.clock.now_ns(), self._emit)
 
     def _definition(self, endpoint: str, number: int) -> bytes:
-        """It begins as passing, so that its first answer changes nothing in the catalog."""
+        """A check that begins as passing, so that its first answer changes nothing in the catalog."""
         return json.dumps(
             {
                 "ID": self._check_id(number),
@@ -233,12 +233,12 @@ class HealthChecks(ConsulLoad):
 
 
 def _check(endpoint: str, number: int) -> str:
-    """What a check is called where it arrives, and in the recording: the agent that makes it, and its number."""
+    """The name of a check where it arrives, and in the recording: its agent and its number."""
     return f"{urlsplit(endpoint).hostname}/{number}"
 
 
 def _drop(_: Operation) -> None:
-    """Where arrivals go before the load begins and after it has ended."""
+    """Ignores arrivals before the load begins and after it has ended."""
 
 
 def _done(answer: Answer) -> bool | None:

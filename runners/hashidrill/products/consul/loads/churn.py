@@ -1,4 +1,6 @@
-"""`consul.service.churn`: services that come, fail, get well and go, as deployments and flapping checks make them."""
+"""`consul.service.churn`: services that are registered, fail, recover and are removed, as in deployments with flapping
+checks.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 _LEAVE_WITHIN_S = 4.0
 _CHECK_TTL = "1h"
 _NOWHERE = "192.0.2.1"
-"""An address for documentation (RFC 5737): nothing is there."""
+"""An address for documentation (RFC 5737), without a host."""
 _GONE = (200, 404)
 _FLIPS = ("critical", "passing")
 
@@ -42,25 +44,30 @@ class ServiceChurn(ConsulLoad):
     class Params(Strict):
         """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on.
 
-        An agent carries out one change after the other, each up to its commit by Raft. A queue without an end would
-        outlast the load that made it, so that a change that is due when `at_once` are under way counts as failed.
+        An agent carries out one change after the other, each up to its commit by Raft. An unlimited queue would
+        outlast the load, so a change that is due while `at_once` others are in flight counts as failed.
         """
 
         rate: LoadRate
         services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
         service: Service = "hashidrill"
         at_once: Annotated[
-            int, Field(ge=1, le=10_000, description="Changes under way at most; one that is due then is not made")
+            int,
+            Field(
+                ge=1, le=10_000, description="The most changes in flight; a change that is due beyond that is not made"
+            ),
         ] = 50
         through: Annotated[
             str,
             Field(
                 pattern="^(agents|catalog)$",
-                description="`catalog`: registered with the servers, as an external service is: nothing takes turns",
+                description=(
+                    "`catalog`: registered with the servers, as an external service is, without waiting for each other"
+                ),
             ),
         ] = "agents"
         only: Annotated[
-            str, Field(pattern="^(flips|all)$", description="`flips`: registered once, then checks alone change")
+            str, Field(pattern="^(flips|all)$", description="`flips`: registered once; afterwards only checks change")
         ] = "all"
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
@@ -90,7 +97,7 @@ class ServiceChurn(ConsulLoad):
             await self.open_loop(self._plan, self._change).run(emit)
 
     async def clean_up(self) -> None:
-        """Deregister what is there, for a few seconds: an agent that is sick is not waited for."""
+        """Deregisters the instances, for a few seconds: it does not wait for a sick agent."""
 
         async def leave(instance: int) -> None:
             await self._send(instance, self._id(instance), "deregister")
@@ -119,7 +126,7 @@ class ServiceChurn(ConsulLoad):
             return Reply("fail", error=f"not made: {self._under_way} changes are under way", reason=Reason.OVERLOADED)
         self._under_way += 1
         try:
-            async with self._turns[instance]:  # what happens to one instance happens in order
+            async with self._turns[instance]:  # the changes of one instance happen in order
                 return _reply(await self._send(instance, key, step), step)
         finally:
             self._under_way -= 1
@@ -157,7 +164,9 @@ class ServiceChurn(ConsulLoad):
 
 
 def _reply(answer: Answer, step: str) -> Reply:
-    """`ok` is 200, or word that what should go is not there; `fail` what the agent refused; all else is `unknown`."""
+    """`ok` is 200, or an answer that the instance to remove is missing; `fail` a refusal; any other answer is
+    `unknown`.
+    """
     said = answer.error or answer.body[:200].decode(errors="replace").strip()
     if answer.status == 200:
         return Reply("ok", status=200)

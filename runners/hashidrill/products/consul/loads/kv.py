@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PREFIX = "hashidrill"
 ONCE_PREFIX = "hashidrill-once"
-"""Where the keys are that are written once: apart, so that a watch or a read of the others does not meet them."""
+"""The prefix of keys that are written once: apart, so that watches and reads of the others do not see them."""
 MAX_VALUE_BYTES = 512 * 1024
 """Consul's own default limit on a value, `limits.kv_max_value_size`."""
 ONCE_KEYS = 20_000
@@ -40,7 +40,7 @@ PREPARE_WITHIN_S = 60.0
 _SEPARATOR = ";"
 _RECURSE_LIMIT_BYTES = 16_000_000
 _FOLDER_BYTES = 1_000_000
-"""Of values in one folder of keys that are written once: one recursive read, and so one answer, is of a folder."""
+"""Bytes of values in one folder of keys that are written once: one recursive read answers one folder."""
 _LEAVE_WITHIN_S = 5.0
 _SEED_BYTES = 64
 
@@ -57,12 +57,12 @@ Via = Annotated[
 
 
 def padded(identity: str, size_bytes: int, sent: str = "") -> bytes:
-    """The value that is written: the identity, a separator, when it was sent (`changes.mark`), and filler."""
+    """The value to write: the identity, a separator, its send time (`changes.mark`), and filler."""
     return f"{identity}{_SEPARATOR}{sent}".ljust(size_bytes, "x").encode()
 
 
 def identify(value: bytes) -> str:
-    """The identity in a value: the same that the write was recorded with."""
+    """The identity in a value, as recorded with its write."""
     return value.partition(_SEPARATOR.encode())[0].decode(errors="replace")
 
 
@@ -78,7 +78,7 @@ class _KvLoad(ConsulLoad):
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:
-        """Keys in turn stay for the next run in a datacenter of ours."""
+        """Keys in turn stay for the next run in a local datacenter."""
         once = bool(getattr(params, "once", 0))
         return (left(f"{PREFIX}/{name}/"), *([left(f"{ONCE_PREFIX}/{name}/{run_id}/")] if once else []))
 
@@ -116,7 +116,7 @@ class KvWrite(_KvLoad):
         """Size of each value."""
         once: Annotated[
             Percent,
-            Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
+            Field(ge=0, le=1, description="Share of writes to keys that are written once, whose loss therefore shows"),
         ] = Percent("90%")
         via: Via = "consul:clients"
         timeout: Timeout = Duration("30s")
@@ -155,7 +155,7 @@ class KvWrite(_KvLoad):
         self._turns.skip_to(n)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """The identity of the value that each key tried holds now (None: there is no such key); consistent reads.
+        """The identity of each tried key's value now (None: the key is absent); consistent reads.
 
         Retries until `within_s` seconds are over, then raises WaitTimeoutError with the last answer.
         """
@@ -199,9 +199,9 @@ class KvWrite(_KvLoad):
         return found
 
     async def clean_up(self) -> None:
-        """Delete the keys that were written once, for a few seconds: an agent that is sick is not waited for.
+        """Deletes the keys that were written once, for a few seconds: it does not wait for a sick agent.
 
-        A datacenter that stays would have more of them after each run. Those written in turn are the same in the next.
+        They would otherwise accumulate in a datacenter that stays. The next run uses the other keys again.
         """
         if not self._turns.once:
             return
@@ -258,7 +258,7 @@ class KvRead(_KvLoad):
 
 
 def _read_reply(answer: Answer) -> Reply:
-    """`ok` is 200; a read that was not answered so is `fail`, as it can have changed nothing."""
+    """`ok` is 200; any other answer is `fail`, because a read changes nothing."""
     if answer.status == 200:
         return Reply("ok", status=200, value=identify(answer.body))
     return Reply("fail", status=answer.status, error=read_error(answer), reason=answer.why)

@@ -1,9 +1,9 @@
 """`consul.lock`: contenders that claim, renew and release locks, each with a session of its own.
 
 The leases of juju-2021, made of Consul's sessions: a contender makes a session with a TTL, claims a key with it
-(`?acquire`), renews the session at its time whatever became of the last renewal, and gives the lock back (`?release`).
-It believes that it holds the lock until one TTL after it *sent* the last renewal that was acknowledged: Consul expires
-a session no sooner than that (and as late as two TTLs after it).
+(`?acquire`), renews the session at its time whatever the result of the last renewal, and gives the lock back
+(`?release`). It believes that it holds the lock until one TTL after it *sent* the last renewal that was
+acknowledged: Consul expires a session no sooner than that (and as late as two TTLs after it).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 GONE = "the session is gone"
 SESSION_GONE = "consul.session-gone"
-"""The reason of an operation that Consul refused because it knows no such session (any more)."""
+"""The reason of an operation that Consul refused because it does not know the session."""
 TABLE = "lock"
 
 
@@ -77,7 +77,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Pacing:
-    """How a contender behaves, in seconds. A retry is sent `backoff_s` after the end of what failed."""
+    """How a contender behaves, in seconds. A retry is sent `backoff_s` after the end of the failed try."""
 
     ttl_s: float
     renew_s: float
@@ -89,10 +89,10 @@ class Pacing:
 
 
 class Contender:
-    """Claims one lock at even distances while it has none, and renews its session at even distances.
+    """Claims one lock at even intervals while it has none, and renews its session at even intervals.
 
-    Both go on at their own times, whatever became of the last one: who waits for a slow answer does not show how many
-    asked. Only sessions are made one after the other, as a second one would be of no use.
+    Both are open loop: requests are sent on schedule, whatever the earlier answers, so a slow answer does not hide
+    demand. Only sessions are made one after the other, because a second one would be useless.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Contender:
         self.key = key
         self.session = ""
         self.lost = 0
-        """How often it believed that it held the lock, and then did not any more, without having released it."""
+        """How often it believed that it held the lock, and lost that belief without having released it."""
         self._pacing = pacing
         self._agenda = agenda
         self._send = send
@@ -135,7 +135,7 @@ class Contender:
             due_ns += _ns(self._pacing.claim_every_s)
 
     def leave(self) -> None:
-        """Ask for nothing any more, and end the session."""
+        """Stops all requests, and ends the session."""
         self._left = True
         self._end()
 
@@ -149,7 +149,7 @@ class Contender:
         elif not self.holds:
             self._spawn(self._claim(due_ns, self.session))
         elif self._pacing.hold_s is not None and due_ns >= self._acquired_ns + _ns(self._pacing.hold_s):
-            # from here on it does not rely on the lock, whatever becomes of the request
+            # from here on it does not rely on the lock, whatever the request's result
             self._acquired, self._released_ns = False, self._now_ns()
             self._spawn(self._do(due_ns, Action("release", self.holder, self.session)))
 
@@ -182,7 +182,7 @@ class Contender:
                 return
 
     def _note_claim(self, done: Operation, session: str) -> None:
-        # one that was sent before a release may have been applied before it, and then says nothing
+        # a renewal sent before a release may have been applied before it, and then proves nothing
         got = Action.of(done.detail).op == "claim" and done.start_ns > self._released_ns
         if got and not self._acquired:
             self._acquired, self._acquired_ns = True, done.end_ns
@@ -244,7 +244,7 @@ class Contender:
 
 
 def answered(action: Action, **learned: Any) -> Detail:
-    """The action as it was answered, for `Reply.detail`."""
+    """The action with its answer, for `Reply.detail`."""
     return replace(action, **learned).detail()
 
 
@@ -288,25 +288,30 @@ class Lock(ConsulLoad):
     signals: ClassVar[Mapping[str, None]] = {"held": None, "lost": None}
 
     class Params(Strict):
-        """Who contends for what, how often they ask, and what they do when they are not answered.
+        """Who contends for which locks, how often, and what follows without an answer.
 
         The incident's leases: `{ttl: 5s, renew: 4.5s}` (abusive), `{ttl: 10s, renew: 5s}` (its test tool's default),
-        `{ttl: 60s, renew: 30s}` (normal). Consul takes TTLs under 10s only with `session_ttl_min` in its configuration.
-        Its bad clients: `{claim_retries: 10, renew_retries: 10}`; good ones: `{claim_retries: 0, renew_retries: 3}`.
+        `{ttl: 60s, renew: 30s}` (normal). Consul takes TTLs under 10s only with `session_ttl_min` in its
+        configuration. Its bad clients: `{claim_retries: 10, renew_retries: 10}`; good ones: `{claim_retries: 0,
+        renew_retries: 3}`.
         """
 
-        holders: Annotated[int, Field(ge=1, le=5000, description="How many contend, each with its own session")] = 30
+        holders: Annotated[int, Field(ge=1, le=5000, description="How many contenders, each with its own session")] = 30
         locks: Annotated[int, Field(ge=1, le=5000, description="How many locks they contend for")] = 10
-        ttl: Annotated[Duration, AfterValidator(_sane_ttl), Field(description="How long a session lives unrenewed")] = (
-            Duration("10s")
-        )
+        ttl: Annotated[
+            Duration, AfterValidator(_sane_ttl), Field(description="How long a session lives without a renewal")
+        ] = Duration("10s")
         renew: Annotated[Positive, Field(description="How often a session is renewed")] = Duration("5s")
-        claim_every: Annotated[Positive, Field(description="How often who has no lock asks for it")] = Duration("1s")
+        claim_every: Annotated[Positive, Field(description="How often a contender without a lock claims it")] = (
+            Duration("1s")
+        )
         hold: Annotated[Positive, Field(description="How long a lock is kept; none: for ever")] | None = None
         """How long to keep a lock before releasing it; none: for ever."""
         lock_delay: Annotated[
             Duration,
-            Field(ge=0, le=LONGEST_LOCK_DELAY, description="How long a lock stays shut after its session was lost"),
+            Field(
+                ge=0, le=LONGEST_LOCK_DELAY, description="How long a lock cannot be claimed after its session was lost"
+            ),
         ] = Duration("15s")
         claim_retries: Annotated[int, Field(ge=0, le=100, description="How often a claim is sent again")] = 0
         renew_retries: Annotated[int, Field(ge=0, le=100, description="How often a renewal is sent again")] = 3
@@ -344,7 +349,7 @@ class Lock(ConsulLoad):
 
     @classmethod
     def leaves(cls, name: str, params: Any, run_id: str) -> Sequence[Left]:  # noqa: ARG003 - of all loads
-        """The locks. A session that nobody ended, because the run died, ends by its TTL."""
+        """The locks. If the run died, its sessions end by their TTL."""
         return (left(f"{PREFIX}/{name}/"),)
 
     def __init__(self, name: str, params: Params, context: LoadContext) -> None:
@@ -352,10 +357,10 @@ class Lock(ConsulLoad):
         self._contenders: list[Contender] = []
         self._lost_by_those_who_left = 0
         self._sessions: set[str] = set()
-        """Those that were made, and not ended."""
+        """Sessions that were made, and not ended."""
 
     async def prepare(self, *, within_s: float = PREPARE_WITHIN_S) -> None:
-        """Make a session and end it: Consul says now whether it takes the TTL.
+        """Makes a session and ends it, to check that Consul takes the TTL.
 
         Raises DatacenterError when it does not, WaitTimeoutError when it does not answer within `within_s` seconds.
         """
@@ -444,7 +449,7 @@ class Lock(ConsulLoad):
             self._sessions.discard(action.session)
 
     async def clean_up(self) -> None:
-        """End the sessions, for a few seconds: those of an agent that is sick end by their TTL."""
+        """Ends the sessions, for a few seconds: those of a sick agent end by their TTL."""
         endpoints = self.context.endpoints
         try:
             async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as http:
@@ -471,7 +476,7 @@ class Lock(ConsulLoad):
 
 
 def reply_to(action: Action, answer: Answer) -> Reply:
-    """The outcome of an action. What was learned is in the reply's detail."""
+    """The outcome of an action. The reply's detail has the information gained."""
     if _session_is_unknown(action, answer):
         return Reply("fail", status=answer.status, error=f"{GONE}: {read_error(answer)}", reason=SESSION_GONE)
     if action.op == "fence":
@@ -493,7 +498,7 @@ def _session_reply(action: Action, answer: Answer) -> Reply:
 
 
 def _session_is_unknown(action: Action, answer: Answer) -> bool:
-    """A renewal is answered 404 then, and a claim 500 with these words."""
+    """Consul then answers a renewal with 404, and a claim with 500 and these words."""
     return (action.op == "renew" and answer.status == 404) or (
         answer.status == 500 and b"invalid session" in answer.body
     )

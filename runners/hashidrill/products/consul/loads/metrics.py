@@ -1,7 +1,7 @@
-"""`consul.metrics.read`: reads the metrics of Consul's servers, whose addresses it knows or has to ask Consul for.
+"""`consul.metrics.read`: reads the metrics of Consul's servers, at known addresses or at those that Consul names.
 
-Monitoring that finds its targets through Consul depends on what it watches. In the outage of October 2021 it was blind
-for that reason.
+Monitoring that finds its targets through Consul depends on what it watches. In the outage of October 2021 it was
+blind for that reason.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ PREFIX = "hashidrill-targets"
 PREPARE_WITHIN_S = 60.0
 _EMPTY = "an empty answer; in Prometheus' form Consul has metrics only with telemetry.prometheus_retention_time"
 _OF_CONSUL = b"# TYPE consul_"
-"""In each answer in Prometheus' form."""
+"""Part of each answer in Prometheus' form."""
 _LEAVE_WITHIN_S = 4.0
 
 
 class MetricsRead(ConsulLoad):
     """Reads the metrics of one server after the other, `rate` times a second, as a monitoring system does.
 
-    An operation is one look: where it has to, it first asks Consul for the servers' addresses. Its value is the address
-    that was read. `telemetry_survives` judges how long it saw nothing.
+    An operation is one look: if necessary, it first asks Consul for the servers' addresses. Its value is the address
+    that it read. `telemetry_survives` judges how long it saw nothing.
     """
 
     kind: ClassVar[str] = "consul.metrics.read"
     not_by_address: ClassVar[str] = "it asks the servers at the addresses that Consul names, in plain HTTP"
 
     class Params(Strict):
-        """Nothing is remembered from one look to the next, unless `remember` says so."""
+        """Each look is independent of earlier ones, unless `remember` is set."""
 
         rate: LoadRate = Rate("3/s")
         find: Annotated[
@@ -61,7 +61,10 @@ class MetricsRead(ConsulLoad):
             ),
         ] = "fixed"
         stale: Annotated[
-            bool, Field(description="Whether any server may answer where the servers are, or the leader alone")
+            bool,
+            Field(
+                description="Whether any server may answer the question for the servers' addresses, or only the leader"
+            ),
         ] = False
         remember: Annotated[
             bool, Field(description="Whether it reads the servers last found while it cannot ask for them")
@@ -69,8 +72,10 @@ class MetricsRead(ConsulLoad):
         format: Annotated[
             Literal["prometheus", "json"],
             Field(
-                description="In which form it reads them. Consul has the one of Prometheus only with "
-                "`telemetry.prometheus_retention_time`, and fails to write JSON for a while after a leader is lost"
+                description=(
+                    "The format. Consul has Prometheus' only with `telemetry.prometheus_retention_time`, and "
+                    "fails to write JSON for a while after a leader is lost"
+                )
             ),
         ] = "json"
         via: Annotated[str, Field(description="Selector of the agents that are read, or asked, in turn")] = (
@@ -156,7 +161,7 @@ class MetricsRead(ConsulLoad):
 def _said(answer: Answer) -> str:
     if answer.status != 200:
         return read_error(answer)
-    return "an answer without what was asked for" if answer.body else _EMPTY
+    return "an answer without the requested data" if answer.body else _EMPTY
 
 
 def _document(answer: Answer) -> object:

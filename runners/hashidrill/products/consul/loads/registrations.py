@@ -1,8 +1,8 @@
-"""`consul.service.registrations`: instances that come and go, and whether Consul's catalog says of each what is so.
+"""`consul.service.registrations`: instances that come and go, and whether Consul's catalog shows each correctly.
 
-Consul keeps two books. An agent knows the services that were registered with it, and brings the catalog in line with
-them now and then (anti-entropy): at 60 s to 120 s, and soon after a server has come up. What was registered straight
-in the catalog, as external services are, is in no other book.
+An agent knows the services that were registered with it, and brings the catalog in line with them now and then
+(anti-entropy): at 60 s to 120 s, and soon after a server has come up. Services registered directly in the catalog,
+as external ones are, exist only there.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _LOOK_EVERY_S = 0.5
 ASK_WITHIN_S = 5.0
 _LEAVE_WITHIN_S = 4.0
 _NOWHERE = "192.0.2.1"
-"""An address for documentation (RFC 5737): nothing is there."""
+"""An address for documentation (RFC 5737), without a host."""
 
 
 class Registrations(ConsulLoad):
-    """Replaces the instances of a service one after the other, and holds Consul's catalog against what it did.
+    """Replaces the instances of a service one after the other, and compares Consul's catalog with the changes.
 
-    An operation is something that the catalog says wrongly until it says it rightly. First each change (`register`,
+    An operation is an error of the catalog, until the catalog is right. First each change (`register`,
     `deregister`), from when it was due; later an instance that is `missing`, or a `ghost`: one that was deregistered
-    and is there again. The final reads say of each instance which of its changes the catalog shows.
+    and is back. The final reads say for each instance which of its changes the catalog shows.
 
     The load also writes `LOAD.present`, `LOAD.missing` and `LOAD.ghosts`.
     """
@@ -91,7 +91,6 @@ class Registrations(ConsulLoad):
 
     @property
     def service(self) -> str:
-        """With the run's id: nobody else has it."""
         return _service(self.name, self.context.run_id)
 
     async def prepare(self) -> None:
@@ -182,7 +181,7 @@ class Registrations(ConsulLoad):
         return {key: REGISTER if key in present else DEREGISTER for key in self._book.known}
 
     async def clean_up(self) -> None:
-        """Deregister what may be there, for a few seconds: an agent that is sick is not waited for."""
+        """Deregisters all possible instances, for a few seconds: it does not wait for a sick agent."""
         left = set(range(self._oldest, self._next))
 
         async def leave(n: int) -> None:
@@ -201,12 +200,11 @@ class Registrations(ConsulLoad):
 
 
 def _service(name: str, run_id: str) -> str:
-    """With the run's id: nobody else has it."""
     return f"{name}-{run_id}"[:60]
 
 
 class Book:
-    """What was changed and acknowledged, and which of it the catalog has shown since."""
+    """The acknowledged changes, and which of them the catalog has shown since."""
 
     def __init__(self) -> None:
         self._changes: dict[str, tuple[str, int]] = {}
@@ -214,22 +212,22 @@ class Book:
 
     @property
     def known(self) -> Collection[str]:
-        """The instances of which it is known whether they should be there."""
+        """The instances whose expected state is known."""
         return self._changes
 
     def changed(self, key: str, step: str, now_ns: int) -> asyncio.Event:
-        """It was acknowledged. What is returned is set once the catalog shows it."""
+        """Notes an acknowledged change. The returned event is set once the catalog shows it."""
         self._changes[key] = (step, now_ns)
         self._shown[key] = asyncio.Event()
         return self._shown[key]
 
     def forget(self, key: str) -> None:
-        """It is being changed: nobody knows what should be there."""
+        """Notes that the instance is being changed: its expected state is unknown."""
         self._changes.pop(key, None)
         self._shown.pop(key, None)
 
     def look(self, present: Iterable[str], asked_ns: int) -> dict[str, str]:
-        """What is wrong, of what was shown rightly before. What changed since the question is left out."""
+        """Errors in instances that were shown correctly before. Changes since the question are left out."""
         there, found = set(present), {}
         for key, (step, at_ns) in self._changes.items():
             if at_ns >= asked_ns:
@@ -243,7 +241,7 @@ class Book:
 
 class _Wrong(Spells[tuple[str, str]]):
     def look(self, found: Mapping[str, str], known: Container[str], asked_ns: int, now_ns: int) -> None:
-        """`known`: of all others it is unknown what should be there, as the load is changing them."""
+        """`known`: the instances with an expected state; the load is changing all others."""
         now = set(found.items())
         for each in now - {*self}:
             self.begin(each, asked_ns)

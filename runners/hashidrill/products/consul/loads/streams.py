@@ -1,9 +1,9 @@
-"""`consul.streams`: subscriptions to a service's health, straight at the servers, by the thousand over few connections.
+"""`consul.streams`: subscriptions to a service's health, directly at the servers, by the thousand over few connections.
 
-What agents do for the views that they keep, without the agents: a datacenter's worth of streams from one process. It
-speaks Consul's own streaming protocol: on the server's RPC port the byte 0x08 says that gRPC follows: HTTP/2 without
-TLS, one stream for each call of /subscribe.StateChangeSubscription/Subscribe. The messages are those of Consul's
-subscribe.proto; the few fields used here have the same numbers in 1.10.3 (proto/pbsubscribe) and 1.22.2
+It opens the streams that agents open for their views, without the agents: a datacenter's worth of streams from one
+process. It speaks Consul's own streaming protocol: on the server's RPC port the byte 0x08 announces gRPC: HTTP/2
+without TLS, one stream for each call of /subscribe.StateChangeSubscription/Subscribe. The messages are those of
+Consul's subscribe.proto; the few fields used here have the same numbers in 1.10.3 (proto/pbsubscribe) and 1.22.2
 (proto/private/pbsubscribe).
 """
 
@@ -70,7 +70,7 @@ def _varint(number: int) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of each field of a protobuf message. Raises ValueError for what is none."""
+    """(number, value) of each field of a protobuf message. Raises ValueError for any other bytes."""
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at)
@@ -160,7 +160,7 @@ class SubscribeConnection(asyncio.Protocol):
         return subscription
 
     def cancel(self, subscription: Subscription) -> None:
-        """End it. Nothing when it has ended."""
+        """Ends the subscription; does nothing when it has ended."""
         if self._subscriptions.pop(subscription.stream_id, None) is None or self.closed:
             return
         self._h2.reset_stream(subscription.stream_id, error_code=h2.errors.ErrorCodes.CANCEL)
@@ -244,7 +244,7 @@ def _text(part: bytes | str) -> str:
 
 
 def _feed(subscription: Subscription, data: bytes) -> None:
-    """Hand on each whole message: a byte that says whether it is compressed, four of its length, and the message."""
+    """Passes on each whole message: a byte for compression, four for its length, and the message."""
     buffer = subscription.buffer
     buffer += data
     while len(buffer) >= _PREFIX.size:
@@ -282,10 +282,11 @@ class Streams(ConsulLoad):
     }
 
     class Params(Strict):
-        """An operation is the opening of a stream, up to the end of its first snapshot. One that ends is opened again.
+        """An operation is the opening of a stream, up to the end of its first snapshot. A stream that ends is opened
+        again.
 
-        `events` are those that came in a second after that; `lag` is the 99th percentile of how long after the change
-        was sent they came, where a load of ours made it.
+        `events` counts those of a second after that; `lag` is the 99th percentile of their delay since the change
+        was sent, for changes of hashidrill's loads.
         """
 
         count: Annotated[Count, Field(description="How many, at a level of 100%")]
@@ -377,7 +378,7 @@ class Streams(ConsulLoad):
             return known
 
     def came(self, sent_ns: int | None) -> None:
-        """An event after a snapshot, of a change that was sent then, where that is known."""
+        """Counts an event after a snapshot, with its change's send time if known."""
         self._events += 1
         if sent_ns is not None:
             self._lags_ns.append(self.context.clock.now_ns() - sent_ns)
@@ -393,7 +394,7 @@ class Streams(ConsulLoad):
 
 
 class _Stream:
-    """Tells the first snapshot from what comes after it."""
+    """Tells the first snapshot from later events."""
 
     def __init__(self, load: Streams) -> None:
         self._load = load
@@ -403,7 +404,7 @@ class _Stream:
         self._newest_ns = 0
 
     def event(self, event: Event) -> None:
-        # what is deregistered carries the mark of its last change: only a mark that is news tells of this one
+        # a deregistration carries the mark of the last change: only a new mark dates this event
         sent_ns = newest_ns(event.raw)
         news, self._newest_ns = sent_ns > self._newest_ns, max(sent_ns, self._newest_ns)
         if event.new_snapshot:

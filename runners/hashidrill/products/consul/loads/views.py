@@ -1,12 +1,12 @@
 """`consul.views`, and how queries, views and streams are kept open: opened one after the other at a steady rate.
 
-One `GET /v1/health/service/NAME?cached&tag=TAG` for each distinct tag leaves a stream to a server (with
-use_streaming_backend) or a long poll in the background (without) open in the agent for 20 minutes and more. Thousands
-of open views cost the generator nothing; what they cost is Consul's.
+One `GET /v1/health/service/NAME?cached&tag=TAG` for each distinct tag makes the agent keep a stream to a server
+(with use_streaming_backend) or a background long poll (without) for 20 minutes and more. Thousands of open views
+cost the generator nothing; Consul bears the cost.
 
-A load of open things has a `count` and an `establish` rate; its profile moves the count. Openings are open loop, as
-requests are: each has a moment at which it was due, and a slow one delays no other. They cost the generator its core:
-near the core's limit fewer are due, which the signal `establish` says.
+A load of open things has a `count` and an `establish` rate; its profile moves the count. Openings are open loop,
+like requests: each has a moment at which it is due, and a slow one delays no other. They cost the generator CPU:
+near its core's limit fewer are due, which the signal `establish` shows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NS = 1_000_000_000
 BUSY_CORES, CALM_CORES = 0.7, 0.5
 """Of the generator's one core: over 0.9 for three seconds, it is the generator that is measured."""
 _SLOWER, _FASTER = 0.7, 1.1
-"""What becomes of the pace at each look at the CPU."""
+"""Factors for the pace at each look at the CPU."""
 _SLOWEST = 0.02
 
 
@@ -64,8 +64,8 @@ SIGNALS = {"open": None, "streaming": Percent, "establish": Rate}
 class Held:
     """Keeps `count` times the load's level of them; `hold(slot, due_ns)` opens one and holds it until it is lost.
 
-    Slots are numbered from 0; one that was lost is opened again, those with the highest numbers are closed first (by
-    cancellation). `hold` raises nothing but cancellation, and says `opened` and `closed` as it goes.
+    Slots are numbered from 0; a lost one is opened again, and the highest numbers are closed first (by
+    cancellation). `hold` raises only cancellation, and calls `opened` and `closed`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Held:
         self._backends: dict[int, str] = {}
 
     def opened(self, slot: int, backend: str = "") -> None:
-        """It is open. `backend` is what answers it: `streaming` or `blocking-query`."""
+        """Notes that it is open. `backend` answers it: `streaming` or `blocking-query`."""
         self._backends[slot] = backend
 
     def closed(self, slot: int) -> None:
@@ -119,19 +119,19 @@ class Held:
             self._shrink(wanted)
             self._look_at_cpu(now_ns)
             gap_ns = _NS / (self._establish_per_s * self._pace)
-            if self._pace < 1:  # what could not be done in time is not done all at once
+            if self._pace < 1:  # late openings are not made all at once
                 due_ns = max(due_ns, now_ns - _LOOK_EVERY_S * _NS)
             while len(self._tasks) < wanted and due_ns <= now_ns:
                 self._open(tasks, round(due_ns))
                 due_ns += gap_ns
             missing = len(self._tasks) < wanted
-            if not missing:  # what was not wanted is not owed
+            if not missing:  # openings that were not wanted are not made up for
                 due_ns = max(due_ns, float(now_ns))
             wait_s = min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS) if missing else _LOOK_EVERY_S
             await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
 
     def _look_at_cpu(self, now_ns: int) -> None:
-        """Slower where the generator is busy, by steps; back to what was asked for where it is not."""
+        """Slows down in steps while the generator is busy; returns to the requested pace afterwards."""
         if now_ns - self._paced_ns < CPU_EVERY_S * _NS:
             return
         self._paced_ns = now_ns
@@ -157,7 +157,7 @@ class Held:
         self._lost.append(slot)
 
     def _shrink(self, wanted: int) -> None:
-        """What cannot be closed stays; what is not open yet is given up, or it would be opened after its time."""
+        """Gives up slots that are not open yet, which would open too late; those that cannot be closed stay."""
         surplus = len(self._tasks) - wanted
         if surplus <= 0:
             return
@@ -218,7 +218,7 @@ class Views(ConsulLoad):
         )
         self._gone: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._begun: set[str] = set()
-        """Agents whose first view was opened, and not missed since."""
+        """Agents whose first view was opened, and not lost since."""
 
     @classmethod
     def cost(cls, params: Params) -> LoadCost:
@@ -261,7 +261,7 @@ class Views(ConsulLoad):
         await gone.wait()
 
     async def _look_after(self, agent: str) -> None:
-        """Ask for the agent's first view now and then: when it is not in the cache any more, none of them is."""
+        """Requests the agent's first view now and then: if it has left the cache, all have."""
         agent = agent.rstrip("/")
         while True:
             await asyncio.sleep(_ASK_EVERY_S)

@@ -1,7 +1,7 @@
 """`consul.watch`: blocking queries that stay open, as applications and sidecars keep them by the thousand.
 
-A watcher follows the rules of Consul's documentation on blocking queries: it asks again with the index that it was
-told, begins again at 0 when the index goes backwards, and takes an index under 1 for 1.
+A watcher follows Consul's documentation on blocking queries: it asks again with the index of the last answer, begins
+again at 0 when the index goes backwards, and takes an index under 1 for 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GRACE_S = 10.0
 """How long an answer may take beyond `wait` and the sixteenth that Consul adds to it."""
 _MAX_WAIT = Duration("10m")
 _ANSWERS = (200, 404)
-"""404: there is no such key (yet, or any more), which is a state as well."""
+"""404 is an answer too: the key does not exist (yet, or any more)."""
 _SAMPLE_EVERY_S = 1.0
 
 Wait = Annotated[Duration, Field(description="How long Consul holds a query open when nothing changes; at most 10m")]
@@ -55,10 +55,10 @@ class Watch(ConsulLoad):
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {**SIGNALS, "wakeups": Rate}
 
     class Params(Strict):
-        """An operation is the first answer to a watcher, and each time that it is told of a change.
+        """An operation is the first answer to a watcher, and each notification of a change.
 
-        Its latency counts from the moment that the change was sent, where a load of ours made it. A query that ends
-        because its `wait` is over is none.
+        Its latency counts from the moment that the change was sent, for changes of hashidrill's loads. A query that
+        ends because its `wait` is over does not count.
         """
 
         count: Annotated[Count, Field(description="How many, at a level of 100%")]
@@ -83,7 +83,7 @@ class Watch(ConsulLoad):
             if not 0 < self.wait <= _MAX_WAIT:
                 raise ValueError(f"Consul holds a query open for over 0s and at most {_MAX_WAIT}, not {self.wait}")
             if self.retry <= 0:
-                raise ValueError("retry is longer than 0s: a watcher that asks again at once is a storm")
+                raise ValueError("retry must be longer than 0s: a watcher that asks again at once is a storm")
             return self
 
     params: Params
@@ -165,7 +165,7 @@ class Watch(ConsulLoad):
                 )
             elif now != state:
                 self._wakeups += 1
-                # of a change of somebody else's, or one that took something away, nobody knows when it was sent
+                # the send time of a foreign change, or of a removal, is unknown
                 since_ns = changed_ns if changed_ns > told_ns else now_ns
                 self._emit(Operation(self.name, since_ns, since_ns, now_ns, "ok", key, now, answer.status))
                 state, told_ns = now, max(told_ns, changed_ns)
@@ -173,7 +173,7 @@ class Watch(ConsulLoad):
         await asyncio.sleep(float(self.params.retry))
 
     async def _first(self, key: str, url: str, due_ns: int) -> Answer:
-        """The query that is answered at once: an operation, whatever comes of it."""
+        """The query that is answered at once: an operation, whatever the result."""
         clock, answer = self.context.clock, Answer(0, error=CANCELLED, reason=Reason.CANCELLED)
         start_ns = clock.now_ns()
         try:
@@ -198,7 +198,7 @@ class Watch(ConsulLoad):
         return await self._http.request("GET", url, params=params, timeout_s=wait_s * 17 / 16 + _GRACE_S)
 
     def _next_index(self, index: int, answer: Answer) -> int:
-        """By the documentation of blocking queries; `reset: false` forgets the one rule that a restore needs."""
+        """Follows the documentation of blocking queries; `reset: false` omits the one rule that a restore needs."""
         said = answer.headers.get(_INDEX, "")
         told = int(said) if said.isdecimal() else 0
         if told < index:
@@ -213,12 +213,12 @@ class Watch(ConsulLoad):
 
 
 def _instances(body: bytes) -> str:
-    """A digest of the instances and the status of each of their checks, in whatever order they came."""
+    """A digest of the instances and the status of each of their checks, in any order."""
     try:
         rows: list[Any] = sorted(
             (entry["Service"]["ID"], sorted((check["CheckID"], check["Status"]) for check in entry["Checks"]))
             for entry in parse(body)
         )
     except (ValueError, KeyError, TypeError):
-        rows = [body.decode(errors="replace")]  # whatever it is, it is a state of its own
+        rows = [body.decode(errors="replace")]  # any other answer is a state of its own
     return hashlib.sha1(json.dumps(rows).encode(), usedforsecurity=False).hexdigest()[:12]

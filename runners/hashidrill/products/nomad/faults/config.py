@@ -20,9 +20,9 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.nomad import api, rights, settings
 
 _TURN = "nomad.config"
-"""In which agents restart one after the other, so that no two servers are down at once."""
+"""The turn in which agents restart one after the other, so that no two servers are down at once."""
 _BACK_WITHIN_S = 60.0
-_ONE_AGENT = "they may be put on the same host, and one would stop the agent that the other needs, or undo its change"
+_ONE_AGENT = "they may target the same host, and one would stop the agent that the other needs, or undo its change"
 
 
 class ConfigParams(Strict):
@@ -76,7 +76,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         return claims
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """Raises FaultError for settings that the agent has already, and for a server without which nobody leads."""
+        """Raises FaultError for settings that the agent already has, and for a server without which none can lead."""
         host = self.hosts.host(target.host)
         config = await host.use(AgentFiles).agent_config(api.AGENT)
         if merge(config, self.params.set_) == config:
@@ -110,7 +110,7 @@ class NomadConfig(BaseFault[ConfigParams]):
         await self._restarted(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
 
     async def _restarted(self, host: Host, config: Mapping[str, Any]) -> None:
-        """Stopped, written, started: a running agent with the former file on disk has never read another one."""
+        """Stops, writes, starts: so an agent running with the former file on disk has never read another one."""
         async with self.hosts.turn(_TURN):
             await self._check_majority(host)
             await host.use(ProcessControl).stop_agent(api.AGENT)

@@ -1,4 +1,4 @@
-"""What faults of Nomad declare alike: that they are about its clients, or about its servers."""
+"""Declarations that faults of Nomad share: for its clients, or for its servers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCHEDULING = "whether work is placed on the node"
 
 
 def nomad_of(place: Place) -> Nomad | None:
-    """What `datacenter.nomad` says; None where it could not be read."""
+    """`datacenter.nomad`; None if it could not be read."""
     nomad: Nomad | None = place.parts.get("nomad")
     return nomad
 
 
 def not_among(kind: str, place: Place, role: str) -> Iterator[Trouble]:
-    """For a fault that is about agents of one role, `server` or `client`: none of them is on the hosts of the step."""
+    """Refuses hosts without an agent of that role (`server` or `client`)."""
     from hashidrill.products.nomad.service import NomadService  # noqa: PLC0415 - the service lists its faults
 
     nomad = nomad_of(place)
@@ -38,7 +38,7 @@ def not_among(kind: str, place: Place, role: str) -> Iterator[Trouble]:
 
 
 class OfNodes(BaseFault[P]):
-    """Base of faults that are about one client of Nomad. `undo["prior"]["node"]` is its id."""
+    """Base of faults of one Nomad client. `undo["prior"]["node"]` is its id."""
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (needs(HOST), takes(SCHEDULING, "both decide whether work is placed on the node"))
@@ -55,12 +55,12 @@ class OfNodes(BaseFault[P]):
 
 
 def work_of(job: str) -> Claim:
-    """What a job runs, wherever that is."""
+    """The tasks of a job, on any node."""
     return takes(f"what {job} runs", "both stop or end what the same job runs", where=EVERYWHERE, local=False)
 
 
 class OfWork(BaseFault[P]):
-    """Base of faults that are about a job, which all servers know: on one server, and never on several hosts."""
+    """Base of faults of a job, which all servers know: on one server, and never on several hosts."""
 
     at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})

@@ -20,7 +20,7 @@ from hashidrill.products.nomad.faults.declared import LEADERSHIP, nomad_of, not_
 
 
 class TransferParams(Strict):
-    """To whom; without it, the first of the others by name."""
+    """The new leader; by default, the first of the others by name."""
 
     to: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] | None = None
     """A server's name, like nomad-2; without it, the first of the others by name."""
@@ -29,7 +29,7 @@ class TransferParams(Strict):
 class LeaderTransfer(BaseFault[TransferParams]):
     """Moves the leadership of Nomad's servers once, by a transfer.
 
-    Limits: an error on a server that does not lead. Put it on `nomad:leader`.
+    Limits: an error on a server that does not lead. Use `nomad:leader`.
     """
 
     kind: ClassVar[str] = "nomad.leader.transfer"
@@ -37,7 +37,7 @@ class LeaderTransfer(BaseFault[TransferParams]):
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi})
     observer: ClassVar[Observer] = Observer(
         "the Raft state and term that each server reports of itself",
-        "Nomad's HTTP API, which also takes the transfer request; not the path that applying waits on",
+        "Nomad's HTTP API, which also takes the transfer request; applying waits on another path",
     )
     once: ClassVar[bool] = True
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {}),), momentary=True)
@@ -52,7 +52,7 @@ class LeaderTransfer(BaseFault[TransferParams]):
             yield ("on",), f"{self.kind} needs another server that can lead (datacenter.nomad.servers is 1)"
 
     def rights(self) -> Sequence[Right]:
-        """Raft's configuration, and a transfer, are for a management token alone.
+        """Raft's configuration, and a transfer, require a management token.
 
         https://developer.hashicorp.com/nomad/api-docs/operator/raft
         """
@@ -78,7 +78,7 @@ class LeaderTransfer(BaseFault[TransferParams]):
         await api.wait_for_leader(self.hosts, f"{prior['to']} to lead", [prior["to"]])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: another leads, in a later term, by what each server says of itself. Gone: somebody does."""
+        """In force: another server leads, in a later term, by each server's own report. Gone: a server leads."""
         prior = undo["prior"]
         leader, term = await api.leader_of_terms(self.hosts)
         measured = f"{leader or 'nobody'} leads in term {term}"

@@ -27,7 +27,7 @@ from hashidrill.products.nomad.tasks import TaskProcesses
 
 _OBSERVER = Observer(
     "the scheduler's plan for a job that only this node can take; the node and its allocations in a follower's state",
-    "Nomad's HTTP API, which also takes the request; not the path that applying waits on",
+    "Nomad's HTTP API, which also takes the request; applying waits on another path",
 )
 _NS = 1_000_000_000
 _OBSERVED_WITHIN_S = 15.0
@@ -35,12 +35,12 @@ _OBSERVED_WITHIN_S = 15.0
 
 class _Ineligible(OfNodes[P]):
     def rights(self) -> Sequence[Right]:
-        """To plan a job, which the observer does, takes what it takes to submit one."""
+        """Planning a job, which the observer does, needs the right to submit one."""
         return (*rights.READS, rights.right("node", "", "write"), rights.work("submit-job"))
 
     @property
     def observed_within_s(self) -> float:
-        """Three questions to servers, each of which may be busy with what the experiment does to them."""
+        """Three questions to servers, each of which may be busy because of the experiment."""
         return _OBSERVED_WITHIN_S
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
@@ -59,9 +59,9 @@ class _Ineligible(OfNodes[P]):
 
 
 class NodeEligibility(_Ineligible[NoParams]):
-    """The scheduler places nothing more on the node; what runs there goes on.
+    """The scheduler places nothing more on the node; its tasks go on.
 
-    Limits: refused on a host without a Nomad client, and on a node that is ineligible already.
+    Limits: refused on a host without a Nomad client, and on a node that is already ineligible.
     """
 
     kind: ClassVar[str] = "nomad.node.eligibility"
@@ -94,7 +94,7 @@ class DrainParams(Strict):
 
 
 class NodeDrain(_Ineligible[DrainParams]):
-    """Moves all work away from the node, as before maintenance; what has not moved by the deadline is stopped.
+    """Moves all work away from the node, as before maintenance; remaining work is stopped at the deadline.
 
     Limits: in force once the node is empty, so it may take as long as `deadline` to be proven. Work that fits on no
     other node is stopped and waits (`nomad.evals_blocked`).
@@ -140,19 +140,19 @@ _TRIED_WITHIN_S = 45.0
 
 
 class NodeBlackHole(OfNodes[NoParams]):
-    """The node's folder of allocations takes none: each new one fails at once, and the node stays ready and empty.
+    """Breaks the node's folder of allocations: each new one fails at once, and the node stays ready and empty.
 
-    What runs there already goes on. The agent heartbeats, answers, and reports its driver as healthy.
+    Running tasks go on. The agent heartbeats, answers, and reports its driver as healthy.
 
-    Limits: each look takes a second or two: a task is started. A node on which tasks fail already is refused. It may be
-    in force together with `nomad.node.eligibility`, which is the mitigation: begin that later, and end it earlier.
+    Limits: each look takes a second or two, because it starts a task. A node on which tasks already fail is refused.
+    It may be in force together with `nomad.node.eligibility`, which is the mitigation: begin that later, and end it
+    earlier.
     """
 
     kind: ClassVar[str] = "nomad.node.black_hole"
     cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
     observer: ClassVar[Observer] = Observer(
-        "how a task ends that Nomad runs on this node: a batch job that no other node can take; while the node is"
-        " ineligible, the mode of its folder",
+        "how a batch job ends that only this node can take; while the node is ineligible, the mode of its folder",
         "while the node is ineligible: the folder that the injector changes",
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentFiles})
@@ -165,7 +165,7 @@ class NodeBlackHole(OfNodes[NoParams]):
         return _TRIED_WITHIN_S
 
     def uses(self, place: Place) -> Sequence[Claim]:
-        """Not whether work is placed there: making the node ineligible meanwhile is what an operator would do."""
+        """Does not claim the placement of work: an operator would make the node ineligible meanwhile."""
         return (needs(HOST), takes("the node's folder of allocations", "both decide whether it takes new ones"))
 
     def _folder(self, host: str) -> Path:
@@ -187,7 +187,7 @@ class NodeBlackHole(OfNodes[NoParams]):
         self._folder(undo["host"]).chmod(_READ_ONLY)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """By a trial. A node that somebody made ineligible meanwhile takes none: then by its folder."""
+        """Uses a trial job; if the node was made ineligible meanwhile, it checks the folder."""
         node = self._node(undo)
         looks = await api.from_copy(self.hosts, f"/v1/node/{node}")
         if looks["Status"] == "ready" and looks["SchedulingEligibility"] == "ineligible":
@@ -216,12 +216,12 @@ class NodeBlackHole(OfNodes[NoParams]):
 
 
 def _trial(of: str) -> str:
-    """A name that tells nothing: whoever looks at Nomad's jobs and allocations reads it, a trainee too."""
+    """A name that reveals nothing: readers of Nomad's jobs and allocations see it, trainees included."""
     return f"{zlib.crc32(of.encode()):08x}"
 
 
 _SEEN_WITHIN_S = 60.0
-"""Nomad's own settings: a silent node is down after 20 to 30 s, and one that was gone tries again every 1 to 30 s."""
+"""Nomad's own settings: a silent node is down after 20 to 30 s, and a node that was down retries every 1 to 30 s."""
 _AWAY = ("down", "disconnected")
 
 
@@ -239,7 +239,7 @@ class _Heartbeat:
 
 
 class NodeDisconnect(OfNodes[NoParams]):
-    """Drops what the node's agent sends to Nomad's servers, so its heartbeats stop; its tasks, and Consul, go on.
+    """Drops packets from the node's agent to Nomad's servers, so its heartbeats stop; its tasks, and Consul, go on.
 
     Limits: in force after 5 to 7 s with this datacenter's settings, after 20 to 30 s with Nomad's own. A node that
     comes back stops allocations that were replaced meanwhile.
@@ -248,7 +248,7 @@ class NodeDisconnect(OfNodes[NoParams]):
     kind: ClassVar[str] = "nomad.node.disconnect"
     cases: ClassVar[Cases] = Cases(on=(("nomad:one-client", {}),))
     observer: ClassVar[Observer] = Observer(
-        "the node's status in a follower's state, and when the node itself says that its last heartbeat was taken"
+        "the node's status in a follower's state, and the node's own report of its last successful heartbeat"
     )
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, PacketFilter, TaskProcesses})
 
@@ -265,7 +265,7 @@ class NodeDisconnect(OfNodes[NoParams]):
         return (
             *super().uses(place),
             takes(connections(RPC_PORT), where=cut, meets=ON_CONNECTIONS),
-            needs(ANSWERS, "the node itself must say that no server takes its heartbeats"),
+            needs(ANSWERS, "the node itself must report that no server takes its heartbeats"),
         )
 
     def plan_more(self, target: Target) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class NodeDisconnect(OfNodes[NoParams]):
         await self._host(undo).use(PacketFilter).set_packet_rules(table_of(undo["fault_id"]), [rule])
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """The servers' word and the node's: either alone could be about something else."""
+        """Needs the servers' report and the node's: either alone could have another cause."""
         status = str((await api.from_copy(self.hosts, f"/v1/node/{self._node(undo)}"))["Status"])
         heartbeat = await self._heartbeat(undo)
         before = set(undo["prior"]["tasks"])
@@ -293,9 +293,9 @@ class NodeDisconnect(OfNodes[NoParams]):
         measured = f"the node is {status}; {heartbeat}; {still} of {len(before)} processes of its tasks still run"
         figures: dict[str, float | str] = {"last_heartbeat_s": heartbeat.last_s, "tasks": len(before), "still": still}
         if present:
-            asked = "the servers take the node for gone, and it says that none takes its heartbeats"
+            asked = "the servers call the node down, and it reports that none takes its heartbeats"
             return Evidence(status in _AWAY and heartbeat.late, asked, measured, figures)
-        asked = "the node is ready, and says that its heartbeats are taken"
+        asked = "the node is ready, and reports that its heartbeats are taken"
         return Evidence(status == "ready" and not heartbeat.late, asked, measured, figures)
 
     async def _heartbeat(self, undo: Undo) -> _Heartbeat:

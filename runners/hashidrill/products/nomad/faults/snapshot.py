@@ -1,8 +1,8 @@
 """Saves a snapshot of Nomad's state during the run, and restores it later.
 
-Both happen once, and reverting does not undo them: what was registered since the save is gone, and nodes run
-allocations that no server knows, until they hear so. The observer reads the snapshot's own file, and markers: jobs that
-must be there, or must not.
+Both happen once, and reverting does not undo them: jobs registered since the save are gone, and nodes run
+allocations that no server knows, until they hear so. The observer reads the snapshot file itself, and markers: jobs
+that must be present, or absent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
 
     kind: ClassVar[str] = "nomad.snapshot.save"
     observer: ClassVar[Observer] = Observer(
-        "our own reader of the file: its checksums, and the marker in it",
+        "hashidrill's own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
     once: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class SnapshotSave(_OfTheState[SaveParams]):
         return Evidence(ours, asked, f"checksums right, Raft index {archive.index}, {words}", figures)
 
     async def revert(self, undo: Undo) -> None:
-        """Only a marker that a save left which did not end: the snapshot itself changes nothing."""
+        """Removes only a marker left by an interrupted save: the snapshot itself changes nothing."""
         await markers.remove(self.hosts, self.params.name)
 
 
@@ -137,7 +137,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         if not present:
             return await _over(self.hosts, undo["fault_id"], [self.params.snapshot, undo["fault_id"]])
-        asked = "the save's marker from before the snapshot, and none of what was registered just before the restore"
+        asked = "the save's marker from before the snapshot, and none of the jobs registered just before the restore"
         back = [await self._is_back(undo, copy=copy) for copy in (False, True)]
         if all(back) and not self._restored_file.is_file():
             await anyio.to_thread.run_sync(keep, self._restored_file, await _take(self._host(undo)))
@@ -157,7 +157,7 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         return saved is not None and saved.modify_index <= undo["prior"]["index"] and later is None
 
     async def revert(self, undo: Undo) -> None:
-        """Only the markers: what was rolled back stays so."""
+        """Removes only the markers: the rollback stays."""
         await markers.remove(self.hosts, self.params.snapshot)
         await markers.remove(self.hosts, undo["fault_id"])
 
@@ -181,5 +181,5 @@ def _read(file: Path) -> Archive:
 
 
 def _holds(archive: Archive, name: str, value: str) -> bool:
-    """Texts stand in Nomad's state as they are: it is MessagePack."""
+    """Searches the text directly: Nomad's state is MessagePack, which keeps texts readable."""
     return markers.id_of(name).encode() in archive.state and value.encode() in archive.state

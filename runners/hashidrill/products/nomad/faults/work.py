@@ -35,7 +35,7 @@ def path_of(job: str) -> str:
 
 
 async def _found(hosts: Hosts, job: str, *, copy: bool) -> Mapping[str, Any] | None:
-    """By a list: a job that is not there is then no error. Raises FaultError, WaitTimeoutError."""
+    """Searches the list of jobs, so that a missing job is not an error. Raises FaultError, WaitTimeoutError."""
     params = {"prefix": job}
     listed = await (api.from_copy if copy else _led)(hosts, "/v1/jobs", params)
     return next((one for one in listed if one["ID"] == job), None)
@@ -46,26 +46,26 @@ async def _led(hosts: Hosts, path: str, params: Mapping[str, str]) -> Any:
 
 
 async def is_stopped(hosts: Hosts, job: str, *, copy: bool = False) -> bool | None:
-    """Whether the job is stopped; None for one that Nomad does not know. `copy`: a follower says so by itself."""
+    """Whether the job is stopped; None for one that Nomad does not know. `copy`: by a follower's own state."""
     found = await _found(hosts, job, copy=copy)
     return None if found is None else bool(found["Stop"])
 
 
 async def registered(hosts: Hosts, job: str) -> Mapping[str, Any]:
-    """The whole job. Raises FaultError for one that Nomad does not know, or that is stopped."""
+    """The whole job. Raises FaultError for a job that Nomad does not know, or that is stopped."""
     found = await _found(hosts, job, copy=False)
     if found is None:
         known = [one["ID"] for one in await _led(hosts, "/v1/jobs", {})]
         known = [one for one in known if not one.startswith(trial_jobs.PREFIX)]
         raise FaultError(f"Nomad knows no job {job!r}: {near(job, known) if known else 'there are none'}")
     if found["Stop"]:
-        raise FaultError(f"the job {job} is stopped already: it runs nothing, with or without this fault")
+        raise FaultError(f"the job {job} is already stopped: it runs nothing, with or without this fault")
     whole: Mapping[str, Any] = await api.when_led(hosts, "GET", path_of(job))
     return whole
 
 
 async def allocations(hosts: Hosts, job: str, *, copy: bool = False) -> Sequence[Mapping[str, Any]]:
-    """All that Nomad remembers of the job, in order of their names and ids."""
+    """All allocations of the job that Nomad remembers, in order of their names and ids."""
     path = f"{path_of(job)}/allocations"
     found = await (api.from_copy(hosts, path) if copy else api.when_led(hosts, "GET", path))
     return sorted(found or (), key=lambda one: (one["Name"], one["ID"]))
@@ -87,11 +87,11 @@ class StopParams(JobParams):
 
 
 class JobStop(OfWork[StopParams]):
-    """Stops a job, and with it all of its allocations; reverting registers it again, as it was.
+    """Stops a job, and with it all of its allocations; reverting registers it again, unchanged.
 
     Limits: in force once all tasks have ended, which takes as long as their job gives them. A job that runs nothing,
-    like one that is only dispatched, is proven by Nomad's word alone. What a periodic or dispatched job had started
-    before goes on.
+    like one that is only dispatched, is proven by Nomad's report alone. Periodic or dispatched jobs that it started
+    earlier go on.
     """
 
     kind: ClassVar[str] = "nomad.job.stop"
@@ -136,7 +136,7 @@ class JobStop(OfWork[StopParams]):
         return Evidence(stopped is False, "the job is registered", measured, figures)
 
     async def revert(self, undo: Undo) -> None:
-        """Nothing for a job that is registered: somebody may have registered another version meanwhile."""
+        """Does nothing for a registered job: another version may have been registered meanwhile."""
         job = undo.get("prior", {}).get("job")
         if job is not None and await is_stopped(self.hosts, self.params.job) is not False:
             await api.when_led(self.hosts, "POST", "/v1/jobs", body={"Job": {**job, "Stop": False}})
@@ -149,7 +149,7 @@ _GAP_S = 0.3
 
 
 class PickParams(JobParams):
-    """How many of the allocations that run: by their names, the first ones."""
+    """Takes the first N running allocations, by name."""
 
     count: int | None = Field(default=None, ge=1, description="How many allocations")
     share: Percent | None = Field(default=None, gt=0, le=1, description="How many of them, as a share, rounded up")
@@ -176,7 +176,9 @@ class _OfAllocations(OfWork[P]):
         return (*rights.READS, *rights.JOBS)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        """What is picked, and the processes of its tasks. Raises FaultError where too few run, or none can be seen."""
+        """The picked allocations, and the processes of their tasks. Raises FaultError if too few run, or none can be
+        seen.
+        """
         await registered(self.hosts, self.params.job)
         live = [one for one in await allocations(self.hosts, self.params.job) if runs(one)]
         where = ""
@@ -205,7 +207,7 @@ class _OfAllocations(OfWork[P]):
         return [one for one in await tasks.on_all_nodes(self.hosts) if one.alloc in picked]
 
     async def _signal(self, alloc: str, name: str) -> str:
-        """What Nomad said instead of sending it to all tasks of the allocation; empty once it did."""
+        """Nomad's reason for not sending it to all tasks of the allocation; "" on success."""
         try:
             path = f"/v1/client/allocation/{alloc}/signal"
             await api.when_led(self.hosts, "POST", path, body={"Signal": name, "Task": ""})
@@ -273,17 +275,17 @@ class AllocFail(_OfAllocations[FailParams]):
 
 
 class SignalParams(PickParams):
-    """Which signal. STOP freezes tasks until the fault is reverted; what the others do is up to the tasks."""
+    """The signal. STOP freezes tasks until the fault is reverted; the effect of the others depends on the tasks."""
 
     signal: Literal["STOP", "KILL", "TERM", "INT", "HUP", "QUIT", "USR1", "USR2"] = "STOP"
     """STOP, KILL, TERM, INT, HUP, QUIT, USR1 or USR2."""
 
 
 class AllocSignal(_OfAllocations[SignalParams]):
-    """Sends a signal to the tasks of some allocations. STOP freezes them: Nomad goes on taking them for running.
+    """Sends a signal to the tasks of some allocations. STOP freezes them: Nomad still reports them as running.
 
-    Limits: refused where fewer allocations run than `count`, and where their processes cannot be seen, as in a task
-    driver that hides them.
+    Limits: refused if fewer allocations run than `count`, and if their processes cannot be seen, as in a task driver
+    that hides them.
     """
 
     kind: ClassVar[str] = "nomad.alloc.signal"
@@ -291,7 +293,7 @@ class AllocSignal(_OfAllocations[SignalParams]):
     Params: ClassVar[type[SignalParams]] = SignalParams
     observer: ClassVar[Observer] = Observer(
         "the processes of these allocations on all nodes (/proc)",
-        "nothing; whether a task got a signal for which it has a handler is what Nomad wrote in the task's events",
+        "nothing; but whether a task got a signal that it handles is read from the task's events, which Nomad writes",
     )
 
     @property
@@ -345,7 +347,7 @@ class AllocSignal(_OfAllocations[SignalParams]):
         return Evidence(fine, "each process ended, or handles the signal and got it", measured, {"ended": ended})
 
     async def revert(self, undo: Undo) -> None:
-        """Frozen tasks go on; nothing for those that are gone. Raises FaultError for one that cannot be reached."""
+        """Continues frozen tasks; ignores those that have ended. Raises FaultError for one that cannot be reached."""
         if self.params.signal != "STOP":
             return
         for one in await self._processes(undo.get("prior", {}).get("allocs", ())):

@@ -49,9 +49,10 @@ _FILE = "artifact"
 
 @dataclass(frozen=True)
 class Build:
-    """What came of one build, by the events of its task: its `Operation.detail`.
+    """The result of one build, from the events of its task: its `Operation.detail`.
 
-    `failed_downloads`: of the ten events that Nomad keeps for a task. `restarts`: how often Nomad tried the task again.
+    `failed_downloads`: of the ten events that Nomad keeps for a task. `restarts`: how often Nomad tried the task
+    again.
     """
 
     node: str
@@ -63,7 +64,7 @@ class Build:
 
     @classmethod
     def of(cls, detail: Detail | None) -> Build:
-        """Raises ValueError where it is no detail of a build."""
+        """Raises ValueError for a detail that is not of a build."""
         return detail_as(cls, detail, TABLE, "nomad.artifacts")
 
 
@@ -193,7 +194,7 @@ class Artifacts(NomadLoad):
 
 
 def outcome(alloc: Mapping[str, Any]) -> Reply | None:
-    """Of a build that ended; None for one that goes on."""
+    """The outcome of a build that ended; None for one that goes on."""
     state: Mapping[str, Any] = next(iter((alloc.get("TaskStates") or {}).values()), {})
     failed = [event for event in state.get("Events") or () if event["Type"] == "Failed Artifact Download"]
     detail = Build(str(alloc.get("NodeName", "")), len(failed), int(state.get("Restarts") or 0)).detail()
@@ -210,7 +211,7 @@ def outcome(alloc: Mapping[str, Any]) -> Reply | None:
 
 
 def _where_it_lies(answer: Answer) -> str | None:
-    """The path of the artifact in the API of its node, once the task that wrote it sleeps."""
+    """The artifact's path in its node's API, once the task that wrote it sleeps."""
     allocs: Sequence[Mapping[str, Any]] = document(answer) or ()
     return next(
         (

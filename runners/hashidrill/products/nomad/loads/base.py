@@ -1,4 +1,4 @@
-"""What all loads on Nomad share: the agents that they ask, small jobs, and what an answer to a change says."""
+"""The base of loads on Nomad: the agents that they call, small jobs, and the outcomes of changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NODE_NAME = r"^[a-z][a-z0-9-]*$"
 
 
 def task(command: str, *arguments: str) -> dict[str, Any]:
-    """A task that takes next to nothing. Nothing collects what it prints: that would be a process each."""
+    """A task with minimal resources. Its output is not collected, which would take a process each."""
     return {
         "Name": "task",
         "Driver": "raw_exec",
@@ -46,8 +46,6 @@ def task(command: str, *arguments: str) -> dict[str, Any]:
 
 
 class NomadLoad(AgentLoad):
-    """What all loads on Nomad do with their agents and their jobs."""
-
     asks: ClassVar[str] = "Nomad agent"
 
     @property
@@ -55,13 +53,13 @@ class NomadLoad(AgentLoad):
         return f"{PREFIX}{self.name}"
 
     async def register(self, client: HttpClient, job: Mapping[str, Any], job_id: str = "") -> None:
-        """Until a server takes it. Raises WaitTimeoutError."""
+        """Retries until a server takes it. Raises WaitTimeoutError."""
         job_id = job_id or self.job_id
         body = json.dumps({"Job": {"ID": job_id, "Name": job_id, "Datacenters": ["*"], **job}}).encode()
         await insist(client, self.context.endpoints, "POST", "/v1/jobs", taken, within_s=PREPARE_WITHIN_S, body=body)
 
     async def remove(self, job_id: str) -> None:
-        """The job and what belongs to it, for a few seconds: a server that is sick is not waited for."""
+        """Removes the job with its children, for a few seconds: it does not wait for a sick server."""
         try:
             async with asyncio.timeout(_LEAVE_WITHIN_S), self.client() as client:
                 for n in range(len(self.context.endpoints)):
@@ -99,7 +97,7 @@ def document(answer: Answer) -> Any:
 def change_reply(answer: Answer) -> Reply:
     """The outcome of a change: `ok` is 200.
 
-    `fail` is what certainly was not applied: no connection, or a refusal (4xx). All else is `unknown`: a server that
+    `fail` was certainly not applied: no connection, or a refusal (4xx). Any other answer is `unknown`: a server that
     answers 500 may have handed the change to a leader that lost leadership.
     """
     if answer.status == 200:

@@ -87,7 +87,7 @@ class JobChurn(NomadLoad):
             self._changed.append(job)
 
     def _plan(self, n: int) -> tuple[str, str]:
-        """Jobs grow to as many as there are to be; from then on the oldest is stopped before another one comes."""
+        """New jobs until there are enough; then each new job follows the stop of the oldest."""
         full = len(self._registered) + len(self._changed) >= self.params.jobs
         if self._changed and full:
             job, what = self._changed.popleft(), _STOP
@@ -133,7 +133,7 @@ class JobChurn(NomadLoad):
         for key in self._acknowledged:
             job, _, step = key.rpartition("/")
             if step == _STOP and job not in known:
-                found[key] = _DONE[_STOP]  # Nomad acknowledges that for a job that it forgot: its other steps are lost
+                found[key] = _DONE[_STOP]  # Nomad acknowledges that for a forgotten job: its other steps are lost
         return found
 
     async def _known(self, client: Any) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """`nomad.dispatch`: batch work that is handed to Nomad at a rate, as a queue or a build service does.
 
-What became of the work is read from its job and its allocations, and heard from the tasks themselves.
+The fate of the work is read from its job and its allocations, and reported by the tasks themselves.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 FORGOTTEN, DROPPED, LOST = "forgotten", "dropped", "lost"
 COMPLETE, RUNS, WAITS, FAILED = "complete", "runs", "waits", "failed"
 STATES = frozenset({FORGOTTEN, DROPPED, LOST, COMPLETE, RUNS, WAITS, FAILED})
-"""Forgotten: no job is known. Dropped: the job has ended, and no allocation of it was ever made. Lost: its last
-allocation is, and no other came in its place. Waits: for room, or for its restart."""
+"""Forgotten: the job is unknown. Dropped: the job has ended, and never had an allocation. Lost: its last allocation is
+lost, and was not replaced. Waits: for room, or for its restart.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Account:
 
 
 def account_of(job: Mapping[str, Any] | None, allocs: Iterable[Mapping[str, Any]]) -> Account:
-    """`job` and `allocs` as Nomad lists them, the latter of all jobs with their tasks' events."""
+    """The account of a job; `allocs` as Nomad lists them for all jobs, with their tasks' events."""
     if job is None:
         return Account(FORGOTTEN)
     mine = [one for one in allocs if one["JobID"] == job["ID"]]
@@ -91,11 +92,11 @@ say {begins}
 say {ends}
 exit 0
 """
-"""bash has TCP of its own, so a node needs nothing else. What could not be said is left unsaid: the work goes on."""
+"""bash has TCP of its own, so a node needs nothing else. A failed report is dropped: the work goes on."""
 
 
 class Witness:
-    """`began` and `ended`: how often the work of each key said so."""
+    """Listens to the tasks' own reports: how often the work of each key `began` and `ended`."""
 
     def __init__(self) -> None:
         self.began: Counter[str] = Counter()
@@ -104,7 +105,7 @@ class Witness:
         self._at = ("", 0)
 
     async def listen(self, host: str | None) -> None:
-        """On a port of that address, which nodes reach. Raises DatacenterError."""
+        """Listens on a port of that address, which nodes reach. Raises DatacenterError."""
         if host is None or shutil.which(_BASH) is None:
             what = "its load generator has no address that nodes reach" if host is None else f"there is no {_BASH}"
             raise DatacenterError(f"the work of nomad.dispatch cannot say that it ran: {what}; leave `witness` out")
@@ -118,7 +119,7 @@ class Witness:
             self._server = None
 
     def command(self, runs_for_s: float) -> tuple[str, str, str]:
-        """What a task runs that says when it begins and ends."""
+        """A task's command that reports its begin and end."""
         host, port = self._at
         script = _SCRIPT.format(host=host, port=port, begins=_BEGINS, ends=_ENDS, seconds=runs_for_s)
         return _BASH, "-c", script
@@ -128,12 +129,12 @@ class Witness:
             async with asyncio.timeout(_HEARD_WITHIN_S):
                 self.hear((await reader.read(_LINE_LIMIT)).decode(errors="replace"))
         except (TimeoutError, OSError):
-            return  # whoever it was has said nothing
+            return  # an unidentified sender is ignored
         finally:
             writer.close()
 
     def hear(self, line: str) -> None:
-        """One line of a task. Anything else is passed over."""
+        """One line from a task. Other text is ignored."""
         what, _, key = line.strip().partition(" ")
         heard = {_BEGINS: self.began, _ENDS: self.ended}.get(what)
         if heard is not None and key:
@@ -154,8 +155,8 @@ class Dispatch(NomadLoad):
     knows at the end, so that `no_acknowledged_write_lost` can judge whether accepted work was forgotten.
 
     `LOAD.work` is how often a task of it started, and in its text the state (`complete`, `runs`, `waits`, `failed`,
-    `lost`, `dropped`, `forgotten`) that `no_alloc_lost` judges. `LOAD.witnessed`, an account in which no server of
-    Nomad has a say.
+    `lost`, `dropped`, `forgotten`) that `no_alloc_lost` judges. `LOAD.witnessed` is the same from the tasks' own
+    reports, independent of Nomad's servers.
     """
 
     kind: ClassVar[str] = "nomad.dispatch"
@@ -167,7 +168,7 @@ class Dispatch(NomadLoad):
         rate: Rate = Field(gt=0, le=100)
         """Dispatches offered, at most 100/s; each starts processes: on two cores, 2/s is a lot."""
         runs_for: Duration = Field(default=Duration("0s"), ge=0, description="How long each task runs")
-        witness: bool = Field(default=False, description="Each task says itself when it begins and ends, over TCP")
+        witness: bool = Field(default=False, description="Each task reports its begin and end by itself, over TCP")
         via: Via = "nomad:servers"
         timeout: Timeout = Duration("30s")
 
@@ -211,7 +212,7 @@ class Dispatch(NomadLoad):
     async def final_reads(self) -> Mapping[str, str | None]:
         """Each dispatch that Nomad knows; None for one that it acknowledged and forgot. Raises WaitTimeoutError.
 
-        What became of the work of each is sampled as `LOAD.work`, and what it said itself as `LOAD.witnessed`.
+        `LOAD.work` samples the fate of each, `LOAD.witnessed` its own reports.
         """
         params = {"prefix": f"{self.job_id}/dispatch-", "meta": "true"}
         async with self.client() as client:

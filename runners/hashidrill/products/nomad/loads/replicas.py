@@ -1,7 +1,7 @@
 """`nomad.replicas`: a service of N replicas, from nothing; how long each takes to run, at first and after each loss.
 
-Where the time of a start went is read from the stamps that Nomad itself puts on evaluations, allocations and tasks
-(fields of 1.10.5). The stamps of servers and nodes are wall clocks: within one machine they agree.
+The parts of a start are read from the timestamps that Nomad puts on evaluations, allocations and tasks (fields of
+1.10.5). Those of servers and nodes are wall clocks: within one machine they agree.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Start:
 
     @classmethod
     def of(cls, detail: Detail | None) -> Start:
-        """Raises ValueError where it is no detail of a start."""
+        """Raises ValueError for a detail that is not of a start."""
         return detail_as(cls, detail, TABLE, "nomad.replicas")
 
 
 def start_of(alloc: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> Start | None:
-    """Of an allocation that runs and the evaluations of its job; None where a stamp is missing."""
+    """The start of a running allocation, from the evaluations of its job; None if a timestamp is missing."""
     created = {each["ID"]: int(each["CreateTime"]) for each in evaluations if "ID" in each}
     placing = created.get(alloc.get("EvalID", ""))
     tasks = list((alloc.get("TaskStates") or {}).values())
@@ -102,13 +102,15 @@ class Replicas(NomadLoad):
         count: int = Field(ge=1, le=1_000, description="How many replicas")
         spread: Literal["none", "hosts", "distinct"] = Field(default="hosts", description="Over the nodes")
         prefer: Annotated[str, StringConstraints(pattern=NODE_NAME)] | None = Field(
-            default=None, description="A node that each replica would rather run on, like node-1"
+            default=None, description="A node that each replica prefers, like node-1"
         )
         restart_delay: Duration = Field(
-            default=Duration("1s"), ge=0, description="Before a failed task is tried again on its node, twice at most"
+            default=Duration("1s"),
+            ge=0,
+            description="Delay before a failed task is tried again on its node, twice at most",
         )
         reschedule_delay: Duration = Field(
-            default=Duration("5s"), ge=5, description="Before a failed replica is placed again, on any node"
+            default=Duration("5s"), ge=5, description="Delay before a failed replica is placed again, on any node"
         )
         step: int | None = Field(
             default=None,
@@ -162,7 +164,7 @@ class Replicas(NomadLoad):
                 away.end(name, timed_out_at_the_end(), clock.now_ns(), key=name)
 
     async def _starts(self, client: HttpClient, url: str, allocs: Iterable[Mapping[str, Any]]) -> dict[str, Detail]:
-        """Where the time of each start went, as far as Nomad tells: a measure that no verdict waits for."""
+        """The parts of each start, as far as Nomad has them: no verdict depends on them."""
         evaluations = document(await client.request("GET", f"{url}/evaluations", timeout_s=_ASK_WITHIN_S))
         if not isinstance(evaluations, list) or not evaluations:
             return {}
@@ -214,7 +216,7 @@ class _Away(Spells[str]):
     def seen(
         self, names: Iterable[str], running: Mapping[str, Replica], starts: Mapping[str, Detail], at: _Look
     ) -> None:
-        """What a look at the replicas says of each. One that was replaced since the last look was away from then on."""
+        """Updates each replica from one look. A replica replaced since the last look was away from then on."""
         for name in names:
             one = running.get(name)
             if one and name not in self and self._were.get(name, one.instance) != one.instance:
@@ -229,7 +231,7 @@ class _Away(Spells[str]):
 
 
 class Steps:
-    """How many replicas are asked for by now: a deploy tool made for small steps waits for each to be healthy."""
+    """How many replicas are requested by now: a deploy tool with small steps waits for each to be healthy."""
 
     def __init__(self, count: int, step: int, healthy_for_s: float) -> None:
         self._count, self._step, self._healthy_ns = count, step, round(healthy_for_s * _SECOND)
@@ -237,7 +239,7 @@ class Steps:
         self.asked = min(step, count)
 
     def goes_on(self, running: int, at_ns: int) -> bool:
-        """Whether `asked` was raised by what was seen then."""
+        """Whether this look raised `asked`."""
         if running < self.asked or self.asked == self._count:
             self._healthy_since = None
             return False
@@ -250,12 +252,12 @@ class Steps:
 
 
 def runs(alloc: Mapping[str, Any]) -> bool:
-    """And should."""
+    """Whether it runs, and should."""
     return bool(alloc["ClientStatus"] == _RUNS and alloc["DesiredStatus"] == "run")
 
 
 class Replica(NamedTuple):
-    """A replica that runs: on which node, and which one it is; a replaced or restarted one is another."""
+    """A running replica: its node and its identity; a replaced or restarted one is another."""
 
     node: str
     instance: str

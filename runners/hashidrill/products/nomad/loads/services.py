@@ -1,4 +1,4 @@
-"""`nomad.services`: jobs that register services with Consul, and what Consul has of them beside what Nomad runs."""
+"""`nomad.services`: jobs that register services with Consul, and whether Consul's entries match Nomad's instances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import EmitOperation
 
 ALLOC = "hashidrill-alloc"
-"""In the meta data of each registration; Nomad fills it in."""
+"""Part of the meta data of each registration; Nomad fills it in."""
 META = {ALLOC: "${NOMAD_ALLOC_ID}"}
 MISSING, CRITICAL, STALE, DUPLICATE = "missing", "critical", "stale", "duplicate"
 KINDS_OF_WRONG = (MISSING, CRITICAL, STALE, DUPLICATE)
@@ -34,14 +34,14 @@ KINDS_OF_WRONG = (MISSING, CRITICAL, STALE, DUPLICATE)
 
 @dataclass(frozen=True)
 class Wrong:
-    """A registration that is not what Nomad runs: `missing` of an instance, the others of an allocation's entry."""
+    """A registration that differs from Nomad: `missing` of an instance, the others of an allocation's entry."""
 
     kind: str
     of: str
 
 
 def running_names(allocs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The names of the allocations that Nomad's servers know to run, and want to run, by id."""
+    """The names, by id, of the allocations that Nomad's servers call running and wanted."""
     return {
         alloc["ID"]: alloc["Name"]
         for alloc in allocs
@@ -50,10 +50,11 @@ def running_names(allocs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def find_wrong(allocs: Iterable[Mapping[str, Any]], entries: Iterable[Mapping[str, Any]]) -> dict[Wrong, str]:
-    """What Consul's entries (of `/v1/health/service/NAME`) have wrong, and where it is, in words.
+    """The errors in Consul's entries (of `/v1/health/service/NAME`), with their places in words.
 
-    An entry of an allocation that starts is early, not stale: the agent on its node registers it before Nomad's servers
-    hear that it runs. An allocation that is `unknown` (its node is away) may well run: its entry is neither.
+    An entry of an allocation that starts is early, not stale: the agent on its node registers it before Nomad's
+    servers hear that it runs. An allocation that is `unknown` (its node is away) may still run: its entry is
+    neither.
     """
     allocs, entries = list(allocs), list(entries)
     here = running_names(allocs)
@@ -79,7 +80,7 @@ def find_wrong(allocs: Iterable[Mapping[str, Any]], entries: Iterable[Mapping[st
 
 
 def _alloc(entry: Mapping[str, Any]) -> str:
-    """Its id; of an entry that Nomad did not write, what it is registered as."""
+    """The allocation's id; for a foreign entry, its service id."""
     return str((entry["Service"].get("Meta") or {}).get(ALLOC) or entry["Service"]["ID"])
 
 
@@ -115,12 +116,12 @@ class Services(NomadLoad):
     signals: ClassVar = {"registered": None, "running": None, **dict.fromkeys(KINDS_OF_WRONG)}
 
     class Params(Strict):
-        """The more instances, the more each look costs: it reads all of them from both products, twice a second."""
+        """Each look reads all instances from both products, twice a second, so its cost grows with their number."""
 
         jobs: int = Field(default=1, ge=1, le=20, description="How many jobs, and services")
         count: int = Field(ge=1, le=200, description="How many replicas of each")
         replace_every: Duration | None = Field(
-            default=None, ge=1, description="Stop one replica this often, in turn: Nomad places it again"
+            default=None, ge=1, description="Stop one replica this often, in rotation: Nomad places it again"
         )
         via: Via = "nomad:servers"
         consul: ConsulVia = "consul:servers"
@@ -156,7 +157,7 @@ class Services(NomadLoad):
             book.close()
 
     async def _look(self, client: HttpClient, job_id: str, turn: int, book: _Book) -> None:
-        """Consul first: what Nomad starts in between is not missing yet."""
+        """Reads Consul first, so that instances started in between do not count as missing."""
         consul = self._consul(turn)
         asked_ns = self.context.clock.now_ns()
         registered = await client.request("GET", f"{consul}/v1/health/service/{job_id}", timeout_s=_ASK_WITHIN_S)
@@ -169,7 +170,7 @@ class Services(NomadLoad):
             book.blind(job_id, f"Consul: {_said(registered)}; Nomad: {_said(wanted)}")
 
     async def _replace(self, client: HttpClient, every_s: float) -> None:
-        """Stops the oldest replica of the next job. What is not taken is not done: nothing is measured by it."""
+        """Stops the oldest replica of the next job. A refused stop is skipped, because nothing measures it."""
         turn = 0
         while True:
             await asyncio.sleep(every_s)
@@ -209,7 +210,7 @@ class Services(NomadLoad):
         }
 
     async def clean_up(self) -> None:
-        """The jobs; Nomad takes their services out of Consul. Jobs that it did not take away are sampled as `left`."""
+        """Removes the jobs; Nomad then removes their services from Consul. Remaining jobs are sampled as `left`."""
         await all_at_once(partial(self.remove, job_id) for job_id in self._jobs())
 
 
@@ -218,13 +219,13 @@ class _Book:
         self._load = load
         self._open = Spells[tuple[str, Wrong]](load.name, load.context.waiting, emit)
         self._seen: dict[str, tuple[int, int]] = {}
-        """By job: how many Consul has, how many Nomad runs."""
+        """By job: how many instances Consul has, how many Nomad runs."""
         self._blind: dict[str, str] = {}
         self._starting: set[tuple[str, Wrong]] = set()
-        """Those from the registration of the jobs on that have not come to run yet."""
+        """Instances that have not run yet since the jobs were registered."""
 
     def begin(self, instances: Mapping[str, list[str]]) -> None:
-        """All instances of all jobs are missing, from the same moment on."""
+        """Starts all instances of all jobs as missing, from the same moment on."""
         now_ns = self._load.context.clock.now_ns()
         for job_id, names in instances.items():
             for name in names:
@@ -233,7 +234,7 @@ class _Book:
                 self._open.begin((job_id, wrong), now_ns)
 
     def look(self, job_id: str, allocs: list[Any], entries: list[Any], asked_ns: int) -> None:
-        """What is wrong by this look, and what is not any more."""
+        """Begins and ends errors by this look."""
         self._blind.pop(job_id, None)
         here = running_names(allocs)
         self._seen[job_id] = (len(entries), len(here))
@@ -250,11 +251,11 @@ class _Book:
                 self._end(job, wrong, Reply("ok", status=200))
 
     def blind(self, job_id: str, why: str) -> None:
-        """Nothing is known of that job by this look: what was wrong stays so."""
+        """Notes that the look failed: the errors of that job stay open."""
         self._blind[job_id] = why
 
     def sample(self) -> None:
-        """What all looks of this turn saw together; nothing where one of them saw nothing."""
+        """The sum of all looks of this turn; nothing if one of them failed."""
         sample = self._load.context.sample
         if self._blind:
             said = "; ".join(f"{job_id}: {why}" for job_id, why in self._blind.items())

@@ -24,10 +24,10 @@ from hashidrill.products.vault.operator import VaultKeys, VaultOperator
 
 _DURATIONS = frozenset({"default_lease_ttl", "max_lease_ttl", "default_max_request_duration"})
 KEYS = _DURATIONS | {"cache_size", "disable_cache", "log_level", "raw_storage_endpoint", "introspection_endpoint"}
-"""What can be set: keys that Vault shows at sys/config/state/sanitized. It starts with any other key and ignores it."""
+"""Keys that can be set: those that Vault shows at sys/config/state/sanitized. It silently ignores unknown keys."""
 _STARTED_WITHIN_S = 20.0
 _KNOWS_WITHIN_S = 60.0
-"""With `storage: consul`, nobody is active for up to 45 s after the active server died."""
+"""With `storage: consul`, no server is active for up to 45 s after the active server died."""
 _TURN = "vault.config"
 """The turn in which servers restart, so that no two are away at once."""
 
@@ -57,8 +57,8 @@ class ConfigParams(Strict):
 class VaultConfig(BaseFault[ConfigParams]):
     """Changes configuration keys of a server and restarts it; of several servers, one after the other.
 
-    Limits: a standby passes that question on to the active server, so for a standby the file and the new process have
-    to do.
+    Limits: a standby forwards the configuration query to the active server, so for a standby only the file and the
+    new process are proof.
     """
 
     kind: ClassVar[str] = "vault.config"
@@ -68,13 +68,13 @@ class VaultConfig(BaseFault[ConfigParams]):
     )
     observer: ClassVar[Observer] = Observer(
         "the server's process and seal status, and the configuration that it shows while it is the active one",
-        "the injector reads the file back; a standby shows the active server's configuration, so that the file and a "
-        "new process have to do for it",
+        "the injector reads the file back; a standby shows the active server's configuration, so only its "
+        "file and a new process prove it",
     )
     restarts: ClassVar[Restarts | None] = Restarts(_STARTED_WITHIN_S, end=True)
     Params: ClassVar[type[Strict]] = ConfigParams
     observed_within_s = 60.0
-    """With `storage: consul`, nobody is active for up to 45 s after the active server restarted."""
+    """With `storage: consul`, no server is active for up to 45 s after the active server restarted."""
     cases: ClassVar[Cases] = Cases(
         on=(
             ("vault:active", {"set": {"default_lease_ttl": "10m", "log_level": "debug"}}),
@@ -107,7 +107,7 @@ class VaultConfig(BaseFault[ConfigParams]):
         await self._restart(self._host(undo), merge(undo["prior"]["config"], self.params.set_))
 
     async def _restart(self, host: Host, config: Mapping[str, Any]) -> None:
-        """With that file; returns once it has found the others, as the next one may restart then.
+        """Restarts with that file; returns once the server knows the active one, because the next one may restart then.
 
         A process that runs with the original file on disk has never read another one.
         """
@@ -146,11 +146,11 @@ class VaultConfig(BaseFault[ConfigParams]):
         asked = ", ".join(
             f"{key} {self.params.set_[key] if present else prior.get(key, 'as by default')}" for key in self.params.set_
         )
-        # once it is gone the process is another one too, unless it never was applied
+        # when reverted, the process is a new one too, unless the fault was never applied
         return Evidence(in_file and seal.open and (new or not present) and not lying, asked, ", ".join(words))
 
     async def _shown(self, host: Host) -> dict[str, Any]:
-        """Each key as this server runs with it; nothing unless it is active: a standby passes the question on."""
+        """Each key's value on this server; empty unless it is active, because a standby forwards the query."""
         if host.name not in await servers.actives(self.hosts):
             return {}
         said = await host.use(VaultOperator).ask("GET", "sys/config/state/sanitized")
@@ -165,7 +165,7 @@ class VaultConfig(BaseFault[ConfigParams]):
 
 
 def _agrees(key: str, asked: Any, shown: Any) -> bool:
-    """Whether it shows that. What the file does not set is shown as Vault's default, which is not known here."""
+    """Whether it shows that value. Keys missing in the file are shown with Vault's defaults, which are unknown here."""
     if asked is None:
         return True
     if key in _DURATIONS:

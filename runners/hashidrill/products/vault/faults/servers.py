@@ -1,4 +1,4 @@
-"""Faults of Vault's servers: a seal, a step-down, a revoked token; each seen at the servers' own API."""
+"""Faults of Vault's servers: a seal, a step-down, a revoked token; each observed at the servers' own API."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hashidrill.products.vault.rights import PROBE_SECRET
 
 VAULT = "vault"
 ACTIVE = "Vault's active server"
-"""Taken by what makes another server active."""
+"""Taken by faults that make another server active."""
 _TELLS_WITHIN_S = 2.0
 _SEALED = "Vault is sealed"
 
 
 @dataclass(frozen=True)
 class Served:
-    """How a server answers somebody without a token who asks for a secret: a sealed one does not even refuse."""
+    """A server's answer to a secret request without a token: a sealed one does not even refuse."""
 
     status: int
     """0 without an answer."""
@@ -39,12 +39,12 @@ class Served:
 
     @property
     def refuses(self) -> bool:
-        """As an unsealed server does, by itself or through the active one."""
+        """Whether it refuses like an unsealed server, by itself or through the active one."""
         return self.status in {400, 403}
 
 
 async def asked_for_a_secret(host: Host, path: str) -> Served:
-    """What that server answers about the secret at `/v1/PATH`."""
+    """The server's answer about the secret at `/v1/PATH`."""
     try:
         answer = await host.use(AgentApi).api("GET", f"/v1/{path}", timeout_s=_TELLS_WITHIN_S, agent=VAULT)
     except FaultError as error:
@@ -53,10 +53,10 @@ async def asked_for_a_secret(host: Host, path: str) -> Served:
 
 
 async def find_reigns(hosts: Hosts) -> Mapping[str, str]:
-    """Of each server that answers: since when it is active, in its own words; "" for one that is not.
+    """For each answering server: since when it is active, in its own words; "" for one that is not.
 
-    A sealed server, or one that hangs, is not among them. The moment is that of the reign: a server that stepped down
-    and is active again has a later one.
+    A sealed or hanging server is left out. The moment identifies the reign: a server that stepped down and is active
+    again has a later one.
     """
     found: dict[str, str] = {}
 
@@ -74,7 +74,7 @@ async def find_reigns(hosts: Hosts) -> Mapping[str, str]:
 
 
 async def knows_active(host: Host) -> tuple[bool | None, str]:
-    """For `wait_until`: whether that server is active, or says which one is."""
+    """For `wait_until`: whether that server is active, or names the active one."""
     try:
         answer = await host.use(AgentApi).api("GET", "/v1/sys/leader", timeout_s=_TELLS_WITHIN_S, agent=VAULT)
         said: Any = answer.json() if answer.status == 200 else {}
@@ -85,7 +85,7 @@ async def knows_active(host: Host) -> tuple[bool | None, str]:
 
 
 async def actives(hosts: Hosts) -> Sequence[str]:
-    """The servers that say of themselves that they are active."""
+    """The servers that report themselves as active."""
     return sorted(name for name, since in (await find_reigns(hosts)).items() if since)
 
 
@@ -94,7 +94,7 @@ def servers_of(hosts: Hosts) -> list[Host]:
 
 
 def only_on_vault(kind: str, place: Place) -> Iterable[Trouble]:
-    """For a fault that a host without a Vault server cannot have."""
+    """Refuses hosts without a Vault server."""
     if place.hosts and not place.hosts <= {*place.having(VAULT, "server")}:
         yield ("on",), f"{kind} is about Vault's servers, and {place.on} are none; write vault:active or host:vault-1"
 
@@ -121,7 +121,7 @@ class Seal(BaseFault[NoParams]):
 
     @property
     def observed_within_s(self) -> float:
-        """A server that was unsealed still has to find the active one before it can pass a request on."""
+        """An unsealed server still has to find the active one before it can forward a request."""
         return 30.0
 
     def uses(self, place: Place) -> Sequence[Claim]:
@@ -207,10 +207,10 @@ class StepDown(BaseFault[NoParams]):
 
     @property
     def observed_within_s(self) -> float:
-        """Until somebody is active: 1 s with integrated storage, 2 s on Consul, measured.
+        """The time until a server is active: 1 s with integrated storage, 2 s on Consul, measured.
 
-        Where the handover fails, Raft waits for it (an election timeout), and Vault for 10 s more
-        (manualStepDownSleepPeriod of vault/core.go) before the same server is active again.
+        If the handover fails, Raft waits for an election timeout, and Vault for 10 s more (manualStepDownSleepPeriod
+        of vault/core.go), before the same server is active again.
         """
         return 30.0
 
@@ -240,7 +240,7 @@ class StepDown(BaseFault[NoParams]):
             raise FaultError(f"{undo['host']}: it did not step down: {said.text}")
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
-        """In force: the reign that was going on is over. Gone: one server is active."""
+        """In force: the previous reign is over. Gone: one server is active."""
         host, since = undo["host"], undo["prior"]["since"]
         reigns = await find_reigns(self.hosts)
         active = sorted(name for name, began in reigns.items() if began)
@@ -252,16 +252,14 @@ class StepDown(BaseFault[NoParams]):
         return Evidence(over, f"{host} is no longer active as it was since {since}", measured)
 
     async def revert(self, undo: Undo) -> None:
-        """Nothing: which server is active is nobody's right."""
+        """Does nothing: any server may be active."""
 
 
-_TOKEN = "the token of our loads"  # noqa: S105 - what the claim is about
+_TOKEN = "the token of hashidrill's loads"  # noqa: S105 - what the claim is about
 
 
 class TokenRevoke(BaseFault[NoParams]):
-    """Revokes the token of the loads: whatever they ask is refused with 403. Reverting makes the same token again.
-
-    Tokens that were made with it (`vault.token.churn`) are revoked as well, and stay so.
+    """Revokes the token of the loads: all their requests are refused with 403. Reverting makes the same token again.
 
     Limits: Vault also revokes every token that was made with it: those of `vault.token.churn` are gone for good, and
     `no_acknowledged_write_lost` on that load says so.

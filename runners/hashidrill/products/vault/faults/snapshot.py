@@ -1,8 +1,8 @@
 """Saves a snapshot of Vault's integrated storage during the run, and restores it later.
 
-Both happen once, and reverting does not undo them: what was rolled back stays rolled back, and hypotheses say what that
-was. Markers, policies that allow nothing, are how a state is recognised: Vault lists policies from its storage, and
-their names are readable in a snapshot.
+Both happen once, and reverting does not undo them: rolled-back data stays rolled back, and hypotheses judge the
+loss. Markers, policies that allow nothing, identify a state: Vault lists policies from its storage, and their names
+are readable in a snapshot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_RAFT = "Vault keeps its data in Consul here (datacenter.vault.storage): use 
 
 
 class SaveParams(Strict):
-    """What the snapshot is called: a later `vault.snapshot.restore` names it."""
+    """The name of the snapshot; a later `vault.snapshot.restore` refers to it."""
 
     name: Name
     """The name for a later `vault.snapshot.restore`."""
@@ -80,7 +80,7 @@ class _OfTheStorage(BaseFault[P]):
             raise FaultError(f"{undo['host']}: the marker {marker} could not be written: {said.text}")
 
     async def _unmark(self, undo: Undo, *markers: str) -> None:
-        """Tries until Vault has taken it: it may be busy with a restore. Raises WaitTimeoutError."""
+        """Retries until Vault has removed it: it may be busy with a restore. Raises WaitTimeoutError."""
 
         async def removed() -> tuple[bool | None, str]:
             said = await self._operator(undo).ask("DELETE", f"sys/policies/acl/{marker}")
@@ -90,7 +90,7 @@ class _OfTheStorage(BaseFault[P]):
             await wait_until(f"the marker {marker} to be removed", removed, within_s=_REMOVED_WITHIN_S)
 
     async def _marks(self, undo: Undo) -> tuple[frozenset[str] | None, str]:
-        """The markers that Vault's storage lists, asked through another server; None where nobody answered."""
+        """The markers that Vault's storage lists, read through another server; None without an answer."""
         host = self._another(undo)
         said = await host.use(VaultOperator).ask("GET", "sys/policies/acl?list=true")
         keys = said.data.get("data", {}).get("keys") if said.ok else None
@@ -117,13 +117,13 @@ class _OfTheStorage(BaseFault[P]):
 class SnapshotSave(_OfTheStorage[SaveParams]):
     """Saves a snapshot of Vault's integrated storage in the recording, for a later restore.
 
-    Limits: it happens at once, and reverting only removes the marker. It is put on `vault:active`, with `storage: raft`
-    alone; beneath a Vault with `storage: consul`, `consul.snapshot.save` is the same.
+    Limits: it happens at once, and reverting only removes the marker. Use it on `vault:active` with `storage: raft`;
+    for a Vault with `storage: consul`, use `consul.snapshot.save`.
     """
 
     kind: ClassVar[str] = "vault.snapshot.save"
     observer: ClassVar[Observer] = Observer(
-        "our own reader of the file: its checksums, and the marker in it",
+        "hashidrill's own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
     Params: ClassVar[type[Strict]] = SaveParams
@@ -159,25 +159,28 @@ class SnapshotSave(_OfTheStorage[SaveParams]):
         return Evidence(ours, asked, f"{counted}; {'with the marker' if ours else 'another marker, or none'}", figures)
 
     async def revert(self, undo: Undo) -> None:
-        """Only the marker: the snapshot itself changes nothing."""
+        """Removes only the marker: the snapshot itself changes nothing."""
         await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
 
 
 class SnapshotRestore(_OfTheStorage[RestoreParams]):
     """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it.
 
-    Limits: a standby passes the question on to the active server. What was lost is judged by `no_secret_lost` and
-    `no_lease_lost` with `snapshot`.
+    Limits: a standby forwards requests to the active server. `no_secret_lost` and `no_lease_lost` with `snapshot`
+    judge the loss.
     """
 
     kind: ClassVar[str] = "vault.snapshot.restore"
     sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
-        "the markers that Vault's storage lists, asked through another server, and our own count of a second snapshot",
-        "the markers are the fault's own; a standby passes the question on to the active server",
+        (
+            "the markers that Vault's storage lists, read through another server, and hashidrill's count of a "
+            "second snapshot"
+        ),
+        "the markers are the fault's own; a standby forwards the query to the active server",
     )
     observed_within_s = 30.0
-    """Vault answers before it has restored: it waits for all requests first, and loads its state again after."""
+    """Vault answers before it has restored: it first waits for all requests, and then loads its state again."""
     Params: ClassVar[type[Strict]] = RestoreParams
     cases: ClassVar[Cases] = Cases(on=(("vault:active", {"snapshot": "before"}),), momentary=True)
 
@@ -233,7 +236,7 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
 
 
 def saved_marker(name: str, fault_id: str) -> str:
-    """Vault writes the names of policies in lower case."""
+    """The marker's name; Vault writes the names of policies in lower case."""
     return f"{_MARKER}saved-{name}-{fault_id}".lower()
 
 

@@ -1,4 +1,4 @@
-"""What all loads on Vault share: the servers that they ask, and the token that they ask them with."""
+"""The base of loads on Vault: the servers that they call, and their token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VaultLoad(AgentLoad):
         self._timeout_s = float(params.timeout)
 
     def url(self, n: int, path: str) -> str:
-        """Of that path, at the server whose turn it is."""
+        """The URL of that path, at the next server in rotation."""
         return f"{self.endpoint(n)}/v1/{path}"
 
     def client(self) -> HttpClient:
@@ -43,7 +43,7 @@ class VaultLoad(AgentLoad):
 
 
 def data_path(key: str) -> str:
-    """Where the newest version of a secret is, in our own engine."""
+    """The path of a secret's newest version, in the loads' own engine."""
     return f"{MOUNT}/data/{key}"
 
 
@@ -52,7 +52,7 @@ def body_of(value: object) -> bytes:
 
 
 def read_json(answer: Answer) -> dict[str, Any]:
-    """What was answered; empty where it is not an object."""
+    """The answer; empty if it is not an object."""
     try:
         found = parse(answer.body)
     except ValueError:
@@ -61,7 +61,7 @@ def read_json(answer: Answer) -> dict[str, Any]:
 
 
 def listed_names(answer: Answer) -> list[str] | None:
-    """The names in one place, from the storage: Vault keeps no list in its memory. None where that was not answered."""
+    """The names in one place, from the storage, because Vault keeps no list in memory. None without an answer."""
     if answer.status == 404:
         return []
     data = read_json(answer).get("data")
@@ -70,11 +70,12 @@ def listed_names(answer: Answer) -> list[str] | None:
 
 
 def write_reply(answer: Answer) -> Reply:
-    """The outcome of what changes something in Vault.
+    """The outcome of a change in Vault.
 
-    `ok` is 200 or 204. `fail` is what certainly had no effect: no connection, or a request that was refused (4xx: no
-    such token, a rate limit). All else is `unknown`. So is every 5xx: a standby may have passed a write on to an active
-    server that took it and was gone before it answered, and a server that is sealed in the middle of it says 503.
+    `ok` is 200 or 204. `fail` certainly had no effect: no connection, or a request that was refused (4xx: no such
+    token, a rate limit). Any other answer is `unknown`. So is every 5xx: a standby may have forwarded a write to an
+    active server that took it and ended before it answered, and a server that is sealed in the middle of it says
+    503.
     """
     if not answer.sent:
         return Reply("fail", error=answer.error, reason=answer.why)
@@ -82,13 +83,13 @@ def write_reply(answer: Answer) -> Reply:
         return Reply("unknown", error=answer.error, reason=answer.why)
     if answer.status in {200, 204}:
         return Reply("ok", status=answer.status)
-    # 408 is the one 4xx that speaks of the exchange, not of the request
+    # 408 is the one 4xx about the exchange, not about the request
     refused = 400 <= answer.status < 500 and answer.status != 408
     return Reply("fail" if refused else "unknown", status=answer.status, error=read_error(answer), reason=answer.why)
 
 
 def read_reply(answer: Answer, value: str | None) -> Reply:
-    """The outcome of a read: it changes nothing, so it is `ok` or `fail`. `value`: what it found; None for nothing."""
+    """The outcome of a read, which changes nothing: `ok` or `fail`. `value`: the value found; None without one."""
     if answer.status == 200 and value is not None:
         return Reply("ok", status=200, value=value)
     reason = Reason.UNEXPECTED if answer.status == 200 else answer.why

@@ -1,4 +1,4 @@
-"""Loads on secrets: `vault.kv.write` and `vault.kv.read`, in a KV engine of version 2 that is our own."""
+"""Loads on secrets: `vault.kv.write` and `vault.kv.read`, in a KV engine (version 2) of their own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.abc import EmitOperation
 
 ONCE_KEYS = 5_000
-"""After this many secrets that are written once, the share of such writes shrinks: each is read at the end."""
+"""After this many secrets that are written once, the share of such writes shrinks, because each is read at the end."""
 MAX_SECRET_BYTES = 256 * 1024
 """Integrated storage takes entries of up to 1 MiB, Consul of 512 KiB; a secret is stored with more around it."""
 FINAL_READS_WITHIN_S = 60.0
@@ -56,7 +56,7 @@ def _secret(identity: str, size_bytes: int) -> bytes:
 
 
 def identity_of(answer: Answer) -> str | None:
-    """The identity of the write that this secret came from; None where there is none."""
+    """The identity of the write that made this secret; None without one."""
     data = read_json(answer).get("data")
     secret = data.get("data") if isinstance(data, dict) else None
     identity = secret.get("id") if isinstance(secret, dict) else None
@@ -74,16 +74,16 @@ class _KvLoad(VaultLoad):
 
 
 class KvWrite(_KvLoad):
-    """Writes unique secrets, and at the end reads back what Vault kept and has its storage list it.
+    """Writes unique secrets, and at the end reads them back and checks that Vault's storage lists them.
 
-    a secret that is not listed counts as missing, and in `LOAD.unlisted`, because Vault reads from memory what its
+    A secret that is not listed counts as missing, and in `LOAD.unlisted`, because Vault reads from memory what its
     storage may have lost. After the final reads the load deletes its secrets; if that takes over 5 s, the signal
     `LOAD.left` says how many remain.
     """
 
     kind: ClassVar[str] = "vault.kv.write"
     divides: ClassVar[bool] = True
-    signals: ClassVar = {"unlisted": None}  # secrets that were read at the end, and that the storage does not list
+    signals: ClassVar = {"unlisted": None}  # secrets that were read at the end, but are not listed by the storage
 
     class Params(Strict):
         """`rate` writes a second, each of a secret of `value` bytes that is unique in the run.
@@ -97,7 +97,7 @@ class KvWrite(_KvLoad):
         """Size of each secret."""
         once: Annotated[
             Percent,
-            Field(ge=0, le=1, description="Share of writes to keys that are written once: whether they are lost shows"),
+            Field(ge=0, le=1, description="Share of writes to keys that are written once, whose loss therefore shows"),
         ] = Percent("90%")
         via: Via = "vault:servers"
         timeout: Timeout = Duration("30s")
@@ -109,7 +109,7 @@ class KvWrite(_KvLoad):
         self._turns = Turns(params.once, params.keys, ONCE_KEYS)
 
     def _place(self, *, once: bool) -> str:
-        """With the run's id: nobody wrote there before."""
+        """A path with the run's id, so that it is unused."""
         return f"{self.name}/{self.context.run_id}/{'once' if once else 'turn'}"
 
     def _plan(self, n: int) -> tuple[str, str]:
@@ -131,11 +131,11 @@ class KvWrite(_KvLoad):
         self._turns.skip_to(n)
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """The identity of the secret that each key tried holds now (None: there is none).
+        """The identity of each tried key's secret now (None: absent).
 
-        The active server answers, whichever is asked, and from its memory where it can: what its storage does not list
-        is None, and counted as `LOAD.unlisted`. Retries until `within_s` seconds are over, then raises WaitTimeoutError
-        with the last answer.
+        The active server answers, from its memory if it can; a secret that its storage does not list is None, and
+        counted in `LOAD.unlisted`. Retries until `within_s` seconds are over, then raises WaitTimeoutError with the
+        last answer.
         """
         numbers = {True: self._turns.once, False: min(self._turns.in_turn, self.params.keys)}
         keys = [f"{self._place(once=once)}/{number}" for once, most in numbers.items() for number in range(most)]
@@ -165,7 +165,7 @@ class KvWrite(_KvLoad):
         return {key: None if key in unlisted else value for key, value in found.items()}
 
     async def clean_up(self) -> None:
-        """Delete the secrets, for a few seconds: a server that is sick is not waited for."""
+        """Deletes the secrets, for a few seconds: it does not wait for a sick server."""
         left = self._turns.once + min(self._turns.in_turn, self.params.keys)
         numbers = {True: self._turns.once, False: min(self._turns.in_turn, self.params.keys)}
         keys = [f"{self._place(once=once)}/{number}" for once, most in numbers.items() for number in range(most)]

@@ -1,4 +1,4 @@
-"""`vault.token.churn`: tokens are made, and some of them revoked: leases that Vault must neither lose nor keep."""
+"""`vault.token.churn`: makes tokens and revokes some: leases that Vault must neither lose nor keep too long."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ MOST_READ = 20_000
 """Tokens that are looked up at the end."""
 FINAL_READS_WITHIN_S = 60.0
 STILL_VALID = "still valid"
-"""In the place of a stamp: what nobody wrote."""
+"""Marks a revoked token that is still valid, in the place of its stamp."""
 TABLE = "lease"
 _GONE = ("invalid accessor", "bad token")
-"""What Vault says of an accessor that it does not know, and of one whose token or lease is gone."""
+"""Vault's answers about an unknown accessor, and about one whose token or lease is gone."""
 _DENIED = "permission denied"
-"""What it may also say of one whose token is gone, as it does of our own token when it refuses that."""
+"""Another possible answer about a token that is gone; also Vault's answer when it refuses the load's own token."""
 _ALL = "auth/token/accessors"
 _LOOKUP, _REVOKE, _SELF = (f"auth/token/{path}" for path in ("lookup-accessor", "revoke-accessor", "lookup-self"))
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A token that was made: its `Operation.detail`. `ttl_s` is the time that Vault granted, not what was asked for."""
+    """One token: its `Operation.detail`. `ttl_s` is the time that Vault granted, not the requested one."""
 
     ttl_s: float
     revoked: bool
@@ -53,28 +53,28 @@ class Lease:
 
     @classmethod
     def of(cls, detail: Detail | None) -> Lease:
-        """Raises ValueError for what is no lease of this load."""
+        """Raises ValueError for a detail that is not a lease of this load."""
         return detail_as(cls, detail, TABLE, TokenChurn.kind)
 
 
 class TokenChurn(VaultLoad):
     """Makes tokens, revokes a share of them at once, and looks up at the end which of them Vault still knows.
 
-    An operation is one token: it is `ok` once it was made, and revoked where that was its turn. A token itself is never
-    recorded: its accessor finds it, and opens nothing.
+    An operation is one token: it is `ok` once the token was made, and revoked if it was chosen for that. The
+    recording holds its accessor, which finds the token but opens nothing, and never the token itself.
 
-    Vault knows tokens from memory that its storage lost, and those count as missing, and in `LOAD.unlisted`.
+    A token that Vault knows from memory although its storage lost it counts as missing, and in `LOAD.unlisted`.
     """
 
     kind: ClassVar[str] = "vault.token.churn"
-    signals: ClassVar = {"unlisted": None}  # tokens that were known at the end, and that the storage does not list
+    signals: ClassVar = {"unlisted": None}  # tokens that were known at the end, but are not listed by the storage
 
     class Params(Strict):
-        """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked as soon as it was made."""
+        """`rate` tokens a second, each for `ttl`; the share `revoked` is revoked at once."""
 
         rate: LoadRate
         ttl: Annotated[
-            Duration, Field(description="How long a token may live: one that ran out before the end cannot be checked")
+            Duration, Field(description="How long a token may live: one that expires before the end cannot be checked")
         ] = Duration("1h")
         revoked: Annotated[
             Percent, Field(ge=0, le=1, description="Share of tokens that are revoked as soon as they were made")
@@ -93,7 +93,7 @@ class TokenChurn(VaultLoad):
         self._owed = 0.0
         self._to_revoke: set[int] = set()
         self._accessors: dict[int, str] = {}
-        """Of the tokens that must be there at the end, and of those that must not, by operation."""
+        """By operation: the tokens that must exist at the end, and those that must not."""
 
     def _key(self, n: int) -> str:
         return f"{self.name}/{n}"
@@ -117,7 +117,7 @@ class TokenChurn(VaultLoad):
                 accessor = str(made["accessor"])
                 if n in self._to_revoke:
                     reply, _ = await self._post(client, n, _REVOKE, {"accessor": accessor})
-                    if reply.outcome != "ok":  # it was made in any case, and may be there or not
+                    if reply.outcome != "ok":  # it was made in any case, and may exist or not
                         return replace(reply, outcome="unknown")
                 self._accessors[n] = accessor
                 return replace(reply, detail=Lease(float(made["lease_duration"]), n in self._to_revoke).detail())
@@ -129,10 +129,10 @@ class TokenChurn(VaultLoad):
         return write_reply(answer), answer
 
     async def final_reads(self, *, within_s: float = FINAL_READS_WITHIN_S) -> Mapping[str, str | None]:
-        """For each token that was acknowledged, its stamp where all is as it should be: it is known, or was revoked.
+        """For each acknowledged token its stamp, if it is in the right state: known, or revoked.
 
-        None for one that Vault has lost, and `STILL_VALID` for one that it revoked and still knows. Vault looks tokens
-        up in its memory: one that its storage does not list is lost, and counted as `LOAD.unlisted`. Raises
+        None for a token that Vault has lost, and `STILL_VALID` for a revoked one that it still knows. Vault looks
+        tokens up in its memory: one that its storage does not list is lost, and counted in `LOAD.unlisted`. Raises
         WaitTimeoutError with the last answer.
         """
         found: dict[str, str | None] = {}
@@ -143,7 +143,7 @@ class TokenChurn(VaultLoad):
                 n, accessor = item
                 body, path = body_of({"accessor": accessor}), f"/v1/{_LOOKUP}"
                 known = await insist(client, self.context.endpoints, "POST", path, _known, within_s=within_s, body=body)
-                if known == _DENIED:  # it was not our own token that was refused
+                if known == _DENIED:  # it was not the load's own token that was refused
                     await insist(client, self.context.endpoints, "GET", f"/v1/{_SELF}", _allowed, within_s=within_s)
                     known = False
                 right = stamp(self.context.run_id, n)
@@ -169,7 +169,7 @@ class TokenChurn(VaultLoad):
 
 
 def _known(answer: Answer) -> bool | str | None:
-    """Whether the accessor is of a token; None where that was not answered, `_DENIED` where it may be for our own."""
+    """Whether the accessor is known; None without an answer, `_DENIED` if the load's own token may be refused."""
     if answer.status == 200:
         return True
     if not 400 <= answer.status < 500:
