@@ -120,7 +120,7 @@ class LoadTokens(Protocol):
         """Makes the same token again; does nothing if it exists. Raises FaultError."""
 
     async def loads_are_allowed(self) -> Said:
-        """This server's answer to a look-up by that token."""
+        """The server's answer to a look-up by that token."""
 
 
 class Sealed:

@@ -1,7 +1,7 @@
-"""An attached datacenter, as the engine, faults and loads see it: hosts that have an API, and what carriers add.
+"""An attached datacenter for the engine, faults and loads: hosts that have an API, and the capabilities of carriers.
 
-Agents are reached by their URLs, with the TLS files and tokens of the target. Their disks, packets and processes are
-there where a carrier reaches the host (hashidrill.staging.carriers): a fault that needs more is refused before
+Agents are reached by their URLs, with the TLS files and tokens of the target. Disks, packets and processes can be
+changed only if a carrier reaches the host (hashidrill.staging.carriers): a fault that needs more is refused before
 anything begins.
 """
 
@@ -40,7 +40,7 @@ _MOST_READY_S = 60.0
 
 
 class AttachedHost(Capable):
-    """One host: its agents' APIs, what each product adds to that, and what carriers do."""
+    """One host: its agents' APIs, and the capabilities that products and carriers add."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class AttachedHost(Capable):
         run: str = "",
         carried: Mapping[type[Any], Any] = MappingProxyType({}),
     ) -> None:
-        """`run` is in the names of what is put there; `carried` has what carriers add.
+        """`run` is part of the names of everything put there; `carried` has the carriers' capabilities.
 
-        Without wires it cannot be asked.
+        Without wires its API cannot be called.
         """
         super().__init__()
         self.name, self.address, self.urls = found.name, found.address, dict(found.urls)
@@ -68,7 +68,7 @@ class AttachedHost(Capable):
         self.parts |= carried
 
     def move(self, address: str) -> None:
-        """It has another address. What the target says of its URL stays as it says."""
+        """Sets a new address. A URL in the target's file stays."""
         self.address = address
         for service, old in self.urls.items():
             self.urls[service] = new = self._logins[service].url_of(self.name, address)
@@ -76,7 +76,7 @@ class AttachedHost(Capable):
                 self._wires[service].move(old, new)
 
     def _hello(self, port: int) -> bytes:
-        """What the agent on that port of this host answers at once; b"" where nothing is known."""
+        """A request that the agent on that port answers at once; b"" if none is known."""
         for service, product in attachables(self.roles).items():
             url = self.urls[service]
             if port == urlsplit(url).port:
@@ -124,7 +124,7 @@ class AttachedDatacenter(HostSelection):
         carried: Mapping[str, Mapping[type[Any], Any]] = MappingProxyType({}),
         pods: LookAtPods | None = None,
     ) -> None:
-        """`pods`: where agents are pods, the addresses that these have now."""
+        """`pods`: the current addresses of the agents' pods."""
         self._pods = pods
         self._former: dict[str, AttachedHost] = {}
         self.called = target.name
@@ -155,26 +155,26 @@ class AttachedDatacenter(HostSelection):
     def _place_of(self, address: str, port: int) -> Place | None:
         service = self._ports.get(port, "")
         host = next((one for one in self.hosts.values() if one.address == address and service in one.urls), None)
-        host = host or self._former.get(address)  # whoever asked it there before means the same agent
+        host = host or self._former.get(address)  # callers that used the old address mean the same agent
         return (
             None if host is None or service not in host.urls else Place(host.urls[service], self.target.logins[service])
         )
 
     @property
     def entrances(self) -> dict[str, dict[str, Any]]:
-        """What agents want of loads, by the start of their URL."""
+        """The loads' credentials for agents, by the start of their URL."""
         logins = self.target.logins
         urls = [(url, service) for host in self.hosts.values() for service, url in host.urls.items()]
         urls += [(login.address, service) for service, login in logins.items()]
         return {url: logins[service].entrance() for url, service in urls}
 
-    # what faults ask for
+    # for faults
 
     def tap(self, client: str) -> ClientTap:
         raise FaultError(f"{client}: an attached datacenter has no taps")
 
     def load_addresses(self) -> Sequence[str]:
-        """None: the kernel chooses the address that leads there."""
+        """Unknown: the kernel chooses the source address."""
         return []
 
     def tool(self, name: str) -> Path:
@@ -185,13 +185,13 @@ class AttachedDatacenter(HostSelection):
         return self._artifacts
 
     def keep_artifacts(self, folder: Path) -> None:
-        """Where artifacts are from now on: a revert finds there what its run left."""
+        """Sets the folder of artifacts, so that a revert finds its run's."""
         self._artifacts = folder
 
-    # what the engine asks for
+    # for the engine
 
     async def start(self) -> None:
-        """Nothing is started."""
+        """Starts nothing."""
 
     async def wait_ready(self) -> None:
         """Waits until every product that elects has elected. Raises WaitTimeoutError."""
@@ -243,7 +243,7 @@ class AttachedDatacenter(HostSelection):
         raise SelectorError(f"{host}: no command can be run on a host of an attached datacenter")
 
     async def keep(self, tell: Callable[[str], None]) -> None:
-        """Its operators keep it. What is not measured is said once."""
+        """Does nothing, because its own operators keep it. Notes once what is not measured."""
         tell(f"{self.target.name} is attached: no logs, and no figures of disks and processes, are recorded")
         for note in self._not_followed():
             tell(note)
@@ -259,11 +259,11 @@ class AttachedDatacenter(HostSelection):
         host.move(address)
 
     def probes(self) -> Sequence[Probe]:
-        """What the products say about themselves."""
+        """The probes of the products."""
         return [probe for one in self.services if isinstance(one, Watched) for probe in one.probes(self)]
 
     def describe(self) -> Mapping[str, Any]:
-        """For run.json: the hosts, and what was attached. No token is in it."""
+        """For run.json: the hosts, and the attached datacenter, without tokens."""
         silent = [f"does not answer: {agent}: {why}" for agent, why in self.silent.items()]
         said = described(self.target, self.estate)
         return {
@@ -272,19 +272,19 @@ class AttachedDatacenter(HostSelection):
         }
 
     def _not_followed(self) -> list[str]:
-        """What whoever reads the verdict must know: the experiment may have been written for another version."""
+        """Notes for the verdict's reader: the experiment may have been written for another version."""
         if not self._left_out:
             return []
         return [f"what the experiment says of its own datacenter does not count: {', '.join(self._left_out)}"]
 
     async def collect_logs(self, into: Path) -> None:
-        """There are none, and the recording says so."""
+        """Collects none, and the recording says so."""
         private_folder(into)
         write_whole(into / "README", _NO_LOGS)
 
 
 def described(target: AttachTarget, estate: Estate) -> dict[str, Any]:
-    """Which datacenter was attached, for run.json and for reports."""
+    """The attached datacenter, for run.json and for reports."""
     return {
         "name": target.name,
         "title": target.title,
@@ -302,7 +302,7 @@ def _shown(url: str) -> str:
 
 
 async def attach(target: AttachTarget, stack: AsyncExitStack) -> tuple[Estate, dict[str, Wire]]:
-    """Looks at the datacenter. The wires close with `stack`. Raises AttachError."""
+    """Discovers the datacenter. The wires close with `stack`. Raises AttachError."""
     logins = dict(target.logins)
     if target.toxiproxy:
         logins[TOXIPROXY] = Login(TOXIPROXY, target.toxiproxy)

@@ -1,7 +1,7 @@
-"""What is in an attached datacenter: its hosts, the agents on them, who leads. Found by reading alone.
+"""Discovers an attached datacenter's hosts, agents and leaders, by reading only.
 
-A host is what several products mean by one machine: agents at the same address. It has the name that the first of the
-products gives it (Consul's, where Consul knows it).
+A host is one machine for several products: agents at the same address. Its name comes from the first product
+(Consul, if Consul knows it).
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ class FoundHost:
     roles: Mapping[str, str] = field(default_factory=dict)
     urls: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, str] = field(default_factory=dict)
-    """Of all products: interlocks look for what is called production in it."""
+    """Meta data from all products: interlocks search it for production."""
     links: Mapping[str, Link] = field(default_factory=dict)
     """The proxies of the estate's toxiproxy that lead to it, by name."""
 
 
 @dataclass(frozen=True)
 class Estate:
-    """An attached datacenter as it was found."""
+    """A discovered datacenter."""
 
     name: str
     hosts: Mapping[str, FoundHost]
     versions: Mapping[str, str] = field(default_factory=dict)
     leaders: Mapping[str, str] = field(default_factory=dict)
-    """By service, the host that leads; "" for nobody."""
+    """By service, the leading host; "" without a leader."""
     voters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     datacenters: Mapping[str, str] = field(default_factory=dict)
     """By service, the product's own name of its datacenter."""
     specs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By service, what stands for it under `datacenter:`."""
+    """By service, its part of `datacenter:`."""
     notes: Sequence[str] = ()
 
     @property
@@ -70,12 +70,12 @@ class Estate:
         return [h for h in self.hosts.values() if service in h.roles and role in ("", h.roles[service])]
 
     def as_datacenter(self) -> dict[str, Any]:
-        """What takes the place of an experiment's `datacenter:` (hashidrill.core.experiment.attached)."""
+        """Replaces an experiment's `datacenter:` (hashidrill.core.experiment.attached)."""
         hosts = {name: {"address": one.address, "agents": dict(one.roles)} for name, one in self.hosts.items()}
         return {"attached": {"name": self.name, "hosts": hosts}, **{name: dict(s) for name, s in self.specs.items()}}
 
     def to_data(self) -> dict[str, Any]:
-        """Plain data: it holds no secret."""
+        """Plain data, without secrets."""
         return asdict(self)
 
     @classmethod
@@ -88,7 +88,7 @@ class Estate:
 
 
 async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
-    """Asks each product what it knows. Raises AttachError with every reason why that cannot be had."""
+    """Asks each product for its hosts. Raises AttachError with every reason for a failure."""
     found: dict[str, Found] = {}
     reasons: dict[str, str] = {}
 
@@ -113,7 +113,7 @@ async def discover(target: AttachTarget, wires: Mapping[str, Wire]) -> Estate:
 
 
 def with_links(estate: Estate, links: Mapping[str, Link]) -> Estate:
-    """Each host with the proxies that lead to it; a note says which these are, and which lead elsewhere."""
+    """Adds the proxies to each host; a note lists them, and those that lead elsewhere."""
     hosts, known = {}, set[str]()
     for name, host in estate.hosts.items():
         to = {proxy: link for proxy, link in links.items() if link.leads_to(name, host.address)}
@@ -143,7 +143,7 @@ async def unanswered(estate: Estate, wires: Mapping[str, Wire]) -> dict[str, str
 
 
 def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
-    """One estate of what each product found. Raises AttachError for two hosts that cannot be told apart."""
+    """One estate from all products' discoveries. Raises AttachError for two hosts that cannot be told apart."""
     hosts: dict[str, FoundHost] = {}
     names: dict[str, dict[str, str]] = {}
     for service, one in sorted(found.items(), key=lambda item: list(registry.services()).index(item[0])):
@@ -186,9 +186,9 @@ def merged(target: AttachTarget, found: Mapping[str, Found]) -> Estate:
 
 
 def _check_named(target: AttachTarget, names: Mapping[str, Mapping[str, str]]) -> None:
-    """Raises AttachError if `agents` names an unknown host: a mistake would go unseen.
+    """Raises AttachError if `agents` names an unknown host, because a mistake would otherwise go unnoticed.
 
-    A fault that is taken back may have removed that host from the membership: then it is let pass.
+    While faults are being reverted it allows unknown hosts: the fault may have removed the host from the membership.
     """
     for service, login in target.logins.items():
         unknown = sorted(set(login.agents) - set(names[service]))
@@ -206,7 +206,7 @@ def place_of(target: AttachTarget) -> str:
 
 
 def troubles(target: AttachTarget, estate: Estate) -> list[str]:
-    """Why no run may begin with the pods as they were found: some are not ready, or two clusters are mixed."""
+    """Why no run may begin with these pods: some are not ready, or two clusters are mixed."""
     found: Mapping[str, Mapping[str, Mapping[str, Any]]] = target.kubernetes.get("found", {})
     told = []
     for product, roles in found.items():
@@ -227,7 +227,9 @@ def _unready(target: AttachTarget, roles: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
-    """Its servers as it knows them itself, and as pods. Clients may be elsewhere: machines may join servers in pods."""
+    """Compares a product's own list of servers with its pods. Clients may be elsewhere: machines may join servers in
+    pods.
+    """
     pods = target.kubernetes["found"][product].get("server", {})
     labels = shown(target.kubernetes["pods"][product]["server"])
     servers, where = estate.having(product, "server"), place_of(target)
@@ -246,7 +248,7 @@ def _mixed(target: AttachTarget, estate: Estate, product: str) -> Iterator[str]:
 
 
 def _pod_of(host: FoundHost, pods: Mapping[str, Any]) -> str:
-    """By the address; by the first part of it where that is a name: `vault-0.vault-internal`. "" for none."""
+    """Matches by the address; by its first part if it is a name: `vault-0.vault-internal`. "" if none matches."""
     at = [name for name, pod in pods.items() if pod["address"] == host.address]
     try:
         ipaddress.ip_address(host.address)
@@ -256,14 +258,14 @@ def _pod_of(host: FoundHost, pods: Mapping[str, Any]) -> str:
 
 
 LookAtPods = Callable[[], Awaitable[Mapping[str, str]]]
-"""The address of each pod by its name, of those that have one. Raises AttachError."""
+"""The address of each pod that has one, by its name. Raises AttachError."""
 _EVERY_S = 1.0
 _MISSED_AFTER_S = 30.0
 """A StatefulSet makes a pod of the same name within seconds; a DaemonSet gives it another name."""
 
 
 def pods_of(target: AttachTarget, estate: Estate) -> dict[str, str]:
-    """By host, the pod that had its address when the datacenter was looked at."""
+    """By host, the pod that had its address at discovery."""
     named = {
         str(pod["address"]): name
         for roles in target.kubernetes.get("found", {}).values()
@@ -283,7 +285,7 @@ async def followed(
     *,
     every_s: float = _EVERY_S,
 ) -> None:
-    """Looks until cancelled. `pods`: by host; `addresses`: by host, read again each time; `move`: (host, address)."""
+    """Repeats until cancelled. `pods`: by host; `addresses`: by host, read again each time; `move`: (host, address)."""
     missed: dict[str, float] = {}
     told: set[str] = set()
     while True:
@@ -316,7 +318,7 @@ def _once(told: set[str], text: str) -> Iterator[str]:
 
 
 def populate(estate: Estate, *, listen: str, first_port: int) -> list[dict[str, Any]]:
-    """For each agent a proxy to its API, and to the other ports that agents connect to, in the order of the hosts."""
+    """A proxy to each agent's API, and to the other ports that agents connect to, in the order of the hosts."""
     return [
         {"name": name, "listen": f"{listen}:{first_port + number}", "upstream": upstream, "enabled": True}
         for number, (name, upstream) in enumerate(_links(estate))

@@ -1,9 +1,8 @@
-"""What must hold before an attached datacenter is touched, and while it is.
+"""The conditions for touching an attached datacenter, before and during a run.
 
-Two moments: `check`, which reads alone and refuses before there is a recording; and `hold`, around the whole run in the
-engine's process, before the first write. Around each fault, `Held.admits` is asked.
-
-The decisions are in `staging/interlocks/`; here is what they are told of a plan.
+`check` only reads, and refuses before there is a recording. `hold` surrounds the whole run in the engine's process,
+before the first write. `Held.admits` surrounds each fault. `staging/interlocks/` makes the decisions; this module
+gives it the facts of a plan.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.target import AttachTarget
 
 BREAKS_QUORUM = "breaks-quorum"
-"""What `AttachTarget.said` holds where the command says so."""
+"""Part of `AttachTarget.said` if the command line allows it."""
 _NAMED_BY_NODES = frozenset({"datacenter", "class"})
-"""What a product's nodes say of themselves, and its operators call by names."""
+"""Properties of a product's nodes whose values are names chosen by operators."""
 _ANSWERS_WITHIN_S = 2.0
 _REVERTS_S = 60.0
-"""What the last reverts of a run may take."""
+"""Seconds that the last reverts of a run may take."""
 
 
 class Interlocks:
@@ -65,13 +64,13 @@ class Interlocks:
         self._guard = guard
 
     async def check(self, plan: Plan) -> None:
-        """Reads, and raises InterlockError where this run must not be."""
+        """Reads, and raises InterlockError if this run is not allowed."""
         await self._guard.check(subject_of(plan))
 
     def hold(
         self, plan: Plan, tell: Callable[[str], None], recording: Path | None = None, key: LineKey = UNSIGNED
     ) -> AbstractAsyncContextManager[Held]:
-        """Around the whole run, before anything is written; `recording` gets the audit lines too, signed with `key`.
+        """Surrounds the whole run, before any write; `recording` gets the audit lines too, signed with `key`.
 
         Raises InterlockError.
         """
@@ -79,7 +78,7 @@ class Interlocks:
 
 
 def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wire]) -> Interlocks:
-    """The interlocks of that datacenter. Raises InterlockError for settings that cannot be."""
+    """The interlocks of that datacenter. Raises InterlockError for invalid settings."""
     services = registry.services()
     built = {name: services[name](services[name].Spec()) for name in wires if name in services}
     lacking = {name: one.lacking for name, one in built.items() if isinstance(one, HasAcls)}
@@ -98,7 +97,7 @@ def open_interlocks(target: AttachTarget, estate: Estate, wires: Mapping[str, Wi
 
 
 def subject_of(plan: Plan) -> Subject:
-    """What interlocks look at of a run."""
+    """The facts of a run for the interlocks."""
     target, estate, experiment = plan.target, plan.estate, plan.experiment
     settings = settings_of(target.interlocks, target.path)
     guards = {"interlocks": interlock_rights(settings, sets_back=sets_back(experiment))}
@@ -131,15 +130,15 @@ def subject_of(plan: Plan) -> Subject:
 
 
 def who() -> str:
-    """Who runs this, for locks and audit lines."""
+    """The user who runs this, for locks and audit lines."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
     """Every name there: the attach file, the products' datacenters, addresses, hosts, and the ways to them.
 
-    A toxiproxy may be shared: a proxy of production whose upstream has a host's name would get the toxics. So may a
-    product: its namespaces, partitions, regions and node classes tell production from the rest.
+    A shared toxiproxy could have a production proxy whose upstream has a host's name, which would get the toxics. A
+    shared product's namespaces, partitions, regions and node classes distinguish production from the rest.
     """
     addresses = [urlsplit(login.address).hostname or "" for login in target.logins.values()]
     addresses.append(urlsplit(target.toxiproxy).hostname or "")
@@ -168,7 +167,7 @@ def names_of(target: AttachTarget, estate: Estate) -> list[Named]:
 
 
 def _parts_of_products(target: AttachTarget, estate: Estate) -> Iterator[Named]:
-    """The namespaces, partitions and regions that are meant, and what nodes say of their datacenter and class."""
+    """The selected namespaces, partitions and regions, and the nodes' datacenters and classes."""
     for service, login in target.logins.items():
         for part in filter(None, login.said.split(", ")):
             what, _, name = part.partition(" ")
@@ -181,7 +180,7 @@ def _parts_of_products(target: AttachTarget, estate: Estate) -> Iterator[Named]:
 
 
 def _places_of_ssh(target: AttachTarget) -> Iterator[Named]:
-    """Where SSH goes, as the file says it: its carrier reads that only later."""
+    """The SSH destinations in the file, whose carrier is read only later."""
     ssh = target.carriers.get("ssh")
     said: Mapping[str, Any] = ssh if isinstance(ssh, Mapping) else {}
     addresses, jump = said.get("addresses"), said.get("jump")
@@ -189,7 +188,7 @@ def _places_of_ssh(target: AttachTarget) -> Iterator[Named]:
     places = [(f"SSH address of {host}", place) for host, place in ways.items()]
     places += [("jump host", hop) for hop in jump.split(",")] if isinstance(jump, str) else []
     for what, place in places:
-        with suppress(ValueError):  # brackets that do not close: nothing is reached there
+        with suppress(ValueError):  # unbalanced brackets: not a reachable address
             name = urlsplit(f"ssh://{str(place).strip()}").hostname or ""
             if not _is_ip(name):
                 yield Named(what, name)
@@ -204,7 +203,7 @@ def _is_ip(name: str) -> bool:
 
 
 def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) -> Window:
-    """A fault of the method as the blast radius takes it. `everyone`: all hosts of the datacenter."""
+    """A fault of the method for the blast radius. `everyone`: all hosts of the datacenter."""
     step = experiment.method[action.step]
     named = {one.name: number for number, one in enumerate(experiment.method) if one.name}
     kind = registry.fault(action.what)
@@ -224,7 +223,7 @@ def window_of(action: Action, experiment: Experiment, everyone: frozenset[str]) 
 
 
 def longest_s(experiment: Experiment) -> float:
-    """How long a run takes at most, until all is reverted."""
+    """The longest time of a run, in seconds, until all is reverted."""
     method_s = max(float(step.at + step.for_) for step in experiment.method)
     before_s = float(experiment.datacenter.ready_within) + float(experiment.steady_state.within)
     return before_s + method_s + float(experiment.recovery.for_) + _REVERTS_S
@@ -241,7 +240,7 @@ async def witnessed(
     recording: Path | None,
     key: LineKey = UNSIGNED,
 ) -> AsyncIterator[Told]:
-    """Takes the audit lines of what is done after a run. If they cannot be written, it says so and goes on."""
+    """Receives the audit lines of actions after a run. If they cannot be written, it says so and goes on."""
     try:
         written = settings_of(target.interlocks, target.path).audit
     except InterlockError as error:
@@ -283,7 +282,7 @@ async def witnessed(
 
 
 def _end_line(path: Path) -> None:
-    """A line that was torn, as its writer died, must not swallow the next one."""
+    """Ends a torn line of a dead writer, so that the next line stays separate."""
     with suppress(OSError):
         if path.is_file() and not path.read_bytes().endswith(b"\n"):
             with path.open("ab") as file:
@@ -291,7 +290,7 @@ def _end_line(path: Path) -> None:
 
 
 def _unheard(verb: str, what: str = "", where: str = "", note: str = "") -> None:
-    """Takes audit lines for which there is no place."""
+    """Ignores audit lines that have no destination."""
 
 
 async def alone(
@@ -303,7 +302,7 @@ async def alone(
     do: Callable[[], Awaitable[None]],
     tell: Callable[[str], None],
 ) -> None:
-    """Does it while no run of anybody else goes on there. Raises InterlockError."""
+    """Calls `do` while no other run is in progress there. Raises InterlockError."""
     if CONSUL not in wires:
         raise InterlockError("the lock is kept in Consul, and the attach file names none")
     said = (await anchor.anchored(Kv(wires[CONSUL]), settings_of(target.interlocks, target.path))).lock
@@ -314,7 +313,7 @@ async def alone(
 
 
 async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[str]:
-    """The servers that vote, and do not answer or do not serve."""
+    """The voting servers that do not answer or do not serve."""
     down: set[str] = set()
 
     async def look(service: str, name: str) -> None:
@@ -332,7 +331,7 @@ async def servers_down(estate: Estate, wires: Mapping[str, Wire]) -> frozenset[s
 
 
 async def post(url: str, data: dict[str, Any]) -> None:
-    """Sends one audit line. Raises FaultError where it is not taken."""
+    """Sends one audit line. Raises FaultError if it is refused."""
     try:
         async with httpx2.AsyncClient(timeout=5.0) as client:
             answer = await client.post(url, json=data)

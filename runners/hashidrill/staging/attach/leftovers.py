@@ -1,7 +1,7 @@
-"""What the loads of a run leave in the products of somebody else, and getting rid of it.
+"""Removes data that the loads of a run leave in an attached datacenter's products.
 
-A load cleans up after itself as far as it can. Here is what it cannot do: when its process was killed, when its agent
-did not answer any more, and for the keys that the next run would overwrite in a datacenter of ours.
+A load cleans up after itself if it can. This module covers the rest: a killed load process, an agent that stopped
+answering, and keys that the next run would overwrite in a local datacenter.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _WITHIN_S, _AGAIN_S = 30.0, 0.5
 _OTHERS = "another run may use it by now: this one lost its lock"
 May = Callable[[Left], Awaitable[bool]]
-"""Whether it may be removed now. Raises FaultError where that cannot be seen."""
+"""Whether it may be removed now. Raises FaultError if that is unknown."""
 
 
 class Told(Protocol):
-    """Takes an audit line: it neither raises nor waits."""
+    """Receives an audit line; neither raises nor waits."""
 
     def __call__(self, verb: str, what: str = "", where: str = "", note: str = "") -> None: ...
 
 
 def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> dict[Left, str]:
-    """What a run of it may leave, and the kind of the load whose it is."""
+    """The data that a run of it may leave, and the kind of load that made it."""
     of_loads = {
         left: load.kind
         for name, load in experiment.load.items()
@@ -50,7 +50,7 @@ def leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> 
 
 
 def shared_leavings(experiment: Experiment, run_id: str, wires: Mapping[str, Wire]) -> set[Left]:
-    """Those of `leavings` that another run of it has too: they are called after the load, and not after the run."""
+    """The `leavings` that other runs of it share: they are named after the load, not after the run."""
     return {*leavings(experiment, run_id, wires)} & {*leavings(experiment, f"not-{run_id}", wires)}
 
 
@@ -62,9 +62,9 @@ async def sweep(
     within_s: float = _WITHIN_S,
     may: May | None = None,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """(what was removed, what could not be and why), each also told as an audit line.
+    """(what was removed, what could not be and why), each also sent as an audit line.
 
-    `may` is asked before each removal. Raises nothing.
+    `may` is called before each removal. Raises nothing.
     """
     ends_s = anyio.current_time() + within_s
     done: dict[Left, tuple[int, str]] = {}
@@ -86,7 +86,7 @@ async def sweep(
 
 
 async def _removed(left: Left, wires: Mapping[str, Wire], ends_s: float, may: May | None) -> tuple[int, str]:
-    """(how many, why not): asks again until `ends_s`, because a datacenter that heals may be silent for a while."""
+    """(how many, why not): retries until `ends_s`, because a recovering datacenter may be silent for a while."""
     if left.service not in wires:
         return 0, f"the attach file names no {left.service}"
     why = "it was still there when the time for it was over"
@@ -116,10 +116,10 @@ async def leaving_nothing(
     *,
     mine: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[None]:
-    """Around a run: removes what its loads left, however the block ends, or `say` says that it is still there.
+    """Surrounds a run: at the end of the block it removes what the loads left, or `say` reports what remains.
 
-    `mine` says whether no other run can go on (interlocks.Held.mine). A run that lost its lock removes only what has
-    its own id in the name: other keys may belong to the run that holds the lock now.
+    `mine` says whether no other run can be in progress (interlocks.Held.mine). A run that lost its lock removes only
+    data with its own id in the name: other keys may belong to the run that holds the lock now.
     """
     shared = shared_leavings(experiment, run_id, wires)
 

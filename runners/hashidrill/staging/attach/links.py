@@ -1,8 +1,8 @@
-"""The toxiproxy of an estate: which of its proxies lead to which host, and putting toxics of ours on them.
+"""The toxiproxy of an estate: which of its proxies lead to which host, and adding toxics to them.
 
-Other people's proxies and toxics are theirs: nothing is added but toxics, whose names begin with `hashidrill-RUN-`, and
-nothing is removed but these. A proxy is asked for what the agent behind it answers at once: a connection through the
-very link that the clients of the estate use.
+hashidrill adds and removes only toxics whose names begin with `hashidrill-RUN-`; it leaves the estate's own proxies
+and toxics alone. Observers send a request that the agent behind the proxy answers at once, over the very link that
+the estate's clients use.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _ANYWHERE = {"", "0.0.0.0", "::"}  # noqa: S104 - what a proxy may listen on
 _CLOSED = errno.ENODATA
 _MOST_AT_ONCE = 6
 _OF_A_RUN = re.compile(re.escape(OURS) + r"\d{8}-\d{6}-.+-[0-9a-f]{4}-.+-\d+")
-"""What HostLinks.toxic_names makes of the id of a run (hashidrill.lab.runs.launch.new_folder) and of a fault."""
+"""Matches HostLinks.toxic_names for the ids of a run (hashidrill.lab.runs.launch.new_folder) and of a fault."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One proxy: where it listens, as its clients see it, and where it leads."""
+    """One proxy: where it listens for its clients, and where it leads."""
 
     host: str
     port: int
@@ -53,20 +53,19 @@ class Link:
     enabled: bool = True
 
     def leads_to(self, name: str, address: str) -> bool:
-        """Whether that is the host of this name and address. A name may be longer in the proxy's configuration."""
+        """Whether it leads to the host of this name and address. A name may be longer in the proxy's configuration."""
         to = self.to_host.lower()
         return to in {address.lower(), name.lower()} or to.startswith(f"{name.lower()}.")
 
 
 async def links_of(wire: Wire) -> dict[str, Link]:
-    """All of its proxies by name. Raises FaultError where that is no toxiproxy."""
+    """All of its proxies by name. Raises FaultError if it is not a toxiproxy."""
     proxies = await _proxies(wire)
     api = urlsplit(wire.login.address).hostname or ""
     return {name: link_of(one, api) for name, one in sorted(proxies.items())}
 
 
 async def _proxies(wire: Wire) -> dict[str, Mapping[str, Any]]:
-    """All of its proxies as its API shows them. Raises FaultError for any other answer."""
     said = await _ask(wire, "GET", "/proxies")
     proxies = said.json()
     if said.status != 200 or not isinstance(proxies, dict) or not all(isinstance(o, dict) for o in proxies.values()):
@@ -75,7 +74,7 @@ async def _proxies(wire: Wire) -> dict[str, Mapping[str, Any]]:
 
 
 def link_of(one: Mapping[str, Any], api: str) -> Link:
-    """A proxy as its API shows it; `api` is the host of that API, for one that listens everywhere."""
+    """A proxy from its API's data; `api` is the host of that API, for a proxy that listens on all addresses."""
     host, port = _split(str(one.get("listen", "")))
     to_host, to_port = _split(str(one.get("upstream", "")))
     return Link(api if host in _ANYWHERE else host, port, to_host, to_port, bool(one.get("enabled", False)))
@@ -87,7 +86,7 @@ def _split(address: str) -> tuple[str, int]:
 
 
 async def remove_toxics_of(wire: Wire, left: Left) -> int:
-    """Removes every toxic whose name begins so, of all proxies; how many there were. Raises FaultError."""
+    """Removes every toxic with that prefix from all proxies; returns how many there were. Raises FaultError."""
     found = [(proxy, name) for proxy, name in await _toxics(wire) if name.startswith(left.name)]
     for proxy, name in found:
         await _remove(wire, proxy, name)
@@ -95,12 +94,12 @@ async def remove_toxics_of(wire: Wire, left: Left) -> int:
 
 
 async def toxics_of_runs(wire: Wire, proxies: Collection[str]) -> list[tuple[str, str]]:
-    """(proxy, toxic) for what runs of ours, whichever they were, put on these proxies. Raises FaultError."""
+    """(proxy, toxic) of all hashidrill runs on these proxies. Raises FaultError."""
     return [(proxy, name) for proxy, name in await _toxics(wire) if proxy in proxies and _OF_A_RUN.fullmatch(name)]
 
 
 async def remove_toxics_of_runs(wire: Wire, proxies: Collection[str]) -> list[tuple[str, str]]:
-    """Removes these, and says which they were. Raises FaultError."""
+    """Removes these, and returns them. Raises FaultError."""
     found = await toxics_of_runs(wire, proxies)
     for proxy, name in found:
         await _remove(wire, proxy, name)
@@ -122,7 +121,9 @@ class HostLinks:
     def __init__(
         self, host: str, links: Mapping[str, Link], wire: Wire | None, run: str, hello: Callable[[int], bytes]
     ) -> None:
-        """`hello` is what the agent behind a port answers at once. Without a wire it can say what is there alone."""
+        """`hello` is a request that the agent behind a port answers at once. Without an HTTP client it only lists
+        proxies.
+        """
         self._host, self._links, self._maybe, self._run, self._hello = host, links, wire, run, hello
 
     @property
@@ -157,7 +158,7 @@ class HostLinks:
                 "attributes": dict(toxic.attributes),
             }
             said = await _ask(self._wire, "POST", f"/proxies/{quote(proxy, safe='')}/toxics", wanted)
-            if said.status not in {200, 201, 409}:  # 409: it is there already, from a try before
+            if said.status not in {200, 201, 409}:  # 409: it exists already, from an earlier try
                 raise FaultError(f"the proxy {proxy}: the toxic {toxic.type} was refused: {_said(said)}")
 
     async def remove_toxics(self, proxy: str, names: Sequence[str]) -> None:
@@ -211,12 +212,12 @@ def _exchange(link: Link, hello: bytes, timeout_s: float) -> Exchange:
 
 
 def hello_of_http(url: str, path: str) -> bytes:
-    """What an agent at that URL answers at once: a request, or over TLS the first message of a handshake."""
+    """A request that an agent at that URL answers at once: over TLS, the first message of a handshake."""
     parts = urlsplit(url)
     if parts.scheme != "https":
         return f"GET {path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is read but that an answer comes
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only the arrival of an answer counts
     came, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     handshake = context.wrap_bio(came, sent, server_hostname=parts.hostname)
     with contextlib.suppress(ssl.SSLWantReadError):

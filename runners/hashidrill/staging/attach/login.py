@@ -1,4 +1,4 @@
-"""How a product of an attached datacenter is reached: its address, TLS files and token.
+"""The login of a product in an attached datacenter: its address, TLS files and token.
 
 They come from the Attach file, and from the variables of the product's command line.
 """
@@ -15,7 +15,7 @@ from hashidrill.core.util.tls import Tls
 
 
 class Secret:
-    """A value that is neither printed, compared nor pickled by accident: `reveal()` is the only way to it."""
+    """A value that is never printed, compared or pickled by accident: only `reveal()` returns it."""
 
     __slots__ = ("_value",)
 
@@ -23,7 +23,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value: for a request, and for whoever keeps it out of files."""
+        """The value, for a request or for redaction."""
         return self._value
 
     def __bool__(self) -> bool:
@@ -44,16 +44,16 @@ class Login:
     address: str
     tls: Tls = field(default_factory=Tls)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of each request; that of the token is among them: `secrets` has what they must not show."""
+    """Headers of each request, including the token's; `secrets` has the values to redact."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """Of each request: a namespace or region, where the product wants it there."""
+    """Parameters of each request: a namespace or region, if the product takes it there."""
     token: Secret = field(default_factory=Secret)
     token_from: str = ""
-    """Where the token came from, for messages: `the file /etc/x`, `the variable CONSUL_HTTP_TOKEN`; "" without one."""
+    """The token's origin, for messages: `the file /etc/x`, `the variable CONSUL_HTTP_TOKEN`; "" without one."""
     agents: Mapping[str, str] = field(default_factory=dict)
-    """The URL of an agent's own API by its host, where it is not at the host's address and the port of `address`."""
+    """The URL of an agent's API by host, if it is not the host's address with the port of `address`."""
     said: str = ""
-    """What namespace, partition or region is meant, for messages."""
+    """The selected namespace, partition or region, for messages."""
 
     def url_of(self, host: str, address: str) -> str:
         """The URL of the agent on that host, which has this address."""
@@ -64,7 +64,7 @@ class Login:
         return f"{parts.scheme}://{bracketed}" + (f":{parts.port}" if parts.port else "")
 
     def entrance(self) -> dict[str, Any]:
-        """What loads need to be let in, as plain data with the token in it (hashidrill.core.loads.http_client)."""
+        """The loads' credentials as plain data with the token in it (hashidrill.core.loads.http_client)."""
         return {"tls": asdict(self.tls), "headers": dict(self.headers), "params": dict(self.params)}
 
     @property
@@ -72,11 +72,11 @@ class Login:
         return [value for value in (self.token.reveal(), self.headers.get("Authorization", "")) if value]
 
     def handed_over(self) -> dict[str, Any]:
-        """Plain data with the token in it: for the standard input of a process of ours, and for no file."""
+        """Plain data with the token in it: only for the standard input of a child process, never for a file."""
         plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(self).items()}
         return {**plain, "tls": asdict(self.tls), "token": self.token.reveal()}
 
     @classmethod
     def received(cls, data: Mapping[str, Any]) -> Login:
-        """What `handed_over` gave."""
+        """The reverse of `handed_over`."""
         return cls(**{**data, "tls": Tls(**data["tls"]), "token": Secret(data["token"])})

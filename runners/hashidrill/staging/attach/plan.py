@@ -1,8 +1,9 @@
-"""What a run against an attached datacenter would touch, in order, and the digest of it that an arming consents to.
+"""The plan of a run against an attached datacenter: its actions in order, and the digest that an arming consents to.
 
-Two experiments with one digest do the same: every step, load and client with its parameters, defaults filled in, from
-the steady state to the recovery, and the limits of the attach file. Titles, expectations and reports are not in it.
-Neither are programs that it names (a client's command): who arms an experiment trusts those as they are.
+Two experiments with one digest do the same: every step, load and client with its parameters, defaults filled in,
+from the steady state to the recovery, and the limits of the attach file. Titles, expectations and reports are not
+included. Programs that it names (a client's command) are not included either: the person who arms trusts them as
+they are.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that is done to an attached datacenter, or would be."""
+    """One action on an attached datacenter."""
 
     verb: str
     """`offer` of a load, `apply` and `revert` of a fault."""
     what: str
     """The kind of the fault or load."""
     on: str
-    """The selector as written: of a fault's target, or of the agents that a load asks."""
+    """The selector as written: of a fault's target, or of the agents that a load calls."""
     hosts: tuple[str, ...]
-    """In a plan, all that the selector may match; when it is done, the very one."""
+    """In a plan, all hosts that the selector may match; when done, the exact host."""
     service: str
-    """Whose agent; "" where the selector does not say."""
+    """The service of the agent; "" if the selector does not name one."""
     at_s: float
-    """After the method began; loads begin before that, in the steady state: then 0."""
+    """Seconds after the method began; 0 for loads, which begin earlier, in the steady state."""
     for_s: float
-    """How long a fault stays in force, a load goes on after the method began."""
+    """How long a fault stays in force, or a load goes on after the method began."""
     name: str = ""
-    """Of the load, or of the step."""
+    """The name of the load or step."""
     many: bool = False
-    """All hosts are touched at the same time, and not one of them."""
+    """Whether all hosts are touched at the same time, rather than one of them."""
     step: int = -1
     """The number of the step in the method; -1 for a load."""
     fault_id: str = ""
@@ -69,7 +70,7 @@ class Plan:
 
 
 def plan_of(experiment: Experiment, target: AttachTarget, estate: Estate, *, run_id: str = "") -> Plan:
-    """Of an experiment whose datacenter is that estate (hashidrill.core.experiment.attached)."""
+    """The plan of an experiment whose datacenter is that estate (hashidrill.core.experiment.attached)."""
     services = services_of(experiment.datacenter)
     actions = [*_loads(experiment, services), *sorted(_faults(experiment, services), key=lambda one: one.at_s)]
     return Plan(target, estate, experiment, tuple(actions), run_id)
@@ -110,7 +111,7 @@ _SHORT = len("sha256:") + 12
 
 
 def content_of(experiment: Experiment, settings: InterlockSettings) -> dict[str, Any]:
-    """Plain data; the same for a file that was written in another way and means the same."""
+    """Plain data; equal for files that differ only in notation."""
     written = experiment.model_dump(mode="json", by_alias=True, include={"steady_state", "guardrails", "recovery"})
     return {
         "experiment": experiment.metadata.name,
@@ -137,13 +138,13 @@ def digest_of(experiment: Experiment, settings: InterlockSettings) -> str:
 
 
 def sets_back(experiment: Experiment) -> bool:
-    """Whether a fault of it sets back what all agents share."""
+    """Whether one of its faults resets the state that all agents share."""
     kinds = (registry.fault(step.fault) for step in experiment.faults)
     return any(isinstance(kind, SetsBack) and kind.sets_back for kind in kinds)
 
 
 def lines_of(experiment: Experiment, settings: InterlockSettings) -> Iterator[str]:
-    """What is consented to, for a person: the digest, then what is done and how wide it may go."""
+    """The content of the consent, for a person: the digest, then the actions and their limits."""
     yield f"{experiment.metadata.name} {digest_of(experiment, settings)[:_SHORT]}"
     for step in experiment.faults:
         params = json.dumps(_plain(step.parameters), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a product must say of itself so that a datacenter of it can be attached."""
+"""The protocol of products whose datacenters can be attached."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ATTACH = "hashidrill.attach"
 
 
 def in_kubernetes() -> Any:
-    """What pods and their injectors add to an attached datacenter: a module of the room above, by its entry point."""
+    """What pods and their injectors add to an attached datacenter: a module of a higher room, by its entry point."""
     return registry.plugin("hashidrill.attached", "kubernetes")
 
 
 class Part(Strict):
-    """The part of one product in a file of `kind: Attach`. What it leaves out is taken from the environment."""
+    """The part of one product in a file of `kind: Attach`. The environment provides missing keys."""
 
     address: str | None = Field(default=None, description="URL of any agent, like https://consul.staging.example:8501")
     token_file: str | None = Field(default=None, description="File that holds the ACL token, and nothing else")
@@ -61,30 +61,30 @@ class Node:
     address: str
     role: str
     meta: Mapping[str, str] = field(default_factory=dict)
-    """What was said of the machine: node meta, datacenter and class. Interlocks look for `production` in it."""
+    """Meta data of the machine: node meta, datacenter and class. Interlocks search it for `production`."""
     url: str = ""
-    """Of its API, where the product knows it; "" for the node's address and the port of the login's address."""
+    """The URL of its API, if the product has it; "" for the node's address and the port of the login's address."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a product said about itself, by reading alone."""
+    """The result of one product's discovery."""
 
     nodes: Sequence[Node]
     version: str
-    """Like 1.22.2; "" where it does not say."""
+    """Like 1.22.2; "" if unknown."""
     leader: str = ""
-    """The host that leads, or is active; "" for none."""
+    """The leading or active host; "" for none."""
     voters: Sequence[str] = ()
     """The hosts whose majority decides."""
     datacenter: str = ""
     """The product's own name of it: `dc1`, a region, a cluster's name."""
     notes: Sequence[str] = ()
-    """What was left out and why."""
+    """What was left out, and why."""
 
 
 class Product:
-    """Base of attachable products: what most of them need not do."""
+    """Base of attachable products, with defaults for most of them."""
 
     name: ClassVar[str]
     pods: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -107,56 +107,56 @@ class Product:
         raise FaultError(f"{left}: hashidrill does not know how to take it out of {self.name}")
 
     def hello(self, port: int) -> bytes:  # noqa: ARG002 - subclasses look at it
-        """What an agent answers at once on a port of its that is not its API's; b"" where nothing is known."""
+        """A request that an agent answers at once on a port other than its API's; b"" if none is known."""
         return b""
 
     def ports(self, role: str) -> Sequence[int]:  # noqa: ARG002 - subclasses look at it
-        """The ports of an agent in that role that others connect to, beside its API's, and that answer a hello."""
+        """The ports of an agent in that role that others connect to, besides its API's, and that answer a hello."""
         return ()
 
     def starts_jobs(self, role: str) -> bool:  # noqa: ARG002 - subclasses look at it
-        """Whether an agent in that role starts programs of its users: what traces it would follow into them."""
+        """Whether an agent in that role starts users' programs, which tracing would follow."""
         return False
 
 
 class Attachable(Protocol):
-    """How one product is logged in to and looked through. Found by the entry points of `hashidrill.attach`."""
+    """Login and discovery of one product. Found by the entry points of `hashidrill.attach`."""
 
     name: ClassVar[str]
     Part: ClassVar[type[Part]]
     default_address: ClassVar[str]
     port: ClassVar[int]
-    """Where its agents listen by convention: what asks `http://ADDRESS:PORT` means that agent."""
+    """The usual port of its agents: `http://ADDRESS:PORT` means that agent."""
     variables: ClassVar[Mapping[str, str]]
-    """The variables of its command line by what they say: the keys of Part, and `token`, `ssl`, `http_auth`."""
+    """The variables of its command line by their meaning: the keys of Part, and `token`, `ssl`, `http_auth`."""
     token_header: ClassVar[str]
     health: ClassVar[str]
-    """A path that each of its agents answers, to everybody."""
+    """A path that each of its agents answers without a token."""
     alive: ClassVar[str]
     """A path that a server answers below 500 while it serves."""
     pods: ClassVar[Mapping[str, Mapping[str, str]]]
-    """By role, the labels that its pods have by the official chart; empty where there is no such chart."""
+    """By role, the labels of its pods in the official chart; empty without such a chart."""
     leads: ClassVar[Mapping[str, str]]
-    """The labels that the pod of the active one has besides; empty where no label says it."""
+    """Additional labels of the active server's pod; empty if no label marks it."""
     writes_nothing: ClassVar[str]
-    """A path whose DELETE is committed like any write, and changes nothing; "" where none is known."""
+    """A path whose DELETE is committed like any write, but changes nothing; "" if none is known."""
     process: ClassVar[Sequence[str]]
-    """How the command line of its agents begins, for carriers that look for them on their hosts."""
+    """The start of its agents' command line, by which carriers find them on their hosts."""
 
     def headers(self, said: Mapping[str, str]) -> Mapping[str, str]:
-        """Of each request, beside the token's; `said` has what the file and the environment say, by key."""
+        """Headers of each request, besides the token's; `said` has the file's and the environment's values, by key."""
 
     def params(self, said: Mapping[str, str]) -> Mapping[str, str]:
         """Of each request."""
 
     def fallback_token(self, environ: Mapping[str, str]) -> tuple[Secret, str]:
-        """(token, where from) of a place of its command line's own, like ~/.vault-token."""
+        """(token, its origin) from the command line's own place, like ~/.vault-token."""
 
     async def discover(self, wire: Wire) -> Found:
-        """Looks, and changes nothing. Raises AttachError that says what is missing, and for which purpose."""
+        """Discovers the datacenter without changing it. Raises AttachError that says what is missing, and for what."""
 
     def parts(self, host: Host, login: Login) -> Mapping[type[Any], Any]:
-        """Capabilities that it adds to a host of one of its agents, with what carries them out."""
+        """Capabilities that it adds to a host of one of its agents, with their implementations."""
 
     def hello(self, port: int) -> bytes: ...
 
@@ -165,19 +165,19 @@ class Attachable(Protocol):
     def starts_jobs(self, role: str) -> bool: ...
 
     async def remove(self, wire: Wire, left: Left) -> int:
-        """Takes away what a run left, and says how many there were: keys of a folder. Idempotent. Raises FaultError."""
+        """Removes what a run left, and returns how many there were. Idempotent. Raises FaultError."""
 
     def spec(self, found: Found) -> Mapping[str, Any]:
-        """Its part of `datacenter:` for what was found: the version and how many there are."""
+        """Its part of `datacenter:` for the discovered agents: the version and their number."""
 
 
 def at_most(number: int, field: FieldInfo) -> int:
-    """As many as the model of our own datacenters allows; how many there really are is in the hosts."""
+    """At most what the model of local datacenters allows; the real number is in the hosts."""
     return min(number, next((int(limit.le) for limit in field.metadata if hasattr(limit, "le")), 0))
 
 
 def versioned(found: Found, **counts: Any) -> Mapping[str, Any]:
-    """A part of `datacenter:`, with the version where the product says it."""
+    """A part of `datacenter:`, with the version if known."""
     return {**({"version": found.version} if found.version else {}), **counts}
 
 
@@ -202,9 +202,9 @@ def version_in(build: str) -> str:
 async def raft_of(
     wire: Wire, names: Mapping[str, str], name_of: Callable[[Mapping[str, Any]], str], *, needs: str
 ) -> tuple[str, list[str], list[str]]:
-    """(leader, voters, notes). Everybody may ask who the peers are; only a token with `needs` sees who votes.
+    """(leader, voters, notes). Any token may read the peers; only a token with `needs` may read the voters.
 
-    `names` are those of the servers by address; `name_of` says it of a server in Raft's configuration.
+    `names` are those of the servers by address; `name_of` names a server of Raft's configuration.
     """
     try:
         answer = await read_json(wire, "/v1/operator/raft/configuration", needs=needs, params={"stale": ""})
@@ -226,20 +226,20 @@ def attachables(names: Iterable[str] = ()) -> dict[str, Attachable]:
 
 _FILES = ("token_file", "ca_file", "ca_path", "cert_file", "key_file")
 _TRUE, _FALSE = {"1", "t", "true"}, {"0", "f", "false"}
-"""As Go's strconv.ParseBool reads them, which the products' command lines use, in lower case."""
+"""The values of Go's strconv.ParseBool, which the products' command lines use, in lower case."""
 
 
 def login_of_environment(product: Attachable, environ: Mapping[str, str]) -> Login:
-    """As the product's own command line logs in, with nothing written in a file. Raises AttachError."""
+    """The login of the product's own command line, from the environment alone. Raises AttachError."""
     return login_from(product, product.Part(), environ, Path())
 
 
 def login_from(
     product: Attachable, part: Part, environ: Mapping[str, str], path: Path, *, of_pod: bool = False
 ) -> Login:
-    """Of a product's part in the file at `path`.
+    """The login from a product's part in the file at `path`.
 
-    `of_pod`: the address comes from the file alone, else from a pod later (""). Raises AttachError.
+    `of_pod`: the address comes from the file, or later from a pod (""). Raises AttachError.
     """
     said = {key: environ[variable] for key, variable in product.variables.items() if environ.get(variable, "").strip()}
     if of_pod:
@@ -260,7 +260,7 @@ def login_from(
     if token:
         headers[product.token_header] = token.reveal()
     try:
-        tls.context()  # so that a file that cannot be used is told before anything is asked
+        tls.context()  # reports an unusable file before any request
     except TlsFileError as error:
         raise AttachError(str(error)) from None
     return Login(
@@ -280,7 +280,7 @@ def login_from(
 
 
 def _token(product: Attachable, said: Mapping[str, str], environ: Mapping[str, str]) -> tuple[Secret, str]:
-    """A file goes before a variable, as in Consul's own command line."""
+    """The token; a file has precedence over a variable, as in Consul's own command line."""
     if "token_file" in said:
         file = Path(said["token_file"]).expanduser()
         try:

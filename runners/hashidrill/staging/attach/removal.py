@@ -1,4 +1,4 @@
-"""How a product takes away what a run left in a datacenter of somebody else."""
+"""Removes what a run left in an attached product."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.http import Wire
 
 WITHIN_S = 5.0
-"""For each answer."""
+"""Seconds for each answer."""
 _AGAIN_S = 1.0
 
 
 async def remove_all(
     find: Callable[[], Awaitable[Sequence[str]]], take_away: Callable[[Sequence[str]], Awaitable[object]]
 ) -> int:
-    """How many there were; none is there now.
+    """Removes all and returns how many there were.
 
-    It looks again before it says so: a write that a sick agent still held may arrive after the delete, and an agent
+    It looks again before it returns: a write that a sick agent still held may arrive after the delete, and an agent
     that was not told brings its instances back.
     """
     removed: set[str] = set()
@@ -44,7 +44,7 @@ async def ask(
     body: bytes | None = None,
     may_lack: Sequence[str] = ("GET", "DELETE"),
 ) -> Any:
-    """The JSON of the answer to a GET; None where there is nothing (404, to one of the methods `may_lack`).
+    """The JSON of the answer to a GET; None if it is missing (404, to one of the methods `may_lack`).
 
     Raises FaultError for a refusal.
     """

@@ -1,4 +1,4 @@
-"""Which datacenter is meant: a file of `kind: Attach`, and what it leaves to the environment.
+"""The attached datacenter: a file of `kind: Attach`, completed from the environment.
 
     apiVersion: hashidrill/v1
     kind: Attach
@@ -7,8 +7,8 @@
       consul: {address: "https://consul.staging.example:8501", ca_file: ca.pem, token_file: /run/secrets/consul}
       nomad: {}                       # all of it from NOMAD_ADDR, NOMAD_TOKEN, ...
 
-The file wins over the variables that the command lines of the products read. Relative paths are relative to the file.
-A token is not written into the file: `token_file` names the file that holds it.
+The file wins over the variables of the products' command lines. Relative paths are relative to the file. The file
+does not hold tokens: `token_file` names the file that does.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hashidrill.staging.interlocks.settings import InterlockSettings, settings_o
 
 _USUAL = "~/.kube/config"
 IN_CLUSTER = "in-cluster"
-"""The context that means the service account of our own pod, and no kubeconfig."""
+"""The context that means this pod's own service account, without a kubeconfig."""
 PLACE = "services.kubernetes"
 
 
@@ -75,7 +75,7 @@ class KubernetesPart(Strict):
 
 
 class Beside(Strict):
-    """What else stands in the estate, beside its products."""
+    """Further parts of the estate, besides its products."""
 
     toxiproxy: ToxiproxyPart | None = Field(default=None, description="The toxiproxy that is in its links")
     kubernetes: KubernetesPart | None = Field(default=None, description="The Kubernetes with the Chaos Mesh or Litmus")
@@ -86,10 +86,9 @@ def kubernetes_of(
 ) -> dict[str, Any]:
     """How to connect, as plain data; empty without that part.
 
-    `kubeconfig` is a whole path ("" for our own pod's account).
-
-    `context`, `namespace` and `server` are those that will be used, if the file can be read: interlocks look for
-    `production` in them. A relative path is relative to the Attach file at `path`. `place` is for messages.
+    `kubeconfig` is a whole path ("" for this pod's own account). `context`, `namespace` and `server` are those that
+    will be used, if the file can be read: interlocks search them for `production`. A relative path is relative to
+    the Attach file at `path`. `place` is for messages.
     """
     if part is None:
         return {}
@@ -107,7 +106,7 @@ def kubernetes_of(
 
 
 def _meant(file: str, part: KubernetesPart) -> dict[str, str | None]:
-    """The context that will be used, its namespace and its server; {} for a file that whoever connects will refuse."""
+    """The context that will be used, its namespace and its server; {} for a file that the client will refuse."""
     try:
         written = YAML(typ="safe", pure=True).load(Path(file).read_text())
         name = part.context or written["current-context"]
@@ -120,7 +119,7 @@ def _meant(file: str, part: KubernetesPart) -> dict[str, str | None]:
 
 
 KUBERNETES = "kubernetes"
-"""Its name under `datacenter:`, where products have theirs."""
+"""Its name under `datacenter:`, next to products."""
 PODS_PLACE = f"datacenter.{KUBERNETES}"
 _ROLES = ("server", "client")
 _SAYS = "Labels that the pods of its {} have, and no others"
@@ -136,7 +135,7 @@ class KubernetesDatacenter(KubernetesPart):
 
 
 class Selectors(Part):
-    """What pods the agents of a product are."""
+    """Which pods the agents of a product are."""
 
     servers: dict[str, str] | None = Field(default=None, min_length=1, description=_SAYS.format("servers"))
     clients: dict[str, str] | None = Field(default=None, min_length=1, description=_SAYS.format("clients"))
@@ -144,7 +143,7 @@ class Selectors(Part):
 
 @cache
 def part_of_pods(name: str) -> type[Part]:
-    """The part of a product whose agents are pods: how it is logged in to, as anywhere else, and its selectors."""
+    """The part of a product whose agents are pods: the usual login, and its selectors."""
     own = {key: (field.annotation, field) for key, field in Selectors.model_fields.items() if key.endswith("s")}
     fields: Any = {key: own[key] for key in ("servers", "clients")}
     found: type[Part] = create_model(f"{name.title()}Pods", __base__=attachables([name])[name].Part, **fields)
@@ -165,13 +164,15 @@ def model_of_kubernetes() -> type[KubernetesDatacenter]:
 
 
 def selectors_of(product: Attachable, part: Part) -> dict[str, dict[str, str]]:
-    """By role, the labels of its pods: what the file says, else those of the official chart. No role for none."""
+    """By role, the labels of its pods: the file's, otherwise those of the official chart. Roles without labels are left
+    out.
+    """
     said = {role: getattr(part, f"{role}s", None) for role in _ROLES}
     return {role: dict(labels) for role in _ROLES if (labels := said[role] or product.pods.get(role))}
 
 
 def shown(labels: Mapping[str, str]) -> str:
-    """As `kubectl get pods -l` takes them."""
+    """In the form of `kubectl get pods -l`."""
     return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
@@ -197,7 +198,7 @@ class AttachFile(Strict):
 
 @dataclass(frozen=True)
 class AttachTarget:
-    """The datacenter that is meant, and how each of its products is reached."""
+    """The attached datacenter, and the login of each of its products."""
 
     name: str
     title: str
@@ -213,33 +214,32 @@ class AttachTarget:
     carriers: Mapping[str, Any] = field(default_factory=dict)
     """As written: how faults reach hosts (hashidrill.staging.carriers)."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
-    """How the Kubernetes is reached whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one.
+    """How to reach the Kubernetes whose Chaos Mesh injects (KubernetesPart, as plain data); empty without one.
 
-    Where agents are its pods: in `pods` by product and role their labels, in `entrances` the products with an address
-    of their own in the file, and in `found`, once they were looked for, by product, role and name what was found
-    (backends/kubernetes/agents.py): `address`, `ready` and `phase`.
+    If agents are its pods: `pods` has their labels by product and role, `entrances` the products with an address of
+    their own in the file, and `found`, after discovery, `address`, `ready` and `phase` by product, role and name.
     """
     said: frozenset[str] = frozenset()
-    """What whoever started the run said on the command line, like `breaks-quorum`."""
+    """Options of the command line, like `breaks-quorum`."""
     undoing: bool = False
-    """Whether faults are only taken back: then the file may name hosts that nobody knows any more."""
+    """Whether faults are only being reverted: then the file may name hosts that have vanished."""
 
     def secrets(self) -> list[str]:
-        """What must stand in no file, log, process table or answer of ours."""
+        """Values that must not appear in any file, log, process table or answer."""
         return [secret for login in self.logins.values() for secret in login.secrets]
 
     def saying(self, *said: str) -> AttachTarget:
         return replace(self, said=self.said | {*said})
 
     def handed_over(self) -> dict[str, Any]:
-        """Plain data with the tokens in it: for the standard input of a process of ours, and for no file."""
+        """Plain data with the tokens in it: only for the standard input of a child process, never for a file."""
         plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in vars(self).items()}
         logins = {name: one.handed_over() for name, one in self.logins.items()}
         return {**plain, "said": sorted(self.said), "logins": logins}
 
     @classmethod
     def received(cls, data: Mapping[str, Any]) -> AttachTarget:
-        """What `handed_over` gave."""
+        """The reverse of `handed_over`."""
         logins = {name: Login.received(one) for name, one in data["logins"].items()}
         return cls(**{**data, "logins": logins, "said": frozenset(data["said"])})
 
@@ -282,16 +282,16 @@ class _Pods:
 
 
 def written_in(path: Path) -> AttachFile:
-    """What a file says by itself: no token, no other file and nobody is asked. Raises ExperimentError."""
+    """The content of a file alone, without tokens, other files or requests. Raises ExperimentError."""
     return _read(path)[1]
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a file leaves to the environment of whoever attaches."""
+    """What a file leaves to the environment of the user."""
 
     addresses: tuple[str, ...]
-    """Products whose address it does not say."""
+    """Products without an address in the file."""
     secrets: tuple[str, ...]
     """Variables with tokens and passwords that are read then."""
 
@@ -314,7 +314,7 @@ def left_out(path: Path) -> LeftOut:
 
 
 def check_file(path: Path) -> tuple[str, AttachFile, frozenset[str]]:
-    """(the file that says it, what it says, the attached products), without the environment, other files, the network.
+    """(the file, its content, the attached products), without the environment, other files, the network.
 
     Raises ExperimentError, InterlockError.
     """
@@ -369,7 +369,7 @@ def _of_pods(document: Document, model: AttachFile, others: Mapping[str, Part]) 
 
 
 def _document(path: Path) -> tuple[Path, Document]:
-    """The file; of an experiment, what it says under `datacenter.attach`: such a file's path, or what stands in one."""
+    """The file; of an experiment, the content of `datacenter.attach`: such a file's path, or an inline part."""
     document = read_document(path)
     if not isinstance(document.data, dict) or document.data.get("kind") != EXPERIMENT:
         return path, document
@@ -427,7 +427,7 @@ def _check_urls(document: Document, loc: tuple[str, ...], name: str, port: int, 
 
 
 def _check_url(document: Document, loc: tuple[str, ...], read: Callable[[], str]) -> None:
-    """Notes what is wrong with an address now, and not when it is first asked."""
+    """Notes an invalid address now rather than at the first request."""
     try:
         read()
     except AttachError as error:
@@ -446,7 +446,7 @@ Schema = dict[str, Any]
 
 
 def attach_schema() -> Schema:
-    """The schema, draft 2020-12. It says no more than the reader does: a product's part may be empty."""
+    """The schema, draft 2020-12, as permissive as the reader: a product's part may be empty."""
     schema = AttachFile.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions: Schema = schema.pop("$defs", {})
     products = {}
@@ -473,7 +473,7 @@ def attach_schema() -> Schema:
 
 
 def _schema_of_pods(definitions: Schema) -> Schema:
-    """Of the part for products whose agents are pods; each has one of its own, or says nothing."""
+    """The schema of the part for products whose agents are pods; each product may have a part."""
     schema = model_of_kubernetes().model_json_schema(by_alias=True, schema_generator=Untitled)
     for name in attachables():
         part = part_of_pods(name).model_json_schema(by_alias=True, schema_generator=Untitled)

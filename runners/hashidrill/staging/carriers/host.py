@@ -1,4 +1,4 @@
-"""The capabilities that a carrier adds to a host, by agents and observers that run there."""
+"""The capabilities that a carrier adds to a host, implemented by agents and observers that run there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hashidrill.staging.carriers.shell import OBSERVERS, Lines, Shell, program
 
 
 def cut_off(shell: Shell, rules: Sequence[PacketRule]) -> str:
-    """Why a host with these rules would not hear of us any more; "" where it would."""
+    """Why a host with these rules could no longer be reached; "" if it could."""
     for rule in rules:
         if isinstance(rule, Redirect):
             continue
@@ -36,7 +36,7 @@ def cut_off(shell: Shell, rules: Sequence[PacketRule]) -> str:
 
 
 def spare_the_carrier(shell: Shell, host: str, agent: str) -> None:
-    """Raises FaultError for a fault on that agent that would not hear of its end."""
+    """Raises FaultError for a fault on that agent that could not be ended any more."""
     if agent == shell.carrier:
         raise FaultError(
             f"{host}: {agent} carries faults to this host, and would not carry the end of this one: carry it over SSH"
@@ -45,12 +45,12 @@ def spare_the_carrier(shell: Shell, host: str, agent: str) -> None:
 
 
 def wrong_place(shell: Shell) -> str:
-    """What leads to another host than the one that is meant, for messages."""
+    """A hint at a wrong address, for messages."""
     return f"what the catalog and {shell.carrier} say of it" if shell.carrier else "carriers.ssh.addresses"
 
 
 def cannot(rule: Mapping[str, Any]) -> str:
-    """Why strace cannot do this to a disk; "" where it can."""
+    """Why strace cannot do this to a disk; "" if it can."""
     others = {*rule["operations"]} - {"fsync"}
     if others:
         return f"strace can slow or fail fsync alone, and not {' and '.join(sorted(others))}: sockets are written too"
@@ -77,7 +77,7 @@ def barriers(items: Iterable[Mapping[str, Any]]) -> list[Barrier]:
 
 
 def _matched(parts: Iterable[Mapping[str, Any]], protocol: str, fields: set[str]) -> list[str]:
-    """What a field of the packet is compared with: one value, or a set of them."""
+    """The value, or set of values, that a field of the packet is compared with."""
     for part in parts:
         match = part.get("match", {})
         left = match.get("left", {})
@@ -97,7 +97,7 @@ _STARTS_WITHIN_S = 20.0
 
 
 class CarriedHost(CanaryOfHost):
-    """One host. `commands` says how each agent's command line begins; `answers` asks an agent's API from outside."""
+    """One host. `commands` has the start of each agent's command line; `answers` calls an agent's API from outside."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class CarriedHost(CanaryOfHost):
         self._faults: dict[str, lease.LeasedFault] = {}
         self._patience = lease.Patience(terms.waits_s, tell)
         self.cores = 1
-        """How many the host has, as `facts` said."""
+        """The host's number of cores, from `facts`."""
         self.peers: Sequence[CarriedHost] = ()
         """The other hosts, whose canaries answer this one's."""
 
     def act_for(self, run: str) -> None:
-        """From now on, faults are put there and taken away for that run."""
+        """Puts and reverts faults for that run from now on."""
         self._terms = replace(self._terms, run=run)
 
     # programs on the host
@@ -152,7 +152,7 @@ class CarriedHost(CanaryOfHost):
             return self._observers[of]
 
     async def facts(self) -> dict[str, Any]:
-        """What can be had here: `root`, `python`, and what it `lacks` and why. Raises FaultError."""
+        """The host's abilities: `root`, `python`, and what it `lacks` and why. Raises FaultError."""
         lines = await lease.open_lines(self._shell, program({"data": "", "listens": False}, OBSERVERS), self._tasks)
         try:
             facts = await lines.ask("facts")
@@ -169,7 +169,7 @@ class CarriedHost(CanaryOfHost):
         return facts
 
     async def _of_agent(self, lines: Lines, agent: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """`facts` with what can be had of that agent; `restarts` says why what is ended could not be started again."""
+        """`facts` with the abilities for that agent; `restarts` says why an ended one could not be started again."""
         lacks, why = dict(facts["lacks"]), str(facts.get("restarts", ""))
         try:
             said = await lines.ask("agent", **self._meant(agent))
@@ -185,7 +185,7 @@ class CarriedHost(CanaryOfHost):
         return {"lacks": lacks, "restarts": why}
 
     async def close(self) -> None:
-        """Whatever is still in force is reverted by its agent, because its standard input ends."""
+        """Closes standard input, which makes each agent revert what is still in force."""
         for fault in self._faults.values():
             await fault.leave()
         for lines, _ in self._observers.values():
@@ -202,7 +202,9 @@ class CarriedHost(CanaryOfHost):
         return fault
 
     async def _revert(self, fault_id: str, kind: str) -> None:
-        """By the agent that has it, or by its note. Raises FaultError; OthersFaultError as `lease.undo_left` does."""
+        """Reverts by the agent that has it, or by its note. Raises FaultError; OthersFaultError as `lease.undo_left`
+        does.
+        """
         fault = self._faults.pop(fault_id, None)
         if fault is not None:
             with contextlib.suppress(FaultError):  # its agent or the connection is gone: the note says what is left
@@ -233,7 +235,7 @@ class CarriedHost(CanaryOfHost):
         if fault is not None and fault.holds and self._shell.changes:
             await fault.change(script)
         else:
-            if fault is not None:  # for a moment there are no rules: nothing tells its program of others
+            if fault is not None:  # for a moment there are no rules, because its program is not told of others
                 with contextlib.suppress(OthersFaultError):
                     await self._revert(table, "packets")
             await self._apply("packets", table, {"table": self._terms.named(table), "script": script})
@@ -289,7 +291,7 @@ class CarriedHost(CanaryOfHost):
         return process
 
     async def signal(self, reference: str, signal: int) -> bool:
-        """Under a lease: what was stopped goes on, and what was ended is started, when the runner is silent."""
+        """Under a lease: if the runner falls silent, stopped processes continue, and ended ones are started."""
         if signal == _CONTINUES:
             await self._revert(f"pause-{reference}", "pause")
             return bool((await self._look("state", reference=reference))["state"])
@@ -350,7 +352,7 @@ class CarriedHost(CanaryOfHost):
                 await fault.change(dict(settings))
                 return
             with contextlib.suppress(OthersFaultError):
-                await self._revert(name, "settings")  # nothing tells its program of others
+                await self._revert(name, "settings")  # its program is not told of others
         reference = (await self._running(agent)).reference
         by = "restart" if restart else "reload"
         args = {"agent": agent, "reference": reference, "settings": dict(settings), "by": by, "check": list(check)}
@@ -366,7 +368,7 @@ class CarriedHost(CanaryOfHost):
         return self.cores
 
     async def limit_cpu(self, name: str, cores: float) -> None:
-        """The agents and the canary together, by stopping and continuing them."""
+        """Limits the agents and the canary together, by stopping and continuing them."""
         agents = [process.reference for process in [await self._running(agent) for agent in self._commands]]
         await self._apply("cpu", name, {"references": [*agents, (await self.observers(CPU))[1]], "cores": cores})
 
@@ -398,7 +400,7 @@ class CarriedHost(CanaryOfHost):
     # DiskCanary
 
     async def _folder(self) -> str:
-        """Where the disk is tried: beside the data of the first agent. Raises FaultError."""
+        """The folder for disk trials: next to the data of the first agent. Raises FaultError."""
         for agent in self._commands:
             if agent in self._data:
                 return self._data[agent]
@@ -409,7 +411,7 @@ class CarriedHost(CanaryOfHost):
         )
 
     async def canary_disk(self, operation: str, size_bytes: int, trials: int, within_s: float) -> Sequence[Timing]:
-        """The canary's own calls. Raises FaultError while it is traced and an agent is not, or the other way round."""
+        """The canary's own calls. Raises FaultError if only one of canary and agent is traced."""
         observers, canary = await self.observers(await self._folder())
         request = {"operation": operation, "size": size_bytes, "count": trials, "within": within_s}
         answer = await observers.ask("disk", within_s=within_s + ANSWERS_WITHIN_S, **request)
@@ -442,7 +444,7 @@ class CarriedHost(CanaryOfHost):
     async def ask_canary(
         self, of: str, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any
     ) -> dict[str, Any]:
-        """The canary of the network is asked once those of all hosts answer."""
+        """Asks the network canary once those of all hosts answer."""
         if of == NETWORK:
             await all_at_once(partial(one.observers, NETWORK) for one in self.peers)
         return await (await self.observers(of))[0].ask(op, within_s=within_s, **request)

@@ -1,4 +1,4 @@
-"""One fault on one host, in force for as long as we say every few seconds that we are still here."""
+"""One fault on one host, in force while the runner renews its lease every few seconds."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from hashidrill.core.util.wait import pause
 from hashidrill.staging.carriers.shell import Lines, Session, Shell, program
 
 _RENEWALS = 3
-"""How many fit into a lease."""
+"""How many renewals fit into a lease."""
 _ENDS = ("reverted", "stuck")
-"""The events after which it is not in force any more, or nobody can take it away."""
+"""The events after which it is no longer in force, or can no longer be reverted."""
 _APPLIES_WITHIN_S, _REVERTS_WITHIN_S = 60.0, 60.0
 _TRIES_EVERY_S, _SAYS_EVERY_S = 2.0, 10.0
 
 
 @dataclass(frozen=True)
 class Terms:
-    """For how long a host keeps a fault by itself, in seconds; `who` is told there."""
+    """For how long a host keeps a fault by itself, in seconds; `who` is shown there."""
 
     lease_s: float = 15.0
     deadline_s: float = 600.0
     who: str = ""
     folder: str = "/run/hashidrill"
-    """On the host, of the agents' notes. It is empty after a restart of the host."""
+    """The folder of the agents' notes on the host. It is empty after a restart of the host."""
     run: str = ""
-    """The id of the run whose faults these are: those of another run with the same names are left alone."""
+    """The id of the faults' run: those of another run with the same names are left alone."""
     waits_s: float = 0.0
-    """How long a revert waits, on each host, for one that does not answer: after a restart it does, soon."""
+    """How long a revert waits, on each host, for one that does not answer and may be restarting."""
     armed: str = ""
-    """The signed arming of that run, for hosts that say who may arm; "" for an arming that nobody signed."""
+    """The signed arming of that run, for hosts with their own keys; "" for an unsigned arming."""
 
     def named(self, table: str) -> str:
-        """The name on the host of an nft table: faults of two runs of one experiment have the same names."""
+        """The host's name for an nft table: faults of two runs of one experiment have the same names."""
         return f"{table}{self._mark}"
 
     def unnamed(self, name: str) -> str:
-        """The name that a fault knows its own table by; that of another run's stays as it is."""
+        """The fault's own name for its table; that of another run's stays unchanged."""
         return name.removesuffix(self._mark)
 
     @property
@@ -54,17 +54,17 @@ class Terms:
 
 
 class Patience:
-    """With a host that does not answer: `waits_s` in a row for all of its faults, which are reverted one by one."""
+    """Waits for a silent host: `waits_s` in total for all of its faults, which are reverted one by one."""
 
     def __init__(self, waits_s: float, tell: Callable[[str], None]) -> None:
         self._waits_s, self._tell = waits_s, tell
         self._ends_s: float | None = None
         self._said, self._says_s = "", 0.0
         self.waited = False
-        """Whether somebody waited for it, and it has not answered since."""
+        """Whether a revert waited for it, and it has not answered since."""
 
     async def worth(self, why: str) -> bool:
-        """Whether to try again, after a moment; says what it waits for, and why."""
+        """Whether to try again, after a moment; reports what it waits for, and why."""
         now = anyio.current_time()
         if self._ends_s is None:
             self._ends_s = now + self._waits_s
@@ -79,7 +79,7 @@ class Patience:
         return True
 
     def rewarded(self, who: str) -> None:
-        """It answers; says so where somebody waited for it."""
+        """Reports that the host answers again, if a revert waited for it."""
         if self.waited and self._ends_s is not None:
             waited_s = anyio.current_time() - self._ends_s + self._waits_s
             self._tell(f"{who} answers again, after {waited_s:.0f}s")
@@ -87,17 +87,17 @@ class Patience:
 
 
 class LeasedFault:
-    """A fault that an agent on the host has applied. Ended by `revert`, or by the agent, which says why."""
+    """A fault that an agent on the host has applied. `revert` ends it, or the agent, which says why."""
 
     def __init__(self, lines: Lines, where: str, fault_id: str, since: int = 0) -> None:
-        """`since`: how many events came until it was applied: those speak of an earlier fault that was left over."""
+        """`since`: how many events came before it was applied: those are of an earlier, left-over fault."""
         self._lines, self._where, self._id, self._since = lines, where, fault_id, since
         self.figures: Mapping[str, float] = {}
         self._asked = False
 
     @property
     def holds(self) -> bool:
-        """Whether the agent has it in force, as far as we have heard."""
+        """Whether the agent has it in force, as last reported."""
         return not self._lines.over and not self._ended()
 
     def _ended(self) -> Mapping[str, Any]:
@@ -115,7 +115,7 @@ class LeasedFault:
     async def revert(self) -> None:
         """Raises FaultError when it may still be in force."""
         self._asked = True
-        with contextlib.suppress(FaultError):  # where nobody hears it, the agent reverts by itself
+        with contextlib.suppress(FaultError):  # if the host cannot hear it, the agent reverts by itself
             await self._lines.tell(revert=1)
         said = await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)
         await self._lines.close()
@@ -125,7 +125,7 @@ class LeasedFault:
             raise FaultError(f"{self._where}: {self._id} could not be reverted: {said['proof']}; see {said['note']}")
 
     async def watch(self, lease_s: float, tell: Callable[[str], None]) -> None:
-        """Renews until it has ended; says so where nobody asked for that. A run that is cancelled renews until then."""
+        """Renews until it has ended; reports an end that was not requested. A cancelled run renews until then."""
         with anyio.CancelScope(shield=True):
             await self._renew(lease_s)
         said = self._ended()
@@ -134,7 +134,7 @@ class LeasedFault:
             tell(f"{self._where}: {self._id} ended: {why}")
 
     async def leave(self) -> None:
-        """Its agent reverts because nobody is there any more."""
+        """Leaves it to its agent to revert, because the lease ends."""
         await self._lines.close()
 
     async def _renew(self, lease_s: float) -> None:
@@ -142,7 +142,8 @@ class LeasedFault:
             try:
                 await self._lines.tell(renew=1)
             except FaultError:
-                await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)  # its last words, if any
+                # its last output, if any
+                await self._lines.event(*_ENDS, within_s=_REVERTS_WITHIN_S, after=self._since)
                 return
             await self._lines.event(*_ENDS, within_s=lease_s / _RENEWALS, after=self._since)
 
@@ -226,7 +227,7 @@ async def _observing(observe: Callable[[], Awaitable[object]], patience: Patienc
 
 
 def _of_others(said: Mapping[str, Any], kind: str) -> str:
-    """Whose faults of that kind are in force there instead, in words; "" for nobody's."""
+    """The owners of other faults of that kind in force there, in words; "" for none."""
     if said["event"] == "refused":
         return str(said["why"]) if said.get("name") == "another-run" else ""
     others = [one for one in said.get("others", ()) if said["event"] == "reverted" and one["kind"] == kind]
@@ -234,7 +235,7 @@ def _of_others(said: Mapping[str, Any], kind: str) -> str:
 
 
 async def _undone(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -> tuple[Mapping[str, Any] | None, str]:
-    """What the program that reverts said, None where nothing was heard of it; and why that was."""
+    """The output of the reverting program, or None; and why there is none."""
     spec = {"undo": True, "id": fault_id, "folder": terms.folder, "run": terms.run}
     try:
         await shell.again()
@@ -247,7 +248,7 @@ async def _undone(shell: Shell, fault_id: str, terms: Terms, tasks: TaskGroup) -
 
 
 async def open_lines(shell: Shell, text: str, tasks: TaskGroup) -> Lines:
-    """A program that runs there, listened to. Raises FaultError."""
+    """Runs a program there and listens to it. Raises FaultError."""
     return await listen_to(shell.where, await shell.start(text), tasks)
 
 

@@ -1,4 +1,4 @@
-"""Which hosts are clients of Nomad that can run jobs of ours. It only reads, until a shell is asked for one."""
+"""Finds the hosts that are Nomad clients able to run hashidrill's jobs. It only reads, until a shell is requested."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Connect = Callable[[str, str], AbstractAsyncContextManager[Shell]]
 Dial = Callable[[str, Sequence[str]], Awaitable[Any]]
 """(allocation, command): a program there, as a Stream (hashidrill.staging.carriers.nomad)."""
 AWAITED_S = 90.0
-"""How long heal waits for a host: a client of Nomad is back some seconds after its agent, a machine takes longer."""
+"""How long heal waits for a host: a Nomad client returns some seconds after its agent, a machine takes longer."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """`why_not`: by host, why Nomad carries nothing there; "" where it does."""
+    """`why_not`: by host, why Nomad cannot carry there; "" if it can."""
 
     why_not: Mapping[str, str]
     connect: Connect
@@ -53,7 +53,7 @@ async def by_nomad(
     wired: Callable[..., Wire] = Wire,
     dialled: Callable[[Login], AbstractAsyncContextManager[Dial]] | None = None,
 ) -> AsyncIterator[Reached]:
-    """Raises AttachError where Nomad is not attached, or does not tell. Waits for the hosts that are `awaited`."""
+    """Raises AttachError if Nomad is not attached, or does not answer. Waits for the hosts that are `awaited`."""
     if "nomad" not in target.logins:
         raise AttachError(f"{target.path}: carriers.nomad: Nomad is not attached; name it under `datacenter`")
     login = target.logins["nomad"]
@@ -69,7 +69,7 @@ async def by_nomad(
         why_not, nodes = {}, {}
         for host in estate.hosts.values():
             why_not[host.name] = lacks or _why_not(host, clients)
-            if (one := clients.get(host.address)) is not None:  # it may become unfit, or fit, by the next look
+            if (one := clients.get(host.address)) is not None:  # its fitness may change by the next look
                 nodes[host.name] = Node(one["ID"], one["Name"], one["Datacenter"])
         wanted = nomad.Wanted(
             jobs,
@@ -86,7 +86,7 @@ async def by_nomad(
 
 
 async def _lacks(wire: Wire, namespace: str) -> str:
-    """What the token may not do; "" where it may do all that is needed. Raises HashidrillError."""
+    """The rights that the token lacks; "" if none. Raises HashidrillError."""
     nomad = registry.services()["nomad"]
     rights = carrier_rights(Carriers(nomad=NomadSettings()), namespace)
     lacks = await nomad(nomad.Spec()).lacking(wire, rights)
@@ -96,7 +96,7 @@ async def _lacks(wire: Wire, namespace: str) -> str:
 async def _waited_for(
     jobs: Jobs, names: Mapping[str, str], tell: Callable[[str], None]
 ) -> dict[str, Mapping[str, Any]]:
-    """The clients, once those at these addresses do not restart any more, or after a while. Raises FaultError."""
+    """The clients, once those at these addresses have restarted, or after a while. Raises FaultError."""
     patience = Patience(AWAITED_S, tell)
     while True:
         clients = await _clients(jobs)
@@ -106,7 +106,7 @@ async def _waited_for(
 
 
 async def _clients(jobs: Jobs) -> dict[str, Mapping[str, Any]]:
-    """The nodes by address; of several with one address, the one that came last. Raises FaultError."""
+    """The nodes by address; of several with one address, the latest. Raises FaultError."""
     listed = await jobs.ask("GET", "/v1/nodes", needs="node:read")
     return {str(one["Address"]): one for one in sorted(listed, key=lambda one: int(one["CreateIndex"]))}
 

@@ -1,7 +1,7 @@
-"""Jobs of ours on one client of Nomad each: how they are written, started, signalled, listened to and removed.
+"""hashidrill's jobs on single Nomad clients: how they are written, started, signalled, read and removed.
 
 A job is a system batch job with the driver raw_exec, for one node by its id: Nomad never restarts it, nor places it
-again once it ended. Nothing secret is in it: the arguments of a fault come by exec. Paths and fields of Nomad 1.10.5.
+again once it ended. It holds no secrets: the arguments of a fault come by exec. Paths and fields of Nomad 1.10.5.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ ENDED = frozenset({"complete", "failed", "lost", "unknown"})
 _GROUP = "host"
 _LOOK_EVERY_S = 0.3
 _AGAIN_EVERY_S = 3.0
-"""After how long without an allocation Nomad is asked once more to place a job. It does not do so by itself when a
-client comes back: the evaluations of a node leave out system batch jobs (createNodeEvals of Nomad 1.10.5)."""
+"""After this long without an allocation, Nomad is asked once more to place a job. It does not do so by itself when a
+client comes back: the evaluations of a node leave out system batch jobs (createNodeEvals of Nomad 1.10.5).
+"""
 _TIMEOUT_S = 10.0
 _LOG_MB, _DISK_MB = 2, 10
 """Nomad takes no group with less disk."""
@@ -44,7 +45,7 @@ _ANY_RUN = "none"
 
 @dataclass(frozen=True)
 class Node:
-    """A client of Nomad that a job can be put on."""
+    """A Nomad client for a job."""
 
     id: str
     name: str
@@ -99,12 +100,12 @@ class Jobs:
         self._wire, self._error = wire, error
 
     async def submit(self, job: Mapping[str, Any]) -> None:
-        """Never replaces a job that is there: JobModifyIndex is 0."""
+        """Never replaces an existing job: JobModifyIndex is 0."""
         body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
         await self.ask("POST", "/v1/jobs", needs="submit-job", body=body)
 
     async def fits(self, node: Node) -> None:
-        """Raises FaultError where Nomad would place no job of ours there now: it would not make up for that later."""
+        """Raises FaultError if Nomad would not place the job there now, because it does not retry later."""
         if why := unfit(await self.ask("GET", f"/v1/node/{node.id}", needs="node:read")):
             raise self._error(why)
 
@@ -158,20 +159,20 @@ class Jobs:
         await self.ask("POST", path, needs="alloc-lifecycle", body={"Signal": name, "Task": TASK})
 
     async def log(self, allocation: str, offset: int, task: str = TASK) -> bytes:
-        """What it printed from there on; empty where that is nothing yet."""
+        """Its output from that offset on; empty if there is none yet."""
         params = {"task": task, "type": "stdout", "plain": "true", "origin": "start", "offset": str(offset)}
         answer = await self._asked("GET", f"/v1/client/fs/logs/{allocation}", needs="read-logs", params=params)
         return answer.body if answer.status == 200 else b""
 
     async def purge(self, name: str) -> None:
-        """Stops the job where it runs, by SIGTERM, and removes it. Its allocations stay until Nomad collects them."""
+        """Stops the job by SIGTERM, and removes it. Its allocations stay until Nomad collects them."""
         path = f"/v1/job/{quote(name)}"
         answer = await self._asked("DELETE", path, needs="submit-job", params={"purge": "true"})
         if answer.status not in {200, 404}:
             raise self._error(f"Nomad: DELETE {path}: {_said(answer)}")
 
     async def left(self, begin: str, rest: str = "") -> list[str]:
-        """The jobs, running or dead, whose names begin so and go on as the expression `rest` says."""
+        """The jobs, running or dead, whose names begin with `begin` and match the expression `rest` after it."""
         said = await self.ask("GET", "/v1/jobs", needs="list-jobs", params={"prefix": begin})
         try:
             names = [str(one["ID"]) for one in said]
@@ -180,7 +181,7 @@ class Jobs:
         return [name for name in names if re.fullmatch(rest, name.removeprefix(begin))]
 
     async def remove(self, begin: str, rest: str = "") -> list[str]:
-        """Removes what `left` finds, and returns the names; without those that Nomad still has."""
+        """Removes what `left` finds, and returns the names of those that Nomad has removed."""
         removed = []
         with contextlib.suppress(FaultError, self._error):
             for name in await self.left(begin, rest):
@@ -191,7 +192,7 @@ class Jobs:
     async def ask(
         self, method: str, path: str, *, needs: str, body: Any = None, params: Mapping[str, str] | None = None
     ) -> Any:
-        """What it answered, read."""
+        """Nomad's answer, parsed."""
         answer = await self._asked(method, path, needs=needs, body=body, params=params)
         if answer.status != 200:
             raise self._error(f"Nomad: {method} {path}: {_said(answer)}")
@@ -214,12 +215,12 @@ class Jobs:
 
 
 async def remove_jobs(wire: Wire, run: str) -> list[str]:
-    """Removes the jobs that a killed run left: a fault that is still in force is reverted. Returns their names."""
+    """Removes the jobs that a killed run left, which reverts faults still in force. Returns their names."""
     return await Jobs(wire).remove(job_name(run, ""), r"[0-9a-f]{8}")
 
 
 def refusals(evaluations: Any) -> dict[str, int] | None:
-    """Why the last one that failed placed no allocation, by reason how many clients; None where none failed."""
+    """Why the last failed evaluation placed no allocation, as clients by reason; None if none failed."""
     found = None
     for one in evaluations:
         for failed in (one.get("FailedTGAllocs") or {}).values():
@@ -228,13 +229,13 @@ def refusals(evaluations: Any) -> dict[str, int] | None:
 
 
 def restarting(node: Mapping[str, Any]) -> bool:
-    """Whether it may be fit in a moment: it has no connection yet, or has not told yet what it can run."""
+    """Whether it may be fit soon: it has no connection yet, or has not reported its drivers yet."""
     allowed = node["SchedulingEligibility"] == "eligible"
     return bool(unfit(node)) and (node["Status"] != "ready" or allowed)
 
 
 def unfit(node: Mapping[str, Any]) -> str:
-    """Why Nomad puts no job of ours on that client now, and what happens to one that is there; "" where it would."""
+    """Why Nomad cannot place a job on that client now, and what happens to an existing one; "" if it can."""
     if node["Status"] != "ready":
         return f"the client is {node['Status']}: start its Nomad agent, or fix its way to the servers"
     if node.get("DrainStrategy") or node.get("Drain"):

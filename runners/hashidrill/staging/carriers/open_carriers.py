@@ -1,4 +1,4 @@
-"""Which capabilities carriers add to which hosts: looked at before a run, and held while it goes on."""
+"""Which capabilities carriers add to which hosts: checked before a run, and held during it."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _NEEDS: dict[str, frozenset[type[Any]]] = {
     "agent": _DISK | {Processes, ProcessControl, CpuControl, CpuCanary, AgentSettings},
     "settings": frozenset({AgentSettings}),
 }
-"""What a host lacks, and which capabilities it takes away."""
+"""Missing tools of a host, and the capabilities that need them."""
 _UNDONE_WITHOUT = frozenset({"nft", "strace", "agent", "settings"})
-"""What a host may lack while faults are only reverted: the agent may be what the fault killed."""
+"""Missing parts that do not matter for a revert: the fault may have killed the agent itself."""
 CARRIED = _DISK | {PacketFilter, NetworkCanary, Processes, ProcessControl, CpuControl, CpuCanary, AgentSettings}
 _NEEDS["host"] = CARRIED
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What can be done to one host by a carrier; `lacks` says why the rest cannot, `said` what was found there."""
+    """What a carrier can do on one host; `lacks` says why not, `said` what was found there."""
 
     capabilities: frozenset[type[Any]] = frozenset()
     lacks: Mapping[type[Any], str] = field(default_factory=dict)
@@ -60,12 +60,12 @@ class Offer:
     cores: int = 1
     """How many the host has."""
     cannot_restart: str = ""
-    """Why an agent that is ended could not be started again; "" where it could."""
+    """Why an ended agent could not be started again; "" if it could."""
     by: str = "SSH"
     """The carrier."""
 
     def refuses(self, fault: Any, agent: str = "") -> str:
-        """Why this fault on that agent cannot be had there though its capabilities can; "" where it can."""
+        """Why this fault on that agent is impossible there despite its capabilities; "" if it is possible."""
         if self.by == NOMAD and agent == "nomad" and ProcessControl in getattr(fault, "capabilities", ()):
             return (
                 "nomad carries faults to this host, and would not carry the end of this one: carry it over SSH"
@@ -95,16 +95,16 @@ async def look(
     awaited: Collection[str] = (),
     tell: Callable[[str], None] = print,
 ) -> Offers:
-    """What carriers can do on each host; it changes nothing. Empty without carriers. Raises AttachError.
+    """What carriers can do on each host, without changing anything. Empty without carriers. Raises AttachError.
 
-    `undoing`: what they can take away there, for which no agent has to run. SSH is asked first, then Nomad about the
-    hosts that SSH does not reach: what those have is not known before a job starts there. `awaited`: hosts that may be
-    restarting, which it waits for.
+    `undoing`: what they can revert there, for which no agent has to run. SSH is tried first, then Nomad for the
+    other hosts, whose tools are unknown before a job starts there. `awaited`: hosts that may be restarting, which it
+    waits for.
     """
     carriers = carriers_of(target.carriers, target.path)
     offers: dict[str, Offer] = {}
     if carriers.ssh is not None:
-        # where Nomad carries as well, a host that SSH does not reach is its, and not waited for
+        # if Nomad carries as well, it takes hosts that SSH does not reach, without waiting
         patient = {} if carriers.nomad is not None else {name: Patience(AWAITED_S, tell) for name in awaited}
         offers |= await _by_ssh(target, carriers.ssh, estate, connect, undoing=undoing, patient=patient)
     if carriers.nomad is not None:
@@ -118,7 +118,7 @@ async def look(
 
 
 def _promised(host: FoundHost, why: str, before: Offer | None, *, undoing: bool) -> Offer:
-    """What Nomad offers of a host whose tools nobody has looked at. `before`: what SSH said of it."""
+    """Nomad's offer for a host whose tools are unknown yet. `before`: SSH's report on it."""
     also = f"; over SSH: {before.said}" if before is not None else ""
     if why:
         return Offer(lacks=dict.fromkeys(CARRIED, why + also), said=why + also, by=NOMAD)
@@ -149,7 +149,7 @@ async def _by_ssh(
                 return
 
     async def tried(host: FoundHost) -> str:
-        """Fills `offers`. Why nobody answers there now; "" where somebody does."""
+        """Fills `offers`. Why the host does not answer now; "" if it does."""
         silent = ""
         try:
             async with connect(host.name, host.address) as shell, anyio.create_task_group() as tasks:
@@ -302,7 +302,7 @@ async def carried(
 async def _kept(
     hosts: dict[str, CarriedHost], estate: Estate, offers: dict[str, Offer], tell: Callable[[str], None]
 ) -> None:
-    """Looks at the hosts that Nomad reaches, where it only promised; those that have nothing are dropped."""
+    """Checks the hosts that Nomad reaches, for which it only promised; drops those without tools."""
 
     async def one(name: str) -> None:
         try:

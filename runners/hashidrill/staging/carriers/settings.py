@@ -1,4 +1,4 @@
-"""What an Attach file says of carriers: the part `carriers:`."""
+"""The part `carriers:` of an Attach file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NomadSettings(_CarrierSettings):
 
 
 class Carriers(Strict):
-    """Carriers of faults to hosts. A host that SSH reaches is carried to by SSH, another one by Nomad."""
+    """Carriers of faults to hosts: SSH for a host that it reaches, otherwise Nomad."""
 
     ssh: SshSettings | None = Field(default=None, description="Over SSH")
     nomad: NomadSettings | None = Field(default=None, description="By jobs of Nomad, on its clients")
@@ -91,7 +91,7 @@ CAPABILITIES = ("list-jobs", "read-job", "submit-job", "alloc-lifecycle", "read-
 
 
 def carrier_rights(carriers: Carriers, namespace: str = "default") -> tuple[Right, ...]:
-    """What Nomad's token must be allowed for its jobs; nothing where Nomad carries nothing."""
+    """The rights that Nomad's token needs for carrier jobs; empty if Nomad is not a carrier."""
     if carriers.nomad is None:
         return ()
     return (

@@ -1,4 +1,4 @@
-"""How a program of ours runs on a host: one Python text, and a session of JSON lines both ways.
+"""How one of hashidrill's programs runs on a host: one Python text, and a session of JSON lines both ways.
 
 python3 FILE                 a program as a file, as a Nomad job has it
 python3 -c STARTER           and `handed(program)` at the beginning of standard input, as SSH has it
@@ -32,27 +32,27 @@ class Session(Protocol):
         """One line, b"" once it has ended. Raises FaultError when the connection is gone."""
 
     async def ended(self) -> str:
-        """Waits for its end, and says how it ended: its exit code and what it wrote to its errors."""
+        """Waits for its end, and returns its exit code and error output as text."""
 
     async def close(self) -> None:
         """Ends its standard input, and the connection with it."""
 
 
 class Shell(Protocol):
-    """A host that programs of ours can run on, with the rights that faults need."""
+    """A host that can run hashidrill's programs, with the rights that faults need."""
 
     where: str
     """Names it in messages."""
     client: str
-    """The address that this machine has there; "" if that is not known."""
+    """This machine's address as seen there; "" if unknown."""
 
     @property
     def carrier(self) -> str:
-        """The product whose agent carries programs there; "" where none does."""
+        """The product whose agent carries programs there; "" for none."""
 
     @property
     def renewed_by(self) -> Literal["lines", "signal"]:
-        """How a fault's program hears of us (hashidrill.staging.carriers.inside.agent)."""
+        """How a fault's program is renewed (hashidrill.staging.carriers.inside.agent)."""
 
     @property
     def changes(self) -> bool:
@@ -70,7 +70,7 @@ class Shell(Protocol):
     async def hold(self, told: Mapping[str, Any]) -> Session:
         """Starts a fault's agent with that specification.
 
-        Its `args` may be secret: they are visible nowhere on the way. Raises FaultError.
+        Its `args` may be secret, so they stay invisible on the way. Raises FaultError.
         """
 
     async def again(self) -> None:
@@ -78,7 +78,7 @@ class Shell(Protocol):
 
 
 class Lines:
-    """Requests and events of one session. What comes in is read by `listen`, a task of its own."""
+    """Requests and events of one session. `listen`, a task of its own, reads its output."""
 
     def __init__(self, session: Session, where: str) -> None:
         self._session, self._where = session, where
@@ -88,10 +88,10 @@ class Lines:
         self.events: list[dict[str, Any]] = []
         self._moved = anyio.Event()
         self.over = ""
-        """Why nothing comes any more; "" while something may."""
+        """Why no more output comes; "" while it may."""
 
     async def listen(self) -> None:
-        """Until it ends. It goes on in a run that is cancelled, whose reverts need it: `close` ends it."""
+        """Runs until the session ends, even in a cancelled run, whose reverts need it: `close` ends it."""
         with anyio.CancelScope(shield=True):
             await self._listen()
 
@@ -145,7 +145,9 @@ class Lines:
         return answer
 
     async def event(self, *names: str, within_s: float = math.inf, after: int = 0) -> Mapping[str, Any] | None:
-        """The first of these events but for the first `after`; None when it ended, or took too long, without one."""
+        """The first of these events after the first `after`; None if the session ended, or took too long, without
+        one.
+        """
         with anyio.move_on_after(within_s):
             while True:
                 for said in self.events[after:]:
@@ -170,13 +172,13 @@ while len(d) < n:
     d += p
 exec(compile(d, "hashidrill", "exec"))
 """
-"""It reads the program and no byte more: what comes after it is for the program."""
+"""Reads the program and not one byte more: the rest of the input is for the program."""
 OLDEST_PYTHON = (3, 8)
 _INSIDE = "hashidrill.staging.carriers.inside"
 _PATHS = "hashidrill.core.util.trusted_paths"
 _PARTS = ("system", "armed", "notes", "restart", "slowdown", "host_faults", "agent")
 AGENT = (_PATHS, *(f"{_INSIDE}.{name}" for name in _PARTS))
-"""In the order in which they need each other. The last one has the function that is called: `main`."""
+"""In dependency order. The last one has the function that is called: `main`."""
 NOTES = (_PATHS, f"{_INSIDE}.system", f"{_INSIDE}.notes")
 """Its functions are `hand_over` and `keep`."""
 OBSERVERS = (
@@ -185,7 +187,7 @@ OBSERVERS = (
     "hashidrill.lab.local.inside.canary",
     *(f"{_INSIDE}.{name}" for name in ("system", "restart", "slowdown", "observers")),
 )
-"""They share with the agents how processes are read. They change nothing."""
+"""They share with agents the code that reads processes. They change nothing."""
 _LOADER = """\
 import json, sys, types
 if sys.version_info < OLDEST:
@@ -216,7 +218,7 @@ def program(argument: Mapping[str, Any], modules: Sequence[str] = AGENT, functio
 
 
 def handed(text: str) -> bytes:
-    """A program as STARTER reads it: its length in eight digits, and itself."""
+    """A program in STARTER's form: its length in eight digits, and its text."""
     return f"{len(text.encode()):08d}\n{text}".encode()
 
 

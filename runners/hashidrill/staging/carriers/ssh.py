@@ -1,4 +1,4 @@
-"""Programs of ours on hosts over SSH. Hosts' keys are always checked, and no password is ever asked for."""
+"""Runs hashidrill's programs on hosts over SSH. Host keys are always checked, and passwords are never requested."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SshSession:
 
 
 def explained(status: int | None, said: str) -> str:
-    """Why a program of ours ended, in words of what to do."""
+    """Why a program ended, in words, with a remedy."""
     if "sudo:" in said:
         why = said.splitlines()[-1]
         return f"sudo asks for a password or refuses ({why}): allow this user `sudo -n`, or log in as root"
@@ -113,7 +113,7 @@ class SshShell:
                 raise FaultError(str(error)) from None
 
     async def start(self, program: str) -> SshSession:
-        """Over another connection where this one is lost. Raises FaultError."""
+        """Starts it over a new connection if this one is lost. Raises FaultError."""
         await self.again()
         try:
             process = await self._started()
@@ -124,7 +124,7 @@ class SshShell:
         return session
 
     async def _started(self) -> asyncssh.SSHClientProcess[bytes]:
-        """Once more where it turns out only now that the connection is lost: nothing runs there yet."""
+        """Retries once if the connection proves lost only now: nothing runs there yet."""
         try:
             return await self._connection.create_process(self._command, encoding=None)
         except (OSError, asyncssh.Error):
@@ -136,7 +136,7 @@ class SshShell:
 
 @asynccontextmanager
 async def shell(settings: SshSettings, attach_file: str, name: str, address: str) -> AsyncIterator[SshShell]:
-    """A connection to that host. Raises AttachError with what is wrong and what to do."""
+    """A connection to that host. Raises AttachError with the problem and a remedy."""
     place, port = settings.place_of(name, address)
     user = settings.user or getpass.getuser()
     where = f"{name} (ssh {user}@{place}:{port})"
@@ -222,7 +222,7 @@ def _options(settings: SshSettings, attach_file: str, user: str) -> dict[str, An
 
 
 def refused(error: Exception, options: dict[str, Any]) -> str:
-    """Why there is no connection, in words of what to do."""
+    """Why there is no connection, in words, with a remedy."""
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
         return (
             f"its host key is not in {options['known_hosts']}, or is another one than that: compare it with the host's "

@@ -1,11 +1,10 @@
 """Several workers as one load generator: `python -m hashidrill.staging.generators.conductor`, in place of in_generator.
 
 It speaks with the engine as hashidrill.core.loads.in_generator does; the specification also has a `fleet`: how many
-workers, who starts them, and their lease. All of them start at one agreed instant of the run's clock, and their
+workers, their scheduler, and their lease. All of them start at one agreed instant of the run's clock, and their
 operations come out in the order in which they ended.
 
-Whatever is wrong with one worker ends the run: {"error": ...} and exit code 1. The run never goes on with fewer
-workers.
+Any problem with one worker ends the run: {"error": ...} and exit code 1. The run never goes on with fewer workers.
 """
 
 from __future__ import annotations
@@ -40,7 +39,9 @@ MOST_WAITING = 500_000
 
 
 class Merge:
-    """What waits of each worker, and up to when each has reported. Times are of the run's clock."""
+    """The waiting operations of each worker, and the time up to which each has reported. Times are of the run's
+    clock.
+    """
 
     def __init__(self, workers: Sequence[str]) -> None:
         self._waiting: dict[str, list[Line]] = {worker: [] for worker in workers}
@@ -52,20 +53,20 @@ class Merge:
         self.waiting += len(operations)
 
     def upto(self, worker: str, t_ns: int) -> None:
-        """That worker has reported every operation that ended by then."""
+        """Notes that the worker has reported every operation that ended by then."""
         self._upto_ns[worker] = max(self._upto_ns[worker], t_ns)
 
     def ahead(self, worker: str, most: int = MOST_WAITING) -> bool:
-        """Whether to read no more of that worker for now: too much waits, and for another one."""
+        """Whether to stop reading that worker for now: too much waits, and for another one."""
         slowest_ns = min(self._upto_ns.values())
         return self.waiting >= most and self._upto_ns[worker] > slowest_ns
 
     def taken(self) -> list[Line]:
-        """All that can go on now, in order."""
+        """All that can be passed on now, in order."""
         return self._taken(min(self._upto_ns.values()))
 
     def rest(self) -> list[Line]:
-        """All that is left, in order: the loads have stopped, and nothing more comes."""
+        """All that is left, in order, once the loads have stopped."""
         return self._taken(None)
 
     def _taken(self, before_ns: int | None) -> list[Line]:
@@ -90,9 +91,9 @@ Sampled = list[Any]
 
 
 class Gauges:
-    """Reports the worst of the workers' samples of themselves, once each has reported: a silent one shows.
+    """Reports the worst of the workers' samples of themselves, once each has reported, so a silent one shows.
 
-    `first`: the worker that speaks for each load; the others' samples of it are the same.
+    `first`: the worker that reports for each load; the others' samples of it are the same.
     """
 
     def __init__(self, workers: Sequence[str], first: Mapping[str, str]) -> None:
@@ -115,7 +116,7 @@ class Gauges:
 
 
 LEAD_S = 0.5
-"""From the moment at which all are prepared to the one at which they start."""
+"""Seconds between the moment when all are prepared and their start."""
 EMIT_EVERY_S = 0.05
 SAMPLE_EVERY_S = 1.0
 LINE_OPERATIONS = 500
@@ -128,7 +129,7 @@ Say = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 class Conductor:
-    """The workers of one run. `say` is where all of them together speak as one."""
+    """The workers of one run. `say` reports for all of them together."""
 
     def __init__(
         self,
@@ -167,7 +168,9 @@ class Conductor:
         return self._clock_ns() - self._origin_ns
 
     async def conduct(self, commands: asyncio.StreamReader) -> None:
-        """Until the commands end. Raises LostError, StreamError, ClockError, DivisionError: then the run is INVALID."""
+        """Runs until the commands end. Raises LostError, StreamError, ClockError, DivisionError: then the run is
+        INVALID.
+        """
         async with asyncio.TaskGroup() as tasks:
             streams = [tasks.create_task(remote.run()) for remote in self.remotes.values()]
             beside = [tasks.create_task(self._emit()), tasks.create_task(self._sample())]
@@ -175,7 +178,7 @@ class Conductor:
             driving = tasks.create_task(self._drive(todo))
             while command := (await commands.readline()).strip():
                 todo.put_nowait(command.decode())
-            # the engine wants us to end, or is gone: whatever is being waited for matters no more
+            # the engine requests the end, or has ended: pending waits no longer matter
             driving.cancel()
             await asyncio.wait([driving])
             await self._end(streams)
@@ -243,7 +246,7 @@ class Conductor:
         await self._say({"stopped": True})
 
     async def _final_reads(self) -> None:
-        """All read before any cleans up: what one takes away, another would find lost."""
+        """Lets all workers read before any cleans up, because a clean-up removes what others still have to read."""
         for load in self.division.shared:
             reached = self.division.reached(load, self._stopped)
             self.remotes[self.division.first[load]].say(f"reached {load} {reached}")
@@ -255,7 +258,7 @@ class Conductor:
 
     async def _end(self, streams: Sequence[asyncio.Task[None]]) -> None:
         if self._marks["ready"] and not self._marks["stopped"]:
-            self._tell("stop")  # what is in flight is still reported
+            self._tell("stop")  # operations in flight are still reported
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_WITHIN_S):
                     await self._all("stopped")
@@ -274,7 +277,7 @@ class Conductor:
             self._merge.upto(worker, line["upto"])
             async with self._changed:
                 self._changed.notify_all()
-                # back-pressure: this stream is read no further while it is ahead and too much waits for another one
+                # back-pressure: this stream pauses while it is ahead and too much waits for another one
                 self._held.add(worker)
                 await self._changed.wait_for(lambda: not self._merge.ahead(worker))
                 self._held.discard(worker)
@@ -303,8 +306,8 @@ class Conductor:
                 self._look_for_silence()
 
     def _look_for_silence(self) -> None:
-        """A worker may be there while its generator hangs. Time in which the engine, or another worker, holds us up
-        does not count.
+        """Detects a worker whose generator hangs. Time in which the engine, or another worker, blocks this process does
+        not count.
         """
         for name, remote in self.remotes.items():
             self._silent[name] += remote.connected and name not in self._held
@@ -332,7 +335,7 @@ class Conductor:
 
 
 def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
-    """What the specification asks for. Raises SpawnError for what nobody knows, AttachError for TLS files."""
+    """The spawner of the specification. Raises SpawnError for an unknown one, AttachError for TLS files."""
     match fleet["spawner"]:
         case "local":
             return LocalSpawner(lease_s=fleet["lease_s"])
@@ -343,7 +346,9 @@ def spawner_of(fleet: Mapping[str, Any], run_id: str) -> Spawner:
 
 
 async def conducted(commands: asyncio.StreamReader, say: Say) -> int:
-    """One run, from its specification to its end; the exit code. Workers are gone when this returns, or end soon."""
+    """One run, from its specification to its end; the exit code. Workers have ended, or will end soon, when this
+    returns.
+    """
     spec = json.loads(await commands.readline())
     fleet, identity = spec["fleet"], Identity.made("hashidrill runner")
     try:
@@ -353,19 +358,19 @@ async def conducted(commands: asyncio.StreamReader, say: Say) -> int:
             lost_after_s = float(fleet.get("lost_after_s", LOST_AFTER_S))
             conductor = Conductor(spec, workers, dialed_by(identity), say, lost_after_s=lost_after_s)
             await conductor.conduct(commands)
-        except Exception as error:  # whatever it was, the spawner may know more of it
+        except Exception as error:  # the spawner may know more about the cause
             raise await _explained(error, spawner) from error
         finally:
             await spawner.take_away()
     except HashidrillError as error:
-        with contextlib.suppress(OSError):  # nobody may be there to be told
+        with contextlib.suppress(OSError):  # the reader may be gone
             await say({"error": str(error)})
         return 1
     return 0
 
 
 async def _explained(error: BaseException, spawner: Spawner) -> HashidrillError:
-    """The first cause in a group, with what the spawner knows of a worker that is lost."""
+    """The first cause in a group, with the spawner's knowledge of a lost worker."""
     while isinstance(error, BaseExceptionGroup):
         error = next((one for one in error.exceptions if isinstance(one, HashidrillError)), error.exceptions[0])
     if isinstance(error, LostError) and (more := await spawner.why_gone(error.worker)):
@@ -394,7 +399,7 @@ class _Out(asyncio.Protocol):
 
 
 async def serve() -> int:
-    """Obey standard input until it ends, SIGTERM comes, or nobody reads standard output; the exit code."""
+    """Obeys standard input until it ends, SIGTERM comes, or standard output is closed; the exit code."""
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader(limit=1 << 25)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)

@@ -1,9 +1,9 @@
-"""What each worker offers of an experiment's loads, and whether all of them together offered what was asked for.
+"""Divides an experiment's loads among workers, and checks that together they offered what was requested.
 
-A load that divides is offered by all: worker i of N performs operations i, i + N, i + 2N... of the one schedule, each
-at the moment, with the key and the value that it would have from a single generator. So rates are divided exactly,
-whatever the profile does, and no two workers share an operation. A load that does not divide (it holds things, or
-reacts to events) is offered whole by one worker.
+A load that divides is offered by all: worker i of N performs operations i, i + N, i + 2N... of the one schedule,
+each at the moment, with the key and the value that it would have from a single generator. So rates are divided
+exactly, whatever the profile does, and no two workers share an operation. A load that does not divide (it holds
+things, or reacts to events) is offered whole by one worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DivisionError(DatacenterError):
 
 @dataclass(frozen=True)
 class Stopped:
-    """What a worker says of its generator at the end: when it stopped, and how many operations each load emitted."""
+    """A worker's final report on its generator: when it stopped, and how many operations each load emitted."""
 
     at_ns: int
     emitted: Mapping[str, int]
@@ -61,7 +61,7 @@ class _Shared:
 
 @dataclass(frozen=True)
 class Sum:
-    """Of one divided load: what was asked for until the workers stopped, and what they offered."""
+    """Of one divided load: the requested operations until the workers stopped, and the offered ones."""
 
     load: str
     asked: int
@@ -110,14 +110,14 @@ class Division:
         self._of[worker].append({**load, "share": [0, 1]})
 
     def of(self, worker: str) -> list[dict[str, Any]]:
-        """What that worker is told of its loads."""
+        """The specification of the loads for that worker."""
         return self._of[worker]
 
     @property
     def shared(self) -> Sequence[str]:
         return list(self._shared)
 
-    # what the engine says meanwhile, as the workers hear it
+    # the engine's commands, as the workers hear them
 
     def start(self, t_ns: int) -> None:
         self._start_ns = t_ns
@@ -173,6 +173,6 @@ class Division:
         return Sum(name, asked, sum(offered.values()), offered)
 
     def reached(self, load: str, stopped: Mapping[str, Stopped]) -> int:
-        """The number after that of the last operation that any worker offered of a divided load."""
+        """The number after the last operation that any worker offered of a divided load."""
         counts = [stopped[worker].emitted.get(load, 0) for worker in self._workers]
         return max((index + (count - 1) * len(counts) + 1 for index, count in enumerate(counts) if count), default=0)

@@ -1,8 +1,8 @@
 """A stream of messages that outlives its connections: without loss, without duplicates, in order, in bounded memory.
 
-Each end numbers what it sends and keeps it until the other end has acknowledged it. After a connection was lost, both
-say what they received last, and send what came after that again. A message that comes twice is taken once; one that is
-missing is an error, and never a shorter stream. Nothing here touches a network.
+Each end numbers what it sends and keeps it until the other end has acknowledged it. After a lost connection, both
+report the last message that they received, and resend everything after it. A duplicate is dropped; a missing message
+is an error, never a shorter stream. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hashidrill.core.errors import DatacenterError
 from hashidrill.core.util import safe_json
 
 KEPT_BYTES = 64 << 20
-"""What one end keeps at most of what was not acknowledged. An open loop cannot be slowed down: more is an error."""
+"""The most unacknowledged bytes that one end keeps. An open loop cannot be slowed down, so more is an error."""
 MOST_BYTES = 32 << 20
 """Of one message."""
 ACKNOWLEDGE_BYTES = 256 << 10
-"""After this many bytes, or with the next ping, a receiver says what it has."""
+"""After this many bytes, or with the next ping, a receiver acknowledges."""
 _HEAD = struct.Struct(">BQI")
 
 
@@ -39,7 +39,7 @@ class Kind(IntEnum):
     MESSAGE = 2
     """Numbered from 1."""
     ACKNOWLEDGE = 3
-    """Its number is that of the last message that was received."""
+    """Its number is that of the last received message."""
     PING = 4
     """JSON; answered at once with PONG."""
     PONG = 5
@@ -47,7 +47,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What goes over a connection: 13 bytes of kind, number and length, and a payload."""
+    """The unit of a connection: 13 bytes of kind, number and length, and a payload."""
 
     kind: Kind
     number: int = 0
@@ -78,7 +78,7 @@ class Frames:
         self._torn = bytearray()
 
     def fed(self, data: bytes) -> Iterator[Frame]:
-        """Raises StreamError for what no end of ours sends."""
+        """Raises StreamError for data that no hashidrill process sends."""
         self._torn += data
         at = 0
         try:
@@ -97,7 +97,7 @@ class Frames:
 
 
 class Link:
-    """One end: what it sent and the other end may lack, and how far it has received."""
+    """One end: its unacknowledged messages, and how far it has received."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = kept_bytes
@@ -155,7 +155,7 @@ class Link:
         return frame.payload
 
     def acknowledgement(self, *, now: bool = False) -> bytes:
-        """What to write about what was received; empty while it is too little to say."""
+        """The acknowledgement to write; empty while it is too little."""
         if not self._unsaid_bytes or (self._unsaid_bytes < ACKNOWLEDGE_BYTES and not now):
             return b""
         self._unsaid_bytes = 0

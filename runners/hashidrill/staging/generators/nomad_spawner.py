@@ -1,12 +1,12 @@
 """Workers as the allocations of one batch job of Nomad: spread over its clients, at most one on each.
 
-A worker needs Python with hashidrill, of this version, on its client: it is made of compiled libraries, which no
-archive of ours could bring along for whatever machine there is. Where that Python is, the client's meta says:
+A worker needs Python with hashidrill, of this version, on its client, because compiled libraries cannot be sent to
+an unknown machine. The client's meta names that Python:
 
     nomad node meta apply -node-id NODE hashidrill_python=/opt/hashidrill/bin/python
 
-Nothing secret is in the job: the runner's certificate is public, and all else goes over the stream. The job is never
-restarted or placed again: a worker that is lost makes the run INVALID. Paths and fields of Nomad 1.10.5.
+The job holds no secrets: the runner's certificate is public, and all else goes over the stream. The job is never
+restarted or placed again: a lost worker makes the run INVALID. Paths and fields of Nomad 1.10.5.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ META_PYTHON = "hashidrill_python"
 TASK = "worker"
 PORT = "stream"
 WITHIN_S = 60.0
-"""For all workers to run and to have said so."""
+"""Seconds for all workers to run and to introduce themselves."""
 _LOOK_EVERY_S = 0.3
 _CPU_MHZ, _MEMORY_MB = 500, 300
 _LOG_MB = 10
@@ -100,7 +100,7 @@ class NomadSpawner:
             try:
                 await self._jobs.submit(job)
             except SpawnError:
-                self._submitted = False  # it was refused: a job of that name is not ours
+                self._submitted = False  # it was refused: an existing job of that name is foreign
                 raise
             return await self._introduced(workers)
         except UnansweredError as error:
@@ -134,14 +134,14 @@ class NomadSpawner:
         return list(found.values())
 
     async def why_gone(self, worker: Introduction) -> str:
-        """What Nomad knows of its allocation."""
+        """Nomad's information about its allocation."""
         with contextlib.suppress(UnansweredError, SpawnError, KeyError):
             status, said = await self._jobs.status(self._allocations[worker.name])
             return f"its allocation is {status}: {said}"
         return ""
 
     async def take_away(self) -> None:
-        """Stops the job and removes it. Where that fails, the lease ends each worker, and heal removes the job."""
+        """Stops the job and removes it. If that fails, the lease ends each worker, and heal removes the job."""
         if self._submitted:
             with contextlib.suppress(UnansweredError, SpawnError):
                 await self._jobs.purge(self._name)
@@ -178,5 +178,5 @@ async def check_room(wire: Wire, workers: int) -> list[str]:
 
 
 async def remove_left(wire: Wire, run_id: str) -> list[str]:
-    """The jobs of workers that a killed run left, and that are removed now: their workers have ended by themselves."""
+    """Removes the worker jobs of a killed run, and returns their names; the workers have ended by themselves."""
     return await Jobs(wire).remove(job_id(run_id))

@@ -1,8 +1,8 @@
-"""One worker as its runner sees it: a connection that is made again when it drops, its clock, and whether it lives.
+"""One worker as its runner sees it: a reconnecting connection, its clock, and whether it lives.
 
 CLOCK_MONOTONIC counts from another moment on each machine, and not at quite the same speed. The runner asks a worker
-for its time, again and again: the exchange with the shortest round trip says most, because the answer was somewhere
-within it. The offset is known to half of that round trip, and no better (RFC 5905, section 8).
+for its time repeatedly: the exchange with the shortest round trip is the most precise, because the answer was made
+within it. The offset is known to half of that round trip (RFC 5905, section 8).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Exchange:
 
     @property
     def round_ns(self) -> int:
-        """How long the question and the answer were under way."""
+        """The time that the question and the answer took on the way."""
         return (self.back_ns - self.asked_ns) - (self.answered_ns - self.heard_ns)
 
 
@@ -68,7 +68,7 @@ class Exchanges:
         self._last: deque[Exchange] = deque(maxlen=window)
 
     def add(self, exchange: Exchange) -> None:
-        """Raises ClockError for one that cannot be: the worker held it for longer than it was away."""
+        """Raises ClockError for an impossible one: the worker held it for longer than it was away."""
         if exchange.round_ns < 0 or exchange.answered_ns < exchange.heard_ns:
             raise ClockError(
                 f"its clock says that it held a question for {(exchange.answered_ns - exchange.heard_ns) / 1e6:.3f} ms,"
@@ -91,7 +91,7 @@ class Exchanges:
 
 
 class Discipline:
-    """Keeps the clock of one worker at the run's: `applied_ns` is the offset that the worker goes by now."""
+    """Keeps the clock of one worker at the run's: `applied_ns` is the offset that the worker uses now."""
 
     def __init__(self, first: Offset, within_ns: int = WITHIN_NS) -> None:
         """Raises ClockError where the first measurement is too coarse."""
@@ -113,7 +113,7 @@ class Discipline:
             )
 
     def step(self, offset: Offset) -> int:
-        """By how much the worker's clock moves now (nanoseconds); 0 for as long as nothing shows that it must."""
+        """By how much the worker's clock moves now (nanoseconds); 0 while no measurement requires it."""
         error_ns = offset.ns - self.applied_ns
         if abs(error_ns) <= offset.uncertainty_ns:
             return 0
@@ -134,7 +134,7 @@ _READ_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a worker says of itself before anybody is connected to it, and what it is called here."""
+    """A worker's introduction before a connection exists, and its name here."""
 
     name: str
     address: str
@@ -149,7 +149,7 @@ class Introduction:
 
 
 class LostError(DatacenterError):
-    """A worker is gone, silent, or failed: what it would have offered is missing. The run is INVALID."""
+    """A worker has ended, fell silent, or failed: its operations are missing. The run is INVALID."""
 
     def __init__(self, worker: Introduction, why: str) -> None:
         super().__init__(f"{worker}: {why}")
@@ -159,7 +159,7 @@ class LostError(DatacenterError):
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial = Callable[[Introduction], Awaitable[Streams]]
 OnLine = Callable[[str, dict[str, Any]], Awaitable[None]]
-"""Takes the worker's name and what its generator said. The stream waits for as long as it takes."""
+"""Takes the worker's name and its generator's output. The stream waits for it."""
 
 
 class Remote:
@@ -189,7 +189,7 @@ class Remote:
         self._origin_ns = 0
         self.discipline: Discipline | None = None
         self.known = asyncio.Event()
-        """Its clock is."""
+        """Whether its clock is known."""
         self.ending = False
         self.drops = 0
         """How often the connection was lost."""
@@ -204,7 +204,9 @@ class Remote:
         return self._exchanges.offset()
 
     def start(self, spec: dict[str, Any], files: dict[str, str]) -> None:
-        """What it is to offer. The run's clock was 0 when ours was `origin_ns`: it is told when its own was that."""
+        """Starts its loads. The run's clock was 0 when this machine's was `origin_ns`; it is told the time of its own
+        clock then.
+        """
         if self.discipline is None:
             raise RuntimeError("its clock is not known")
         self._origin_ns = spec["origin_ns"]
@@ -216,7 +218,7 @@ class Remote:
         self._send({"say": line})
 
     def end(self) -> None:
-        """It ends its generator, and itself."""
+        """Ends its generator, and the worker."""
         self.ending = True
         self._send({"end": True})
 
@@ -226,7 +228,7 @@ class Remote:
             self._writer.write(frame)
 
     async def run(self) -> None:
-        """Until it said that it ended after `end`. Raises LostError, StreamError, ClockError."""
+        """Runs until it reported its end after `end`. Raises LostError, StreamError, ClockError."""
         self._heard_ns = self._now_ns()
         while True:
             why = await self._one_connection()
@@ -241,7 +243,7 @@ class Remote:
             await asyncio.sleep(_AGAIN_S)
 
     async def _one_connection(self) -> str:
-        """Why it was lost; "" when the worker has ended as it was told."""
+        """Why the connection was lost; "" when the worker has ended as requested."""
         try:
             async with asyncio.timeout(_DIAL_WITHIN_S):
                 reader, writer = await self._dial(self.worker)
@@ -264,7 +266,7 @@ class Remote:
         frames = Frames()
         while True:
             try:
-                # what counts is its silence, and not how long we took to read
+                # its silence counts, not the time that reading took
                 async with asyncio.timeout(self._lost_after_s):
                     data = await reader.read(_READ_BYTES)
             except TimeoutError:
@@ -278,7 +280,7 @@ class Remote:
             writer.write(self._link.acknowledgement())
 
     async def _hear(self, frame: Frame, writer: asyncio.StreamWriter) -> bool:
-        """Whether it has ended."""
+        """Takes one frame; returns whether the worker has ended."""
         match frame.kind:
             case Kind.PONG:
                 self._time(frame.json())

@@ -1,8 +1,8 @@
 """TLS between the runner and its workers without a shared secret, and the TLS files that loads need on a worker.
 
-The runner's certificate is in the specification of a worker's job, and the worker's in the first line that it prints,
-which the runner reads through Nomad. Both are public; the keys stay where they were made. Tokens go to a worker over
-that connection alone.
+The runner's certificate is in the specification of a worker's job, and the worker's in the first line that it
+prints, which the runner reads through Nomad. Both are public; the keys stay where they were made. Tokens go to a
+worker only over that connection.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Identity:
         return cls(certificate.public_bytes(serialization.Encoding.PEM).decode(), private)
 
     def worker_side(self, runner: str) -> ssl.SSLContext:
-        """Lets in nobody but the runner, by its certificate. Raises ssl.SSLError."""
+        """Admits only the runner, by its certificate. Raises ssl.SSLError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.verify_mode = ssl.CERT_REQUIRED
         return self._loaded(context, runner)
 
     def runner_side(self, worker: str) -> ssl.SSLContext:
-        """Speaks to nobody but that worker, by its certificate: its address says nothing. Raises ssl.SSLError."""
+        """Accepts only that worker, by its certificate, at any address. Raises ssl.SSLError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         return self._loaded(context, worker)
@@ -72,7 +72,7 @@ class Identity:
     def _loaded(self, context: ssl.SSLContext, other: str) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=other)
-        # OpenSSL takes keys from files alone; this one is in a folder of ours for as long as it takes to read
+        # OpenSSL reads keys only from files; this one is in a private folder for a moment
         with tempfile.TemporaryDirectory(prefix="hashidrill-") as folder:
             path = Path(folder) / "identity.pem"
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -29,10 +29,10 @@ class Spawner(Protocol):
         """All of them, or none: raises SpawnError. `runner` is the runner's certificate."""
 
     async def why_gone(self, worker: Introduction) -> str:
-        """What the scheduler knows of one that is lost; "" for nothing."""
+        """The scheduler's information about a lost worker; "" for none."""
 
     async def take_away(self) -> None:
-        """What is left of them. Idempotent; raises nothing that would hide why the run ended."""
+        """Removes all that is left of them. Idempotent; raises nothing that would hide why the run ended."""
 
 
 def introduction(name: str, said: bytes | str, on: str = "") -> Introduction:
@@ -55,11 +55,11 @@ def introduction(name: str, said: bytes | str, on: str = "") -> Introduction:
 
 _INTRODUCED_WITHIN_S = 30.0
 _GONE_WITHIN_S = 15.0
-"""What its loads put into the datacenter is cleaned up meanwhile."""
+"""Time for its loads to clean up the datacenter."""
 
 
 class LocalSpawner:
-    """Each worker is a process in a session of its own, and ends by its lease if we do not end it."""
+    """Each worker is a process in a session of its own, and ends by its lease if it is not ended before."""
 
     def __init__(self, *, lease_s: float) -> None:
         self._lease_s = lease_s

@@ -1,11 +1,10 @@
 """A worker: a load generator on some host, reached over a stream. `python -m hashidrill.staging.generators.worker`.
 
-It prints one line of JSON, its introduction (address, certificate, session, version), and waits for its runner: nobody
-else is let in (hashidrill.staging.generators.secrecy). What it is told first is what to offer, tokens among it.
-Everything that its generator says goes back over a Link.
+It prints one line of JSON, its introduction (address, certificate, session, version), and waits for its runner, the
+only peer that it admits (hashidrill.staging.generators.secrecy). The first message is its specification, with
+tokens. All of its generator's output goes back over a Link.
 
-Its lease: a worker whose runner is silent for longer ends its generator, which cleans up, and then itself. It needs
-nobody for that.
+Its lease: if its runner is silent for longer, a worker ends its generator, which cleans up, and then itself.
 
     HASHIDRILL_RUNNER     the runner's certificate
     HASHIDRILL_LEASE_S    seconds
@@ -46,7 +45,7 @@ _STDERR_BYTES = 4096
 
 
 StartChild = Callable[[Callable[[bytes], None], Callable[[int, str], None]], Awaitable["GeneratorProcess"]]
-"""Starts one. Takes who hears each line that it says, and who hears that it ended: its exit code and last words."""
+"""Starts a generator. Takes callbacks for each output line, and for its end: exit code and last output."""
 
 
 class Worker:
@@ -74,7 +73,7 @@ class Worker:
         self._ending: asyncio.Task[None] | None = None
         self._over: int | None = None
         self.why = ""
-        """In words, why it ended otherwise than it was told to."""
+        """Why it ended other than on request, in words."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of the runner, until it is lost. A newer one takes its place."""
@@ -126,7 +125,7 @@ class Worker:
         elif "say" in message and self._child is not None:
             self._child.say(message["say"].encode() + b"\n")
         elif "end" in message and self._ending is None:
-            # beside the stream: its runner asks for the time meanwhile
+            # next to the stream, because its runner asks for the time meanwhile
             self._ending = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
@@ -160,7 +159,7 @@ class Worker:
             self._writer.write(frame)
 
     def told_to_end(self) -> None:
-        """By whoever runs this process (SIGTERM): what its loads left is still cleaned up."""
+        """Ends on SIGTERM; the loads still clean up."""
         self._fail("it was told to end by SIGTERM")
 
     def _fail(self, why: str) -> None:
@@ -168,7 +167,7 @@ class Worker:
             self._over, self.why = FAILED, why
 
     async def watch(self) -> int:
-        """Until it is over; its exit code. By then its generator has ended."""
+        """Runs to the end; returns its exit code. By then its generator has ended."""
         while self._over is None:
             await asyncio.sleep(_LOOK_EVERY_S)
             silent_s = (self._now_ns() - self._heard_ns) / 1e9
@@ -185,7 +184,7 @@ class Worker:
         return self._over
 
     async def _delivered(self) -> None:
-        """What it says last is worth a moment: that it ended, or why it failed."""
+        """Waits a moment for its last message to arrive: that it ended, or why it failed."""
         for _ in range(int(_EXIT_WITHIN_S / _LOOK_EVERY_S)):
             if self._over == SILENT or self._writer is None or not self._link.outstanding:
                 break
@@ -193,7 +192,7 @@ class Worker:
 
 
 class GeneratorProcess:
-    """The load generator, in a process below this one: it dies with us."""
+    """The load generator, in a child process that dies with this one."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -248,7 +247,7 @@ class GeneratorProcess:
 
 
 def place(environ: Mapping[str, str]) -> tuple[str, int, str]:
-    """Where to listen (address and port), and the address that the runner is told; port 0 is any that is free."""
+    """Where to listen (address and port), and the address for the runner; port 0 is any free one."""
     given = environ.get("NOMAD_ADDR_stream", "")
     if not given:
         return "127.0.0.1", 0, "127.0.0.1"

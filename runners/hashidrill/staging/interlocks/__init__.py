@@ -1,4 +1,1 @@
-"""Decides whether an existing datacenter may be touched, and what ends a run there.
-
-Pure decisions, and small clients of Consul's KV store. `staging/attach/` asks them.
-"""
+"""Decides whether an attached datacenter may be touched, and what ends a run there."""

@@ -1,9 +1,9 @@
-"""The anchor: what arms, stops, locks and audits in a datacenter, as the datacenter itself says it.
+"""The anchor: the datacenter's own record of its arming key, stop button, lock and audit keys.
 
-An attach file belongs to whoever writes it. Without an anchor it could bring a signing key, a stop button and a lock
-that are its author's alone, and arm itself. So the first `hashidrill staging arm` writes them to ANCHOR_KEY, whose name
-no file can change, and from then on a file that says otherwise is refused. Whoever may write that key decides what
-arms: a run's token may only read it.
+An attach file belongs to its author. Without an anchor it could bring the author's own signing key, stop button and
+lock, and arm itself. So the first `hashidrill staging arm` writes them to ANCHOR_KEY, whose name no file can change,
+and from then on a file with other values is refused. Write access to that key is the power to arm: a run's token may
+only read it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Anchor:
         return json.dumps(asdict(self), indent=2)
 
     def check(self, settings: InterlockSettings, datacenter: str, where: str) -> None:
-        """Raises InterlockError that names what the attach file says otherwise."""
+        """Raises InterlockError that names the differences of the attach file."""
         theirs, ours = asdict(self), asdict(Anchor.of(settings, datacenter))
         wrong = [
             f"{_WRITTEN[name]} is {ours[name] or 'not set'} and not {theirs[name] or 'unset'}"
@@ -63,7 +63,7 @@ class Anchor:
             )
 
     def over(self, settings: InterlockSettings) -> InterlockSettings:
-        """These settings with the datacenter's own keys: a stop goes to the button that runs look at."""
+        """These settings with the datacenter's own keys: a stop goes to the button that runs watch."""
         key, public_key = self.arming_key, self.public_key or None
         file = settings.arming.file if public_key else None
         return settings.model_copy(
@@ -87,7 +87,7 @@ _WRITTEN = {
 
 
 async def read(kv: Kv) -> Anchor | None:
-    """None where nothing was ever armed. Raises InterlockError for what is not an anchor."""
+    """None before the first arming. Raises InterlockError for a value that is not an anchor."""
     entry = await kv.get(ANCHOR_KEY)
     if entry is None:
         return None
@@ -101,7 +101,7 @@ async def read(kv: Kv) -> Anchor | None:
 
 
 async def check(kv: Kv, settings: InterlockSettings, datacenter: str, where: str) -> None:
-    """Raises InterlockError where the datacenter was never armed, or says otherwise than the attach file."""
+    """Raises InterlockError if the datacenter was never armed, or differs from the attach file."""
     anchor = await read(kv)
     if anchor is None:
         raise InterlockError(
@@ -120,6 +120,6 @@ async def fix(kv: Kv, settings: InterlockSettings, datacenter: str, where: str) 
 
 
 async def anchored(kv: Kv, settings: InterlockSettings) -> InterlockSettings:
-    """The settings with what the datacenter fixed, where it did. Raises InterlockError."""
+    """The settings with the datacenter's fixed values. Raises InterlockError."""
     anchor = await read(kv)
     return settings if anchor is None else anchor.over(settings)

@@ -1,20 +1,20 @@
-"""Arming: who said that which experiments may run here, and until when.
+"""Arming: a person's consent to run certain experiments here, until a certain time.
 
-An arming is JSON. It consents to contents and not to names: `digest` is of all that the experiment does, and an
-experiment that was changed since is armed again (hashidrill.staging.attach.plan).
+An arming is JSON. It consents to contents, not to names: `digest` covers all that the experiment does, and an
+experiment that was changed since must be armed again (hashidrill.staging.attach.plan).
 
     {"armed_by": "ana", "datacenter": "staging-1",
      "experiments": [{"name": "slow-leader-disk", "digest": "sha256:1f0c...", "breaks_quorum": false}],
      "since": "2026-11-23T09:00:00Z", "until": "2026-11-23T12:00:00Z", "why": "game day 12", "nonce": "9c41..."}
 
-The nonce tells two armings apart: one that was taken back stays so, though its text is put there again.
+The nonce tells two armings apart: a revoked one stays revoked, even if its text is put there again.
 
-Where the datacenter pins a public key, the arming comes in an envelope that its owner signed:
+If the datacenter pins a public key, the arming comes in an envelope that its owner signed:
 
     {"arming": "<the JSON as text>", "signature": "<Ed25519 over these bytes, Base64>"}
 
-The text itself is signed, so nothing depends on how JSON is laid out. The signatures are those of `cryptography`, which
-trustme brings in any case: it wraps OpenSSL, has had releases every few weeks for ten years, and ships wheels.
+The text itself is signed, so nothing depends on how JSON is laid out. The signatures use `cryptography`, which
+trustme requires in any case: it wraps OpenSSL, has had releases every few weeks for ten years, and ships wheels.
 
 Every function here is pure: texts, keys and times come from the caller.
 """
@@ -71,7 +71,7 @@ class Arming:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an arming is asked to cover. `needs_s`: how long the run takes at most, until all is reverted."""
+    """The run that an arming must cover. `needs_s`: how long the run takes at most, until all is reverted."""
 
     experiment: str
     digest: str
@@ -85,7 +85,7 @@ class Wanted:
 def read(text: str | None, where: str, public_key: str | None = None) -> Arming:
     """The arming in a KV value or file; None stands for a missing one.
 
-    Raises InterlockError: not armed, malformed, not signed, or signed by somebody else.
+    Raises InterlockError: not armed, malformed, not signed, or signed by another key.
     """
     if text is None or not text.strip():
         raise InterlockError(f"not armed: there is nothing at {where}; arm it with `hashidrill staging arm`")
@@ -98,7 +98,7 @@ def parse(text: str, where: str) -> Arming:
     """An arming that is not signed, or whose signature was checked. Raises InterlockError for a malformed one."""
     data = _object(text, where)
     if "signature" in data:
-        data = _object(str(data.get("arming", "")), where)  # signed, where nobody asks for it
+        data = _object(str(data.get("arming", "")), where)  # signed, although no key is required
     if unknown := sorted(data.keys() - _FIELDS):
         raise _malformed(where, f"it has {', '.join(unknown)}, and may have {', '.join(sorted(_FIELDS))}")
     experiments = tuple(_armed(data.get("experiments"), where))
@@ -132,7 +132,7 @@ def _armed(said: Any, where: str) -> Iterator[Armed]:
 
 
 def check(arming: Arming, wanted: Wanted, where: str) -> Armed:
-    """What of it covers what is wanted. Raises InterlockError where nothing does: each reason has its own message."""
+    """The armed experiment that covers the run. Raises InterlockError otherwise: each reason has its own message."""
     by = f"the arming at {where} (by {arming.armed_by})"
     skew, now = dt.timedelta(seconds=wanted.skew_s), wanted.now
     if arming.since > now + skew:
@@ -185,7 +185,7 @@ def check_clocks(now: dt.datetime, theirs: dt.datetime | None, skew_s: float, wh
 
 
 def sign(arming: Arming, private_key_pem: bytes) -> str:
-    """The envelope. Raises UsageError for a key that is no Ed25519 private key in PEM."""
+    """The envelope. Raises UsageError for a key that is not an Ed25519 private key in PEM."""
     text = arming.text()
     signature = base64.b64encode(_private(private_key_pem).sign(text.encode())).decode()
     return json.dumps({"arming": text, "signature": signature}, indent=2)

@@ -1,12 +1,11 @@
 """One line for each action: who did what, where, until when. In Consul, in the recording, and to a webhook.
 
 A line in Consul is one key, `PREFIX/RUN/0001` (of heal: `PREFIX/RUN/heal-TIME-0001`); the folders of older runs are
-removed. A line that cannot be written is
-written later, and again where a restore of Consul's state took it away. No line holds up a revert: the lines of reverts
-are written by a task of their own, and `written` waits for the line of an apply, for a bounded time.
+removed. A line that cannot be written is written later, and again if a restore of Consul's state removed it. No line
+delays a revert: a task of its own writes the lines of reverts, and `written` waits for the line of an apply, for a
+bounded time.
 
-A webhook gets each line by POST, as `application/json`, once: `Line.data()` is what it gets. It is told nothing twice,
-and nobody waits for it.
+A webhook gets each line once by POST, as `application/json` (`Line.data()`), without delaying anything.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _RETRY_S = 0.5
 _FLUSHED_WITHIN_S = 10.0
 _WEBHOOK_WITHIN_S = 5.0
 _WAITING = 1000
-"""Most lines that wait for a webhook; what comes on top is not sent, and said to be."""
+"""The most lines that wait for a webhook; further ones are dropped, with a message."""
 
 Post = Callable[[str, dict[str, Any]], Awaitable[None]]
 """Sends JSON to a URL. Raises HashidrillError or OSError."""
@@ -41,7 +40,7 @@ Post = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Line:
-    """One action. `until`: when it ends by plan, RFC 3339; "" where it does not last."""
+    """One action. `until`: its planned end, RFC 3339; "" if it does not last."""
 
     number: int
     at: str
@@ -85,15 +84,15 @@ class Audit:
         post: Post | None = None,
         series: str = "",
     ) -> None:
-        """`file` is that of the recording: a line of JSON for each, signed with `key` as those of its journal are, so
-        that a line that is changed, added or taken out is noticed. `series` begins the names of keys: lines of another
-        process about the same run must not overwrite those that are there.
+        """`file` is that of the recording: a line of JSON for each, signed like the lines of its journal, so that
+        changed, added and removed lines are noticed. `series` begins the names of keys, so that another process's
+        lines about the same run do not overwrite existing ones.
         """
         self._kv, self._prefix, self._run, self._experiment, self._who = kv, prefix, run, experiment, who
         self._now, self._tell, self._redactor = now, tell, redactor
         self._file, self._webhook, self._post, self._series = file, webhook, post, series
         self._key, self._first = key, 0
-        if file is not None and file.is_file():  # of the run that heal goes on with
+        if file is not None and file.is_file():  # of the run that heal continues
             signed, missing = signed_lines(file, key)
             self._first = len(signed) + missing
         self.lines: list[Line] = []
@@ -103,7 +102,7 @@ class Audit:
         self._told: set[str] = set()
 
     def note(self, verb: str, what: str = "", where: str = "", *, lasts_s: float | None = None, note: str = "") -> Line:
-        """A line, in the recording at once and elsewhere soon. It waits for nothing and raises nothing."""
+        """Adds a line, to the recording at once and elsewhere soon. Neither waits nor raises."""
         now, clean = self._now(), self._redactor.text
         line = Line(
             len(self.lines) + 1,
@@ -144,7 +143,7 @@ class Audit:
                 group.start_soon(self._send)
 
     async def finish(self) -> None:
-        """Writes what is missing in Consul, for a bounded time. What stays unwritten is told."""
+        """Writes lines missing in Consul, for a bounded time. Reports those that stay unwritten."""
         if not self.lines:
             return
         with anyio.move_on_after(_FLUSHED_WITHIN_S, shield=True):
@@ -211,7 +210,7 @@ class Audit:
             )
 
     def _keep(self, line: Line) -> None:
-        """In the recording, at once: it is what is left where Consul is not."""
+        """Writes it to the recording at once, the only copy if Consul is down."""
         if self._file is None:
             return
         try:

@@ -1,13 +1,14 @@
-"""How much of a datacenter a method disturbs at one time, at worst, before anything starts; and the same while it runs.
+"""The worst-case disturbance of a method at one time, computed before anything starts; and the same during the run.
 
-At worst: a role moves, so two overlapping faults on `consul:leader` may hit two servers, while two on `host:consul-1`
-never do. A fault with `follow` leaves its host before it takes the next one (`Disturbed` sees to it). Faults that
-begin within SETTLES_S of the end of another, and do not come `after` it, count as overlapping: a revert takes its time.
+A role moves, so in the worst case two overlapping faults on `consul:leader` hit two servers, while two on
+`host:consul-1` never do. A fault with `follow` leaves its host before it takes the next one (`Disturbed` ensures
+it). Faults that begin within SETTLES_S of the end of another, and do not come `after` it, count as overlapping: a
+revert takes its time.
 
-A fault that sets back what all agents share (the restore of a snapshot) counts as one on every host, and needs what a
-broken quorum needs.
+A fault that resets the shared state (the restore of a snapshot) counts as one on every host, and needs the consent
+for a broken quorum.
 
-A server that is down already counts against the quorum, and not against what a game day may disturb.
+A server that is down already counts against the quorum, but not against the number that a game day may disturb.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from dataclasses import dataclass, field
 from hashidrill.core.errors import InterlockError
 
 SETTLES_S = 5.0
-"""How long after its time a fault may still be noticed: its revert, and the agent that catches up."""
+"""How long after its time a fault may still have effects: its revert, and the agent that catches up."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The agents of one product in one role. `down`: those that did not answer before anything began."""
+    """The agents of one product in one role. `down`: those that did not answer before the run began."""
 
     service: str
     role: str
@@ -49,7 +50,7 @@ class Limits:
     servers: int | None = None
     clients: float = 0.2
     breaks_quorum: bool = False
-    """Both the experiment and the command say that the quorum may be broken."""
+    """Whether both the experiment and the command allow a broken quorum."""
 
     def most(self, role: str, count: int) -> int:
         if role == "server":
@@ -62,8 +63,8 @@ class Window:
     """One fault of a method: on at most `most` of `hosts` at a time, from when until when, in seconds of the method.
 
     `at_a_time`: how many of its hosts the fault itself disturbs at one time, when that is fewer: a rolling restart
-    disturbs one. `after`: numbers of the steps that have ended before it begins, where they could. `sets_back`: the
-    fault sets back what all agents share (hashidrill.core.protocols.abc.Fault), and `hosts` are all hosts.
+    disturbs one. `after`: numbers of the steps that have ended before it begins, if they could. `sets_back`: the
+    fault resets the state that all agents share (hashidrill.core.protocols.abc.Fault), and `hosts` are all hosts.
     """
 
     step: int
@@ -94,7 +95,7 @@ def groups_of(
 ) -> list[Group]:
     """The groups of a datacenter. `roles`: by host, the role of each of its agents by service; `voters`: by service.
 
-    Where nobody says who votes, every server does.
+    If the voters are unknown, every server counts as one.
     """
     members: dict[tuple[str, str], set[str]] = {}
     for host, of in roles.items():
@@ -112,7 +113,7 @@ def groups_of(
 
 
 def troubles(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: bool) -> Iterator[str]:
-    """What is too wide: one line for each group and rule, at the first moment that breaks it."""
+    """One line for each group and rule that is exceeded, at the first moment."""
     for group in groups:
         told: set[str] = set()
         for one in sorted(windows, key=lambda each: each.begins_s):
@@ -124,7 +125,7 @@ def troubles(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quoru
 
 
 def check(windows: Sequence[Window], groups: Sequence[Group], *, breaks_quorum: bool, said: str) -> None:
-    """Raises InterlockError that says what is too wide. `said`: what is missing for a broken quorum to be allowed."""
+    """Raises InterlockError for each excess. `said`: the missing consent to a broken quorum."""
     found = list(troubles(windows, groups, breaks_quorum=breaks_quorum))
     if not found:
         return
@@ -181,7 +182,7 @@ def most_disturbed(active: Sequence[Window], hosts: frozenset[str]) -> int:
 
 @dataclass
 class Disturbed:
-    """Which hosts are disturbed now, while a method runs: the last word, whatever was computed beforehand."""
+    """The hosts that are disturbed now, during a method: the final check, whatever was computed beforehand."""
 
     groups: Sequence[Group]
     breaks_quorum: bool = False

@@ -1,8 +1,8 @@
-"""All interlocks of one run together: what they read beforehand, and what they hold while the run goes on.
+"""All interlocks of one run together: the checks beforehand, and the holds during the run.
 
 `check` only reads, in this order, and the first reason refuses: production, arming, stop button, lock, blast radius,
-rights. `held` checks again, because minutes may have passed, and then takes the lock: nothing of a run is written
-before that. In the end the lock is released, and the audit lines are all that is left.
+rights. `held` checks again, because minutes may have passed, and then takes the lock, before the run's first write.
+In the end the lock is released, and only the audit lines are left.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOVED_WITHIN_S = 60.0
 """How long a fault that follows a role may take to leave the host where it was."""
 _LOOK_EVERY_S = 0.1
 _SEEN_WITHIN_S = 30.0
-"""How long a look may take right before and after a fault that sets state back: Consul elects meanwhile, maybe."""
+"""How long a look may take right before and after a fault that resets state: Consul may be electing meanwhile."""
 
 Lacking = Callable[["ProductCalls", Iterable[Right]], Awaitable[Sequence[Right]]]
 Down = Callable[[], Awaitable[frozenset[str]]]
@@ -49,7 +49,7 @@ Down = Callable[[], Awaitable[frozenset[str]]]
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """An agent of another product than Consul, at an address where no agent of that Consul is."""
+    """An agent of another product than Consul, at an address without an agent of that Consul."""
 
     product: str
     host: str
@@ -65,7 +65,7 @@ class Subject:
     attach_file: str
     experiment: str
     digest: str
-    """Of its content (hashidrill.staging.attach.plan): what is armed."""
+    """The digest of its content (hashidrill.staging.attach.plan), which is armed."""
     run: str
     who: str
     names: Sequence[Named] = ()
@@ -76,15 +76,15 @@ class Subject:
     loads: Mapping[str, str] = field(default_factory=dict)
     """The kind of each load, by its name."""
     agents: Sequence[Elsewhere] = ()
-    """The agents of other products that are on no host of the Consul."""
+    """The agents of other products on hosts outside of the Consul."""
     rights: Mapping[Right, Sequence[str]] = field(default_factory=dict)
-    """What is needed, and by whom."""
+    """The needed rights, and who needs them."""
     needs_s: float = 0.0
     """How long the run takes at most."""
     may_break_quorum: bool = False
-    """The experiment says so."""
+    """Whether the experiment allows it."""
     breaks_quorum: bool = False
-    """The command says so."""
+    """Whether the command allows it."""
 
 
 class Guard:
@@ -102,7 +102,7 @@ class Guard:
         folder: Path,
         post: Post | None = None,
     ) -> None:
-        """`folder` is where a relative arming file is. Raises InterlockError without a Consul to hold on to."""
+        """`folder` is where a relative arming file is. Raises InterlockError without a Consul for the lock."""
         if CONSUL not in calls:
             raise InterlockError(
                 "the lock, the stop button and the audit are kept in Consul, and the attach file names none: add it"
@@ -114,7 +114,7 @@ class Guard:
         self._kv = Kv(self.consul)
         self._newest = 0
         self.armed = ""
-        """The text of the arming that was read last."""
+        """The text of the last arming that was read."""
 
     async def check(self, subject: Subject) -> None:
         """Reads, and raises InterlockError for the first reason not to run."""
@@ -139,9 +139,9 @@ class Guard:
     async def held(
         self, subject: Subject, tell: Callable[[str], None], recording: Path | None = None, key: LineKey = UNSIGNED
     ) -> AsyncIterator[Held]:
-        """Around the whole run, whose audit lines go into `recording` too, signed with `key`.
+        """Surrounds the whole run, whose audit lines go into `recording` too, signed with `key`.
 
-        Raises InterlockError where it must not be, before anything was written.
+        Raises InterlockError before any write if the run is not allowed.
         """
         await self.check(subject)
         found, armed = await self._armed(subject)
@@ -177,7 +177,7 @@ class Guard:
                 await audit.finish()
 
     async def armed_now(self, subject: Subject, kv: Kv) -> str:
-        """Why it is not armed any more; "" while it is. Raises SilentError where that cannot be seen."""
+        """Why it is no longer armed; "" while it is. Raises SilentError if that is unknown."""
         try:
             await self._armed(replace(subject, needs_s=0.0), kv)
         except SilentError:
@@ -210,7 +210,7 @@ class Guard:
         return found, armed
 
     def _check_newest(self, entry: Entry | None, where: str) -> None:
-        """Raises InterlockError for an arming that another one had replaced: Consul's state was set back since."""
+        """Raises InterlockError for an arming that another one had replaced: Consul's state was reset since."""
         if entry is None or entry.modified < self._newest:
             raise InterlockError(
                 f"the arming at {where} was replaced, and Consul's state was set back since: what stands there is older"
@@ -224,7 +224,9 @@ class Guard:
         return [*names, *(Named("tag", str(tag)) for tags in found.values() for tag in tags or ())]
 
     async def _check_named(self, subject: Subject) -> None:
-        """Raises InterlockError for a Nomad or a Vault that the Consul which arms does not name: it arms its own."""
+        """Raises InterlockError for a Nomad or a Vault that this Consul does not name, because a Consul arms only its
+        own.
+        """
         named: dict[str, set[str]] = {}
         for product in {one.product for one in subject.agents}:
             found = [name for name in await self._listed("services") if product in name.lower()]
@@ -252,7 +254,7 @@ class Guard:
         return found
 
     async def groups(self, subject: Subject) -> list[Group]:
-        """Who is there, and who is down now."""
+        """The groups of agents, with those that are down now."""
         written = self.settings.blast_radius
         limits = Limits(written.servers, float(written.clients))
         return groups_of(subject.roles, subject.voters, await self._down(), limits)
@@ -273,7 +275,7 @@ class Guard:
 
 
 class Held:
-    """Interlocks that said yes, for as long as a run goes on."""
+    """The interlocks that admitted a run, while it goes on."""
 
     def __init__(
         self,
@@ -321,13 +323,13 @@ class Held:
         return await self._guard.armed_now(self._subject, kv)
 
     def _stop(self, why: str) -> None:
-        """What was seen once counts, though Consul forgets it."""
+        """Remembers the reason, even if Consul forgets it."""
         self._why = self._why or why
         self._set_back = self._set_back or self._setting_back > 0
         self._stops.set()
 
     async def _look(self, within_s: float) -> str:
-        """Why the run must stop now, asked until Consul answers. Raises SilentError after `within_s` without one."""
+        """Why the run must stop now; retries until Consul answers. Raises SilentError after `within_s`."""
         gives_up_s = anyio.current_time() + within_s
         while True:
             try:
@@ -339,15 +341,15 @@ class Held:
 
     @asynccontextmanager
     async def _setting(self, label: str) -> AsyncIterator[None]:
-        """Around a fault that sets back what all agents share, and with it what was pressed or taken back meanwhile.
+        """Surrounds a fault that resets the shared state, and with it any stop or disarming made meanwhile.
 
-        The last look before it is fresh; while it is in force there is one every _LOOK_EVERY_S; what any of them saw is
-        pressed again when it is over. `operate` presses and disarms for as long as a run goes on, so what no look saw
-        comes back too.
+        The last look before it is fresh; while it is in force there is one every _LOOK_EVERY_S; afterwards, every
+        stop that was seen is pressed again. `operate` presses and disarms as long as a run goes on, so a stop that
+        no look saw comes back too.
         """
         if why := await self._look(_SEEN_WITHIN_S):
             self._stop(why)
-            await pause(_LOOK_EVERY_S)  # the run is stopped; where it is not, the fault is still not applied
+            await pause(_LOOK_EVERY_S)  # the run is stopped; if not, the fault is still not applied
             raise InterlockError(f"{label}: nothing was applied: {why}")
 
         async def closely() -> None:
@@ -367,7 +369,7 @@ class Held:
             await self.stays_stopped()
 
     async def stays_stopped(self) -> None:
-        """Presses the button again if what was seen of it may have been set back."""
+        """Presses the button again if a stop that was seen may have been reset."""
         if not self._set_back:
             return
         key, why = self._guard.settings.stop.key, f"{self._why} (set back by {self._subject.run}, and pressed again)"
@@ -383,7 +385,7 @@ class Held:
                 self._tell(f"the stop button is pressed again ({key}), as it may have been set back: {self._why}")
 
     async def mine(self) -> bool:
-        """Whether the lock was never lost, and no other run holds it now. Raises FaultError: that cannot be seen."""
+        """Whether the lock was never lost, and no other run holds it now. Raises FaultError if that is unknown."""
         if self._lock.lost.is_set():
             return False
         key = self._guard.settings.lock.key
@@ -393,7 +395,7 @@ class Held:
             raise FaultError(str(error)) from None
 
     def note(self, verb: str, what: str = "", where: str = "", note: str = "") -> None:
-        """An audit line. It waits for nothing and raises nothing."""
+        """Adds an audit line. Neither waits nor raises."""
         self._audit.note(verb, what, where, note=note)
 
     @asynccontextmanager
@@ -428,7 +430,7 @@ class Held:
             self._disturbed.ended(acting.fault_id)
 
     async def _has_room(self, fault_id: str, window: Window) -> None:
-        """Returns once it may be applied: one that follows a role waits until it has left the host before."""
+        """Returns once it may be applied: a fault that follows a role waits until it has left its previous host."""
         self._disturbed.groups = await self._guard.groups(self._subject)
         with anyio.move_on_after(_MOVED_WITHIN_S):
             while self._disturbed.trouble(fault_id, window) and self._disturbed.has_step(window.step):
@@ -440,7 +442,7 @@ class Held:
 
 
 async def _begin(audit: Audit, subject: Subject) -> None:
-    """Raises InterlockError where the first line cannot be written: there would be no trace of the rest."""
+    """Raises InterlockError if the first line cannot be written, because the rest would leave no trace."""
     line = audit.note("begin", subject.experiment, lasts_s=subject.needs_s)
     for name, kind in subject.loads.items():
         audit.note("load", kind, note=name)

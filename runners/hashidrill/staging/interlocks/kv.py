@@ -1,6 +1,6 @@
-"""The little of Consul's KV store and sessions that interlocks need: a key, its holder, a session.
+"""The part of Consul's KV store and sessions that interlocks need: a key, its holder, a session.
 
-Reads that decide something are consistent ones: a follower that lags would show an arming that was taken back.
+Reads that decide something are consistent ones: a lagging follower could show a revoked arming.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Calls(Protocol):
         body: bytes | None = None,
         timeout_s: float = 5.0,
     ) -> ApiAnswer:
-        """Raises FaultError where nobody answers; nothing for a status."""
+        """One request. Raises FaultError without an answer; any status is an answer."""
 
 
 class SilentError(InterlockError):
-    """Consul did not answer, or had no leader: whoever asks again may get an answer."""
+    """Consul did not answer, or had no leader: a retry may succeed."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Entry:
 
 
 class Kv:
-    """Every method raises InterlockError for what the token may not do, and SilentError where nobody answers."""
+    """Every method raises InterlockError if the token lacks a right, and SilentError without an answer."""
 
     def __init__(self, calls: Calls, *, within_s: float = _WITHIN_S) -> None:
         self._calls = calls
@@ -69,8 +69,8 @@ class Kv:
     async def put(
         self, key: str, value: str, *, acquire: str = "", release: str = "", unchanged: int | None = None
     ) -> bool:
-        """False where another session holds the key, and `acquire` or `release` names ours; and where it has changed
-        since the index `unchanged`, which is 0 for a key that is not there.
+        """False if another session holds the key, and `acquire` or `release` names this one; and if it has changed
+        since the index `unchanged`, which is 0 for a missing key.
         """
         params = {"acquire": acquire} if acquire else {"release": release} if release else None
         if unchanged is not None:
@@ -91,7 +91,7 @@ class Kv:
         return [] if answer.status == 404 else sorted(str(key) for key in _list(answer))
 
     async def new_session(self, name: str, ttl_s: float) -> str:
-        """Its id. No health check ends it: it is meant to outlive the faults that this very run applies."""
+        """Its id. No health check ends it, because it must outlive the faults of its run."""
         about = {"Name": name, "TTL": f"{ttl_s:.0f}s", "Behavior": "delete", "Checks": [], "NodeChecks": []}
         body = json.dumps(about).encode()
         answer = await self._ask("PUT", "/v1/session/create", "make a session", body=body)

@@ -1,7 +1,7 @@
 """The lock that keeps a second game day out: a Consul key that a session with a TTL holds.
 
-A runner that dies renews nothing: within twice its TTL Consul ends the session, and with it the key. A runner that
-cannot renew for a whole TTL takes the lock for lost and stops: somebody else may hold it by then.
+A dead runner stops renewing: within twice its TTL Consul ends the session, and with it the key. A runner that cannot
+renew for a whole TTL counts the lock as lost and stops, because another run may hold it by then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHUT_S = 20.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds the lock, for whoever finds it taken."""
+    """Who holds the lock, for others that find it taken."""
 
     held_by: str
     run: str
@@ -38,9 +38,9 @@ class Holder:
 
 
 class Lock:
-    """A lock that is held. `lost` is set, with `why`, when it may be somebody else's.
+    """A held lock. `lost` is set, with `why`, when another run may hold it.
 
-    `doubted` is set by whoever knows of a reason why it may be gone: it is looked at now, and not when it is due.
+    `doubted` is set by code with a reason to believe that it is gone: it is then checked at once.
     """
 
     def __init__(self, session: str) -> None:
@@ -56,9 +56,9 @@ class Lock:
 async def alone(
     kv: Kv, key: str, ttl_s: float, holder: Holder, *, do: Callable[[], Awaitable[None]], tell: Callable[[str], None]
 ) -> None:
-    """Does it while nobody else's run can go on: under the lock, or while the lock is still that of the same dead run.
+    """Calls `do` while no other run can be in progress: under the lock, or while the same dead run still holds it.
 
-    Waits for a lock whose holder died a moment ago. Raises InterlockError that says who holds it.
+    Waits for a lock whose holder died a moment ago. Raises InterlockError that names the holder.
     """
     gives_up_s = anyio.current_time() + _SHUT_S
     while True:
@@ -79,7 +79,7 @@ async def alone(
 
 
 async def held_by_others(kv: Kv, key: str, run: str) -> bool:
-    """Whether another run than that one holds it now. Raises InterlockError where that cannot be seen."""
+    """Whether another run holds it now. Raises InterlockError if that is unknown."""
     entry = await kv.get(key)
     return entry is not None and bool(entry.session) and _run_of(entry.value) != run
 
@@ -100,7 +100,7 @@ async def check_free(kv: Kv, key: str) -> None:
 
 @asynccontextmanager
 async def held(kv: Kv, key: str, ttl_s: float, holder: Holder, tell: Callable[[str], None]) -> AsyncIterator[Lock]:
-    """The lock, renewed as long as the block lasts, and released at its end. Raises InterlockError when it is taken."""
+    """The lock, renewed during the block, and released at its end. Raises InterlockError when it is taken."""
     lock = Lock(await _acquired(kv, key, ttl_s, holder))
     try:
         async with beside(partial(_renew, kv, key, ttl_s, holder, lock=lock, tell=tell)):
@@ -132,9 +132,9 @@ async def _acquired(kv: Kv, key: str, ttl_s: float, holder: Holder) -> str:
 
 
 async def _release(kv: Kv, key: str, session: str) -> None:
-    """Lets the key go, and then the session: a session that ends with the key keeps it shut for another 15 s.
+    """Releases the key, and then the session: a session that ends with the key keeps it shut for another 15 s.
 
-    The key is deleted unless somebody took it in between.
+    The key is deleted unless another session took it in between.
     """
     entry = await kv.get(key)
     if entry is not None and entry.session == session and await kv.put(key, entry.value, release=session):
@@ -161,7 +161,7 @@ async def _renew(kv: Kv, key: str, ttl_s: float, holder: Holder, *, lock: Lock, 
             if there and (entry := await kv.get(key)) is not None and entry.session == lock.session:
                 renewed_s = anyio.current_time()
                 continue
-            # a snapshot from before this run was restored, or somebody ended the session
+            # a snapshot from before this run was restored, or the session was ended
             lock.session = await _acquired(kv, key, ttl_s, holder)
             renewed_s = anyio.current_time()
             tell(f"the lock {key} was gone, and nobody had taken it: it is held again")

@@ -1,7 +1,7 @@
-"""What an operator does: arms, disarms, presses the stop button and releases it.
+"""An operator's actions: arms, disarms, presses the stop button and releases it.
 
-A run may restore a snapshot, and with it what the key-value store held before. So a stop and a disarming are done again
-whenever they are gone, for as long as a run holds the lock.
+A run may restore a snapshot, and with it the key-value store. So a stop and a disarming are repeated whenever they
+are gone, while a run holds the lock.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from hashidrill.staging.interlocks.stop import Pressed
 
 _LOOK_EVERY_S = 0.25
 _STAYS_S = 300.0
-"""How long an operator's command goes on looking whether a run still holds the lock."""
+"""How long an operator's command keeps checking whether a run still holds the lock."""
 _DONE_WITHIN_S = 30.0
 """How long it tries while Consul has no leader."""
 _AS_MANY = 1000
-"""Nonces kept at most: those of the armings that would have ended last."""
+"""The most nonces kept: those of the armings with the latest end."""
 
 Tell = Callable[[str], None]
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def made(
     why: str = "",
     private_key: bytes | None = None,
 ) -> str:
-    """An arming as it is kept, signed where it must be. Raises UsageError for one that would be refused anyway."""
+    """The text of an arming, signed if required. Raises UsageError for an arming that would be refused."""
     said = settings.arming
     if not 0 < for_s <= said.longest:
         raise UsageError(f"--for: give over 0s and at most {said.longest}, the longest that the attach file allows")
@@ -70,9 +70,10 @@ def made(
 
 
 async def arm(kv: Kv, settings: InterlockSettings, folder: Path, text: str, *, datacenter: str, said_by: str) -> str:
-    """Puts the arming where it belongs; returns where. The first one fixes what arms, stops and locks there.
+    """Stores the arming; returns the place. The first one fixes the keys for arming, stop and lock there.
 
-    `said_by`: the attach file. Raises InterlockError, which names what the datacenter fixed otherwise, and UsageError.
+    `said_by`: the attach file. Raises InterlockError, which names differences from the datacenter's fixed values,
+    and UsageError.
     """
     first = await anchor.fix(kv, settings, datacenter, said_by)
     return await _put(kv, settings, folder, text) + ("; the first one: it fixed the keys there" if first else "")
@@ -91,7 +92,7 @@ async def _put(kv: Kv, settings: InterlockSettings, folder: Path, text: str) -> 
 
 
 async def arming_in(kv: Kv, settings: InterlockSettings, folder: Path) -> tuple[str, Entry | None]:
-    """(where it is, what stands there). Raises InterlockError for a file that cannot be read."""
+    """(the place, the entry there). Raises InterlockError for a file that cannot be read."""
     said = settings.arming
     if said.file is None:
         return f"Consul's key {said.key}", await kv.get(said.key)
@@ -105,9 +106,9 @@ async def arming_in(kv: Kv, settings: InterlockSettings, folder: Path) -> tuple[
 
 
 async def disarm(kv: Kv, settings: InterlockSettings, folder: Path, now: dt.datetime, tell: Tell) -> str:
-    """Takes the arming away, for good: its nonce is kept, so that its text cannot be put back. Returns from where.
+    """Revokes the arming for good: its nonce is kept, so that its text cannot be put back. Returns its place.
 
-    A run that goes on stops, and reverts. Raises InterlockError.
+    A run in progress stops, and reverts. Raises InterlockError.
     """
     settings = await _until_done(partial(anchor.anchored, kv, settings))
     where, entry = await _until_done(partial(arming_in, kv, settings, folder))
@@ -150,7 +151,7 @@ async def _revoke(kv: Kv, revoked: Mapping[str, str], now: dt.datetime) -> None:
 
 
 def _revoked(entry: Entry | None, where: str) -> dict[str, str]:
-    """The nonce of what stands there, and when it would have ended."""
+    """The nonce of the stored arming, and its end."""
     try:
         found = arming.parse("" if entry is None else entry.value, where)
     except InterlockError:  # it arms nothing
@@ -159,7 +160,7 @@ def _revoked(entry: Entry | None, where: str) -> dict[str, str]:
 
 
 async def taken_back(kv: Kv, now: dt.datetime) -> frozenset[str]:
-    """The nonces of armings that were taken back and would not have ended yet. Raises InterlockError."""
+    """The nonces of revoked armings that would not have ended yet. Raises InterlockError."""
     return frozenset(await _nonces(kv, now))
 
 
@@ -179,9 +180,9 @@ def _later(until: str, now: dt.datetime) -> bool:
 
 
 async def press(kv: Kv, settings: InterlockSettings, by: str, now: dt.datetime, why: str = "", *, tell: Tell) -> bool:
-    """Presses the stop button: who runs something there stops and reverts, and nothing starts any more.
+    """Presses the stop button: runs there stop and revert, and no run can start.
 
-    Returns once no run holds the lock; false where that cannot be seen. Raises InterlockError.
+    Returns once no run holds the lock; false if that is unknown. Raises InterlockError.
     """
     with_keys = partial(anchor.anchored, kv, settings)
     try:
@@ -202,7 +203,7 @@ async def press(kv: Kv, settings: InterlockSettings, by: str, now: dt.datetime, 
 
 
 async def pressed_again(kv: Kv, key: str, pressed: Pressed) -> bool:
-    """Presses a button that is not pressed; false where it is. Raises InterlockError."""
+    """Presses an unpressed button; false if it is pressed. Raises InterlockError."""
     return await _until_done(partial(kv.put, key, pressed.text(), unchanged=0))
 
 
@@ -215,9 +216,9 @@ async def _stays(
     what: str,
     tell: Tell,
 ) -> bool:
-    """Does it, and again whenever it is undone, until it is done and no run holds the lock.
+    """Repeats the action whenever it is undone, until it is done and no run holds the lock.
 
-    Returns false where the lock cannot be seen. Raises InterlockError.
+    Returns false if the lock cannot be read. Raises InterlockError.
     """
     await _until_done(do)
     gives_up_s, waits = anyio.current_time() + _STAYS_S, False
@@ -247,7 +248,7 @@ async def _stays(
 
 
 async def _until_done(do: Callable[[], Awaitable[T]]) -> T:
-    """Again while Consul is silent or has no leader. Raises InterlockError."""
+    """Retries while Consul is silent or has no leader. Raises InterlockError."""
     gives_up_s = anyio.current_time() + _DONE_WITHIN_S
     while True:
         try:

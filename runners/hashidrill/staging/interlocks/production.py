@@ -1,9 +1,9 @@
-"""Whether a datacenter looks like production: by its names, its tags, and what its nodes say of themselves.
+"""Whether a datacenter looks like production: by its names, its tags, and its nodes' meta data.
 
-A false refusal costs a line in the attach file, a false admission costs production. So `prod` and `prd` count wherever
-they stand in a name (`PRODeu1`, `k8sprod`, `euprod1`), except in words that are known to be others (`product`,
-`producer`, `reproduction`) and after `non`, `not` or `pre` (`non-prod`, `preProduction`). What is refused by mistake is
-listed whole under `interlocks.production.not_production`.
+A false refusal costs a line in the attach file, a false admission costs production. So `prod` and `prd` count
+anywhere in a name (`PRODeu1`, `k8sprod`, `euprod1`), except in known other words (`product`, `producer`,
+`reproduction`) and after `non`, `not` or `pre` (`non-prod`, `preProduction`). List a whole name that is refused by
+mistake under `interlocks.production.not_production`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hashidrill.core.errors import InterlockError
 _MEANS_IT = re.compile(r"prod|prd")
 _ENVIRONMENT_KEYS = frozenset({"environment", "env", "stage", "tier"})
 _ALSO_ENVIRONMENTS = frozenset({"live"})
-"""What these keys of a node's meta may not say either."""
+"""Keys of a node's meta whose values count as names of environments."""
 _OTHER_WORDS = re.compile(r"(?:re|by)?produc(?:tivity|tive|t(?!ion)|er|ed|es|e|ing|ib)|reproduction")
 _OPPOSITES = r"(?<![a-z])(?:non|not|pre)[^a-z0-9]?"
 _NOT_IT = re.compile(rf"{_OPPOSITES}(?:production|prod|prd)|{_OTHER_WORDS.pattern}")
@@ -36,7 +36,7 @@ class Named:
 
 
 def looks_like_production(name: str, words: Iterable[str] = ()) -> bool:
-    """Whether `prod` or `prd` stands in it, or a run of its letters begins or ends with one of the words."""
+    """Whether it contains `prod` or `prd`, or a run of its letters begins or ends with one of the words."""
     humps = _HUMPS.sub(_HUMP, name).lower()
     if _MEANS_IT.search(_NOT_IT.sub(" ", humps).replace(_HUMP, "")):
         return True
@@ -51,12 +51,12 @@ def looks_like_production(name: str, words: Iterable[str] = ()) -> bool:
 
 @dataclass(frozen=True)
 class DenyList:
-    """What means production here. `words` are those of the attach file, in addition to `prod` and `prd`."""
+    """The words for production here. `words` are those of the attach file, in addition to `prod` and `prd`."""
 
     words: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     allowed: frozenset[str] = frozenset()
-    """Whole names that only look like it, and what a node says: `stage: prod-copy`."""
+    """Whole names that only look like it, and values of node meta: `stage: prod-copy`."""
 
     @classmethod
     def of(cls, words: Iterable[str], names: Iterable[str], allowed: Iterable[str]) -> DenyList:
@@ -67,7 +67,7 @@ class DenyList:
         )
 
     def denies(self, name: str) -> bool:
-        """A name of the list is denied even where `allowed` has it too."""
+        """Whether the name is denied; the deny list wins over `allowed`."""
         if name.lower() in self.names:
             return True
         return name.lower() not in self.allowed and looks_like_production(name, self.words)

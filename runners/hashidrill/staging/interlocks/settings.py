@@ -13,11 +13,13 @@ from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration, Percent
 
 PREFIX = "hashidrill-interlocks"
-"""Where the keys of interlocks are in Consul's KV store: beside those of loads, which are below `hashidrill`."""
+"""The prefix of the interlocks' keys in Consul's KV store, apart from those of loads, which are below `hashidrill`."""
 ANCHOR_KEY = f"{PREFIX}/anchor"
-"""What the datacenter fixes at its first arming (hashidrill.staging.interlocks.anchor). No file can rename it."""
+"""The values that the datacenter fixes at its first arming (hashidrill.staging.interlocks.anchor). No file can rename
+it.
+"""
 TAKEN_BACK_KEY = f"{PREFIX}/taken-back"
-"""The nonces of armings that were taken back, until they would have ended."""
+"""The nonces of revoked armings, until their planned end."""
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]+$", max_length=40)]
 Key = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*[A-Za-z0-9]$", max_length=200)]
 
@@ -106,7 +108,7 @@ class StopSettings(Strict):
 
 
 class AuditSettings(Strict):
-    """Where each action leaves a line, beside the recording."""
+    """The destinations of audit lines, besides the recording."""
 
     prefix: Key = Field(default="hashidrill-audit", description="The folder of Consul's KV store for audit lines")
     runs: int = Field(default=50, ge=1, le=1000, description="How many runs it keeps there; older ones are removed")
@@ -116,7 +118,7 @@ class AuditSettings(Strict):
 
 
 class InterlockSettings(Strict):
-    """What must be true before anything here is touched, and what ends a run."""
+    """The conditions for touching anything here, and for ending a run."""
 
     arming: ArmingSettings = ArmingSettings()
     production: ProductionSettings = ProductionSettings()
@@ -127,7 +129,7 @@ class InterlockSettings(Strict):
 
 
 def interlock_rights(settings: InterlockSettings, *, sets_back: bool = False) -> tuple[Right, ...]:
-    """What the token of a run must be allowed for its interlocks. It may not arm: whoever arms has another token.
+    """The rights that a run's token needs for its interlocks. It may not arm: arming needs another token.
 
     `sets_back`: a fault may undo a pressed stop button; the run presses it again.
     """

@@ -1,4 +1,4 @@
-"""What ends a run from outside: the stop button, an arming that ends or is taken back, a lock that is lost."""
+"""What ends a run from outside: the stop button, an arming that ends or is revoked, a lost lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hashidrill.staging.interlocks.kv import Kv, SilentError
 from hashidrill.staging.interlocks.lock import Lock
 
 _UNSEEN_S = 10.0
-"""After this long without an answer, the operator is told that nobody sees the button."""
+"""After this long without an answer, the operator is told that the button is not being watched."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Pressed:
 
 
 def read(text: str) -> Pressed:
-    """Whatever stands in the key: a button that somebody pressed by hand counts too."""
+    """Reads any value of the key: a button pressed by hand counts too."""
     try:
         data = parse(text)
         return Pressed(*(str(data.get(key, "")) for key in ("stopped_by", "at", "why")))
@@ -54,11 +54,11 @@ async def check_released(kv: Kv, key: str) -> None:
 
 
 Disarmed = Callable[[Kv], Awaitable[str]]
-"""Why the arming does not hold any more; "" while it does. Raises SilentError where that cannot be seen."""
+"""Why the arming is no longer valid; "" while it is. Raises SilentError if that is unknown."""
 
 
 async def look(kv: Kv, key: str, disarmed: Disarmed) -> str:
-    """Why a run must stop now; "" if it need not. Raises SilentError where that cannot be seen."""
+    """Why a run must stop now; "" if it need not. Raises SilentError if that is unknown."""
     try:
         entry = await kv.get(key)
         return await disarmed(kv) if entry is None else f"the stop button was pressed {read(entry.value)}"
@@ -81,9 +81,9 @@ async def watch(
 ) -> str:
     """Returns why the run must stop, at most `within_s` after it must, as long as Consul answers.
 
-    While Consul is silent nobody sees the button, and the operator is told; the arming's end and the lock's TTL count
-    on without an answer. The arming ends by whichever clock says so first: one that is set back prolongs nothing. `kv`
-    must give up on an answer within half of `within_s`.
+    While Consul is silent the button is not watched, and the operator is told; the arming's end and the lock's TTL
+    still count. The arming ends by the earlier of two clocks, so setting one back prolongs nothing. `kv` must give
+    up on an answer within half of `within_s`.
     """
     seen_s, told = anyio.current_time(), False
     ends_s = seen_s + (until - now()).total_seconds()

@@ -1,4 +1,4 @@
-"""What of an experiment cannot be had in an attached datacenter, and why."""
+"""Why parts of an experiment are impossible in an attached datacenter."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from hashidrill.staging.carriers.open_carriers import Offers
 
 NOT_SEEN = {"disk": "disks", "process": "processes", "machine": "this machine's own work"}
-"""Signals of ours alone, by their first word, and what they are about."""
+"""Signals that exist only in local datacenters, by their first word, with their subject."""
 NO_CARRIERS: Offers = MappingProxyType({})
-"""For a datacenter whose hosts are reached by the addresses of their agents' APIs alone."""
+"""For a datacenter whose hosts are reached only by the addresses of their agents' APIs."""
 
 
 def check_attach_file(path: Path) -> None:
@@ -65,7 +65,7 @@ def check_attach_file(path: Path) -> None:
 def check_possible(
     document: Document, target: AttachTarget, estate: Estate, *, path: Path, offers: Offers = NO_CARRIERS
 ) -> None:
-    """Raises AttachError with everything that cannot be had there, ExperimentError as `validate` does."""
+    """Raises AttachError with everything that is impossible there, ExperimentError as `validate` does."""
     reasons = lacking(document, target, estate, path=path, offers=offers)
     if reasons:
         told = "".join(f"\n  {reason}" for reason in reasons)
@@ -79,7 +79,7 @@ def check_possible(
 def lacking(
     document: Document, target: AttachTarget, estate: Estate, *, path: Path, offers: Offers = NO_CARRIERS
 ) -> list[str]:
-    """Why it cannot run there, apart from what `validate` would say of the experiment over it."""
+    """Why it cannot run there, apart from the messages of `validate`."""
     experiment = load_document(document.unmarked(), near_to=path)
     hosts = _hosts(target, estate, offers)
     return [
@@ -96,7 +96,7 @@ def _hosts(target: AttachTarget, estate: Estate, offers: Offers) -> dict[str, At
 
 
 def unselected(document: Document, target: AttachTarget, estate: Estate, *, path: Path) -> str:
-    """What `validate` says of the experiment over that datacenter; "" for nothing."""
+    """The message of `validate` for the experiment over that datacenter; "" for none."""
     try:
         attached_to(document.unmarked(), estate.as_datacenter(), name=target.name, path=path)
     except ExperimentError as error:
@@ -154,7 +154,7 @@ def _of_fault(step: Any, hosts: Mapping[str, Capable], services: Sequence[Servic
 def _of_other_side(
     step: Any, fault: Any, targets: Sequence[Capable], hosts: Mapping[str, Capable], offers: Offers
 ) -> Iterator[str]:
-    """What the first host there lacks of what the fault's observer needs on the other side."""
+    """The missing capabilities of the first host on the other side that the fault's observer needs."""
     selector, who = parse_selector(aimed(step.fault, step.on)), getattr(fault.params, "from_", "all")
     for target in targets if fault.across else ():
         service = _agent(selector, target)
@@ -168,12 +168,12 @@ def _of_other_side(
 
 
 def _agent(selector: Selector, host: Capable) -> str:
-    """The agent that is meant on that host: where the selector names none, the host's first."""
+    """The agent that the selector means on that host; without a name, the host's first."""
     return selector.agent or (next(iter(host.roles), "") if selector.service == "host" else selector.service)
 
 
 def possible_kinds(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -> dict[str, str]:
-    """Every kind of fault, with why it cannot be had on any host there; "" where it can on some."""
+    """Every kind of fault, with why it is impossible on every host there; "" if some host allows it."""
     hosts = [*_hosts(target, estate, offers).values()]
     return {kind: _of_kind(fault, hosts) for kind, fault in registry.faults().items()}
 
@@ -196,7 +196,7 @@ def _of_kind(fault: Any, hosts: Sequence[Capable]) -> str:
 
 
 def absent(target: AttachTarget, estate: Estate, offers: Offers = NO_CARRIERS) -> list[str]:
-    """What a host there never has, of all that faults ask for: `DiskControl (slow or fail the operations ...)`."""
+    """Capabilities that faults need and no host there has: `DiskControl (slow or fail the operations ...)`."""
     hosts = _hosts(target, estate, offers).values()
     wanted = frozenset[type[Any]]().union(
         *(getattr(fault, which, ()) for fault in registry.faults().values() for which in ("capabilities", "elsewhere"))
@@ -228,7 +228,7 @@ def _of_conditions(experiment: Experiment) -> Iterator[str]:
 
 
 def unseen_signals(hypothesis: Any) -> list[str]:
-    """The signals that a hypothesis names, by itself or in functions of its file, and that nobody samples there."""
+    """The signals that a hypothesis names, in itself or in functions of its file, without a probe there."""
     tree = ast.parse(hypothesis.path.read_text())
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     named: set[str] = set()

@@ -1,13 +1,14 @@
-"""Heals runs against an attached datacenter: reverts what they left in force, and takes away what their loads left.
+"""Heals runs against an attached datacenter: reverts faults left in force, and removes data of their loads.
 
-Everything that it does leaves audit lines in Consul and in the recording, as a run's own actions do.
+Each action leaves audit lines in Consul and in the recording, as a run's own actions do.
 
-What this machine recorded (hashidrill.core.recording.signed_runs) was admitted when it was applied, so no interlock
-holds up its revert. The keys of loads have the names of the loads: no other run may go on while they are removed.
+Faults that this machine recorded (hashidrill.core.recording.signed_runs) were admitted when they were applied, so no
+interlock delays their revert. The keys of loads have the names of the loads, so no other run may be in progress
+while they are removed.
 
-A revert is an action too, and a journal of another machine may ask for any. So it counts only where the operator
-confirms each host, and where every interlock admits its experiment now: armed, released, alone, within the blast
-radius. It gets no address from that recording, and nothing that its loads left is removed.
+A revert is an action too, and a journal of another machine may ask for any. So heal acts on it only if the operator
+confirms each host, and every interlock admits its experiment now: armed, released, alone, within the blast radius.
+It takes no address from that recording, and does not remove data of its loads.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.target import AttachTarget
 
 _APPLIES_NOTHING_S = 1.0
-"""How long a host would keep a fault of ours: heal only takes faults away."""
+"""How long a host would keep a fault: heal only reverts faults."""
 _SHOWN = 200
-"""Of the parameters of a fault, in a question."""
+"""The parameters of a fault that a question shows."""
 _NO_RUN = "heal"
-"""What stands for a run in the lock and in audit lines about what no recording here is about."""
+"""Stands for a run in the lock and in audit lines without a recording here."""
 Look = Callable[["AttachTarget", AsyncExitStack], Awaitable[tuple["Estate", dict[str, "Wire"]]]]
 Confirm = Callable[[str, str], bool]
-"""Asks the operator about one host: its name, and what would be reverted there, and why that is asked."""
+"""Asks the operator about one host: its name, the faults to revert there, and the reason."""
 
 
 async def heal_attached(
@@ -72,7 +73,7 @@ async def heal_attached(
     connect: Callable[..., Any] | None = None,
     open_guard: Callable[..., Interlocks] = open_interlocks,
 ) -> list[Healed | None]:
-    """What was done for each run; None for nothing. Leaves runs of other machines alone without `confirm`."""
+    """The results by run; None if nothing needs healing. Leaves runs of other machines alone without `confirm`."""
     healed: list[Healed | None] = []
     target = replace(target, undoing=True)
     known = {run: whose(run) for run in runs}
@@ -121,10 +122,10 @@ async def _without_recording(
     tell: Callable[[str], None],
     connect: Callable[..., Any] | None,
 ) -> list[Healed]:
-    """Removes toxics and Kubernetes objects of runs whose recordings are elsewhere, or gone: they have no lease.
+    """Removes toxics and Kubernetes objects of runs without a recording here, because they have no lease.
 
-    Only toxics of proxies that lead to hosts of this datacenter, and objects with our labels; its lock shows that no
-    run needs them.
+    Only toxics of proxies that lead to hosts of this datacenter, and objects with hashidrill's labels; the lock
+    shows that no run needs them.
     """
     proxies = {proxy for host in estate.hosts.values() for proxy in host.links}
 
@@ -161,12 +162,12 @@ async def _without_recording(
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """What a recording of another machine asks for, and the operator and this datacenter admit."""
+    """The requests of another machine's recording that the operator and this datacenter admit."""
 
     run: Path
     id: str
     why: str
-    """Why this machine does not know it as its own."""
+    """Why this machine does not recognise it as its own."""
     experiment: Experiment
     undos: Sequence[Mapping[str, Any]]
     refused: Mapping[str, str]
@@ -176,7 +177,7 @@ class _Confirmed:
 def _asked(
     run: Path, why: str, target: AttachTarget, estate: Estate, confirm: Confirm | None
 ) -> _Confirmed | Healed | None:
-    """What of a recording of another machine is to be done; Healed or None where that is nothing. Writes nothing."""
+    """The admitted part of another machine's recording; Healed or None if that is nothing. Writes nothing."""
     entries = entries_of(run)
     began = began_in(entries)
     undos = open_faults(entries)
@@ -208,7 +209,7 @@ def _asked(
 def _not_admitted(
     undos: Sequence[Mapping[str, Any]], host: str, estate: Estate, method: Collection[tuple[str, str]]
 ) -> str:
-    """Why no confirmation is enough; empty where it is."""
+    """Why a confirmation is not enough; "" if it is."""
     if host not in estate.hosts:
         return f"{host} is not a host of {estate.name}, and no address of that recording is used"
     for undo in undos:
@@ -283,7 +284,7 @@ async def _clean(
     note: Told,
     tell: Callable[[str], None],
 ) -> None:
-    """Fills `cleaned` and `left` of what was done. What has the name of the run is in nobody else's way."""
+    """Fills `cleaned` and `left` of the result. Data with the run's own name can be removed at any time."""
 
     async def do(found: Mapping[Left, str]) -> None:
         cleaned, left = await sweep(found, wires, note)
@@ -305,9 +306,9 @@ async def _clean(
 
 
 def unswept(run: Path, key: LineKey) -> bool:
-    """Whether what its loads left may still be there: it, or the last heal, did not end, or left something.
+    """Whether data of its loads may remain: it, or the last heal, did not end, or left something.
 
-    Lines that this machine did not sign say nothing.
+    Lines that this machine did not sign do not count.
     """
     try:
         lines, missing = signed_lines(run / AUDIT_NAME, key)
@@ -353,7 +354,7 @@ def _finished(done: Healed) -> str:
 
 
 def with_lost(estate: Estate, target: AttachTarget, runs: Mapping[Path, OurRun], tell: Callable[[str], None]) -> Estate:
-    """Adds each host on which a fault of these runs may still be in force, where its run had found it.
+    """Adds each host on which a fault of these runs may still be in force, at the address that its run discovered.
 
     That address gets the operator's tokens, so it is read from resolved.json as this machine wrote it.
     """
@@ -381,7 +382,7 @@ def _hosts_of(run: Path, known: OurRun, target: AttachTarget) -> Iterator[FoundH
 
 
 def _recorded(run: Path) -> Mapping[str, Any]:
-    """By name, address and agents; empty for a run that did not come so far as to resolve its experiment."""
+    """The recorded hosts by name, address and agents; empty for a run that ended before resolving its experiment."""
     try:
         hosts = safe_json.parse((run / RESOLVED_NAME).read_text())["experiment"]["datacenter"]["attached"]["hosts"]
         return {str(name): {"address": one["address"], "agents": dict(one["agents"])} for name, one in hosts.items()}

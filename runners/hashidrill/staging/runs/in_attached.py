@@ -40,11 +40,11 @@ Attach = Callable[[AttachTarget, AsyncExitStack], Awaitable[tuple[Estate, dict[s
 Open = Callable[[AttachTarget, Estate, Mapping[str, Wire]], Interlocks]
 Carry = Callable[..., AbstractAsyncContextManager[dict[str, dict[type[Any], Any]]]]
 _LONGER_S = 120.0
-"""How much longer than its step a fault may be in force on a host that nobody talks to: for its two proofs."""
+"""How much longer than its step a fault may be in force on an unreachable host: for its two proofs."""
 
 
 def main() -> None:
-    """Exits as hashidrill.lab.runs.in_sandbox does."""
+    """Exits like hashidrill.lab.runs.in_sandbox."""
     spec = read_given()
     sys.exit(exit_of(partial(run_given, spec)))
 
@@ -124,7 +124,7 @@ async def run_given(
 
 
 def check_same(expected: Estate, found: Estate) -> None:
-    """Raises InterlockError where hosts came, went or changed roles since the experiment was checked against them."""
+    """Raises InterlockError if hosts came, went or changed roles since the experiment was checked against them."""
     shape = [
         {(name, one.address, *sorted(one.roles.items())) for name, one in each.hosts.items()}
         for each in (expected, found)

@@ -1,4 +1,4 @@
-"""Runs an experiment against an attached datacenter: looks, asks the interlocks, and starts an engine beside us."""
+"""Runs an experiment against an attached datacenter: discovers it, checks the interlocks, and starts an engine."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from hashidrill.staging.carriers.open_carriers import Offers
 
 _REVERTS_WITHIN_S = 600.0
-"""How long an engine whose runner fails may take to revert; then it is left alone, and goes on."""
+"""How long an engine whose runner fails may take to revert; then it is left running."""
 
 
 @dataclass(frozen=True)
 class Attached:
-    """A datacenter that was looked at, for commands that run, heal and plan against it."""
+    """A discovered datacenter, for commands that run, heal and plan against it."""
 
     target: AttachTarget
     estate: Estate
@@ -63,9 +63,9 @@ class Attached:
 
     @classmethod
     def read(cls, path: Path, *said: str, undoing: bool = False) -> Attached:
-        """`said`: what the command says (AttachTarget.said).
+        """`said`: options of the command line (AttachTarget.said).
 
-        `undoing`: faults are only taken back. Raises ExperimentError, AttachError.
+        `undoing`: faults are only reverted. Raises ExperimentError, AttachError.
         """
         check_attach_file(path)
         return cls(*anyio.run(_looked, replace(read_target(path).saying(*said), undoing=undoing)))
@@ -85,7 +85,7 @@ class Attached:
         return plan_of(resolved.experiment, self.target, self.estate)
 
     def allowed(self, resolved: ResolvedExperiment) -> None:
-        """Asks the interlocks, which only look. Raises InterlockError where they refuse the run."""
+        """Checks the interlocks, which only read. Raises InterlockError if they refuse the run."""
         anyio.run(_allowed, self.plan(resolved))
 
     def run(self, resolved: ResolvedExperiment, *, runs_dir: Path = RUNS_DIR, events: Bus | None = None) -> Path:
@@ -119,7 +119,7 @@ def run_attached(
     Raises InterlockError before there is a recording.
     """
     anyio.run(_allowed, plan_of(resolved.experiment, target, estate))
-    machine_key()  # without it, nothing that a killed run leaves could be healed unasked
+    machine_key()  # without it, heal would have to ask about everything that a killed run leaves
     lifeline, other_end = os.pipe()
     ours = os.fdopen(other_end, "wb")
     info = {
@@ -155,7 +155,7 @@ def run_attached(
 
 
 async def _allowed(plan: Plan) -> None:
-    """Raises InterlockError; AttachError where it has gone since, or has no room for the workers of its `engine`."""
+    """Raises InterlockError; AttachError if it has vanished, or has no room for the workers of its `engine`."""
     async with AsyncExitStack() as stack:
         estate, wires = await attach(plan.target, stack)
         await open_interlocks(plan.target, estate, wires).check(plan)
@@ -163,7 +163,7 @@ async def _allowed(plan: Plan) -> None:
 
 
 async def _check_workers(target: AttachTarget, wires: Mapping[str, Wire]) -> None:
-    """That Nomad can run the workers of the target's `engine`, if it has any. Only looks. Raises AttachError."""
+    """Checks that Nomad can run the workers of the target's `engine`, if it has any. Only reads. Raises AttachError."""
     fleet = fleet_of(target.engine, target.logins, target.path)
     if fleet is None:
         return
@@ -178,7 +178,7 @@ async def _check_workers(target: AttachTarget, wires: Mapping[str, Wire]) -> Non
 
 
 def _undos() -> Path:
-    """Where undos that hold secrets are kept until their faults are gone: a recording is sent around."""
+    """The folder of undos with secrets, until their faults are gone: a recording may be sent around."""
     return state_folder() / "undos" / os.urandom(8).hex()
 
 

@@ -140,7 +140,7 @@ def test_a_client_stays_with_its_agent_and_keys_belong_to_the_run():
         ({}, "rate"),
         ({"rate": "10/s", "keys": 0}, "keys"),
         ({"rate": "10/s", "clients": 0}, "clients"),
-        ({"rate": "10/s", "reads": "80%", "writes": "30%"}, "more than all operations"),
+        ({"rate": "10/s", "reads": "80%", "writes": "30%"}, "exceed 100 %"),
         ({"rate": "10/s", "timeout": "0s"}, "longer than 0s"),
     ],
 )

@@ -1,29 +1,28 @@
-"""Puts ONE fault on its host for as long as somebody wants it, and takes it away when nobody does.
+"""Keeps ONE fault in force on its host while its lease is renewed, and reverts it afterwards.
 
-What it is told (`program(spec)`, as JSON):
+Its specification (`program(spec)`, as JSON):
 
     {"id": "0-disk", "kind": "disk", "args": {...}, "lease_s": 15, "deadline_s": 120, "renewals": "lines" | "signal",
      "folder": "/run/hashidrill", "who": "ana@desk", "run": "20261123-...", "armed": "...", "waits": false,
      "handed": false}
 
-`armed` is the signed arming of the run, "" where none is: a host may ask for it
-(hashidrill.staging.carriers.inside.armed). A revert needs none.
+`armed` is the signed arming of the run, or "": a host may require it (hashidrill.staging.carriers.inside.armed). A
+revert needs none.
 
-A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not read
-and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal: whatever started it
-too late, or twice, puts nothing in force. With `handed`, its `args` are handed over meanwhile
-(`notes.hand_over`). Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}`
-(packets alone).
+A renewal is a line `{"renew": 1}` on standard input, or SIGUSR1; with `"renewals": "signal"` standard input is not
+read and its end means nothing. With `waits` it says `ready` and does nothing before the first renewal, so a program
+started too late, or twice, puts nothing in force. With `handed`, its `args` are handed over meanwhile
+(`notes.hand_over`). Further lines: `{"prove": true}`, `{"revert": 1}`, `{"change": SCRIPT}` (packets alone).
 
-It reverts when it is told to, when the last renewal is older than the lease, when the deadline has come, at SIGTERM,
-SIGINT and SIGHUP, when standard input ends, and when its guardian dies. The guardian is its child: it reverts when the
-agent dies, or hangs for longer than the lease. What survives both is in the note, FOLDER/ID.json: the next agent with
-this id, or `{"undo": true}`, reverts from that; the latter not from the note of another `run`, if both say one. A
-restart of the host takes the note and the fault alike.
+It reverts when it is told to, when the last renewal is older than the lease, at the deadline, at SIGTERM, SIGINT and
+SIGHUP, when standard input ends, and when its guardian dies. The guardian is its child: it reverts when the agent
+dies, or hangs for longer than the lease. The note, FOLDER/ID.json, survives both: the next agent with this id, or
+`{"undo": true}`, reverts from that; the latter not from the note of another `run`, if both have one. A restart of
+the host removes the note and the fault alike.
 
-It says in JSON lines what it did: `refused` (nothing was applied; exit code 2), `applied` with proof and cost,
-`proof`, `failed` (not proven: reverted; exit code 3), `reverted` with why, by whom and proof (exit code 0),
-`stuck` (exit code 4).
+It reports in JSON lines: `refused` (nothing was applied; exit code 2), `applied` with proof and cost, `proof`,
+`failed` (not proven: reverted; exit code 3), `reverted` with reason, actor and proof (exit code 0), `stuck` (exit
+code 4).
 """
 
 from __future__ import annotations
@@ -54,18 +53,18 @@ _TRIES = 3
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CGROUPS = Path("/sys/fs/cgroup")
 _LEFT = ("", "unified", "freezer")
-"""The hierarchies by which all processes of a cgroup are ended: version 2, alone or beside 1, and 1."""
+"""The hierarchies by which all processes of a cgroup are ended: version 2, alone or next to 1, and 1."""
 
 
 class Lease:
-    """When it is over, and why. Times are seconds of any clock that only goes forward."""
+    """When the lease ends, and why. Times are seconds of any clock that only goes forward."""
 
     def __init__(self, lease_s: float, deadline_s: float, now: float) -> None:
         self._lease_s, self._ends = lease_s, now + deadline_s
         self._renewed = now
 
     def renew(self, now: float) -> None:
-        """Never past the deadline, and never once it is over."""
+        """Extends it, never past the deadline, and never once it is over."""
         if not self.over(now):
             self._renewed = now
 
@@ -76,18 +75,18 @@ class Lease:
         return "lease" if now >= self._renewed + self._lease_s + grace_s else ""
 
     def left_s(self, now: float, grace_s: float = 0.0) -> float:
-        """Until it would be over."""
+        """Seconds until it ends."""
         return max(0.0, min(self._ends, self._renewed + self._lease_s) + grace_s - now)
 
 
 def say(event: str, **more: Any) -> None:
-    """To whoever still listens."""
+    """Prints the event, even if the reader may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps({"event": event, **more}).encode() + b"\n")
 
 
 def until(wanted: Callable[[], tuple[bool, str]], within_s: float, system: System) -> tuple[bool, str]:
-    """Asks again until the answer is yes, or for `within_s`."""
+    """Repeats until the condition holds, or for `within_s`."""
     ends = now_s() + within_s
     while True:
         ok, said = wanted()
@@ -97,7 +96,7 @@ def until(wanted: Callable[[], tuple[bool, str]], within_s: float, system: Syste
 
 
 def reverted(fault: HostFault, note: Note, why: str, by: str, **more: Any) -> int:
-    """Takes it away, proves that, and says so, and what else there is to say. Returns the exit code."""
+    """Reverts, proves it, and reports it. Returns the exit code."""
     said = ""
     for _ in range(_TRIES):
         try:
@@ -173,7 +172,7 @@ class Agent:
         return done or code
 
     def _wait(self, woken: int, stops: list[str], renewals: list[int]) -> None:
-        """For the first renewal. Raises RefusedError when nobody asks for this fault, or any more."""
+        """Waits for the first renewal. Raises RefusedError if the fault is not requested, or no longer."""
         say("ready")
         lease = Lease(self.spec["lease_s"], self.spec["deadline_s"], now_s())
         while not renewals:
@@ -223,7 +222,7 @@ class Agent:
                         return why
 
     def _told(self, said: bytes, renewals: list[int]) -> str:
-        """Why it must end, or "". Whoever says something is there: that renews."""
+        """Why it must end, or "". Any message proves that the runner is there, and renews."""
         try:
             line: dict[str, Any] = dict(json.loads(said))
         except (ValueError, TypeError):
@@ -245,7 +244,7 @@ class Agent:
 
 
 class Guardian:
-    """A process beside the agent that reverts when the agent no longer can. It is outside the agent's session."""
+    """A process next to the agent that reverts when the agent no longer can. It is outside the agent's session."""
 
     def __init__(self, agent: Agent) -> None:
         ours, self._tell = os.pipe()
@@ -263,12 +262,12 @@ class Guardian:
         self.said = agent.system.reference(self.pid)
 
     def hear(self, what: bytes) -> None:
-        """`r`: renewed; `v`: the agent reverts, and needs its time for that; `d`: it is done."""
+        """`r`: renewed; `v`: the agent is reverting, and needs time; `d`: it is done."""
         with contextlib.suppress(OSError):
             os.write(self._tell, what)
 
     def dismiss(self) -> None:
-        """Everything is reverted."""
+        """Ends the guardian: everything is reverted."""
         self.hear(b"d")
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -279,7 +278,7 @@ def _guard(agent: Agent, told: int) -> None:
     for number in (*_STOPS, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     for name in _LEFT:
-        # what ends the agent's cgroup as a whole leaves this one
+        # ending the agent's whole cgroup leaves this process
         with contextlib.suppress(OSError), (_CGROUPS / name / "cgroup.procs").open("r+") as file:
             file.write(str(os.getpid()))
     watched = agent.system.reference(os.getppid())
@@ -327,7 +326,7 @@ def main(spec: dict[str, Any], system: System | None = None) -> None:
     if another(str(spec.get("run", "")), left):
         say("refused", name="another-run", why=whose(note, left, system))
         sys.exit(2)
-    system.signal(left["agent"], signal.SIGTERM)  # it reverts by itself where it lives
+    system.signal(left["agent"], signal.SIGTERM)  # it reverts by itself while it lives
     until(lambda: (note.read() is None, ""), _GONE_WITHIN_S, system)
     left = note.read()
     if left is None:

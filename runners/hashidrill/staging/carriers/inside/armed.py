@@ -1,13 +1,13 @@
-"""Who may put faults on this host: what the host itself says, in a file that root alone may write.
+"""Who may put faults on this host, by a file of the host that only root may write.
 
     # /etc/hashidrill/armed-by
     ed25519:5GvK...=  staging-1
 
-A line has the public key of one who may arm, and the datacenter for which; without a datacenter, for any. Where the
-file is there, no fault is put on the host that an arming of theirs, which is in force now, does not come with. An
-attach file, its Consul and whatever arms there are its author's; this file is the host's.
+A line has the public key of a person who may arm, and the datacenter, or any without one. If the file exists, the
+host accepts only faults whose arming is signed by one of these keys and in force now. The attach file and its Consul
+belong to their author; this file belongs to the host.
 
-The verification is that of RFC 8032, section 6, on public data alone: hosts have no more than Python.
+The verification is that of RFC 8032, section 6, on public data alone, because hosts have only Python.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FORM = "ed25519:"
 _LARGEST = 100_000
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SKEW_S = 60.0
-"""How far the clocks of this host and of who armed may differ, as interlocks have it."""
+"""How far this host's clock may differ from that of the signer, as in interlocks."""
 
 
 def check(armed: str, now: float, path: Path) -> None:
-    """Raises RefusedError where the host says who may arm, and `armed`, a signed arming, is of none of them.
+    """Raises RefusedError if the host has the file, and `armed`, a signed arming, is signed by none of its keys.
 
     `now` is in seconds since 1970.
     """
@@ -65,7 +65,7 @@ def _refused(path: Path, why: str) -> RefusedError:
 
 
 def _keys(path: Path) -> list[tuple[bytes, str]] | None:
-    """(public key, datacenter or ""); None where there is no file. Raises RefusedError for one that is not root's."""
+    """(public key, datacenter or ""); None without the file. Raises RefusedError for a file that is not root's."""
     try:
         with os.fdopen(trusted_paths.open_file(path, os.O_RDONLY), "rb") as file:
             found, content = os.fstat(file.fileno()), file.read(_LARGEST)

@@ -1,7 +1,7 @@
-"""What an agent can do to its host, one class a kind.
+"""The kinds of faults that an agent can put on its host, one class each.
 
-Each is handed `args`, its part of the fault as JSON, and `memo`, what the agent keeps in its note: `undo` works in a
-fresh process, from any phase, and twice. `proof` reads back from the kernel; it never believes a tool's exit code.
+Each gets `args`, its part of the fault as JSON, and `memo`, which the agent stores in its note: `undo` works in a
+fresh process, from any phase, and twice. `proof` reads back from the kernel; it never trusts a tool's exit code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HANDLE = "6864:"
-"""Of our qdisc: "hd". A qdisc with another one is somebody else's."""
+"""The handle of hashidrill's qdisc: "hd". Any other belongs to the host."""
 
 
 class HostFault:
@@ -31,10 +31,10 @@ class HostFault:
     def __init__(self, args: dict[str, Any], memo: dict[str, Any], system: System) -> None:
         self.args, self.memo, self.system = args, memo, system
         self.keep: Callable[[], None] = lambda: None
-        """Writes the memo into the note, now."""
+        """Writes the memo into the note now."""
 
     def check(self) -> None:
-        """Looks alone. Raises RefusedError for whatever would make it fail."""
+        """Only looks. Raises RefusedError for every reason to fail."""
         if not self.system.is_root():
             raise RefusedError("no-root", "it needs root on this host: log in as root, or let the user run sudo -n")
 
@@ -43,7 +43,7 @@ class HostFault:
         raise NotImplementedError
 
     def proof(self, *, present: bool) -> tuple[bool, str]:
-        """Whether it is in force (or gone), and what was read."""
+        """Whether it is in force (or gone), and the reading."""
         raise NotImplementedError
 
     def undo(self) -> None:
@@ -51,11 +51,11 @@ class HostFault:
         raise NotImplementedError
 
     def change(self, to: Any) -> None:
-        """Does something else in place of what it does. Raises RefusedError."""
+        """Replaces its effect by another. Raises RefusedError."""
         raise RefusedError("no-change", f"this fault cannot be changed to {to!r}")
 
     def figures(self) -> dict[str, float]:
-        """What it cost and did, as measured here."""
+        """Its cost and effect, as measured here."""
         return {}
 
 
@@ -138,7 +138,7 @@ class Netem(HostFault):
 
 
 class _OnProcess(HostFault):
-    """`reference` is the process, `agent` what it is."""
+    """`reference` is the process, `agent` its name."""
 
     @property
     def reference(self) -> str:
@@ -169,13 +169,13 @@ class Pause(_OnProcess):
 
 
 class Kill(_OnProcess):
-    """The signal `signal`, and nobody starts it again; undone by starting it, as it was started before."""
+    """Sends `signal` and keeps the process ended; undone by starting it again in the same way."""
 
     proven_within_s = 20.0
 
     def check(self) -> None:
         super().check()
-        restart.remembered(self.system, self.reference)  # what cannot be started again is not ended
+        restart.remembered(self.system, self.reference)  # a process that cannot be started again is not ended
 
     def apply(self) -> None:
         self.memo["restart"] = restart.remembered(self.system, self.reference)
@@ -202,9 +202,9 @@ class Kill(_OnProcess):
 class Disk(HostFault):
     """Slows or fails system calls of running processes with strace: `references`, `calls`, `inject`.
 
-    `inject` is strace's own, like `delay_enter=500000` (microseconds) or `error=EIO`. The processes go on by themselves
-    when strace ends, however it ends. Our meter is traced too: its own fsync shows whether strace does what it was
-    told.
+    `inject` is strace's own, like `delay_enter=500000` (microseconds) or `error=EIO`. The processes continue by
+    themselves when strace ends. The meter, a process of hashidrill, is traced too: its own fsync shows whether
+    strace works as requested.
     """
 
     _meter: slowdown.Meter | None = None
@@ -247,7 +247,7 @@ class Disk(HostFault):
 
 
 class Cpu(HostFault):
-    """All of `references` together get `cores` of CPU. A burner of ours is among them, and what it gets is measured."""
+    """All `references` together get `cores` of CPU. A burner process is among them, and its share is measured."""
 
     _burner: slowdown.Burner | None = None
 
@@ -279,9 +279,10 @@ class Cpu(HostFault):
 
 
 class Settings(_OnProcess):
-    """`settings` in one more file that the agent reads, `by` a reload or a restart; its program `check`s them first.
+    """`settings` in an additional file that the agent reads, `by` a reload or a restart; its program `check`s them
+    first.
 
-    Undone by removing the file and, if the agent may have read it, having it read again.
+    Undone by removing the file and, if the agent may have read it, making it read again.
     """
 
     proven_within_s = 40.0
@@ -289,7 +290,7 @@ class Settings(_OnProcess):
     def check(self) -> None:
         super().check()
         pid = parted(self.reference)[0]
-        restart.remembered(self.system, self.reference)  # what cannot be started again is not ended
+        restart.remembered(self.system, self.reference)  # a process that cannot be started again is not ended
         path = restart.settings_file(self.system, pid)
         if restart.added_settings(path):
             raise RefusedError("left-over", f"{path} is there already, and no note says whose it is; remove it")
@@ -338,7 +339,7 @@ class Settings(_OnProcess):
         return not there and bool(found) and found != [self.memo.get("ended")], said
 
     def undo(self) -> None:
-        """A process that has read our file is told to read again, once: `back` is what has not read it."""
+        """Makes a process that has read the file read again, once: `back` are those that have not read it."""
         if "path" not in self.memo:
             return
         there = self._path.exists()
@@ -355,7 +356,7 @@ class Settings(_OnProcess):
 
 
 def ended(system: System, reference: str) -> None:
-    """Ends a process of ours, and takes note of its end."""
+    """Ends one of hashidrill's processes, and reaps it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for left in range(40, 0, -1):
             if reference:

@@ -1,7 +1,7 @@
-"""What agents leave on a host while their faults are in force: whose they are, and how each is taken away.
+"""The notes that agents leave on a host while their faults are in force: the owner, and how to revert.
 
-In a task of Nomad, two more programs: `hand_over` leaves the arguments of a fault for its agent, and `keep` keeps the
-task running while it is renewed.
+In a task of Nomad, two more programs: `hand_over` leaves the arguments of a fault for its agent, and `keep` keeps
+the task running while it is renewed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Note:
-    """What an agent leaves behind while its fault is in force. It may hold a process's environment: for root alone."""
+    """The note of a fault in force. It may hold a process's environment, so only root may read it."""
 
     def __init__(self, folder: Path, fault_id: str) -> None:
         self.path = folder / (re.sub(r"[^\w.@-]", "_", fault_id) + ".json")
 
     def read(self) -> dict[str, Any] | None:
-        """None where there is none. Raises RefusedError for one that cannot be read, or that others may have put."""
+        """None without one. Raises RefusedError for a note that cannot be read, or that another user may have
+        written.
+        """
         try:
             _only_ours(self.path.parent, os.lstat(self.path.parent))
             _only_ours(self.path, os.lstat(self.path))
@@ -61,7 +63,7 @@ class Note:
 
 
 def _only_ours(path: Path, found: os.stat_result) -> None:
-    """Raises RefusedError for what another user owns or may write: a note says what is started as root."""
+    """Raises RefusedError for a file that another user owns or may write: root starts programs named in a note."""
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE or stat.S_ISLNK(found.st_mode):
         raise RefusedError(
             "note",
@@ -71,7 +73,7 @@ def _only_ours(path: Path, found: os.stat_result) -> None:
 
 
 def another(ours: str, left: dict[str, Any]) -> bool:
-    """Whether a note is of another run, if both say one."""
+    """Whether a note is of another run, if both have one."""
     theirs = str(left["spec"].get("run", ""))
     return bool(ours and theirs and ours != theirs)
 
@@ -79,7 +81,8 @@ def another(ours: str, left: dict[str, Any]) -> bool:
 def whose(note: Note, left: dict[str, Any], system: System) -> str:
     """For the operator who finds the note.
 
-    An agent writes its note after it has reverted what an earlier one left under that id: so nothing of ours is there.
+    An agent writes its note after it has reverted what an earlier one left under that id, so nothing of this run is
+    there.
     """
     spec = left["spec"]
     who = f", started by {spec['who']}" if spec.get("who") else ""
@@ -89,7 +92,7 @@ def whose(note: Note, left: dict[str, Any], system: System) -> str:
 
 
 def others_of(folder: Path, ours: str, system: System) -> list[dict[str, str]]:
-    """The faults of other runs that are noted on this host: their kinds, and whose they are."""
+    """The faults of other runs noted on this host: their kinds and owners."""
     found = []
     for path in sorted(folder.glob("*.json")):
         note = Note(folder, path.stem)
@@ -111,7 +114,7 @@ def arguments_note() -> Note:
 
 
 def take_arguments() -> dict[str, Any]:
-    """The arguments, which are there no longer. Raises RefusedError."""
+    """Takes the arguments and removes them. Raises RefusedError."""
     found = arguments_note().read()
     if found is None:
         raise RefusedError(
@@ -124,7 +127,7 @@ def take_arguments() -> dict[str, Any]:
 def hand_over(told: dict[str, Any]) -> None:
     """Leaves `args` for the agent in the task's folder for secrets, for root alone, until the agent takes them.
 
-    A job's specification is no place for tokens and gossip keys: all who may read jobs see it, and Nomad keeps it.
+    A job's specification must not hold tokens and gossip keys: all who may read jobs see it, and Nomad stores it.
     """
     try:
         arguments_note().write(told["args"])
@@ -140,8 +143,7 @@ _RENEWS, _STOPS = signal.SIGUSR1, (signal.SIGTERM, signal.SIGINT)
 def keep(told: dict[str, Any]) -> None:
     """Keeps its task running until `lease_s` seconds pass without SIGUSR1, or SIGTERM or SIGINT comes. Exits with 0.
 
-    What observes on a host, and what reverts from notes, is started in its allocation: a runner that was killed leaves
-    no task behind.
+    Observers and reverts from notes run in its allocation, so a killed runner leaves no task behind.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, [_RENEWS, *_STOPS])
     os.write(1, json.dumps({"event": "ready", "python": sys.version.split()[0]}).encode() + b"\n")

@@ -1,7 +1,7 @@
-"""The observers on a host: the canary's own system calls and packets, and what /proc and nft say there.
+"""The observers on a host: the canary's own system calls and packets, and readings of /proc and nft.
 
-One JSON object a line on standard input, each answered on standard output with its `id`, in any order. They end when
-standard input does. Nothing here changes anything.
+One JSON object a line on standard input, each answered on standard output with its `id`, in any order. They end with
+standard input, and change nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _LISTEN = "0A"
 _SYSCTL = Path("/proc/sys/net")
 _ANY_PORT = 9
-"""Nothing is sent there."""
+"""A port that never receives anything."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Observers(Canary):
-    """`data` is the folder that the disk is tried in; "" for a process that tries none."""
+    """`data` is the folder for disk trials; "" for a process without them."""
 
     def __init__(self, data: str, system: System) -> None:
         super().__init__(data or "/nonexistent")
@@ -40,11 +40,11 @@ class Observers(Canary):
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[int]:
-        """A file without a name, so that none is left in a folder of somebody else's."""
+        """A file without a name, so that no file is left in a foreign folder."""
         with trusted_paths.folder(self._folder) as folder:
             try:
                 fd = os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=folder)
-            except OSError:  # a file system that has no such files
+            except OSError:  # a file system without such files
                 name = self._new_name()
                 fd = trusted_paths.create(folder, name)
                 os.unlink(name, dir_fd=folder)
@@ -56,7 +56,7 @@ class Observers(Canary):
     _new = _open
 
     def do_facts(self) -> dict[str, Any]:
-        """What can be had here; of each thing that cannot, why."""
+        """What this host can do, and why not."""
         lacks = {}
         for what, look in {"nft": self._nft, "strace": self._strace}.items():
             try:
@@ -79,14 +79,14 @@ class Observers(Canary):
         slowdown.check(self._system, [])
 
     def do_own(self, address: str) -> dict[str, Any]:
-        """`why` the host with that address, or of that name, is not this one; "" where it is."""
+        """`why` the host with that address, or of that name, is not this one; "" if it is."""
         try:
             found = sorted({str(one[4][0]) for one in socket.getaddrinfo(address, None, type=socket.SOCK_DGRAM)})
         except OSError as error:
             return {"why": f"what {address} means is not known there: {error.strerror}"}
         means = "" if found == [address] else f", which {address} means there,"
         for one in found:
-            if ipaddress.ip_address(one).is_loopback:  # every host has it, so it tells none from another
+            if ipaddress.ip_address(one).is_loopback:  # every host has it, so it identifies none
                 return {"why": f"{one}{means} is any host's"}
             if not _is_own(one):
                 return {"why": f"it does not have {one}{means and means[:-1]}"}
@@ -95,8 +95,8 @@ class Observers(Canary):
     def do_agent(self, words: list[str], address: str, port: int) -> dict[str, Any]:
         """The process whose command line begins with these words, wherever the program is.
 
-        Of several in our network namespace, the one that listens at `address` and `port`; while it has just begun and
-        does not listen, the one that does not listen on that port of another address.
+        Of several in this network namespace, the one that listens at `address` and `port`; if it has just started
+        and does not listen, the one that does not listen on that port of another address.
         """
         found = [pid for pid in self._system.pids() if self._is(pid, words)]
         ours = [pid for pid in found if _net(pid) == _net(os.getpid())]
@@ -124,7 +124,7 @@ class Observers(Canary):
         return {"state": self._system.state(reference)}
 
     def do_cpu(self, pid: int) -> dict[str, Any]:
-        """CPU seconds since it started; 0 when it is gone."""
+        """CPU seconds since it started; 0 when it has ended."""
         try:
             fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -136,7 +136,7 @@ class Observers(Canary):
         return {"bytes": int(dict(line.split(": ") for line in lines)["wchar"])}
 
     def do_data(self, pid: int) -> dict[str, Any]:
-        """The folder of a file that a process writes and syncs: of Raft where it has one; "" for none."""
+        """The folder of a file that a process writes and syncs: Raft's if it has one; "" for none."""
         found = []
         for fd in sorted((Path("/proc") / str(pid) / "fd").iterdir(), key=lambda one: int(one.name)):
             with contextlib.suppress(OSError):
@@ -149,7 +149,7 @@ class Observers(Canary):
         return {"folder": str((raft or found)[0]) if found else ""}
 
     def do_restarts(self, reference: str) -> dict[str, Any]:
-        """`why` a process that is ended could not be started again; "" where it could."""
+        """`why` an ended process could not be started again; "" if it could."""
         try:
             restart.remembered(self._system, reference)
         except RefusedError as error:
@@ -157,14 +157,14 @@ class Observers(Canary):
         return {"why": ""}
 
     def do_settings(self, pid: int) -> dict[str, Any]:
-        """What a file of ours beside those of its configuration says; `why` there can be none, or ""."""
+        """The content of hashidrill's additional configuration file; `why` there can be none, or ""."""
         try:
             return {"why": "", "settings": restart.added_settings(restart.settings_file(self._system, pid))}
         except RefusedError as error:
             return {"why": str(error), "settings": {}}
 
     def do_traced(self, pid: int) -> dict[str, Any]:
-        """Who traces each thread of a process, and those of this one."""
+        """The tracers of each thread of a process, and those of this one."""
         own = self._system.tracers(os.getpid())
         return {"tracers": sorted(self._system.tracers(pid)), "own": sorted(own)}
 
@@ -182,7 +182,7 @@ def _is_own(address: str) -> bool:
             bound.bind((address, 0))
             if not _binds_anything("ipv6" if ":" in address else "ipv4"):
                 return True
-            routed.connect((address, _ANY_PORT))  # what is sent to an own address comes from it
+            routed.connect((address, _ANY_PORT))  # packets to an own address come from it
             return bool(routed.getsockname()[0] == address)
         except OSError:
             return False
@@ -204,7 +204,9 @@ def _net(pid: int) -> int:
 
 
 def _listening(address: str, port: int) -> tuple[set[str], set[str]]:
-    """The sockets that listen on that port: of that IPv4 address or of all, and of others; as /proc/PID/fd has them."""
+    """The sockets that listen on that port: of that IPv4 address or of all, and of others; in the form of
+    /proc/PID/fd.
+    """
     try:
         wanted = {socket.inet_aton(address)[::-1].hex().upper(), "0" * 8, "0" * 32}
     except OSError:

@@ -1,7 +1,7 @@
-"""How an agent is started again, by its service manager or its own command, and how settings are added to it.
+"""Restarts an agent, by its service manager or its own command, and adds settings to it.
 
-Added settings are one more file in the folder of the agent's `-config-dir`. The agent reads that folder in the order of
-names, so our file, the last one, wins. No file of the agent's owner is changed.
+Added settings are one more file in the folder of the agent's `-config-dir`. The agent reads that folder in the order
+of names, so this last file wins. No file of the agent's owner is changed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SYSTEMD = Path("/run/systemd/system")
-"""It exists where systemd runs the host (sd_booted(3)); what is below it is gone after a restart of the host."""
+"""Exists if systemd runs the host (sd_booted(3)); its content vanishes at a restart of the host."""
 _DROP_IN = "99-hashidrill.conf"
 
 
 def remembered(system: System, reference: str, units: Path = _SYSTEMD) -> dict[str, Any]:
-    """How to start that process again: `{"unit"}`, or its command and all that it ran with.
+    """How to start that process again: `{"unit"}`, or its command with its environment.
 
     Raises RefusedError if that is not certain, as below a supervisor or in a container.
     """
@@ -99,10 +99,10 @@ def _link(path: Path) -> str:
 
 
 def _log(home: Path, fd: int) -> dict[str, Any] | None:
-    """The regular file that its output goes into.
+    """The regular file that receives its output.
 
-    None for a pipe, a socket, a terminal, or a file that it cannot write: root opens it again to write, as its process
-    did.
+    None for a pipe, a socket, a terminal, or a file that it cannot write: root opens it again to write, as its
+    process did.
     """
     path, found = _link(home / "fd" / str(fd)), (home / "fd" / str(fd)).stat()
     flags = int((home / "fdinfo" / str(fd)).read_text().partition("flags:")[2].split()[0], 8)
@@ -115,7 +115,7 @@ def _which(found: os.stat_result) -> list[int]:
 
 
 def keep_down(system: System, memo: dict[str, Any], units: Path = _SYSTEMD) -> None:
-    """Has the service manager leave it down. Raises RefusedError."""
+    """Makes the service manager leave it down. Raises RefusedError."""
     if "unit" in memo:
         folder = units / f"{memo['unit']}.d"
         folder.mkdir(exist_ok=True)
@@ -133,7 +133,7 @@ def come_back(system: System, memo: dict[str, Any], units: Path = _SYSTEMD) -> N
     with contextlib.suppress(FileNotFoundError):
         (folder / _DROP_IN).unlink()
     with contextlib.suppress(OSError):
-        folder.rmdir()  # unless somebody else's file is in it
+        folder.rmdir()  # unless it holds a foreign file
     _systemctl(system, "daemon-reload")
     system.run(["systemctl", "reset-failed", memo["unit"]])
     _systemctl(system, "start", memo["unit"])
@@ -146,7 +146,7 @@ def _systemctl(system: System, *words: str) -> None:
 
 
 def running(system: System, memo: dict[str, Any]) -> list[str]:
-    """The processes that are what was killed, as `PID@START`, zombies left out."""
+    """The processes that match the killed one, as `PID@START`, without zombies."""
     if "unit" in memo:
         reference = system.reference(_main_pid(system, memo["unit"]))
         return [reference] if reference else []
@@ -165,7 +165,7 @@ def _reopened(log: dict[str, Any] | None, *, same: bool) -> int:
     """A log, to append to; 0 for none.
 
     `same`: only the very file that the process had open: as root, because the agent's user may have replaced it.
-    Without root's rights, whatever that user may open, as after a rotation.
+    Without root's rights, any file that the user may open, as after a rotation.
     """
     if log is None:
         return 0
@@ -181,7 +181,7 @@ def _reopened(log: dict[str, Any] | None, *, same: bool) -> int:
 
 
 def start(memo: dict[str, Any]) -> None:
-    """The command again, in a session of its own, and a child of nobody's who could end with it."""
+    """Runs the command again, in a session of its own, detached from this process."""
     first = os.fork()
     if first:
         os.waitpid(first, 0)
@@ -218,7 +218,7 @@ NAME = "zzz-hashidrill.json"
 _FOLDER, _FILE = "config-dir", "config-file"
 _CHECKS_WITHIN_S, _ENDS_WITHIN_S, _GAP_S = 6.0, 8.0, 0.1
 _RESTARTS = 0.9
-"""Of the time for its end, what SIGTERM has; SIGKILL has the rest."""
+"""The share of the time limit for SIGTERM; SIGKILL has the rest."""
 
 
 def places(system: System, pid: int) -> list[tuple[str, Path]]:
@@ -244,12 +244,12 @@ def places(system: System, pid: int) -> list[tuple[str, Path]]:
 
 
 def settings_file(system: System, pid: int) -> Path:
-    """Where our file is, or would be: in the last folder that it reads. Raises RefusedError."""
+    """The path of the additional file: in the last folder that it reads. Raises RefusedError."""
     return [path for name, path in places(system, pid) if name == _FOLDER][-1] / NAME
 
 
 def added_settings(path: Path) -> dict[str, Any]:
-    """What our file says; empty where there is none. Raises RefusedError for one that is not ours."""
+    """The additional file's content; empty without one. Raises RefusedError for a foreign file."""
     try:
         with os.fdopen(trusted_paths.open_file(path, os.O_RDONLY)) as file:
             found = json.loads(file.read())
@@ -272,7 +272,7 @@ def write_settings(path: Path, said: dict[str, Any], owner: tuple[int, int]) -> 
 
 
 def remove_settings(path: Path) -> None:
-    """Nothing where there is none. Raises RefusedError."""
+    """Removes the file; ignores a missing one. Raises RefusedError."""
     try:
         with trusted_paths.folder(path.parent) as folder:
             os.unlink(path.name, dir_fd=folder)
@@ -283,7 +283,7 @@ def remove_settings(path: Path) -> None:
 
 
 def owner_of(system: System, pid: int) -> tuple[int, int]:
-    """(uid, gid) that a process acts as. Raises RefusedError where it is gone."""
+    """(uid, gid) that a process acts as. Raises RefusedError if it has ended."""
     try:
         lines = (system.proc / str(pid) / "status").read_text().splitlines()
     except OSError as error:
@@ -293,7 +293,7 @@ def owner_of(system: System, pid: int) -> tuple[int, int]:
 
 
 def check_settings(system: System, pid: int, words: Sequence[str], owner: tuple[int, int]) -> None:
-    """Has the agent's own program look at its files, ours among them. Raises RefusedError with what it says."""
+    """Makes the agent's own program check its files, with the additional one. Raises RefusedError with its output."""
     command = [os.path.realpath(system.proc / str(pid) / "exe"), *words]
     command += [str(path) for _, path in places(system, pid)]
 
@@ -321,7 +321,7 @@ def check_settings(system: System, pid: int, words: Sequence[str], owner: tuple[
 
 
 def read_again(system: System, memo: dict[str, Any], reference: str) -> None:
-    """By SIGHUP: for what it can reload. Raises RefusedError."""
+    """By SIGHUP, for settings that it can reload. Raises RefusedError."""
     if not system.signal(reference, signal.SIGHUP):
         raise RefusedError("process-gone", f"process {reference} is gone: {memo.get('agent', '')}")
 
@@ -338,7 +338,7 @@ def restarted(system: System, memo: dict[str, Any], reference: str) -> None:
 
 
 def ended(system: System, reference: str) -> None:
-    """SIGTERM, and at last SIGKILL. Raises RefusedError where neither helps."""
+    """SIGTERM, then SIGKILL. Raises RefusedError if neither works."""
     for number, share in ((signal.SIGTERM, _RESTARTS), (signal.SIGKILL, 1 - _RESTARTS)):
         system.signal(reference, number)
         for _ in range(int(_ENDS_WITHIN_S * share / _GAP_S)):

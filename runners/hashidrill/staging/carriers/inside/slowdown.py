@@ -1,4 +1,4 @@
-"""How running processes are slowed: their system calls by strace, their CPU time by stopping and continuing them."""
+"""Slows running processes: their system calls by strace, their CPU time by stopping and continuing them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for line in sys.stdin:
     else:
         print(json.dumps([sorted(timed(os.getppid) for _ in range(2000))[1000][0], ""]), flush=True)
 """
-"""A process of our own that makes system calls and times them, when asked to on its standard input."""
+"""A process that makes and times system calls on request from its standard input."""
 
 
 def check(system: System, references: list[str]) -> None:
@@ -110,7 +110,7 @@ def _dies_with_parent() -> None:
 
 
 class Helper:
-    """A process of ours that answers each line with a line. It ends when its standard input does."""
+    """A process that answers each line with a line. It ends when its standard input does."""
 
     ended = ("", "")
     """The name and the text of the refusal after it has ended."""
@@ -144,7 +144,7 @@ class Meter(Helper):
         return float(seconds), str(error)
 
     def cost(self, system: System) -> dict[str, float]:
-        """What a system call takes, in microseconds: alone, and with strace merely attached."""
+        """The time of a system call, in microseconds: alone, and with strace merely attached."""
         alone = self.asked("call")[0]
         strace = Strace(system, [self.reference], "fsync,fdatasync")
         try:
@@ -155,7 +155,7 @@ class Meter(Helper):
 
 
 def as_injected(inject: str, seconds: float, error: str) -> bool:
-    """Whether a call of the meter shows what strace was told to do to it."""
+    """Whether a call of the meter shows strace's requested effect."""
     what, _, value = inject.partition("=")
     return error == value if what == "error" else not error and seconds >= int(value) / 1e6
 
@@ -164,7 +164,7 @@ _PERIOD_S, _LOOK_S = 0.1, 0.001
 _CPUCLOCK_SCHED = 2
 _BURN_S = 0.6
 _OVER, _LATE = 1.35, 0.05
-"""What may be measured above the quota in a short time (hashidrill.core.faults.cpu)."""
+"""Tolerance above the quota for a short measurement (hashidrill.core.faults.cpu)."""
 _BURNER = """
 import hashlib, json, sys, threading, time
 def burn(ends):
@@ -183,7 +183,7 @@ for line in sys.stdin:
 
 
 class Burner(Helper):
-    """Uses all the CPU that it gets, when it is asked to."""
+    """Uses all available CPU on request."""
 
     ended = ("burner", "the process that measures CPU on this host has ended")
 
@@ -191,17 +191,17 @@ class Burner(Helper):
         super().__init__(system, _BURNER)
 
     def cores(self, threads: int) -> float:
-        """What that many busy threads get together. Raises RefusedError."""
+        """The cores that so many busy threads get together. Raises RefusedError."""
         return float(self._ask(json.dumps([threads, _BURN_S])))
 
 
 def at_most(cores: float) -> float:
-    """What a busy process of ours may get under a quota of `cores`, in a short time."""
+    """The most that a busy process may get under a quota of `cores`, in a short time."""
     return cores * _OVER + _LATE
 
 
 def throttler(system: System, references: list[str], cores: float) -> str:
-    """Starts the process that stops and continues them. It ends with the agent, and continues them then."""
+    """Starts the process that stops and continues them. It ends with the agent, and then continues them."""
     agent = os.getpid()
     pid = os.fork()
     if not pid:
@@ -219,7 +219,7 @@ def throttler(system: System, references: list[str], cores: float) -> str:
 
 
 def _cycle(system: System, references: list[str], cores: float, over: Callable[[], bool]) -> None:
-    """In each period they run until they have used their part of it; what was used too much is owed to the next one."""
+    """In each period they run until they have used their share; overuse is deducted from the next one."""
     spent = {one: _spent_s(one) for one in references}
     allowed = 0.0
     try:
@@ -252,7 +252,7 @@ def _spent_s(reference: str) -> float:
 
 
 def continued(system: System, references: list[str]) -> None:
-    """All of them go on."""
+    """Continues all of them."""
     for one in references:
         if system.state(one) == "T":
             system.signal(one, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""What agents ask of the kernel and of a host's tools. Tests hand over another one."""
+"""Calls to the kernel and to a host's tools. Tests pass another one."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class RefusedError(Exception):
 
 
 def now_s() -> float:
-    """Seconds since the host booted, those that it slept included: a lease also ends while a machine sleeps."""
+    """Seconds since the host booted, including sleep: a lease also ends while a machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class System:
-    """Tools by name, and processes by `PID@START`: the start time keeps one from being taken for another."""
+    """Tools by name, and processes by `PID@START`: the start time distinguishes reused pids."""
 
     proc = Path("/proc")
     armed_by = Path("/etc/hashidrill/armed-by")
-    """Who may arm faults on this host (hashidrill.staging.carriers.inside.armed)."""
+    """The file with the keys that may arm faults here (hashidrill.staging.carriers.inside.armed)."""
 
     def tool(self, name: str) -> str:
         """Its path. Raises RefusedError."""
@@ -88,7 +88,7 @@ class System:
         return True
 
     def tracers(self, pid: int) -> set[int]:
-        """Who traces the threads of a process: 0 for nobody; empty when it is gone."""
+        """The tracers of a process's threads: 0 for none; empty when it has ended."""
         found: set[int] = set()
         try:
             threads = list((self.proc / str(pid) / "task").iterdir())
@@ -103,7 +103,7 @@ class System:
         return found
 
     def command(self, pid: int) -> list[str]:
-        """Its command line; empty when it is gone, or a thread of the kernel's."""
+        """Its command line; empty when it has ended, or for a kernel thread."""
         try:
             return (self.proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         except OSError:
