@@ -1,4 +1,4 @@
-"""What canaries measure for a host (hashidrill.lab.local.inside.canary), wherever that host is."""
+"""The measurements of canaries (hashidrill.lab.local.inside.canary) as capabilities of a host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CanaryOfHost:
     async def ask_canary(
         self, of: str, op: str, *, within_s: float = ANSWERS_WITHIN_S, **request: Any
     ) -> dict[str, Any]:
-        """`of`: CPU or NETWORK: a host may have a canary for each. Raises FaultError."""
+        """`of` is CPU or NETWORK, because a host may have a canary for each. Raises FaultError."""
         raise NotImplementedError
 
     async def canary_burn(self, threads: int, windows: int, window_s: float) -> Sequence[float]:

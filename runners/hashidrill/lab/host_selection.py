@@ -1,4 +1,4 @@
-"""Which hosts and agents a selector means, in a local and in an attached datacenter."""
+"""Resolves selectors to hosts and agents, in a local and in an attached datacenter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HostSelection(Hosts):
         return self._turns.setdefault(what, anyio.Lock())
 
     def client_target(self, selector: str) -> Target:
-        """What `client:NAME` means. Raises SelectorError where there are no taps."""
+        """The target of `client:NAME`. Raises SelectorError if the datacenter has no taps."""
         raise SelectorError(f"{selector}: an attached datacenter has no taps")
 
     async def select(self, selector: str) -> Sequence[Target]:

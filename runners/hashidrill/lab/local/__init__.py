@@ -1,4 +1,1 @@
-"""A datacenter on this machine: one network namespace per host, with its disks, links and processes.
-
-`inside/` runs in the sandbox (`lab/sandbox/`); `core/faults/` breaks hosts.
-"""
+"""A datacenter on this machine: one network namespace per host, with its disks, links and processes."""

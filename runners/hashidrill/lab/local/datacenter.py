@@ -53,13 +53,13 @@ from hashidrill.lab.local.hosts import AgentUser, LocalHost, LocalTap, agent_use
 BRIDGE = "hashidrill0"
 PREFIX = 24
 CONTROL_ADDRESS = "10.73.0.1"
-"""Where probes and observers come from. No fault ever names it: what watches must not depend on what is broken."""
+"""The address of probes and observers. No fault ever names it: an observer must not depend on what is broken."""
 LOAD_ADDRESS = "10.73.0.2"
-"""Where loads come from. Faults on `clients` and `all` do name it."""
+"""The address of loads. Faults on `clients` and `all` do name it."""
 _BLOCKS = {"server": range(11, 31), "spare": range(11, 31), "client": range(31, 61)}
 """The last numbers of the addresses of each role; servers and spare servers share theirs."""
 _OTHERS = range(61, 251)
-"""For every other role, and for those that find no room in the block of theirs."""
+"""For every other role, and for hosts that do not fit into the block of their role."""
 
 
 def addresses(roles: Mapping[str, str]) -> dict[str, str]:
@@ -76,14 +76,14 @@ def addresses(roles: Mapping[str, str]) -> dict[str, str]:
 
 
 def preload() -> None:
-    """Import what `build` needs. For a thread, beside other work."""
+    """Imports what `build` needs. Run it in a thread, during other work."""
     import pyroute2  # noqa: F401, PLC0415 - see build
 
 
 def build(hosts: Mapping[str, int]) -> None:
-    """The bridge, and for each host (name -> pid of its hostd) an `eth0` in its namespace.
+    """Makes the bridge, and for each host (name -> pid of its hostd) an `eth0` in its namespace.
 
-    It all ends with the sandbox. Raises DatacenterError.
+    All of it ends with the sandbox. Raises DatacenterError.
     """
     from pyroute2 import IPRoute  # noqa: PLC0415 - it takes 0.4 s, which `preload` spends while the hosts start
 
@@ -123,17 +123,17 @@ class LocalDatacenter(HostSelection):
     artifacts: Path = Path("artifacts")
     redactor: Redactor = field(default_factory=Redactor)
     check_machine: Callable[[], None] = lambda: None
-    """Raises UnfitError where this machine cannot carry what is to come; asked before anything is started."""
+    """Raises UnfitError if this machine cannot carry the datacenter; called before anything is started."""
     hosts: dict[str, LocalHost] = field(default_factory=dict)
     configs: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """By service and host; and what agents said of themselves when all was ready."""
+    """By service and host: the configuration, and the agents' own report once all was ready."""
     reported: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
     _addresses: dict[str, str] = field(default_factory=dict)
     host_kind: ClassVar[type[LocalHost]] = LocalHost
     agent_user: AgentUser | None = field(init=False)
-    """Whom agents run as; None: the user of the sandbox."""
+    """The user that agents run as; None: the user of the sandbox."""
     _placed_agents: list[tuple[str, AgentPlace]] = field(default_factory=list)
-    """Those that were configured so far, and the service of each."""
+    """The agents configured so far, with their services."""
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _turns: dict[str, anyio.Lock] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ class LocalDatacenter(HostSelection):
         return placed
 
     def _shows_processes(self, host: str) -> Path | None:
-        """Where its armed agents see its processes; None where it has none of these."""
+        """The folder in which its armed agents see its processes; None without armed agents."""
         places = [place for service in self.services for place in service.places() if place.host == host]
         return self.root / "hosts" / host / "proc" if any(place.armed for place in places) else None
 
@@ -287,14 +287,13 @@ class LocalDatacenter(HostSelection):
                 self.agent_user.owns(folder / name)
 
     def _remember(self) -> None:
-        """What a later process in this sandbox needs to find the hosts again."""
         rows = [
             {"name": host.name, "address": host.address, "role": host.role, "pid": host.pid}
             for host in self.hosts.values()
         ]
         (self.root / "hosts.json").write_text(json.dumps(rows))
 
-    # what engine and faults ask for
+    # for engine and faults
 
     def tap(self, client: str) -> LocalTap:
         return LocalTap(client, self._tap_socket(client))
@@ -329,7 +328,7 @@ class LocalDatacenter(HostSelection):
         return {} if via is None else _access(self.service(self.service_of(via)))
 
     def environment(self, host: str) -> dict[str, str]:
-        """What an operator's command lines need on that host, not loads or agents.
+        """The environment for an operator's command lines on that host, not for loads or agents.
 
         URLs of its agents, or of the first ones, and tokens.
         """
@@ -351,16 +350,16 @@ class LocalDatacenter(HostSelection):
         return found
 
     def left(self) -> dict[str, str]:
-        """What the services have written for people, by what it is."""
+        """Files that the services have written for people, by name."""
         writing = [service for service in self.services if isinstance(service, WritesFiles)]
         return {what: path for service in writing for what, path in service.left().items()}
 
     async def keep(self, tell: Callable[[str], None]) -> None:
-        """What each service has somebody do for as long as it runs, until cancelled; `tell` notes what was done."""
+        """Does the services' manual work, until cancelled; `tell` notes each action."""
         await all_at_once(partial(one.keep, self, tell) for one in self.services if isinstance(one, Operates))
 
     def tap_control(self, client: str) -> str:
-        """Path of the Unix socket on which a client's tap is spoken to."""
+        """Path of the Unix socket that controls a client's tap."""
         return str(self._tap_socket(client))
 
     def namespace(self, host: str) -> str:
@@ -368,7 +367,7 @@ class LocalDatacenter(HostSelection):
         return self.hosts[host].namespace
 
     async def wait_ready(self) -> None:
-        """Waits for every service, each started once those that it waits for are ready. Raises WaitTimeoutError."""
+        """Waits for every service, and starts each once its prerequisites are ready. Raises WaitTimeoutError."""
         done = {service.name: anyio.Event() for service in self.services}
 
         async def make_ready(service: Service) -> None:
@@ -390,7 +389,7 @@ class LocalDatacenter(HostSelection):
                 raise DatacenterError(f"{host.name}: {service} ended: {_tail(host.logs / f'{service}.log')}")
 
     def probes(self) -> Sequence[Probe]:
-        """Everything that is watched during a run, from the control address."""
+        """All probes of a run, which ask from the control address."""
         probes = [probe for one in self.services if isinstance(one, Watched) for probe in one.probes(self)]
         for host in self.hosts.values():
             own, *others = host.roles
@@ -399,7 +398,7 @@ class LocalDatacenter(HostSelection):
         return [*probes, MachineProbe(quotas())]
 
     def describe(self) -> Mapping[str, Any]:
-        """`hosts`, and what the services say, for run.json."""
+        """`hosts`, and the services' descriptions, for run.json."""
         told: dict[str, Any] = {"hosts": self.described_hosts(), "reported": self.reported}
         for service in self.services:
             configs = self.configs.get(service.name, {})

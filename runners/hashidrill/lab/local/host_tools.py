@@ -1,7 +1,7 @@
-"""What a person finds on a host of the local datacenter, and its own machine would have: systemctl, journalctl, sudo.
+"""Commands that a real machine would have, for people on a host of the local datacenter: systemctl, journalctl, sudo.
 
-Agents here are no units of systemd: the host's init starts them. `furnish` puts small stand-ins into a folder of the
-host's own, to be first on the PATH of whoever works on that host; `environment` says where its agents keep their data.
+Agents here are not systemd units: the host's init starts them. `furnish` puts small stand-ins into a folder of the
+host, to be first on a person's PATH there; `environment` says where its agents keep their data.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from hashidrill.lab.local.hosts import LocalHost
 
 FOLDER = "bin"
-"""In the host's own folder, beside its data and its logs."""
+"""In the host's own folder, next to its data and its logs."""
 COMMANDS = ("systemctl", "journalctl")
 _SUDO = '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nexec "$@"\n'
-"""Whoever works here may do everything already."""
+"""People here already have all rights."""
 
 
 def furnish(host: LocalHost, socket: Path) -> Path:

@@ -1,7 +1,7 @@
 """One host of the local datacenter, as faults and observers see it (hashidrill.core.protocols.abc.Host).
 
-All of it goes through the Unix sockets in the sandbox's run directory, through /proc, or by netlink in the host's
-network namespace: so a fresh process inside the sandbox can do it as well as the one that started the host.
+It uses only the Unix sockets in the sandbox's run directory, /proc, and netlink in the host's network namespace. So
+a fresh process inside the sandbox can do the same as the one that started the host.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hashidrill.lab.sandbox import cgroups, nf_tables
 
 
 async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = ANSWERS_WITHIN_S) -> dict[str, Any]:
-    """One request to hostd, a canary or diskd. Raises FaultError with the answer's error, or when none comes."""
+    """One request to hostd, a canary or diskd. Raises FaultError with the answer's error, or without an answer."""
     try:
         with anyio.fail_after(within_s):
             async with await anyio.connect_unix(str(socket_path)) as stream:
@@ -65,7 +65,7 @@ _SQUEEZES, _SQUEEZE_BYTES = 8, 1 << 20
 _STATUS = Path("/proc/self/status")
 _CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE = 0, 1, 5, 6, 7, 19
 _NEEDED = sum(1 << bit for bit in (_CHOWN, _DAC_OVERRIDE, _KILL, _SETGID, _SETUID, _SYS_PTRACE))
-"""To hand files over, to become the user, and to go on signalling and watching its processes (capabilities(7))."""
+"""Capabilities to hand files over, to become the user, and to signal and watch its processes (capabilities(7))."""
 _PASSABLE, _GROUP_ONLY = 0o711, 0o750
 _OWNER_PASSES, _OTHERS_PASS = 0o100, 0o001
 
@@ -78,7 +78,7 @@ class AgentUser:
     gid: int
 
     def owns(self, path: Path) -> None:
-        """Hand a file or folder over. Raises OSError."""
+        """Hands a file or folder over. Raises OSError."""
         os.chown(path, self.uid, self.gid)
 
     def reaches(self, root: Path, host: Path) -> None:
@@ -93,7 +93,7 @@ class AgentUser:
 
 
 def agent_user(root: Path) -> AgentUser | None:
-    """The user for agents whose files are below `root`; None where they run as the user of the sandbox."""
+    """The user for agents whose files are below `root`; None if they run as the user of the sandbox."""
     if not is_machine_root() or _NEEDED & ~_capabilities():
         return None
     user = _user()
@@ -152,7 +152,7 @@ class LocalHost(CanaryOfHost, Capable):
         self.plans: dict[str, AgentPlan] = {}
         self.armed: set[str] = set()  # those that keep root's rights over it
         self.ballast_name: Callable[[str], str] = ".ballast-{}".format
-        """The name of the file that fills the disk, by that of the fault."""
+        """The name of the file that fills the disk, by the fault's name."""
         self._root = root
         self._toxiproxy = toxiproxy
         self._agent_user = agent_user
@@ -182,7 +182,7 @@ class LocalHost(CanaryOfHost, Capable):
         await ask(self._diskd, {"op": "clear", "host": self.name, "rule_id": rule_id})
 
     async def fill_disk(self, name: str, leave_bytes: int) -> None:
-        """A file that takes all but `leave_bytes` of the host's file system."""
+        """Fills the file system with a file, except for `leave_bytes`."""
         await anyio.to_thread.run_sync(self._fill, self._ballast(name), leave_bytes)
 
     async def unfill_disk(self, name: str) -> None:
@@ -192,7 +192,7 @@ class LocalHost(CanaryOfHost, Capable):
         return self.data / self.ballast_name(name)
 
     def _fill(self, ballast: Path, leave_bytes: int) -> None:
-        """The agent writes meanwhile: what was free a moment ago may not be, and then a little less is tried."""
+        """Retries with a little less, because the agent writes meanwhile."""
         with ballast.open("wb", buffering=0) as file:
             size, shy = 0, 0
             while (room := self._free(file.fileno()) - leave_bytes - shy) > 0:
@@ -254,7 +254,7 @@ class LocalHost(CanaryOfHost, Capable):
             raise FaultError(f"{self.name}: toxiproxy did not take the proxy {name}: {toxiproxy.said(error)}") from None
 
     async def remove_proxy(self, name: str) -> None:
-        """A toxiproxy that does not answer is killed: its connections end with it."""
+        """Removes the proxy; kills a toxiproxy that does not answer, with its connections."""
         process = await self.agent_process(toxiproxy.AGENT)
         if process is None:
             return
@@ -273,7 +273,7 @@ class LocalHost(CanaryOfHost, Capable):
             return None
 
     async def _start_toxiproxy(self) -> None:
-        """Unless it runs. Returns when its API answers."""
+        """Starts toxiproxy unless it runs. Returns when its API answers."""
         if self._toxiproxy is None:
             raise FaultError(f"{self.name}: the datacenter was started without a toxiproxy-server")
         command = toxiproxy.command(self._toxiproxy, self.name, self.address)
@@ -297,7 +297,7 @@ class LocalHost(CanaryOfHost, Capable):
         return bool(pid) and sc.signal_process(int(pid), int(start_time), signals.Signals(signal))
 
     async def start_agent(self, agent: str) -> None:
-        """By the command that is known here, or, in a later process, by that of its last start."""
+        """Starts the agent by its known command, or, in a later process, by that of its last start."""
         if agent in self.plans:
             plan = self.plans[agent]
             await self.spawn_agent(agent, plan.command, plan.environment, as_root=plan.as_root)
@@ -308,7 +308,7 @@ class LocalHost(CanaryOfHost, Capable):
         process = await self.agent_process(agent)
         if process is None:
             return
-        await self.signal(process.reference, signals.SIGCONT)  # a stopped one could not end
+        await self.signal(process.reference, signals.SIGCONT)  # a stopped process could not end
         await self.signal(process.reference, signals.SIGTERM)
 
         async def ended() -> tuple[bool | None, str]:
@@ -387,7 +387,7 @@ class LocalHost(CanaryOfHost, Capable):
         await ask(self._hostd, {"op": "net", "address": self.address, "prefix": prefix})
 
     async def limit_cpu(self, name: str, cores: float) -> None:
-        """By cgroup where that can be had, else by stopping and continuing the host's processes in turn."""
+        """Limits by cgroup if possible, otherwise by stopping and continuing the host's processes."""
         group = cgroups.make(self._group_name)
         if group is not None:
             group.limit(cores)
@@ -402,7 +402,7 @@ class LocalHost(CanaryOfHost, Capable):
         await ask(self._hostd, {"op": "unthrottle", "name": name})
 
     async def hold_agents(self) -> None:
-        """Its agents are in a cgroup for memory from now on, where this user may have one."""
+        """Puts its agents into a memory cgroup from now on, if this user may have one."""
         group = cgroups.make(self._group_name, "memory")
         if group is not None:
             await ask(self._hostd, {"op": "hold", "files": group.procs_files()})
@@ -420,7 +420,7 @@ class LocalHost(CanaryOfHost, Capable):
         return self._memory_group().memory_in_use()
 
     async def limit_memory(self, name: str, limit_bytes: int) -> None:
-        """Where the kernel refuses the limit (v1), agents must make room: a process takes memory until one is ended."""
+        """Limits the agents. If the kernel refuses the limit (v1), a process takes memory until an agent is killed."""
         group, least = self._memory_group(), 0
         for _ in range(_SQUEEZES):
             if group.limit_memory(limit_bytes):
@@ -435,7 +435,7 @@ class LocalHost(CanaryOfHost, Capable):
         )
 
     async def take_memory(self, name: str, size_bytes: int) -> None:
-        """Where the kernel ends it, with an agent or instead of one, it is started again."""
+        """Takes memory; the process is started again if the kernel kills it."""
         for _ in range(_SQUEEZES):
             if (await ask(self._hostd, {"op": "take", "name": name, "size": size_bytes}))["held"]:
                 return
@@ -529,7 +529,7 @@ _AT_ONCE = 100
 
 
 class LocalTap:
-    """`socket` is where the client listens (hashidrill.core.loads.clients); it is there as long as the client is."""
+    """`socket` is where the client's tap listens (hashidrill.core.loads.clients); it exists while the client does."""
 
     def __init__(self, client: str, socket: Path) -> None:
         self.client = client

@@ -1,9 +1,9 @@
 """Gets a binary from its vendor's release archive, over HTTPS; it is opened only once its SHA-256 is right.
 
-The SHA-256 of the versions that hashidrill asks for by itself is in this package (pins.sha256, in the format of
+This package has the SHA-256 of the versions that hashidrill requests by itself (pins.sha256, in the format of
 `sha256sum`); a maintainer adds a version with `python -m hashidrill.lab.provision.pins`. Another version is checked
-against the list that its vendor publishes with it, and the user is told so: who can change the one file on that server
-can change the other.
+against its vendor's published list, and a message tells the user so: an attacker who can change one file on that
+server can change the other.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CONNECT_TIMEOUT_S = 3.0
 SILENCE_TIMEOUT_S = 10.0
 """How long a server may send nothing."""
 DOWNLOAD_TIMEOUT_S = 900.0
-"""For one file as a whole: 200 MB at 250 kB/s. A server that drips is given up after this."""
+"""For one file as a whole: 200 MB at 250 kB/s. A slower download is given up."""
 PROGRESS_GAP_S = 5.0
 LARGEST_BYTES = 1_500_000_000
-"""No release is near this (vault, the largest, is 0.5 GB unpacked); it bounds what a wrong server can write here."""
+"""No release is near this (vault, the largest, is 0.5 GB unpacked); it limits what a wrong server can write here."""
 LARGEST_CHECKSUMS_BYTES = 1_000_000
 _PINNED = "this package"
 
@@ -68,12 +68,12 @@ def pins_file() -> Path:
 
 
 def pinned(path: str) -> str | None:
-    """The SHA-256 that the file at this path below its vendor's base URL must have; None where it is not known."""
+    """The SHA-256 that the file at this path below its vendor's base URL must have; None if unknown."""
     return _known().get(path)
 
 
 def download(product: Product, version: str, work: Path, say: Callable[[str], None]) -> tuple[Path, str]:
-    """The binary, in `work`, and where it came from. Raises WayError; what fails its checksum is never opened."""
+    """The binary, in `work`, and its origin. Raises WayError; a file that fails its checksum is never opened."""
     release = _release(product)
     path = _archive(product, version)
     archive_url = f"{release.base}/{path}"
@@ -96,13 +96,13 @@ def download(product: Product, version: str, work: Path, say: Callable[[str], No
 
 
 def why_not(product: Product, version: str) -> str | None:
-    """Why `download` could not work, as far as can be told without downloading; None when it should."""
+    """Why `download` could not work, as far as a check without downloading shows; None when it should."""
     try:
         release = _release(product)
         path = _archive(product, version)
         with _client(release.base) as client:
             _, by = _wanted(client, product, version, path)
-            if by == _PINNED:  # no list was asked for: is there anything at all?
+            if by == _PINNED:  # no list is needed: does the release exist at all?
                 _require_there(client, f"{release.base}/{path}")
     except WayError as error:
         return str(error)
@@ -145,7 +145,7 @@ def _wanted(client: httpx2.Client, product: Product, version: str, path: str) ->
 
 
 def architecture() -> str:
-    """What this machine is called in vendors' file names. Raises WayError for one that is not published for."""
+    """This machine's name in vendors' file names. Raises WayError for one without releases."""
     machine = platform.machine().lower()
     if machine not in _ARCHITECTURES:
         raise WayError(
@@ -258,7 +258,7 @@ def _reason(url: str, error: Exception, received: int = 0) -> str:
 
 
 def _unpack(archive: Path, member: str, into: Path, url: str) -> Path:
-    """The one file `member` of a ZIP archive. No path of the archive is ever used as a path here."""
+    """The one file `member` of a ZIP archive. Paths of the archive are never used as paths here."""
     try:
         with zipfile.ZipFile(archive) as zipped:
             for name in zipped.namelist():
@@ -267,7 +267,7 @@ def _unpack(archive: Path, member: str, into: Path, url: str) -> Path:
             size = zipped.getinfo(member).file_size
             if size > LARGEST_BYTES:
                 raise WayError(f"{url}: {member} in it would be {size / 1e9:.1f} GB: that is no release")
-            # zipfile stops at the size that it has just been asked about, and checks the CRC
+            # zipfile stops at the size that was just checked, and checks the CRC
             with zipped.open(member) as source, into.open("wb") as file:
                 shutil.copyfileobj(source, file)
     except KeyError:

@@ -1,8 +1,8 @@
-"""Gets the binaries of a datacenter: `ensure("consul", "1.22.2")`. The version asked for is the version run.
+"""Gets the binaries of a datacenter: `ensure("consul", "1.22.2")`. Exactly the requested version is run.
 
-The ways, in order: an explicit path (YAML or environment), PATH, our cache, the vendor's release archive, `go build`.
-What was downloaded or built stays in the cache, `$XDG_CACHE_HOME/hashidrill/bin/NAME/VERSION/NAME` (default
-`~/.cache`), beside `record.json`, which says where it came from and what it looked like when it was put there.
+The ways, in order: an explicit path (YAML or environment), PATH, hashidrill's cache, the vendor's release archive,
+`go build`. Downloaded and built binaries stay in the cache, `$XDG_CACHE_HOME/hashidrill/bin/NAME/VERSION/NAME`
+(default `~/.cache`), with a `record.json` of their origin, size and time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WORK = ".work-"
 
 @dataclass(frozen=True)
 class Binary:
-    """A binary that says it is `version`. `source` is for people and reports; `sha256` is of the file at `path`."""
+    """A binary that reports `version`. `source` is for people and reports; `sha256` is of the file at `path`."""
 
     path: Path
     version: str
@@ -82,7 +82,7 @@ def ensure(
         return found
     try:
         with _locked(product, version, say) as folder:
-            # another process may have put it there while this one waited
+            # another process may have stored it while this one waited
             return _from_cache_again(product, version) or _get(product, version, folder, attempts, say)
     except OSError as error:
         where = error.filename or cache_folder(product.name, version)
@@ -101,16 +101,16 @@ def locate(name: str, version: str, *, explicit: str | None = None) -> Binary | 
 
 
 def must_be_built(name: str, version: str) -> bool:
-    """Whether it is not on this machine and cannot be downloaded. Looks whether it could be, which takes seconds."""
+    """Whether it is not on this machine and cannot be downloaded. Checks the download, which takes seconds."""
     product = product_named(name)
     try:
         return locate(name, version) is None and binaries_archive.why_not(product, version) is not None
-    except BinaryError:  # an explicit path that leads nowhere: nothing else is tried in its place
+    except BinaryError:  # an explicit path that leads nowhere: no other way is tried
         return False
 
 
 def cache_root() -> Path:
-    """Our folder in the user's cache."""
+    """hashidrill's folder in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
     # the XDG base directory specification: a relative path is to be ignored
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "hashidrill"
@@ -122,7 +122,7 @@ def cache_folder(name: str, version: str) -> Path:
 
 
 def explicit_path(name: str) -> str | None:
-    """What the environment names for this binary, like HASHIDRILL_CONSUL=/opt/consul."""
+    """The path of this binary in the environment, like HASHIDRILL_CONSUL=/opt/consul."""
     return os.environ.get(product_named(name).variable) or None
 
 
@@ -137,7 +137,7 @@ def _check_asked(product: Product, version: str) -> None:
 
 
 def _local(product: Product, version: str, explicit: str | None, attempts: list[Attempt]) -> Binary | None:
-    """The ways that need neither network nor time; notes each that fails in `attempts`."""
+    """Tries the ways that need neither network nor time; adds each failure to `attempts`."""
     if explicit or explicit_path(product.name):
         return _from_explicit(product, version, explicit)
     attempts.append(Attempt("explicit path", f"none was given (YAML, or {product.variable}=/path/to/{product.name})"))
@@ -157,7 +157,7 @@ def _local(product: Product, version: str, explicit: str | None, attempts: list[
 
 
 def _from_explicit(product: Product, version: str, explicit: str | None) -> Binary:
-    """A person named this very file: nothing else is tried in its place."""
+    """A person named this file, so no other way is tried."""
     named = explicit or explicit_path(product.name) or ""
     origin = "the YAML" if explicit else product.variable
     path = Path(named).expanduser().absolute()
@@ -188,13 +188,13 @@ def _from_path(product: Product, version: str) -> Binary | None:
 
 
 def _from_cache(product: Product, version: str) -> Binary | None:
-    """Trusts a file that is as its record says; anything else is measured again."""
+    """Trusts a file that matches its record; any other is checked again."""
     path = cache_folder(product.name, version) / product.name
     if not path.is_file():
         return None
     record = _read_record(path)
     if record is None:
-        # put there by hand (a CI image, an air-gapped machine): it is taken at its own word
+        # put there by hand (a CI image, an air-gapped machine): its own version report counts
         check_version(product, version, path)
         return Binary(path, version, "cache (put there by hand)", file_sha256(path))
     sha256 = str(record["sha256"])
@@ -204,7 +204,7 @@ def _from_cache(product: Product, version: str) -> Binary | None:
 
 
 def _from_cache_again(product: Product, version: str) -> Binary | None:
-    """What another process has just put there; why it is not good enough is noted already."""
+    """A binary that another process has just stored; failures are not noted again."""
     try:
         return _from_cache(product, version)
     except WayError:
@@ -246,7 +246,7 @@ def _locked(product: Product, version: str, say: Progress) -> Iterator[Path]:
 
 def _get(product: Product, version: str, folder: Path, attempts: list[Attempt], say: Progress) -> Binary:
     for left in folder.glob(f"{_WORK}*"):
-        # of a process that was killed: nobody else has a work folder while this one holds the lock
+        # left by a killed process: no other has a work folder while this one holds the lock
         shutil.rmtree(left, ignore_errors=True)
     for way, get in (("release archive", binaries_archive.download), ("go build", binaries_build.build)):
         with tempfile.TemporaryDirectory(prefix=_WORK, dir=folder, ignore_cleanup_errors=True) as work:
@@ -262,7 +262,7 @@ def _get(product: Product, version: str, folder: Path, attempts: list[Attempt], 
 
 
 def _official(product: Product, version: str, say: Progress) -> Binary | None:
-    """The vendor's own binary, in place of the one in the cache; None, and a line that says why, without it."""
+    """Replaces the cached binary by the vendor's own; None, with a line that says why, if that fails."""
     try:
         with _locked(product, version, say) as folder, tempfile.TemporaryDirectory(prefix=_WORK, dir=folder) as work:
             path, source = binaries_archive.download(product, version, Path(work), say)
@@ -312,7 +312,7 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
 
 
 def is_here(name: str) -> bool:
-    """Whether the version of it that tests want is on this machine already, without network or building."""
+    """Whether the version that tests need is on this machine, without network or building."""
     version = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))[name]
     try:
         return locate(name, version) is not None

@@ -27,12 +27,12 @@ BUILT = "built with"
 """How the origin of a binary begins that was built here."""
 _LOG_TAIL_LINES = 6
 _USUAL_PLACES = ("/usr/local/go", "~/.local/go", "/usr/lib/go-1.*")
-"""Its own installation guide's, an ordinary user's, and that of Debian's packages of one version."""
+"""Go's usual places: of its own installation guide, of an ordinary user, and of Debian's packages of one version."""
 
 
 @dataclass(frozen=True)
 class Go:
-    """A Go toolchain. `version` is (major, minor); `text` is what it calls itself, like go1.26.8."""
+    """A Go toolchain. `version` is (major, minor); `text` is its own name, like go1.26.8."""
 
     path: Path
     version: tuple[int, int]
@@ -44,7 +44,7 @@ class Go:
 
 
 def find_go() -> Go | None:
-    """A usable Go on PATH or in a usual place; else one that is too old; None when there is none that runs."""
+    """A usable Go on PATH or in a usual place; otherwise one that is too old; None when none runs."""
     on_path = shutil.which("go")
     places = [Path(place).expanduser() for place in _USUAL_PLACES]
     paths = [Path(on_path)] if on_path else []
@@ -65,7 +65,7 @@ def _go_at(path: Path) -> Go | None:
 
 
 def _go_version(go: Path, *of: str) -> str:
-    # local and away from any go.mod, or asking for the version would fetch another toolchain
+    # local and away from any go.mod, otherwise asking for the version would fetch another toolchain
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     command = [str(go), "version", *of]
     return subprocess.run(
@@ -116,7 +116,7 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
 
 
 def build_command(go: Go, product: Product, version: str, into: Path) -> list[str]:
-    """`go build` of the pinned package. Readonly: go.mod and go.sum decide, and a build never changes them."""
+    """`go build` of the pinned package. Readonly, so that go.mod and go.sum decide and are never changed."""
     flags = "-s -w" + (f" -X {product.stamp}={product.stamp_as.format(version=version)}" if product.stamp else "")
     return [str(go.path), "build", "-trimpath", "-ldflags", flags, "-o", str(into), product.package]
 
@@ -150,7 +150,7 @@ def lacks_compilers(product: Product) -> list[packages.Package]:
 
 
 def _toolchain(product: Product, say: Callable[[str], None]) -> Go:
-    """Go, and what else the product needs to be built; installed if missing. Raises WayError."""
+    """Go and the product's other build tools; installed if missing. Raises WayError."""
     try:
         if lacking := lacks_compilers(product):
             packages.install_packages(lacking, say)
@@ -169,7 +169,7 @@ def _unusable(go: Go | None) -> str:
 
 
 def _environment(inherited: Mapping[str, str], work: Path, product: Product) -> dict[str, str]:
-    """The user's own (proxies, module cache, GOTOOLCHAIN), less what would change what is built."""
+    """The user's environment (proxies, module cache, GOTOOLCHAIN), without variables that would change the build."""
     scratch = work / "tmp"
     scratch.mkdir()
     changed = {"GOOS", "GOARCH", "GOEXPERIMENT", "GOFIPS140", "GOROOT", "CGO_CFLAGS", "CGO_LDFLAGS"}
@@ -202,7 +202,7 @@ def _run(
                 except subprocess.TimeoutExpired:
                     say(f"building {name} {version} with Go: {time.monotonic() - began:.0f} s so far")
         except BaseException:
-            # Ctrl-C: nothing goes on behind the user's back
+            # Ctrl-C: no build must go on in the background
             go.kill()
             go.wait()
             raise
@@ -213,6 +213,6 @@ def _run(
 
 def _tail(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    # "go: downloading ..." fills the log and says nothing of what failed
+    # "go: downloading ..." fills the log without explaining the failure
     telling = [line for line in lines if not line.startswith("go: downloading")] or lines
     return "\n".join(f"       {line[:300]}" for line in telling[-_LOG_TAIL_LINES:])

@@ -1,4 +1,4 @@
-"""What this machine can do, found by trying: each capability, what its absence prevents, and the fix."""
+"""This machine's capabilities, found by trying: each one, the cost of its absence, and the fix."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ _CONTINUE_KERNEL = (5, 5)
 class Capability:
     """Something that this machine can or cannot do.
 
-    What is lost without it (`cost`), and the exact command that gets it (`fix`). Without a `required` one there are no
-    local runs.
+    `cost` is what is lost without it, `fix` the exact command that gets it. Local runs need every `required` one.
     """
 
     name: str
@@ -55,7 +54,7 @@ class Capability:
 
 
 def detect() -> list[Capability]:
-    """Every capability, by trying. Takes about two seconds; what the trials make is gone when this returns."""
+    """Every capability, by trying. Takes about two seconds; the trials leave nothing behind."""
     if platform.system() != "Linux":
         return [_linux(platform.system())]
     root = os.geteuid() == 0
@@ -80,12 +79,12 @@ def detect() -> list[Capability]:
 
 
 def local_runs_possible(found: Iterable[Capability]) -> bool:
-    """Whether nothing that a local run cannot do without is missing."""
+    """Whether this machine has everything that a local run requires."""
     return all(capability.ok for capability in found if capability.required)
 
 
 def run_trials(what: str) -> dict[str, str]:
-    """The trials of `machine_trials`, in a process of their own: name -> why it failed ("" when it did not)."""
+    """Runs the trials of `machine_trials` in a process of their own: name -> why it failed ("" when it did not)."""
     # the same import path as here, whichever way this was started
     trials = "hashidrill.lab.provision.machine_trials"
     code = f"import sys; sys.path[:] = {sys.path!r}; from {trials} import main; main({what!r})"
@@ -139,7 +138,7 @@ def user_namespaces(user: Mapping[str, str], *, root: bool) -> Capability:
 
 
 def namespace_fix(*, root: bool, sysctls: Path = Path("/proc/sys")) -> str:
-    """The command that allows namespaces here, from what the kernel's settings say."""
+    """The command that allows namespaces here, according to the kernel's settings."""
     if not root:
         for name, refusing, allowing in (
             ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),  # Ubuntu 23.10 and later
@@ -213,8 +212,8 @@ PACKET_FAULTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dict[str, str]:
-    """The faults that this kernel refuses the packet rules of, and why. `others` are those of plug-ins: they need
-    `drop` at least.
+    """The faults whose packet rules this kernel refuses, and why. `others` are those of plug-ins: they need at least
+    `drop`.
     """
     refused = dict[str, str]()
     for kind, (_, faults) in reversed(PACKET_FAULTS.items()):
@@ -225,7 +224,7 @@ def refused_faults(trials: Mapping[str, str], others: Iterable[str] = ()) -> dic
 
 
 def packet_rules(own: Mapping[str, str]) -> Capability:
-    """nf_tables in the kernel, asked by netlink: no program is needed."""
+    """nf_tables in the kernel, queried by netlink: no program is needed."""
     lost = refused_faults(own)
     modules = [module for kind, (module, _) in PACKET_FAULTS.items() if not _came_of(own, kind)[0]]
     return Capability(
@@ -238,7 +237,7 @@ def packet_rules(own: Mapping[str, str]) -> Capability:
 
 
 def netem(own: Mapping[str, str]) -> Capability:
-    """Used where it is, required nowhere."""
+    """Used if present, never required."""
     ok, reason = _came_of(own, "netem")
     return Capability(
         "netem",
@@ -250,7 +249,7 @@ def netem(own: Mapping[str, str]) -> Capability:
 
 
 def chaosd_tools() -> Capability:
-    """What chaosd starts on the hosts of `hashidrill lab up --kubernetes`."""
+    """Programs that chaosd starts on the hosts of `hashidrill lab up --kubernetes`."""
     missing = [name for name in CHAOSD_PACKAGES if tool(name) is None]
     detail = f"no {', no '.join(missing)}" if missing else ", ".join(CHAOSD_PACKAGES)
     cost = "no chaos_mesh.physical.partition, .bandwidth or .cpu in a local datacenter, no `lab up --kubernetes`"
@@ -259,7 +258,7 @@ def chaosd_tools() -> Capability:
 
 
 def netem_fix(root: Path = Path("/")) -> str:
-    """The command that gets netem: its module is here, or in a package of its own (Ubuntu), or nowhere."""
+    """The command that gets netem, if its module is here or in a package of its own (Ubuntu)."""
     release = platform.release()
     if any((root / "lib/modules" / release).rglob("sch_netem.ko*")):
         return "sudo modprobe sch_netem"
@@ -269,7 +268,7 @@ def netem_fix(root: Path = Path("/")) -> str:
 
 
 def cpu_cgroup() -> Capability:
-    """Makes a group the way a run does, and takes it away."""
+    """Makes and removes a group as a run does."""
     name = f"hashidrill-doctor-{os.getpid()}"
     try:
         group = cgroups.make(f"{name}/trial")
@@ -294,7 +293,7 @@ def cpu_cgroup() -> Capability:
 
 
 def fuse(device: Path = Path("/dev/fuse")) -> Capability:
-    """For information: people ask."""
+    """For information only."""
     ok = os.access(device, os.R_OK | os.W_OK)
     return Capability(
         "FUSE", ok, str(device) if ok else f"no access to {device}", "nothing: the disk layer has no FUSE"
@@ -330,14 +329,14 @@ def free_disk(free_bytes: int, folder: Path, *, building: bool) -> Capability:
 
 
 def nomad_drivers() -> Capability:
-    """The same on every machine: what tasks can be run with does not depend on who runs hashidrill."""
+    """The same on every machine: it does not depend on the user."""
     return Capability(
         "Nomad's task drivers", True, f"raw_exec alone: {NEED_ROOT}; nothing holds tasks to their CPU and memory"
     )
 
 
 def tools_of_tests(tests: Path = Path(__file__).parents[4] / "tests") -> list[Capability]:
-    """In a checkout: which of its tests have no tool yet."""
+    """In a checkout: which of its tests lack a tool."""
     if not (tests / "conftest.py").is_file():
         return []
     missing = [name for name, (commands, _) in TEST_TOOLS.items() if not any(map(tool, commands))]
@@ -348,7 +347,7 @@ def tools_of_tests(tests: Path = Path(__file__).parents[4] / "tests") -> list[Ca
 
 
 def go_toolchain(go: binaries_build.Go | None) -> Capability:
-    """Only wanted for what cannot be downloaded."""
+    """Only needed for binaries that cannot be downloaded."""
     ok = go is not None and go.usable
     detail = "not found" if go is None else f"{go.text} at {go.path}"
     return Capability(
@@ -372,7 +371,7 @@ def _building_and_binaries() -> list[Capability]:
 
 
 def binary(name: str, version: str, go: binaries_build.Go | None) -> Capability:
-    """Where a binary is, or how the first run that wants it will get it. The default Consul is required."""
+    """Where a binary is, or how the first run that needs it will get it. The default Consul is required."""
     product = product_named(name)
     title = f"{name} {version}"
     required = (name, version) == DEFAULT_VERSIONS[0]

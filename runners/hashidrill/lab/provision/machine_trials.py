@@ -1,4 +1,4 @@
-"""Tries, in a process of its own, what a sandbox will do; whatever it makes ends with it.
+"""Tries a sandbox's operations in a process of its own, which leaves nothing behind.
 
     python -m hashidrill.lab.provision.machine_trials own|user|packets|seccomp
 
@@ -30,14 +30,14 @@ PACKET_RULES: dict[str, list[PacketRule]] = {
     "redirect": [Redirect(_ADDRESSES, 8500, 22_000, "link")],
     "mark connections": [Cut("votes", _ADDRESSES, (8300,), (1,))],
 }
-"""The kinds of packet rule that network faults are made of. A kernel may have some of them."""
+"""The kinds of packet rules in network faults. A kernel may support only some of them."""
 
 
 def main(what: str) -> None:
-    """Run the trials named by `what` and print what came of them."""
+    """Runs the trials named by `what` and prints their results."""
     if what == "seccomp":
         _say({"seccomp": _failure(lambda: sc.notify_on(["fsync"]))})
-        # without Python's own ending: the filter is in force here, and nobody answers it
+        # without Python's own ending: the filter is in force here, and no supervisor answers it
         os._exit(0)
     trials: Mapping[str, Callable[[], object]] = PACKETS
     if what != "packets":
@@ -51,11 +51,11 @@ def _say(results: dict[str, str]) -> None:
 
 
 def _failure(trial: Callable[[], object]) -> str:
-    """Why a trial failed, or "". Any exception at all is an answer here."""
+    """Why a trial failed, or "". Any exception counts as a failure."""
     try:
         trial()
     except Exception as error:  # noqa: BLE001 - the answer to "does it work?" is the error
-        # netlink errors are (errno, text), and are no OSError
+        # netlink errors are (errno, text), not OSError
         return str(error.args[-1] if len(error.args) == 2 and not isinstance(error, OSError) else error) or repr(error)
     return ""
 
@@ -104,7 +104,7 @@ def _links() -> None:
 
 
 def _netlink() -> Any:
-    # late, because it is slow to import and not wanted where namespaces fail
+    # late, because the import is slow and useless if namespaces fail
     return importlib.import_module("pyroute2").IPRoute()
 
 

@@ -1,7 +1,8 @@
 """System packages that hashidrill needs, and installing them with apt: only if missing, and all in one go.
 
-Who may say yes: a person on the terminal, asked once; `--install` or CI=true beforehand; and root without a terminal,
-as in a container or a script, who is only told. HASHIDRILL_NO_INSTALL=1 forbids it to all of them.
+Consent comes from a person on the terminal, asked once; from `--install` or CI=true beforehand; or from being root
+without a terminal, as in a container or a script, where a message is enough. HASHIDRILL_NO_INSTALL=1 forbids all of
+these.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from hashidrill.core.util.commands import tool
 
 Say = Callable[[str], None]
 Ask = Callable[[str], bool | None]
-"""Takes a question; answers yes, no, or None where nobody can be asked."""
+"""Takes a question; answers yes, no, or None if no person can be asked."""
 
 NO_INSTALL = "HASHIDRILL_NO_INSTALL"
 APT_TIMEOUT_S = 900
 OLDEST_GO = (1, 21)
-"""From 1.21 on, Go fetches the newer toolchain that a go.mod asks for; older ones cannot read our go.mod files."""
+"""From 1.21 on, Go fetches the newer toolchain that a go.mod asks for; older ones cannot read hashidrill's go.mod
+files.
+"""
 OLDEST_GO_TEXT = ".".join(map(str, OLDEST_GO))
 
 
 class NotAllowedError(MachineError):
-    """Nothing was installed, because nobody who may said yes."""
+    """Nothing was installed, because consent was missing."""
 
 
 class NotOfferedError(MachineError):
@@ -47,7 +50,7 @@ class Package:
 
 @dataclass
 class _Permission:
-    """What this process was told. A yes is for one question; `--install` and a no are for all."""
+    """The consent given to this process. A yes is for one question; `--install` and a no are for all."""
 
     agreed: bool = False
     refused: str = ""
@@ -55,7 +58,7 @@ class _Permission:
 
 _permission = _Permission()
 CHAOSD_PACKAGES = {"stress-ng": "stress-ng", "iptables": "iptables", "ipset": "ipset", "tc": "iproute2"}
-"""The tools that chaosd starts on hosts of ours, and the Debian package that has each."""
+"""The tools that chaosd starts on local hosts, and the Debian package of each."""
 TEST_TOOLS = {
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "wrk": (("wrk",), "wrk"),
@@ -69,7 +72,7 @@ TEST_TOOLS = {
     "ipset": (("ipset",), "ipset"),
     "stress-ng": (("stress-ng",), "stress-ng"),
 }
-"""What some of hashidrill's own tests need: the commands any of which serves, and the Debian package that has one."""
+"""Tools of hashidrill's own tests: alternative commands, and a Debian package with one of them."""
 _BUILDING = "building binaries that cannot be downloaded"
 GO = Package("golang-go", "go", _BUILDING)
 CERTIFICATES = Package("ca-certificates", "update-ca-certificates", "Go's downloads")
@@ -87,7 +90,9 @@ def install_command(*names: str) -> str:
 
 
 def go_by_hand() -> str:
-    """The command that puts a new Go where it is looked for: a system's own may be too old, like Debian 12's 1.19."""
+    """The command that puts a new Go where hashidrill looks for it: a system's own may be too old, like Debian 12's
+    1.19.
+    """
     root = os.geteuid() == 0
     folder = "/usr/local" if root or shutil.which("sudo") else "~/.local"
     fetch = "" if shutil.which("curl") else f"{install_command('curl', 'ca-certificates')} && "
@@ -99,7 +104,7 @@ def go_by_hand() -> str:
 
 
 def allow_installing(install: bool) -> None:
-    """`--install`: a yes beforehand to all that this process turns out to need."""
+    """`--install`: consent beforehand to everything that this process turns out to need."""
     _permission.agreed |= install
 
 
@@ -163,7 +168,7 @@ def ask_on_terminal(question: str) -> bool | None:
 
 
 def _may_install(asked: Sequence[Package], ask: Ask) -> list[str]:
-    """The prefix that makes apt-get run as root. Raises NotAllowedError with what a person would do."""
+    """The prefix that makes apt-get run as root. Raises NotAllowedError with the manual command."""
     prefix, why = _granted(asked, ask)
     if prefix is not None:
         return prefix
@@ -178,7 +183,7 @@ def _may_install(asked: Sequence[Package], ask: Ask) -> list[str]:
 
 
 def _granted(asked: Sequence[Package], ask: Ask) -> tuple[list[str] | None, str]:
-    """(what goes before apt-get, or None; why not). Whoever has to be asked is asked once everything else is clear."""
+    """(prefix of apt-get, or None; the reason). Asks a person only once all other conditions are met."""
     root = os.geteuid() == 0
     agreed = _permission.agreed or in_ci()
     why = ""
@@ -196,11 +201,11 @@ def _granted(asked: Sequence[Package], ask: Ask) -> tuple[list[str] | None, str]
         return None, why
     if root:
         return [], ""
-    return (["sudo", "-n"] if agreed else ["sudo"]), ""  # one who was asked can give sudo a password, too
+    return (["sudo", "-n"] if agreed else ["sudo"]), ""  # a person who answered can give sudo a password, too
 
 
 def _refusal(asked: Sequence[Package], ask: Ask, *, root: bool) -> str:
-    """Why nothing may be installed; empty for a yes, and for root without a terminal."""
+    """Why nothing may be installed; "" after a yes, and for root without a terminal."""
     command = install_command(*dict.fromkeys(package.debian for package in asked))
     answer = ask(f"hashidrill needs {_with_purposes(asked)}. Run `{command}` now?")
     if answer or (answer is None and root):
@@ -219,7 +224,9 @@ def _passwordless_sudo() -> bool:
 
 
 def _new_enough_go(sudo: Sequence[str], say: Say) -> Package:
-    """The system's own package of a Go that can build our modules. Raises NotOfferedError, with nothing installed."""
+    """The system's package of a Go that can build hashidrill's modules. Raises NotOfferedError, with nothing
+    installed.
+    """
     found = _go_packages()
     if not found:
         say("refreshing the package lists (apt-get update), to see which Go there is")

@@ -2,8 +2,9 @@
 
     python -m hashidrill.lab.provision.pins consul 1.23.0
 
-It downloads the archives for amd64 and arm64, checks them against the vendor's own list, and appends what it measured.
-The vendor's list comes from the same server as the archives: compare with another source before you commit.
+It downloads the archives for amd64 and arm64, checks them against the vendor's own list, and appends their
+checksums. The vendor's list comes from the same server as the archives: compare with another source before you
+commit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ARCHITECTURES = ("amd64", "arm64")
 
 
 def main(name: str, version: str) -> None:
-    """Append the pins of one version. Raises BinaryError, WayError."""
+    """Appends the pins of one version. Raises BinaryError, WayError."""
     lines = []
     with tempfile.TemporaryDirectory(prefix="hashidrill-pins-") as work:
         for arch in ARCHITECTURES:

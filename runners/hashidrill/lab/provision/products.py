@@ -1,4 +1,4 @@
-"""The binaries that hashidrill runs: how each says its version, where its vendor publishes it, how Go builds it.
+"""The binaries that hashidrill runs: how each reports its version, its vendor's releases, and how Go builds it.
 
 A new product is one more entry in `PRODUCTS`; to be built, it also needs a wrapper module in `modules/NAME-VERSION`.
 """
@@ -22,7 +22,7 @@ VERSION_TIMEOUT_S = 20.0
 
 
 class WayError(Exception):
-    """One way to a binary did not lead there; its text is the reason, as the user will read it."""
+    """One way to a binary failed; its text is the reason, for the user."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ TOXIPROXY = Release(
 
 @dataclass(frozen=True)
 class Product:
-    """One binary. `says` finds the version in what `NAME version_argument` prints. Without a `release` it is built.
+    """One binary. `says` finds the version in the output of `NAME version_argument`. Without a `release` it is built.
 
-    `stamp` is the Go variable that the vendor's own release sets to the version, as `stamp_as` says; toxiproxy says
-    "git" without it.
+    `stamp` is the Go variable that the vendor's own release sets to the version, in the form of `stamp_as`; without
+    it, toxiproxy reports "git".
     """
 
     name: str
@@ -71,10 +71,10 @@ class Product:
     stamp_as: str = "{version}"
     cgo: bool = False
     files: str = ""
-    """It is no program: these files of the module, one after the other, under a line that says the version."""
+    """Not a program: these files of the module, concatenated, under a line with the version."""
     build_time: str = "about 4 minutes"
     ui_in_releases_only: bool = False
-    """The vendor's own binary has a UI, which is not in the module: one that was built from it has none."""
+    """Only the vendor's own binary has a UI, because the module does not contain it."""
 
     @property
     def variable(self) -> str:
@@ -207,7 +207,7 @@ DEFAULT_VERSIONS = (
     ("nomad", "1.10.5"),
     ("vault", VAULT_VERSION),
 )
-"""What the shipped experiments ask for, the most wanted first."""
+"""The versions in the shipped experiments, the most used first."""
 
 CHAOS_MESH_VERSION = "0.9.1-0.20260902003049-47411975a8cb"
 """Chaos Mesh tags no module: it is a commit."""
@@ -221,18 +221,18 @@ KUBERNETES_VERSIONS = (
 """A control plane with Chaos Mesh and no nodes, `hashidrill lab up --kubernetes`."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)
-"""What the audit's claims are shown on, beside the others; only the tests of them run this."""
+"""Versions for tests of the audit's claims only."""
 
 
 def product_named(name: str) -> Product:
-    """Raises BinaryError with near names."""
+    """Raises BinaryError with similar names."""
     if name not in PRODUCTS:
         raise BinaryError(f"hashidrill does not know a binary {name!r}: {near(name, PRODUCTS)}")
     return PRODUCTS[name]
 
 
 def reported_version(product: Product, path: Path) -> str:
-    """The version that the binary itself says it is, with pre-release and edition (`1.22.2+ent`). Raises WayError."""
+    """The version that the binary reports, with pre-release and edition (`1.22.2+ent`). Raises WayError."""
     if product.files:
         return _written_version(product, path)
     command = [str(path), product.version_argument]
@@ -269,7 +269,7 @@ def _written_version(product: Product, path: Path) -> str:
 
 
 def check_version(product: Product, version: str, path: Path) -> None:
-    """Raises WayError, with both versions, unless the binary says exactly the version asked for."""
+    """Raises WayError, with both versions, unless the binary reports exactly the requested one."""
     found = reported_version(product, path)
     if found != version:
         raise WayError(f"{path} is {product.name} {found}, not {version}")

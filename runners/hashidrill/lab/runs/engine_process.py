@@ -1,4 +1,4 @@
-"""What every engine's process does: it ends when it is told to, reports its events, and exits with a code."""
+"""The common part of each engine's process: it ends when it is told to, reports its events, and exits with a code."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hashidrill.core.errors import HashidrillError, InterlockError
 from hashidrill.core.protocols.events import Event, encode
 
 REFUSED = "refused: "
-"""What an engine's last words begin with that touched nothing, because somebody had a say in it and said no."""
+"""Begins the last message of an engine whose run was refused by an interlock, with nothing touched."""
 
 
 def exit_of(run: Callable[[], Awaitable[str]]) -> int | str:
-    """Carries out a run. Returns what `sys.exit` takes: an exit code, or the error for the log."""
+    """Carries out a run. Returns the argument for `sys.exit`: an exit code, or the error for the log."""
     try:
         return EXIT_CODES[anyio.run(run)]
     except InterlockError as error:
         return f"{REFUSED}{error}"
-    except HashidrillError as error:  # for a bug of ours, the log gets the traceback instead
+    except HashidrillError as error:  # for a bug, the log gets the traceback instead
         return f"hashidrill: {error}"
 
 
@@ -60,7 +60,7 @@ async def cancelled_when_told(lifeline: int | None = None) -> AsyncIterator[None
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """The body's own error goes on as it was, and not as a group of one."""
+    """Raises the body's own error, not a group with it alone."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -70,6 +70,6 @@ def _alone() -> Iterator[None]:
 
 
 def to_runner(event: Event) -> None:
-    """One line of JSON on standard output."""
+    """Writes one line of JSON to standard output."""
     sys.stdout.write(encode(event) + "\n")
     sys.stdout.flush()

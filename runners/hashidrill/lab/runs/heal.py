@@ -1,12 +1,12 @@
 """Cleans up after a dead run: reverts the faults that, by its journal, may still be in force, and reports the result.
 
 A run in a local sandbox ends together with its hosts. Heal then looks for processes of that sandbox and journals
-`fault.ended` if there are none. It never claims that a fault was seen to go, because nobody looked. If hosts outlive
-the runner (`hosts` is given), heal reverts each open fault from its journalled undo and proves it gone.
+`fault.ended` if there are none, because no observer saw the fault go. If hosts outlive the runner (`hosts` is
+given), heal reverts each open fault from its journalled undo and proves it gone.
 
-Heal leaves alone what it cannot see: a run whose journal is locked is still going on, and processes of another machine,
-container or user are not visible from here. It obeys what this machine recorded
-(hashidrill.core.recording.signed_runs); what another recording says it does only where it is asked to.
+Heal leaves alone what it cannot see: a run whose journal is locked is still going on, and processes of another
+machine, container or user are not visible from here. It acts on recordings of this machine
+(hashidrill.core.recording.signed_runs), and on others only on request.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 
 @dataclass(frozen=True)
 class Healed:
-    """What heal did for one run: names of faults.
+    """The result of heal for one run: names of faults.
 
-    `reverted`: reverted and proven gone. `ended`: gone with their hosts. `others`: nothing of this run is left, and
-    another run has such a fault in force there. `stuck`: may still be in force. `refused` says why heal did nothing at
-    all. `cleaned`: what its loads had left in an attached datacenter; `left`: what is still
-    there.
+    `reverted`: reverted and proven gone. `ended`: gone with their hosts. `others`: nothing of this run is left, but
+    another run has such a fault in force there. `stuck`: may still be in force. `refused` says why heal did nothing
+    at all. `cleaned`: data of its loads that heal removed from an attached datacenter; `left`: data still there.
     """
 
     run: Path
@@ -68,22 +67,23 @@ class Healed:
 
 
 Told = Callable[[str, Mapping[str, Any]], None]
-"""Takes what heal does, as it does it: `heal`, `revert`, `gone`, `ended`, `stuck`, and the undo that it is about, with
-`why`."""
+"""Receives heal's actions as they happen: `heal`, `revert`, `gone`, `ended`, `stuck`, with their undo, and `why` in
+it.
+"""
 
 
 def _untold(_verb: str, _undo: Mapping[str, Any]) -> None:
-    """For a run in a sandbox: its recording says it all."""
+    """For a run in a sandbox: its recording has everything."""
 
 
 def entries_of(run: Path) -> list[Entry]:
-    """What its journal says, and what heal found after its end; nothing where there is no journal."""
+    """The entries of its journal, and heal's later entries; empty without a journal."""
     paths = (run / JOURNAL_NAME, run / HEAL_NAME)
     return [entry for path in paths if path.is_file() for entry in read_journal(path)]
 
 
 def began_in(entries: Iterable[Entry]) -> Mapping[str, Any]:
-    """What the journal says of the run's beginning."""
+    """The journal's entry about the run's beginning."""
     return next((entry.data for entry in entries if entry.event == "run"), {})
 
 
@@ -94,7 +94,7 @@ def in_doubt(entries: Sequence[Entry]) -> bool:
 
 
 def whose(run: Path) -> OurRun | str:
-    """The run, if this machine recorded it; otherwise why heal does not obey its journal. Raises UsageError."""
+    """The run, if this machine recorded it; otherwise why heal does not act on its journal. Raises UsageError."""
     try:
         return our_run(run)
     except NotOursError as error:
@@ -102,14 +102,14 @@ def whose(run: Path) -> OurRun | str:
 
 
 async def heal_local(run: Path, *, named: bool) -> Healed | None:
-    """Heals a run in a sandbox; None for nothing to do.
+    """Heals a run in a sandbox; None if nothing needs healing.
 
-    A recording of another machine only if it was `named`: nothing that it says is done to any host.
+    Heals a recording of another machine only if it was `named`, without touching any host.
     """
     if not (run / JOURNAL_NAME).is_file():
         raise UsageError(f"{run}: is no recording ({JOURNAL_NAME} is missing); `hashidrill list runs` shows them")
     if not in_doubt(entries_of(run)):
-        return None  # most runs; what one says of itself decides nothing on any host
+        return None  # most runs; their own statements decide nothing on any host
     known = whose(run)
     if isinstance(known, str):
         return await heal_run(run) if named else Healed(run, refused=f"{known}; name it, if you trust it")
@@ -119,10 +119,10 @@ async def heal_local(run: Path, *, named: bool) -> Healed | None:
 async def heal_run(
     run: Path, hosts: Hosts | None = None, *, attached: str = "", told: Told = _untold, ours: OurRun | None = None
 ) -> Healed | None:
-    """Heals one run; None for nothing to do.
+    """Heals one run; None if nothing needs healing.
 
-    `hosts` are those of the datacenter named `attached`. Of a run of `ours`, only what this machine wrote counts.
-    Raises UsageError for no journal, or a read-only one.
+    `hosts` are those of the datacenter named `attached`. Of a run of `ours`, only entries that this machine wrote
+    count. Raises UsageError for no journal, or a read-only one.
     """
     path = run / JOURNAL_NAME
     if not path.is_file():
@@ -131,7 +131,8 @@ async def heal_run(
     with contextlib.ExitStack() as stack:
         try:
             clock = Clock()
-            journal = stack.enter_context(Journal(path, clock, key=key))  # locks it: it cannot change while read
+            # locks it, so that it cannot change while it is read
+            journal = stack.enter_context(Journal(path, clock, key=key))
         except JournalHeldError:
             return Healed(run, refused="its runner still holds the journal: the run goes on")
         except OSError as error:
@@ -169,7 +170,7 @@ async def heal_run(
 
 
 def _said(run: Path, ours: OurRun | None) -> tuple[Sequence[Entry], Sequence[Entry], str]:
-    """What its journal says, what heal said later, and what is lost. Read once it is locked: nothing is added then."""
+    """The run's entries, heal's later entries, and what is lost. Call it once the journal is locked."""
     if ours is None:
         later = run / HEAL_NAME
         return read_journal(run / JOURNAL_NAME), read_journal(later) if later.is_file() else [], ""
@@ -186,7 +187,7 @@ def _out_of_reach(began: Entry, attached: str) -> str:
 
 
 def _out_of_sight(began: Entry) -> str:
-    """Why heal can say nothing about the sandbox of that run; empty if it can look for it, and it has ended."""
+    """Why heal cannot find the sandbox of that run; "" if it can look for it, and it has ended."""
     if "attached" in began.data:
         name = began.data["attached"].get("name", "")
         return f"it ran against the attached datacenter {name}: `hashidrill heal --attach FILE` reverts what it left"
@@ -205,7 +206,7 @@ def _uptime_s(began: Entry, entry: Entry) -> float:
 
 
 async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_s: float) -> str:
-    """Whether anything of the fault's host is left: `ended`, or `stuck`."""
+    """Whether any process of the fault's host is left: `ended`, or `stuck`."""
     evidence = nothing_left(began, before_s=before_s)
     with anyio.move_on_after(_KILLED_WITHIN_S):
         while not evidence.ok:
@@ -219,8 +220,8 @@ async def _look(undo: dict[str, Any], began: Entry, journal: Journal, *, before_
 def nothing_left(began: Entry, *, before_s: float) -> Evidence:
     """Evidence that no process of that run's sandbox is left; only its processes keep its hosts alive.
 
-    Such a process is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime): the kernel
-    reuses namespace numbers.
+    Such a process is in the sandbox's PID namespace and started before `before_s` (of the machine's uptime): the
+    kernel reuses namespace numbers.
     """
     origin, root = began.data.get("origin") or {}, str(began.data.get("root", ""))
     asked = f"no process of the sandbox {root} is left"
@@ -245,7 +246,7 @@ def _started_s(pid: int) -> float:
 
 
 def sweep(cgroup_trees: Sequence[str | Path] = CGROUPS) -> list[Path]:
-    """Removes leftover directories and cgroups of sandboxes that are gone. Returns what it removed."""
+    """Removes leftover directories and cgroups of ended sandboxes. Returns what it removed."""
     removed = []
     for root in sorted(work_parent().glob(f"{NAME_PREFIX}*")):
         try:

@@ -1,8 +1,8 @@
 """The engine's process inside the sandbox: `python -m hashidrill.lab.runs.in_sandbox ROOT`.
 
-It reads its specification from standard input, written by hashidrill.lab.runs.launch: the specification holds secrets,
-and every user can read a command line. It writes events to standard output, one JSON object per line. SIGINT or
-SIGTERM cancels the run, which reverts what is in force; a second signal changes nothing.
+It reads its specification from standard input, written by hashidrill.lab.runs.launch, because the specification
+holds secrets, and every user can read a command line. It writes events to standard output, one JSON object per line.
+SIGINT or SIGTERM cancels the run, which reverts all faults in force; a second signal changes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def run_given(
     datacenter: Callable[..., RunnableDatacenter] = LocalDatacenter,
     run: Callable[..., Awaitable[str]] = engine.run,
 ) -> str:
-    """Returns how the run ended. Cancellation stops here: by then the run has reverted and closed."""
+    """Returns how the run ended. On cancellation it returns too, after the run has reverted and closed."""
     recording = Path(spec["recording"])
     experiment = ResolvedExperiment.from_data(spec["resolved"]).experiment
     redactor = Redactor(spec["secrets"])

@@ -71,16 +71,16 @@ def run_experiment(
     ensure_binary: Callable[..., binaries.Binary] = binaries.ensure,
     start_sandbox: Callable[..., AbstractContextManager[Sandbox]] = sandbox,
 ) -> Path:
-    """Run one experiment; returns its recording's directory. Blocks, in the main thread.
+    """Runs one experiment; returns its recording's directory. Blocks, in the main thread.
 
-    The engine gets the resolved experiment, and the recording keeps it: nobody reads the YAML again. Nothing starts
-    before the binaries and the commands of clients are found. Ctrl-C and SIGTERM revert what is in force and close the
-    recording; then this raises KeyboardInterrupt, whose `args[0]` is the recording. Raises ExperimentError,
-    BinaryError, MachineError, UnrecordedError.
+    The engine gets the resolved experiment, and the recording keeps it; the YAML is not read again. Nothing starts
+    before the binaries and the commands of clients are found. Ctrl-C and SIGTERM revert all faults in force and
+    close the recording; then this raises KeyboardInterrupt, whose `args[0]` is the recording. Raises
+    ExperimentError, BinaryError, MachineError, UnrecordedError.
 
     Each subscriber of `events` is called with every event of the run (hashidrill.core.protocols.events), in this
-    thread. One that raises gets no more of them, and a line on standard error says so; the run goes on, and waits
-    for none of them.
+    thread. A subscriber that raises gets no more events, with a line on standard error; the run goes on, and waits
+    for no subscriber.
 
     `ensure_binary` gets a binary, `start_sandbox` starts the engine's process: tests pass their own.
     """
@@ -101,7 +101,7 @@ def prepare(
 ) -> dict[str, binaries.Binary]:
     """Gets the binaries of a run, and checks that this machine can carry it.
 
-    Starts nothing. `say` is told what takes long. Raises ExperimentError, BinaryError, MachineError.
+    Starts nothing. Calls `say` before slow steps. Raises ExperimentError, BinaryError, MachineError.
     """
     experiment = resolved.experiment
     if experiment.datacenter.stands:
@@ -123,21 +123,21 @@ def prepare(
 
 @dataclass(frozen=True)
 class Engine:
-    """How the engine's process is started: its module, what starts it, and what that is given beside the experiment."""
+    """How the engine's process is started: its module, its launcher, and its input besides the experiment."""
 
     module: str
     start: Callable[..., AbstractContextManager[Sandbox]]
     environment: Mapping[str, str]
     given: Mapping[str, Any] = field(default_factory=dict, repr=False)
     secrets: Sequence[str] = field(default=(), repr=False)
-    """What must stand in no file of the recording, beside what is in the environment and in the experiment."""
+    """Secrets that no file of the recording may hold, besides those in the environment and the experiment."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """For run.json."""
     outlives: bool = False
-    """Whether what it breaks outlives it: then heal must know the run."""
+    """Whether its faults outlive the process: then heal must know the run."""
 
     def key_for(self, recording: Path) -> LineKey:
-        """What the journal is signed with; nothing if no key can be kept and nothing is left to heal.
+        """The key that signs the journal; none if no key can be stored and nothing will be left to heal.
 
         Raises UsageError.
         """
@@ -153,13 +153,13 @@ class Engine:
 def record(
     resolved: ResolvedExperiment, engine: Engine, *, runs_dir: Path, events: Bus, found: Mapping[str, binaries.Binary]
 ) -> Path:
-    """Make a recording, start the engine, follow it, and close the recording: as `run_experiment` says."""
+    """Makes a recording, starts the engine, follows it, and closes the recording, as in `run_experiment`."""
     experiment = resolved.experiment
     redactor = Redactor()
     redactor.learn_environment(os.environ)
     redactor.learn(resolved.data)
     redactor.know(*engine.secrets)
-    with _interruptible() as interrupt:  # before the recording exists: otherwise nobody would close it
+    with _interruptible() as interrupt:  # before the recording exists: otherwise it would never be closed
         recording = new_folder(runs_dir, "-".join(filter(None, [experiment.metadata.name, resolved.variant])))
         write_whole(recording / EXPERIMENT_NAME, redactor.yaml(resolved.text))
         kept = json.dumps(redactor.clean(resolved.to_data()), indent=2) + "\n"
@@ -218,7 +218,9 @@ def binaries_for(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _check_clients(resolved: ResolvedExperiment) -> None:
-    """Raises ExperimentError for a command that this machine lacks; `resolve` does not check, it may serve others."""
+    """Raises ExperimentError for a command that this machine lacks; `resolve` does not check, because it may serve
+    others.
+    """
     if resolved.experiment.clients and resolved.document is not None:
         from hashidrill.core.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
@@ -226,7 +228,9 @@ def _check_clients(resolved: ResolvedExperiment) -> None:
 
 
 def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:
-    """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, it may serve others."""
+    """Raises ExperimentError if this machine lacks the memory; `resolve` does not check, because it may serve
+    others.
+    """
     from hashidrill.core.engine.requirements import check_memory  # noqa: PLC0415 - it needs the sandbox's side, which imports much
 
     if resolved.document is not None:
@@ -234,7 +238,7 @@ def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = No
 
 
 def check_packet_rules(resolved: ResolvedExperiment) -> None:
-    """Raises MachineError if this kernel refuses the packet rules of a fault; it is asked for network faults alone."""
+    """Raises MachineError if this kernel refuses the packet rules of a fault; checked only for network faults."""
     from hashidrill.lab.provision import machine  # noqa: PLC0415 - `validate` imports no trials
 
     steps = resolved.experiment.faults
@@ -273,7 +277,9 @@ def _follow(box: Sandbox, events: Bus) -> None:
 
 
 class _Interrupt:
-    """Passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends. Raises nothing, which would lose events."""
+    """Passes Ctrl-C and SIGTERM on to the sandbox, which reverts and ends. Raises nothing, because that would lose
+    events.
+    """
 
     def __init__(self) -> None:
         self.happened = False
@@ -294,7 +300,7 @@ class _Interrupt:
 def _interruptible() -> Iterator[_Interrupt]:
     """During a run, SIGTERM (of CI systems) and SIGHUP (of a closed terminal) count as Ctrl-C.
 
-    What was ignored stays ignored: SIGINT in a script's `&` and some CI runners, SIGHUP under nohup. SIGTERM always
+    Ignored signals stay ignored: SIGINT in a script's `&` and some CI runners, SIGHUP under nohup. SIGTERM always
     interrupts.
     """
     interrupt = _Interrupt()
@@ -312,7 +318,7 @@ def _interruptible() -> Iterator[_Interrupt]:
 
 
 def new_folder(runs_dir: Path, name: str) -> Path:
-    """A new folder for a recording, or for what several are compared in. Raises UsageError where none can be made."""
+    """A new folder for a recording, or for a comparison. Raises UsageError if it cannot be made."""
     stamp = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
     recording = (runs_dir / f"{stamp}-{name}-{secrets.token_hex(2)}").absolute()
     try:

@@ -1,10 +1,10 @@
-"""Plays two sides of an experiment in turn: A B B A, until it is sure, or the rounds or the time are used up.
+"""Runs two sides of an experiment alternately: A B B A, until the result is certain, or rounds or time are used up.
 
-Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. Who
-goes first alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils
-its round, which is left out and counted: a run says nothing about a side when its generator was the slow one. So does
-other work on the machine that disturbed one of its runs and not the other: such a round is repeated. Where it
-disturbed both alike, as on a CI machine that others use too, what it takes from one it takes from the other.
+Each round runs both sides once, one after the other, on the same machine, with the same loads at the same times. The
+order alternates, so a machine that warms up, or gets busier, favours neither side. A run that is INVALID spoils its
+round, which is counted but not compared: a run with a slow generator shows nothing about its side. A round is
+repeated if other work on the machine disturbed only one of its runs. If it disturbed both alike, as on a shared CI
+machine, the round counts.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 AT_MOST = 8
 SPOILT_AT_MOST = 3
-"""More rounds than this that the runs spoilt themselves, and no fewer than those that count, end it."""
+"""The series ends once more rounds than this are spoilt by their own runs, and at least as many as count."""
 PLAYED_AT_MOST = 3
-"""Rounds that other work spoilt are repeated while there is time, up to this many times those that were wanted."""
+"""Rounds that other work spoilt are repeated while there is time, up to this many times the requested number."""
 STARTS_S = 12.0
-"""What a run takes beside its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
+"""Seconds of a run besides its own phases: the datacenter's start and end, the final reads, the judging (2 cores)."""
 UNSTEADY = "steady-state"
 
 REVERT = "revert"
@@ -58,7 +58,7 @@ class Side:
 
 @dataclass
 class Series:
-    """All that was played, and why it ended: `enough`, or out of `rounds`, `budget`, valid runs, or interrupted."""
+    """All rounds, and why the series ended: `enough`, or out of `rounds`, `budget`, valid runs, or interrupted."""
 
     figures: Sequence[Figure]
     played: list[Round] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Series:
 
     @property
     def rounds(self) -> list[Round]:
-        """Those that count."""
+        """The rounds that count."""
         return [each for each in self.played if each.counts]
 
     @property
@@ -112,14 +112,14 @@ def play(
     now_s: Callable[[], float] = time.monotonic,
     into: Series | None = None,
 ) -> Series:
-    """Play rounds until `enough`, asked after each, or until rounds or time are used up.
+    """Plays rounds until `enough`, asked after each, or until rounds or time are used up.
 
-    No round is begun that would not end within `budget_s`, by the longest so far, or by what the experiment takes. Of a
-    round whose first run is INVALID the second is not played. Ctrl-C reverts what is in force, closes that recording,
-    and ends the series as `interrupted`: what was recorded stays. A run that leaves a fault in force ends it as
-    `stuck`. `into` goes on with an earlier series.
+    It begins no round that would end after `budget_s`, judged by the longest so far, or by the experiment's own
+    length. If the first run of a round is INVALID, the second is not played. Ctrl-C reverts the faults in force,
+    closes that recording, and ends the series as `interrupted`; earlier recordings stay. A run that leaves a fault
+    in force ends it as `stuck`. `into` continues an earlier series.
 
-    Raises UsageError for two sides of one name; what `run` raises passes through.
+    Raises UsageError for two sides of one name; errors of `run` pass through.
     """
     if baseline.name == candidate.name:
         raise UsageError(f"both sides are called {baseline.name}: name them differently")
@@ -168,7 +168,7 @@ class _Game:
         return "budget" if took_s + (longest_s or both_s) > self.budget_s else None
 
     def round(self, number: int, first: bool, series: Series) -> Round:
-        """One run of each side; of one whose first is INVALID, that run alone."""
+        """One run of each side; only the first run if that one is INVALID."""
         sides = (self.baseline, self.candidate) if first == (number % 2 == 1) else (self.candidate, self.baseline)
         runs: list[Played] = []
         for side in sides:
@@ -183,7 +183,7 @@ class _Game:
 
 
 def told_apart(runs: Sequence[Played]) -> list[Played]:
-    """The runs of a round; where other work disturbed one of them alone, that one is INVALID."""
+    """The runs of a round; if other work disturbed only one of them, that one is INVALID."""
     uses = [run.use for run in runs if run.use is not None]
     if len(uses) < 2 or uses[0].alike(uses[1]):
         return list(runs)
@@ -197,7 +197,7 @@ def shared_figures(baseline: Side, candidate: Side) -> list[Figure]:
 
 
 def expected_s(experiment: Experiment) -> float:
-    """What a run takes, if its steady state holds at once."""
+    """Seconds of a run whose steady state holds at once."""
     method = max((step.at + step.for_ for step in experiment.method), default=0.0)
     return float(STARTS_S + experiment.steady_state.for_ + method + experiment.recovery.for_)
 
@@ -211,7 +211,7 @@ def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Pla
     use = use_of(recording, [run.use for run in before if run.use is not None])
     invalid = next(iter(Validity.of(recording).invalid), "")
     invalid = use.why or invalid if invalid else ""
-    # a side that starved itself is measured as it was, and so is one that was starved, beside one that was so too
+    # a side that starved itself counts as it was; so does one that was starved, next to one that was too
     measured = {each.name: each.of(recording, though_busy=use.starved) for each in wanted}
     return Played(side, path, measured, invalid, recording.outcome == UNSTEADY, use)
 
@@ -225,13 +225,13 @@ def play_variants(
     say: Callable[[str], None] = lambda _: None,
     prepare: Callable[[ResolvedExperiment, Callable[[str], None]], object] = prepare,
 ) -> Path:
-    """Run every variant `rounds` times; returns the folder of the comparison. Blocks, in the main thread.
+    """Runs every variant `rounds` times; returns the folder of the comparison. Blocks, in the main thread.
 
-    The order alternates (A B, B A, ...), so that a machine that gets slower or warmer favours no side. What was played
-    is written down after each run: Ctrl-C reverts what is in force, and then this raises KeyboardInterrupt, whose
-    `args[0]` is the folder. Raises as `run_experiment` does, and UsageError before anything starts for a comparison of
-    a figure that there is not. `say` is told which variant comes next. `prepare` gets what a variant needs: the
-    binaries of all of them are there before the first one runs.
+    The order alternates (A B, B A, ...), so that a machine that gets slower or warmer favours no side. The
+    comparison is written after each run: Ctrl-C reverts the faults in force, and then this raises KeyboardInterrupt,
+    whose `args[0]` is the folder. Raises as `run_experiment` does, and UsageError before anything starts for a
+    comparison of a missing figure. `say` receives the name of the next variant. `prepare` gets a variant's binaries,
+    all of them before the first run.
     """
     events = events or Bus()
     variants = variants_of(resolved)

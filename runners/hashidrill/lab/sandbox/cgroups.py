@@ -1,8 +1,8 @@
-"""CPU and memory limits by cgroup, v2 or v1, where this user may have them. Groups are named after the run.
+"""CPU and memory limits by cgroup, v2 or v1, if this user may have them. Groups are named after the run.
 
-In v2 a group has such limits only where the root of all groups hands the controller down. Turning that on changes the
-machine beyond our own groups, so the root is marked (an extended attribute, which ends with the boot as the setting
-does), and the last run to end turns it off again.
+In v2 a group has such limits only if the root of all groups hands the controller down. Turning that on changes the
+machine beyond hashidrill's groups, so the root is marked (an extended attribute, which ends with the boot as the
+setting does), and the last run to end turns it off again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
 _OURS = "hashidrill-*"
 _MARK = "trusted.hashidrill.{}"
-"""On the root: we turned that controller on there, and no other user of the machine had."""
+"""Mark on the root: hashidrill turned that controller on there, and no other user of the machine had."""
 Controller: TypeAlias = Literal["cpu", "memory"]
 CONTROLLERS: tuple[Controller, ...] = ("cpu", "memory")
-# a quota below one millisecond a period is refused by the kernel
+# the kernel refuses a quota below one millisecond a period
 _MIN_QUOTA_US = 1_000
 
 
 @dataclass(frozen=True)
 class Group:
-    """One cgroup of ours."""
+    """One cgroup of a run."""
 
     path: Path
     version: int
 
     def limit(self, cores: float | None) -> None:
-        """At most `cores` CPU seconds a second; None takes the limit away. Raises OSError."""
+        """At most `cores` CPU seconds a second; None removes the limit. Raises OSError."""
         quota = None if cores is None else max(_MIN_QUOTA_US, round(cores * _PERIOD_US))
         if self.version == 2:
             (self.path / "cpu.max").write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
@@ -42,15 +42,15 @@ class Group:
             (self.path / "cpu.cfs_quota_us").write_text(str(-1 if quota is None else quota))
 
     def memory_in_use(self) -> tuple[int, int]:
-        """Bytes that the kernel charges to its processes; those of them that end with the processes. Raises OSError."""
+        """Bytes charged to its processes, and how many of those end with the processes. Raises OSError."""
         current, own = ("memory.current", "anon") if self.version == 2 else ("memory.usage_in_bytes", "total_rss")
         words = (self.path / "memory.stat").read_text().split()
         return int((self.path / current).read_text()), int(words[words.index(own) + 1])
 
     def limit_memory(self, limit_bytes: int | None) -> bool:
-        """Whether the kernel took the limit; None takes it away.
+        """Sets the limit; None removes it. Returns whether the kernel took it.
 
-        v2 ends processes where it cannot reclaim enough; v1 refuses a limit below what it cannot reclaim. Raises
+        v2 kills processes if it cannot reclaim enough; v1 refuses a limit below what it cannot reclaim. Raises
         OSError.
         """
         text = str(limit_bytes) if limit_bytes is not None else ("max" if self.version == 2 else "-1")
@@ -73,7 +73,7 @@ class Group:
         return events["high"] + events["max"]
 
     def procs_files(self) -> list[str]:
-        """Write a pid into each of these to move it here."""
+        """The files that move a process here when its pid is written into each."""
         return [str(self.path / "cgroup.procs")]
 
 
@@ -87,7 +87,7 @@ def _parents(controller: Controller) -> list[tuple[Path, int]]:
 
 
 def make(name: str, controller: Controller = "cpu") -> Group | None:
-    """The group `name` (`RUN/HOST`), made if need be; None where this user may not have one."""
+    """The group `name` (`RUN/HOST`), made if missing; None if this user may not have one."""
     for parent, version in _parents(controller):
         path = parent / name
         with contextlib.suppress(OSError):
@@ -115,10 +115,8 @@ def find(name: str, controller: Controller = "cpu") -> Group | None:
 def give_back() -> bool:
     """Turns off what `make` turned on at the root; returns whether it did.
 
-    Call it once the run's own groups are removed.
-
-    Another run keeps it. So does anything else that uses it by then (a limit, a weight, groups): then the mark is
-    removed.
+    Call it once the run's own groups are removed. Another run keeps the setting on. So does any other use of it (a
+    limit, a weight, groups); then the mark is removed.
     """
     given = [_given_back(controller) for controller in CONTROLLERS]
     return any(given)
@@ -127,7 +125,7 @@ def give_back() -> bool:
 def _given_back(controller: Controller) -> bool:
     mark = _MARK.format(controller)
     with contextlib.suppress(OSError):
-        os.getxattr(_ROOT, mark)  # raises where nothing was turned on by us
+        os.getxattr(_ROOT, mark)  # raises if hashidrill turned nothing on
         groups = [group for group in _ROOT.iterdir() if group.is_dir()]
         if any(group.match(_OURS) for group in groups):
             return False
@@ -140,7 +138,7 @@ def _given_back(controller: Controller) -> bool:
 
 
 def _turn_on(root: Path, controller: Controller) -> None:
-    """Raises OSError, before anything is changed where it could not be marked as ours."""
+    """Raises OSError, before any change, if the root could not be marked."""
     control = root / "cgroup.subtree_control"
     if controller not in control.read_text().split():
         os.setxattr(root, _MARK.format(controller), b"1")
@@ -151,11 +149,11 @@ _UNSET = {
     "cpu": {"cpu.max": "max", "cpu.weight": "100", "cpu.idle": "0"},
     "memory": {"memory.max": "max", "memory.high": "max", "memory.low": "0", "memory.min": "0"},
 }
-"""What the first word of each file is where nothing was set."""
+"""The first word of each file while nothing is set."""
 
 
 def _uses(group: Path, controller: Controller) -> bool:
-    """Whether something was set there that ends when the controller is taken away."""
+    """Whether a setting there would be lost with the controller."""
     set_ = [_words(group / name)[:1] not in ([], [unset]) for name, unset in _UNSET[controller].items()]
     return any(set_) or controller in _words(group / "cgroup.subtree_control")
 

@@ -1,7 +1,7 @@
 """PID 1 of a sandbox: makes the namespaces, starts the one command, reaps, and ends with it.
 
-When this process ends, however it ends, the kernel ends everything in the PID namespace and takes the mounts, network
-namespaces and rules with it. It is told to die when its parent dies, so nothing outlives the runner.
+When this process ends, the kernel ends everything in the PID namespace and removes its mounts, network namespaces
+and rules. It is set to die with its parent, so nothing outlives the runner.
 
     python -I -S -c BOOT '{"command": [...], "parent": 123, "pid_file": "..."}'
 """
@@ -27,14 +27,14 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
 def main(spec: dict[str, Any]) -> int:
-    """Set up the namespaces, run `spec["command"]`, return its exit code. Raises OSError when the kernel refuses."""
+    """Sets up the namespaces, runs `spec["command"]`, returns its exit code. Raises OSError when the kernel refuses."""
     if os.getppid() != spec["parent"]:  # it was killed while this process came to life
         return _INTERRUPTED
     _enter_namespaces()
     sc.die_with_parent(spec["parent"])
-    for number in _ENDING:  # the kernel drops what PID 1 has no handler for: an early Ctrl-C would be lost
+    for number in _ENDING:  # the kernel drops signals that PID 1 does not handle: an early Ctrl-C would be lost
         signal.signal(number, lambda _number, _frame: os._exit(_INTERRUPTED))
-    alive, held = os.pipe()  # its write end is held by this process alone: end of file means that it is gone
+    alive, held = os.pipe()  # only this process holds its write end: end of file means that it has ended
     first = os.fork()
     if first == 0:
         os.close(held)
@@ -48,7 +48,7 @@ def main(spec: dict[str, Any]) -> int:
 
 
 def _let_go_of_input() -> None:
-    """What was handed over is for the command alone: as long as it is open here, /proc/PID/fd/0 shows it."""
+    """Closes standard input, which is for the command alone: while it is open here, /proc/PID/fd/0 shows it."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -106,7 +106,7 @@ def _reap_until(command: int) -> int:
 
 
 def loopback_up() -> None:
-    """Bring up `lo` of the current network namespace."""
+    """Brings up `lo` of the current network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]

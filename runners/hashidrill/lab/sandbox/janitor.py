@@ -1,8 +1,8 @@
 """Cleans up after a run, however its runner ended.
 
-It holds the read end of a pipe whose write end only the runner has: end of file means that the runner is gone, tidily
-or not. It then waits for the sandbox's first process to be gone (the kernel ends the rest with it), and removes the
-run's own directory and cgroups.
+It holds the read end of a pipe whose write end only the runner has: end of file means that the runner has ended. It
+then waits for the end of the sandbox's first process (the kernel ends the rest with it), and removes the run's own
+directory and cgroups.
 
     janitor '{"root": "/var/tmp/hashidrill-...", "pid_file": "..."}' < pipe
 """
@@ -27,7 +27,7 @@ _GAP_S = 0.02
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Returns once all is gone, or after 30 s."""
+    """Returns once everything is removed, or after 30 s."""
     pidfd = None
     while select.select([sys.stdin], [], [], None if pidfd is not None else _GAP_S)[0] == [] or os.read(0, 64):
         pidfd = pidfd if pidfd is not None else _open(spec["pid_file"])
@@ -41,7 +41,7 @@ def main(spec: dict[str, Any]) -> None:
 
 
 def _open(pid_file: str) -> int | None:
-    """A pidfd of the sandbox's first process, as soon as that is known; while it is held, its number names no other."""
+    """A pidfd of the sandbox's first process, once it is known; while it is held, its number is not reused."""
     try:
         with open(pid_file) as file:  # noqa: PTH123 - no pathlib here
             return os.pidfd_open(int(file.read()))

@@ -1,8 +1,8 @@
-"""Packet rules by netlink: makes them all that a table holds, and reads from the kernel what any table holds.
+"""Packet rules by netlink: replaces the content of a table, and reads from the kernel the content of any table.
 
-It speaks nf_tables' own protocol (linux/netfilter/nf_tables.h), so neither the `nft` program nor a library is needed:
-the standard library alone, because it also runs beside a trainee's shell. What it reads is what the kernel dumps;
-it remembers nothing of what it wrote.
+It speaks nf_tables' own protocol (linux/netfilter/nf_tables.h), so neither the `nft` program nor a library is
+needed: only the standard library, because it also runs next to a trainee's shell. It reads what the kernel dumps,
+and remembers nothing that it wrote.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERDICT, _FIRST, _SECOND = 0, 1, 2
 _NETWORK, _TRANSPORT = 1, 2
 _EQUAL, _UNEQUAL, _LESS = 0, 1, 2
 _DROP, _ACCEPT, _ADDRESS, _PORT = 0, 1, (7, 4), (13, 2)
-"""Verdicts; types of a set's elements, as nft numbers them, and their bytes."""
+"""Verdicts; types of a set's elements, by nft's numbers, and their bytes."""
 _FIELDS = {(_NETWORK, 12, 4): "address", (_NETWORK, 16, 4): "address", (_TRANSPORT, 2, 2): "port"}
 _SIZES = {"address": 4, "port": 2, "protocol": 1}
 """In bytes: a set may have longer keys, which are of several fields."""
@@ -48,16 +48,17 @@ class SeenRule:
     chain: str
     comment: str
     packets: int | None
-    """What its counter has counted; None without one."""
+    """The packets its counter counted; None without a counter."""
     drops: bool
-    """Whether it drops or refuses packets of TCP that it matches."""
+    """Whether it drops or refuses the TCP packets that it matches."""
     addresses: frozenset[str]
     ports: frozenset[int]
 
 
 def replace(table: str, chains: Sequence[Chain], statements: Sequence[Statement]) -> None:
-    """Makes these chains and statements all that the table holds, in one transaction. Raises OSError that says which
-    of them the kernel refuses; then the table is as it was.
+    """Replaces the table's content by these chains and statements, in one transaction.
+
+    Raises OSError that names the refused part; the table is then unchanged.
     """
     made = [*_gone(table), _new_table(table)]
     made += [_new_chain(table, chain) for chain in chains]
@@ -75,7 +76,7 @@ def suspend(table: str, redirecting: Chain, blocking: Chain) -> None:
 
 
 def remove(table: str) -> None:
-    """Removes the table; nothing if it is not there. Raises OSError."""
+    """Removes the table; ignores a missing one. Raises OSError."""
     _transact(_gone(table))
 
 
@@ -90,11 +91,11 @@ def rules() -> list[SeenRule]:
 
 
 _Message = tuple[str, int, int, bytes]
-"""What it is about, its type, its flags and its attributes."""
+"""Its subject, type, flags and attributes."""
 
 
 def _attribute(kind: int, value: int | str | bytes | Sequence[bytes]) -> bytes:
-    """A number is big-endian, of 32 bits; a sequence is of attributes."""
+    """Encodes a number as big-endian, 32 bits; a sequence as attributes."""
     if isinstance(value, int):
         value = struct.pack("!I", value & 0xFFFF_FFFF)
     elif isinstance(value, str):
@@ -105,7 +106,7 @@ def _attribute(kind: int, value: int | str | bytes | Sequence[bytes]) -> bytes:
 
 
 def _attributes(*values: int | str | bytes | Sequence[bytes] | None) -> list[bytes]:
-    """Numbered from 1; those that are None are left out."""
+    """Attributes numbered from 1; those that are None are left out."""
     return [_attribute(kind, value) for kind, value in enumerate(values, 1) if value is not None]
 
 
@@ -114,7 +115,7 @@ def _expression(name: str, *values: int | bytes | str | Sequence[bytes] | None) 
 
 
 def _gone(table: str) -> list[_Message]:
-    """A table that is not there cannot be removed: so it is made first."""
+    """Makes the table first, because a missing one cannot be removed."""
     return [_new_table(table), (f"table {table}", _DELETE_TABLE, 0, b"".join(_attributes(table)))]
 
 
@@ -131,7 +132,7 @@ def _new_chain(table: str, chain: Chain) -> _Message:
 def _new_rule(
     table: str, chain: Chain, words: Sequence[Word], numbers: Iterator[int], *, flags: int = _CREATE | _APPEND
 ) -> Iterator[_Message]:
-    """The sets that it looks values up in come first."""
+    """The sets for its lookups come first."""
     about = f"rule `{' '.join(word[0] for word in words)}` in chain {chain.name}"
     expressions, comment = list[bytes](), None
     if {word[0] for word in words} & _OF_TCP:
@@ -244,7 +245,7 @@ def _kernel() -> socket.socket:
 
 
 def _answers(kernel: socket.socket) -> Iterator[tuple[int, int, int, bytes]]:
-    """(type, flags, sequence number, what follows) of each message."""
+    """(type, flags, sequence number, payload) of each message."""
     while True:
         data = kernel.recv(_BUFFER_BYTES)
         while data:
@@ -259,7 +260,7 @@ def _message(kind: int, flags: int, sequence: int, body: bytes, *, family: int =
 
 
 def _transact(messages: Sequence[_Message]) -> None:
-    """All or nothing. The kernel works them off while they are sent; only the last one asks to be told of success."""
+    """All or nothing. The kernel processes messages as they are sent; only the last one requests an acknowledgement."""
     last = len(messages)
     batch = [_message(_BATCH_BEGIN, 0, 0, b"", family=0, resource=_SUBSYSTEM)]
     for number, (_, kind, flags, body) in enumerate(messages, 1):
@@ -281,7 +282,7 @@ class _ChangedError(Exception):
 
 
 def _read(work: Callable[[socket.socket], T]) -> T:
-    """What it reads is of one generation of the rules: others may change them meanwhile."""
+    """Reads one generation of the rules: other processes may change them meanwhile."""
     with _kernel() as kernel:
         for _ in range(_ATTEMPTS):
             try:

@@ -1,4 +1,4 @@
-"""One JSON object a line over a Unix socket: how hostd, the canary and diskd are spoken to, also by a later process."""
+"""The protocol of hostd, the canary and diskd: one JSON object a line over a Unix socket."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def work_parent() -> Path:
 
 @contextlib.contextmanager
 def handed_over(given: Mapping[str, Any] | None) -> Iterator[int]:
-    """A file descriptor to be the standard input of a process that calls `read_given`. It is in memory alone."""
+    """A file descriptor, only in memory, for the standard input of a process that calls `read_given`."""
     if given is None:
         yield subprocess.DEVNULL
         return
@@ -51,7 +51,7 @@ def handed_over(given: Mapping[str, Any] | None) -> Iterator[int]:
 
 
 def read_given() -> dict[str, Any]:
-    """What the process that started this one handed over; our own children do not get to read it again."""
+    """The data that the starting process handed over; this process's own children cannot read it again."""
     given: dict[str, Any] = parse(sys.stdin.buffer.read())
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -78,13 +78,13 @@ def sandbox(
 ) -> Iterator[Sandbox]:
     """Runs `command` in new namespaces; `{root}` in it stands for the sandbox's directory. Its output is a pipe.
 
-    `given` is JSON on its standard input (`read_given`): every user sees a command line. On leaving, everything in the
-    sandbox and its directory are gone, even when this process is killed. Raises MachineError.
+    `given` is JSON on its standard input (`read_given`), because every user sees a command line. At the end of the
+    block, the sandbox and its directory are removed, even when this process is killed. Raises MachineError.
     """
     root = _new_root()
     pid_file = str(root / "pid")
     read_end, write_end = os.pipe()
-    # the janitor is there before there is anything to clear up
+    # the janitor starts before there is anything to clean up
     janitor = subprocess.Popen(
         boot_command("hashidrill.lab.sandbox.janitor", {"root": str(root), "pid_file": pid_file}),
         stdin=read_end,
@@ -130,7 +130,7 @@ def sandbox(
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder of this process's own, and gone afterwards: by `hashidrill heal` where this process was killed.
+    """A folder of this process's own, removed afterwards: by `hashidrill heal` if this process was killed.
 
     Raises MachineError.
     """
@@ -152,7 +152,7 @@ def _new_root() -> Path:
 
 
 def _make(root: Path) -> int:
-    """Makes the directory. Returns it open and locked: a `heal` in another container sees the lock, not our pids."""
+    """Makes the directory. Returns it open and locked: a `heal` in another container sees the lock, not the pids."""
     try:
         root.mkdir(mode=0o700, parents=True)
         held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

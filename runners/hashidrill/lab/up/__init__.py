@@ -1,1 +1,1 @@
-"""`hashidrill lab up`: keeps a datacenter running, and finds it again. No runs, no faults."""
+"""`hashidrill lab up`: keeps a datacenter running, and finds it again, without runs or faults."""

@@ -1,9 +1,9 @@
 """The keeper of a datacenter that `hashidrill lab up` started: holds the sandbox, and serves the UIs to this machine.
 
 Outside: `python -m hashidrill.lab.up.keeper` with the request on standard input, started by
-hashidrill.lab.up.running. It says what is up in one JSON line on standard output and goes on until SIGTERM.
-Inside of the sandbox the same module is run as `... keeper inside ROOT`, with the same request; the two are joined by a
-Unix socket, which network namespaces do not separate.
+hashidrill.lab.up.running. It prints the running datacenter as one JSON line and runs until SIGTERM. Inside the
+sandbox the same module runs as `... keeper inside ROOT`, with the same request; a Unix socket, which network
+namespaces do not separate, joins the two.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     try:
         with sandbox(command, environment, state.with_suffix(".log"), given=request) as box:
             anyio.run(_keep, request, state, box)
-    except* HashidrillError as errors:  # a group when it comes from beside the signal watcher
+    except* HashidrillError as errors:  # a group when it comes from a task next to the signal watcher
         _say({"error": str(_first(errors))})
     finally:
         state.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def _redactor(request: dict[str, Any]) -> Redactor:
 
 
 async def _splice(one: anyio.abc.ByteStream, other: anyio.abc.ByteStream) -> None:
-    """Bytes both ways until either side ends."""
+    """Copies bytes both ways until either side ends."""
     async with anyio.create_task_group() as group:
 
         async def pump(source: anyio.abc.ByteStream, sink: anyio.abc.ByteStream) -> None:

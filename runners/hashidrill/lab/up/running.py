@@ -1,7 +1,7 @@
 """A datacenter that keeps running: `hashidrill lab up`, `status`, `shell`, `down`.
 
-`up` starts a keeper, a process of its own that holds one sandbox. What is needed to find it again is in one small file
-a name, in the user's state directory. When the keeper ends, however it ends, the sandbox goes with it.
+`up` starts a keeper, a process of its own that holds one sandbox. One small file for each name, in the user's state
+directory, has what is needed to find it again. The sandbox ends with the keeper.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class RunningDatacenter:
     binaries: dict[str, str] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
     without_ui: list[str] = field(default_factory=list)
-    """Services among `urls` whose binary has no UI: their API alone is served there."""
+    """Services among `urls` whose binary has no UI: only their API is served there."""
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
-    """Paths of what its services have written for people, by what it is: `kubeconfig`."""
+    """Paths of files that its services wrote for people, by name: `kubeconfig`."""
 
     def shown(self) -> dict[str, Any]:
         """For JSON: all but the environments, which hold tokens."""
@@ -78,11 +78,11 @@ def state_dir() -> Path:
 
 
 DEFAULT = "default"
-"""The name of a datacenter that was given none."""
+"""The name of a datacenter without a given name."""
 
 
 def all_running() -> list[RunningDatacenter]:
-    """Those that are up, by name. Removes the files of those that ended."""
+    """The running datacenters, by name. Removes the files of those that ended."""
     found = []
     for file in sorted(state_dir().glob("*.json")):
         with contextlib.suppress(ValueError, TypeError, FileNotFoundError):
@@ -95,7 +95,9 @@ def all_running() -> list[RunningDatacenter]:
 
 
 def get(name: str | None) -> RunningDatacenter:
-    """The one of that name; without a name `default`, or the only one. Raises UsageError that says which are up."""
+    """The datacenter of that name; without a name `default`, or the only one. Raises UsageError with the running
+    ones.
+    """
     names = {one.name: one for one in all_running()}
     if name is None:
         name = next(iter(names)) if len(names) == 1 else DEFAULT
@@ -161,7 +163,7 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
     if "error" in answer:
         keeper.wait()
         raise DatacenterError(f"the datacenter did not start: {answer['error']}")
-    keeper.returncode = 0  # it lives on without us; nobody waits for it here
+    keeper.returncode = 0  # it outlives this process, which does not wait for it
     return RunningDatacenter(**answer)
 
 
@@ -175,12 +177,12 @@ def _require_free(port: int) -> None:
 
 
 def remember(one: RunningDatacenter, path: Path) -> None:
-    """Write the state file, whole or not at all."""
+    """Writes the state file, whole or not at all."""
     write_whole(path, json.dumps(asdict(one), indent=2) + "\n")
 
 
 def down(one: RunningDatacenter) -> None:
-    """End it, and wait until nothing of it is left. Raises DatacenterError when it does not end within 30 s."""
+    """Ends it, and waits until nothing of it is left. Raises DatacenterError when it does not end within 30 s."""
     sc.signal_process(one.pid, one.start_time, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_WITHIN_S
     ended = os.pidfd_open(one.pid) if one.alive else None

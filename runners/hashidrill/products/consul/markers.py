@@ -71,7 +71,7 @@ async def remove(host: Host, key: str, *, below: bool = False) -> None:
 
 
 async def takes_a_write(host: Host, fault_id: str) -> str:
-    """ "" if the datacenter acknowledges a write through this agent and its removal; otherwise why not."""
+    """Returns "" if the datacenter acknowledges a write through this agent and its removal; otherwise why not."""
     key = f"{PREFIX}/write/{fault_id}"
     try:
         for method in ("PUT", "DELETE"):

@@ -87,7 +87,7 @@ def exchange_all(connections: int, at_once: int, **request: Any) -> list[dict[st
 def _exchange(
     address: str, port: int, upload: int, download: int, timeout: float, *, until_closed: bool
 ) -> dict[str, Any]:
-    """Seconds count from the first byte sent: a connection that is slow to open is another matter."""
+    """Seconds count from the first byte sent, without the time to open the connection."""
     began, number, received = time.monotonic(), 0, [0]
     try:
         with socket.create_connection((address, port), timeout=timeout) as connection:
@@ -115,7 +115,7 @@ def _send(connection: socket.socket, size: int) -> None:
 
 
 def _receive_bytes(connection: socket.socket, size: int, deadline: float | None, count: list[int] | None = None) -> int:
-    """How many bytes came before the end of the connection; `count[0]` says so too, should it end with an error."""
+    """How many bytes came before the end of the connection; `count[0]` has the number even after an error."""
     count = [0] if count is None else count
     while count[0] < size:
         if deadline is not None:
@@ -134,7 +134,7 @@ _BURST, _BURST_GAP_S = 8, 0.001
 _MAX_BYTES = 4 << 20
 _DISK_THREADS = 256
 SWITCH_S = 0.0005
-"""Threads that time something wait for each other no longer than this (Python's default is 5 ms)."""
+"""Timed threads wait for each other at most this long (Python's default is 5 ms)."""
 _HASHED = bytes(1 << 15)
 
 
@@ -153,12 +153,12 @@ for page in range(0, size, mmap.PAGESIZE):
         os.write(1, b"%d\\n" % page)
 os.write(1, b"%d\\n" % size)
 """
-"""Takes memory page by page, in a cgroup, as the first process there that the kernel would end."""
+"""Takes memory page by page, in a cgroup, as the process that the kernel would kill first there."""
 _TAKE_WITHIN_S = 10.0
 
 
 class Canary:
-    """`data` is the directory beside whose files the disk is tried."""
+    """`data` is the directory next to whose files the disk is tried."""
 
     def __init__(self, data: str) -> None:
         self._path = os.path.join(data, _FILE)  # noqa: PTH118 - no pathlib here
@@ -169,14 +169,14 @@ class Canary:
         return dict(getattr(self, f"do_{request.pop('op')}")(**request))
 
     def do_fsync(self) -> dict[str, Any]:
-        """Time of the fsync alone; something was written beforehand, so that there is something to sync."""
+        """The time of the fsync alone, after a write, so that there is something to sync."""
         with self._open() as fd:
             with contextlib.suppress(OSError):
                 os.pwrite(fd, b"%-16d" % time.monotonic_ns(), 0)  # few: a bandwidth makes them wait
             return _timed(lambda: os.fsync(fd))
 
     def do_write(self, size: int) -> dict[str, Any]:
-        """Into a new file: writing over old blocks says nothing about a full disk. A short write is ENOSPC."""
+        """Writes a new file, because overwriting old blocks would not notice a full disk. A short write is ENOSPC."""
         block = os.urandom(min(size, _MAX_BYTES))
 
         def write() -> None:
@@ -202,7 +202,7 @@ class Canary:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
             try:
                 told = process.communicate(timeout=_TAKE_WITHIN_S)[0]
-            except subprocess.TimeoutExpired:  # the kernel slows it down instead of ending it (memory.high)
+            except subprocess.TimeoutExpired:  # the kernel slows it down instead of killing it (memory.high)
                 process.kill()
                 told = process.communicate()[0]
         lines = told.split()
@@ -229,7 +229,7 @@ class Canary:
             for i in range(count):
                 with contextlib.suppress(OSError):
                     sock.send(b"%d" % i)
-                if i % _BURST == _BURST - 1:  # paced, so that no queue overflows and is taken for loss
+                if i % _BURST == _BURST - 1:  # paced, so that no queue overflows, which would look like loss
                     ready.select(_BURST_GAP_S)
                 _receive(sock, back)
             deadline = time.monotonic() + timeout
@@ -307,7 +307,7 @@ class Canary:
 
     @staticmethod
     def _new_name() -> str:
-        """One that is not taken, and that no other user can foresee."""
+        """An unused name that other users cannot predict."""
         return f"{_FILE}-{os.urandom(8).hex()}"
 
 
@@ -353,7 +353,7 @@ def _accept(listener: socket.socket) -> None:
 
 
 def listen() -> None:
-    """Answers datagrams and connections on ECHO_PORT, from threads, for ever. Raises OSError when it cannot be had."""
+    """Answers datagrams and connections on ECHO_PORT, from threads, for ever. Raises OSError if the port is taken."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("", ECHO_PORT))
     listener = socket.create_server(("", ECHO_PORT), backlog=64)

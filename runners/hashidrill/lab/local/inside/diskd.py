@@ -1,12 +1,12 @@
 """The disks of the sandbox: answers every trapped disk operation of every host, at once while no rule is set.
 
-A host's processes stop in the kernel before fsync (and, where asked for, before read and write) until this process
-lets them go on: at once, after a delay, or with an error (seccomp user notification). While no rule is set that costs
-some ten microseconds an operation. Rules come over a Unix socket (see rpc.py):
+The kernel stops a host's processes before fsync (and, if requested, before read and write) until this process lets
+them continue: at once, after a delay, or with an error (seccomp user notification). Without a rule that costs some
+ten microseconds an operation. Rules come over a Unix socket (see rpc.py):
 
     {"op": "set", "host", "rule_id", "rule": {"operations": ["fsync"], "delay_s", "jitter_s", "share",
                                               "errno", "bytes_per_s"}}
-    {"op": "clear", "host", "rule_id"}          lets go, at once, whatever waits because of that rule
+    {"op": "clear", "host", "rule_id"}          releases at once all operations that this rule delays
     {"op": "rules", "host"} {"op": "counts", "host"}
 """
 
@@ -39,12 +39,12 @@ _IOCTL_RECEIVE, _IOCTL_SEND, _IOCTL_FLAGS = 0xC050_2100, 0xC018_2101, 0x4008_210
 _CONTINUE, _SYNC_WAKE_UP = 1, 1
 _FORGET_S = 1.0
 _SYNCED = os.O_DSYNC
-"""Of the flags of an open file: each write to it is an fsync as well. O_SYNC has this bit too."""
+"""Flags of an open file on which each write is an fsync as well. O_SYNC has this bit too."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What happens to the operations named: a delay (with jitter), an error, or a bandwidth, for a share of them."""
+    """The effect on the named operations: a delay (with jitter), an error, or a bandwidth, for a share of them."""
 
     operations: frozenset[str]
     delay_s: float = 0.0
@@ -56,7 +56,7 @@ class Rule:
 
 @dataclass
 class Disk:
-    """One host's disk: its listener, its rules, and what waits."""
+    """One host's disk: its listener, its rules, and its waiting operations."""
 
     listener: int
     data: str
@@ -65,10 +65,10 @@ class Disk:
     counts: dict[str, int] = field(default_factory=dict)
     pending: dict[tuple[int, int], float] = field(default_factory=dict)
     of_a_person: bool = False
-    """That of a shell on the host: people sync a whole disk, and open files so that each write is synced."""
+    """The disk of a person's shell: people sync a whole disk, and open files so that each write is synced."""
 
     def release(self, notification: int, number: int = 0) -> bool:
-        """Let one operation go on, or fail it. False when its process was interrupted meanwhile."""
+        """Lets one operation continue, or fail. False when its process was interrupted meanwhile."""
         response = _RESPONSE.pack(notification, 0, -number, 0 if number else _CONTINUE)
         try:
             fcntl.ioctl(self.listener, _IOCTL_SEND, response)
@@ -78,7 +78,7 @@ class Disk:
 
 
 class Waiting:
-    """Operations that wait for their time, earliest first; one thread lets them go."""
+    """Operations that wait for their time, earliest first; one thread releases them."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Disk, int, str, tuple[int, int]]] = []
@@ -92,7 +92,7 @@ class Waiting:
             self._changed.notify()
 
     def let_go(self, disk: Disk, rule_id: str) -> None:
-        """Release all that waits because of this rule."""
+        """Releases all operations that wait because of this rule."""
         with self._changed:
             freed = [item for item in self._heap if item[2] is disk and item[4] == rule_id]
             self._heap = [item for item in self._heap if not (item[2] is disk and item[4] == rule_id)]
@@ -116,7 +116,7 @@ class DiskDaemon:
 
     def __init__(self) -> None:
         self._disks: dict[str, list[Disk]] = {}
-        """By host: that of its init comes first; others that register later are on the same disk."""
+        """By host: the listener of its init is first; later ones are on the same disk."""
         self._waiting = Waiting()
         self._random = random.Random(2021)
         self._operations = sc.operation_of()
@@ -164,7 +164,7 @@ class DiskDaemon:
             self._decide(disk, notification)
 
     def _gone(self, disk: Disk) -> None:
-        """One that came later is forgotten; that of the host's init stays, for its rules."""
+        """Forgets a later listener; that of the host's init stays, for its rules."""
         for disks in self._disks.values():
             if disk in disks[1:]:
                 disks.remove(disk)
@@ -220,7 +220,7 @@ class DiskDaemon:
 
 
 def felt_as(operation: str, *, synced: bool) -> frozenset[str]:
-    """The operations of a rule that a system call is: a write to a file that is synced each time is an fsync too."""
+    """The operations of a rule that a system call counts as: a write to a synced file is an fsync too."""
     return frozenset({operation, "fsync"} if operation == "write" and synced else {operation})
 
 

@@ -72,7 +72,7 @@ class Armed:
             self._show(own)
 
     def _show(self, namespace: str) -> None:
-        """The folder as the processes are now: a new one is seen a moment later than it is in /proc."""
+        """Updates the folder: a new process appears here a moment later than in /proc."""
         shown = set(os.listdir(self._folder))  # noqa: PTH208 - no pathlib here
         there = {name for name in os.listdir("/proc") if name.isdigit() and _namespace(name) == namespace}  # noqa: PTH208 - as above
         for name in shown - there:
@@ -105,8 +105,10 @@ _ENDS_WITHIN_S = 20.0
 """How long the kernel may take to end a killed agent. Less than the caller waits for an answer (30 s, hosts.py)."""
 _DYING_LOOK_S = 0.01
 _ANOTHER_NUMBER = 1
-"""Not 0, and not 65534: the kernel shows files of whoever has no number in here as the latter's. A Nomad client of that
-number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not write to."""
+"""Neither 0 nor 65534: the kernel shows files of users without a number in here as the latter's. A Nomad client with
+that number would take a `nomad.slice` of the machine's root for its own, and use cgroups (v2) that it may not write
+to.
+"""
 
 
 _TAKER = """
@@ -175,10 +177,10 @@ class HostDaemon:
             fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"eth0", flags | _IFF_UP))
 
     def do_start(self, agent: str, **command: Any) -> dict[str, Any]:
-        """Starts the agent unless it runs. One that is dying is waited for first, for a bounded time."""
+        """Starts the agent unless it runs. Waits for one that is still ending, for a limited time."""
         ends = time.monotonic() + self._ends_within_s
         while True:
-            with self._lock:  # let go of between two looks, so that other requests are answered meanwhile
+            with self._lock:  # released between two looks, so that other requests are answered meanwhile
                 if command:
                     self._commands[agent] = command
                 if agent not in self._commands:
@@ -202,7 +204,7 @@ class HostDaemon:
             return {"pid": self._pids[agent], "state": state[0], "start_time": state[1]}
 
     def do_throttle(self, name: str, cores: float) -> None:
-        """Stop and continue the host's agents and canary so that they use `cores` CPU seconds a second together."""
+        """Stops and continues the host's agents and canary so that they use `cores` CPU seconds a second together."""
         stop = threading.Event()
         with self._lock:
             if name in self._throttles:
@@ -219,9 +221,9 @@ class HostDaemon:
             thread.join()
 
     def _cycle(self, cores: float, stop: threading.Event) -> None:
-        """In each period they run until they have used their share of it.
+        """In each period they run until they have used their share.
 
-        What they used too much of is owed to the next period. Only what was stopped here is continued.
+        Overuse is deducted from the next period. It continues only processes that it stopped itself.
         """
         stopped: set[int] = set()
         spent, allowed = _Spent(), 0.0
@@ -270,7 +272,7 @@ class HostDaemon:
             self._move([*self._pids.values()], files)
 
     def do_take(self, name: str, size: int) -> dict[str, Any]:
-        """Returns when it holds them, or the kernel has ended it."""
+        """Returns when the process holds them, or the kernel has killed it."""
         command = [sys.executable, "-IS", "-c", _TAKER, str(size)]
         taker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with self._lock:
@@ -291,7 +293,7 @@ class HostDaemon:
                 taker.kill()
 
     def do_resident(self, name: str) -> dict[str, Any]:
-        """What the process of that agent or taker holds that is no file's."""
+        """Bytes that the process of that agent or taker holds outside of files."""
         with self._lock:
             pid = self._takers[name].pid if name in self._takers else self._pids.get(name)
         return {"bytes": 0 if pid is None else sc.own_bytes(pid)}
@@ -308,7 +310,7 @@ class HostDaemon:
                     procs.write(str(pid))
 
     def _running(self, agent: str) -> tuple[str, int] | None:
-        """Reaps the agent when it has ended."""
+        """The running agent; reaps one that has ended."""
         pid = self._pids.get(agent)
         if pid is None:
             return None
@@ -320,7 +322,7 @@ class HostDaemon:
         return sc.process_state(pid)
 
     def _still_ending(self, agent: str) -> str:
-        """Its first thread has ended, and the kernel still ends others: until then it holds its ports and files."""
+        """Its first thread has ended, but the kernel still ends others, which hold its ports and files."""
         pid = self._pids[agent]
         left: list[str] = []
         with contextlib.suppress(OSError):
@@ -345,7 +347,7 @@ class HostDaemon:
         surroundings = {**os.environ, **(environment or {})}
         try:
             if armed and self._armed is not None:
-                # what it keeps beside its program is its own, and not in a cache that all hosts share
+                # files that it keeps next to its program are its own, not in a cache that all hosts share
                 return self._armed.spawn([self._reachable(argv[0]), *argv[1:]], null, output, surroundings)
             if self._user is not None:
                 given = {"TMPDIR": self._temporary(self._user), **(environment or {})}
@@ -372,7 +374,9 @@ class HostDaemon:
         return process.pid
 
     def _temporary(self, user: list[int]) -> str:
-        """Where agents of that user have temporary files, like a snapshot: the runner's TMPDIR may be root's alone."""
+        """The folder for temporary files of that user's agents, like a snapshot: the runner's TMPDIR may be root's
+        alone.
+        """
         folder = os.path.join(self._folder, "tmp")  # noqa: PTH118 - no pathlib here
         if not os.path.isdir(folder):  # noqa: PTH112 - as above
             os.mkdir(folder, 0o700)  # noqa: PTH102 - as above
@@ -380,7 +384,7 @@ class HostDaemon:
         return folder
 
     def _reachable(self, program: str) -> str:
-        """A path of that file which any user can open: root's caches are for root alone."""
+        """A path of that file which any user can open: only root may read root's caches."""
         source = os.path.realpath(program)
         if source not in self._mounted:
             # a folder each: two versions of one program have one name
@@ -401,7 +405,7 @@ def _spawn_plainly(argv: list[str], null: int, output: int, environment: dict[st
 
 
 def _others_here() -> list[int]:
-    """All processes in this host's network namespace but this one: what a person started here is among them."""
+    """All other processes in this host's network namespace, including those that a person started."""
     here, found = os.readlink("/proc/self/ns/net"), list[int]()  # noqa: PTH115 - no pathlib here
     for name in os.listdir("/proc"):  # noqa: PTH208 - as above
         if name.isdecimal() and int(name) != os.getpid():
@@ -412,7 +416,7 @@ def _others_here() -> list[int]:
 
 
 def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict[str, str]) -> int:
-    """As the user of this sandbox, which is 0 in here, under another number. Raises SubprocessError, OSError."""
+    """Runs as the user of this sandbox, which is 0 in here, under another number. Raises SubprocessError, OSError."""
     process = subprocess.Popen(
         argv,
         env=environment,
@@ -426,7 +430,7 @@ def _spawn_renumbered(argv: list[str], null: int, output: int, environment: dict
 
 
 def _renumber() -> None:
-    """The kernel gives 0 a new number only at the hands of one with capabilities: here, before the program has none."""
+    """Changes the number while this process still has capabilities, which the kernel requires."""
     uid, gid = os.geteuid(), os.getegid()
     sc.unshare(sc.CLONE_NEWUSER)
     for name, text in (
@@ -457,7 +461,7 @@ def main(spec: dict[str, Any]) -> None:
         canary.main(spec["data"], spec["canary_socket"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     armed = Armed(spec["processes"]) if spec.get("processes") else None
-    sc.disarm_programs()  # agents are under test: what they do wrong must not reach the machine
+    sc.disarm_programs()  # agents are under test: their errors must not reach the machine
     folder = os.path.dirname(spec["data"])  # noqa: PTH120 - no pathlib here
     daemon = HostDaemon(canary_pid, folder=folder, user=spec["agent_user"], armed=armed)
     Server(spec["socket"], daemon.answer).serve_forever()

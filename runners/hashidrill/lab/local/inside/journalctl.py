@@ -1,4 +1,4 @@
-"""`journalctl -u UNIT [-n LINES]` on a host of ours: the last lines of an agent's log.
+"""`journalctl -u UNIT [-n LINES]` on a local host: the last lines of an agent's log.
 
 `parse` reads the command line once, as hashidrill.lab.local.inside.systemctl does.
 """
@@ -48,7 +48,7 @@ class Journalctl:
 
 
 def parse(words: Iterable[str]) -> Journalctl:
-    """What journalctl has and this host has not (`--since`, `-f`) is left out. Raises MisusedError."""
+    """Ignores options that this host does not support (`--since`, `-f`). Raises MisusedError."""
     try:
         options, rest = getopt.gnu_getopt([*words], _SHORT, _LONG)
     except getopt.GetoptError as error:
@@ -57,7 +57,7 @@ def parse(words: Iterable[str]) -> Journalctl:
     counts = [value for option, value in options if option in {"-n", "--lines"}] or [str(_LINES)]
     if rest or not units or not (counts[-1].isascii() and counts[-1].isdecimal()):
         raise MisusedError(f"journalctl: {_KNOWS}")
-    if outside := [unit for unit in units if not unit or "/" in unit]:  # a path: no file elsewhere is a unit's log
+    if outside := [unit for unit in units if not unit or "/" in unit]:  # a path: files elsewhere are not logs of a unit
         raise MisusedError(f"journalctl: {outside[0]}: no such unit")
     return Journalctl(units, int(counts[-1]))
 

@@ -1,7 +1,7 @@
-"""`systemctl` on a host of ours: start, stop, restart, reload, kill, is-active and status of its agents.
+"""`systemctl` on a local host: start, stop, restart, reload, kill, is-active and status of its agents.
 
-It runs without site-packages, as a person's command: asks the host's init (hostd), and sends signals by itself.
-`parse` reads the command line once; what is checked and what runs are that one structure.
+It runs as a person's command without site-packages: it asks the host's init (hostd), and sends signals by itself.
+`parse` reads the command line once; checking and running use the same structure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 STOPPED_WITHIN_S = 20.0
-"""Then it is killed, as by systemd, which waits for 90 s."""
+"""After this time it is killed; systemd waits for 90 s."""
 _LOOK_S = 0.05
 _NOT_RUNNING, _NO_SUCH_UNIT = 3, 5
 LOOKS = ("is-active", "show", "status")
@@ -30,7 +30,7 @@ _SHORT, _LONG = "s:p:ql", ("signal=", "property=", "quiet", "full", "no-pager", 
 
 
 class MisusedError(Exception):
-    """The command line says nothing that this host can do."""
+    """The command line is not supported on this host."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Systemctl:
 
 
 class RefusedError(Exception):
-    """The host's init said no."""
+    """The host's init refused the request."""
 
 
 def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def units_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def main(words: list[str], *, socket: str, logs: str) -> int:
-    """Exit codes as systemctl's: 0, 1 for what went wrong, 3 not running, 5 no such unit."""
+    """Exit codes as systemctl's: 0, 1 for an error, 3 not running, 5 no such unit."""
     try:
         asked = parse(words)
     except MisusedError as error:
@@ -103,7 +103,7 @@ def main(words: list[str], *, socket: str, logs: str) -> int:
 
 
 def run(asked: Systemctl, *, socket: str, logs: str, out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Does what was asked, for each unit, and returns the greatest exit code."""
+    """Carries out the command for each unit, and returns the greatest exit code."""
     host = _Host(socket, logs, out or sys.stdout, err or sys.stderr)
     return max(host.does(asked, unit) for unit in asked.units)
 
@@ -158,10 +158,10 @@ class _Host:
 
 
 def _stop(agent: str, process: dict[str, Any], socket: str) -> None:
-    """By SIGTERM, and SIGKILL where that does not end it."""
+    """Stops by SIGTERM, and by SIGKILL if the agent does not end."""
     pid = process["pid"]
     killed_at = time.monotonic() + STOPPED_WITHIN_S
-    for number in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped takes it once it goes on
+    for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process takes it once it continues
         if pid is not None:
             _signal(pid, number)
     while pid is not None and ask(socket, {"op": "agent", "agent": agent})["pid"] == pid:
@@ -176,7 +176,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def last_lines(path: str, count: int) -> list[str]:
-    """Of a log; none where there is none."""
+    """The last lines of a log; empty if it is missing."""
     try:
         with open(path, errors="replace") as file:  # noqa: PTH123 - no pathlib in here
             return file.readlines()[-count:]
