@@ -145,7 +145,7 @@ def _wanted(client: httpx2.Client, product: Product, version: str, path: str) ->
 
 
 def architecture() -> str:
-    """This machine's name in vendors' file names. Raises WayError for one without releases."""
+    """The machine's name in vendors' file names. Raises WayError for one without releases."""
     machine = platform.machine().lower()
     if machine not in _ARCHITECTURES:
         raise WayError(

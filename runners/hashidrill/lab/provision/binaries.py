@@ -110,7 +110,7 @@ def must_be_built(name: str, version: str) -> bool:
 
 
 def cache_root() -> Path:
-    """hashidrill's folder in the user's cache."""
+    """The folder of hashidrill in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
     # the XDG base directory specification: a relative path is to be ignored
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "hashidrill"

@@ -1,4 +1,4 @@
-"""This machine's capabilities, found by trying: each one, the cost of its absence, and the fix."""
+"""Capabilities of this machine, found by trying: each one, the cost of its absence, and the fix."""
 
 from __future__ import annotations
 
