@@ -61,7 +61,10 @@ def test_what_works_is_accepted(tmp_path):
         ([{**FAIL, "on": "nomad:clients"}], r"picks from all allocations of a job"),
         ([STOP, FAIL], r"both stop or end what the same job runs"),
         ([{**CUT, "on": "nomad:leader"}], r"nomad.node.disconnect is about clients of Nomad"),
-        ([CUT, step("process.kill", "host:node-1")], r"the node itself must report that no server takes its heartbeats"),
+        (
+            [CUT, step("process.kill", "host:node-1")],
+            r"the node itself must report that no server takes its heartbeats",
+        ),
         ([step("nomad.config", set={"data_dir": "/x"})], r"data_dir cannot be changed"),
         (
             [step("nomad.config", "host:nomad-1", set=CONFIG), step("process.pause", "host:nomad-2")],
