@@ -151,7 +151,7 @@ class _Measured:
 
 
 def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Recording]) -> _Measured:
-    """Raises HypothesisInvalidError where it was not measured on both sides of each round."""
+    """Raises HypothesisInvalidError if it was not measured on both sides of each round."""
     found, _ = _known(name, candidate[0]), _known(name, baseline[0])
     numbers: tuple[list[float], list[float]] = ([], [])
     pairs = []
@@ -168,7 +168,7 @@ def _measured(name: str, candidate: Sequence[Recording], baseline: Sequence[Reco
 
 
 def _under(name: str, candidate: Sequence[Recording], limit: str) -> Held | None:
-    """What says that the candidate was under the limit in every round, also where it had to share the machine."""
+    """The result if the candidate was under the limit in every round, also when it had to share the machine."""
     found = _known(name, candidate[0])
     numbers = [found.of(recording, though_busy=True).number for recording in candidate]
     most = _limit(found, limit)
@@ -194,7 +194,7 @@ def _limit(found: Figure, text: str) -> float:
 
 
 def _more_rounds(interval: Interval, margin: float) -> int:
-    """How many more would make the interval short enough, with ratio and noise as measured; 0: too many.
+    """How many more rounds would make the interval short enough, with ratio and noise as measured; 0: too many.
 
     All rounds are looked at once, at their end, so that the interval of more of them is a plain one.
     """

@@ -98,7 +98,7 @@ def _observe(recording: Recording, window: FaultWindow | MarkWindow, load: str, 
 
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
-    """Each health check at each moment. Raises HypothesisInvalidError where one was never sampled."""
+    """Each health check at each moment. Raises HypothesisInvalidError if one was never sampled."""
     healthy = _then(recording.series("consul.autopilot_healthy", unknown=_RED), at_ns)
     every = recording.series("consul.members_alive", unknown=_RED)
     expected = _members_before(recording, every)

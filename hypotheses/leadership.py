@@ -221,9 +221,9 @@ def _without_blips(seen: list[Reign]) -> list[Reign]:
 
 
 def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) -> float:
-    """The term in which it led all the time. Raises HypothesisInvalidError where it did not say so before and after.
+    """The term in which it led all the time. Raises HypothesisInvalidError if it did not report it before and after.
 
-    Terms only grow: where the first and the last are the same, all were.
+    Terms only grow: if the first and the last are the same, all were.
     """
     said = measure.terms_led(recording, leader, start_ns, end_ns + int(SILENT_S * SECOND))
     late = [term for t_ns, term in said if t_ns >= end_ns][:1]

@@ -83,7 +83,7 @@ def _under_faults(recording: Recording, ops: Operations) -> tuple[int, int]:
 
 
 def registers(ops: Operations, steps: list[Step]) -> dict[str, list[Op]]:
-    """The history of each key, without what certainly had no effect and without reads that got no answer."""
+    """The history of each key, without operations that certainly had no effect and reads without an answer."""
     histories: defaultdict[str, list[Op]] = defaultdict(list)
     ranks = {(key, step.value): step.index for key, step in zip(ops.keys, steps, strict=True) if step.op == "read"}
     outcomes, starts, ends = ops.outcome.tolist(), ops.start_ns.tolist(), ops.end_ns.tolist()
@@ -138,5 +138,5 @@ def _told(recording: Recording, op: Op) -> str:
 
 
 def _short(value: str | None) -> str:
-    """The part after the last dot: what comes before it is the run's id, the same in every value."""
+    """The part after the last dot: the run's id before it is the same in every value."""
     return "nothing" if value is None else "#" + value.rpartition(".")[2]

@@ -150,7 +150,7 @@ def beliefs(acts: Sequence[Act]) -> list[Belief]:
             by_session[act.action.session].append(act)
     # every session of a load has the same TTL
     ttl_ns = round(max((act.action.ttl_s for act in acts), default=0.0) * SECOND)
-    # after the load has ended nobody acts on a lock any more
+    # after the load has ended, no contender uses a lock any more
     last_ns = max((act.end_ns for act in acts), default=0)
     return [belief for own in by_session.values() for belief in _of_session(own, ttl_ns, last_ns)]
 
@@ -203,7 +203,7 @@ def _overlaps(held: Sequence[Belief]) -> Iterator[tuple[Belief, Belief]]:
 
 
 def _reused_tokens(acts: Sequence[Act]) -> dict[tuple[str, int], set[str]]:
-    """(lock, LockIndex) -> the sessions seen to hold the lock with that index, where there are several."""
+    """(lock, LockIndex) -> the sessions that held the lock with that index, if there are several."""
     seen: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     for act in acts:
         if act.action.op == "fence" and act.outcome == "ok" and act.action.session:

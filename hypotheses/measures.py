@@ -1,8 +1,8 @@
 """Did a countermeasure help? For incidents that are replayed step by step.
 
-What stays sick and what makes no difference are two things: help may not be enough. So the p50 after a step is compared
-with the limit, and with the p50 before it as a ratio. The ratio has a range, from the fastest to the slowest fifth of
-what is judged on each side: a claim that the range does not bear out is INVALID.
+A load can stay sick although the measure helped. So the p50 after a step is compared with the limit, and with the
+p50 before it as a ratio. The ratio has a range, from the fastest to the slowest fifth of the operations judged on
+each side: a claim that the range does not support is INVALID.
 """
 
 from dataclasses import dataclass
@@ -198,7 +198,7 @@ class _Around:
         }
 
     def told(self, recording: Recording | None = None) -> str:
-        """What was measured, and what that shows; with a recording, when."""
+        """The measured values and their meaning; with a recording, also the times."""
         at = "" if recording is None else f" ({when(recording, self.end_ns)})"
         before, after = seconds(self.before.p50_s), seconds(self.after.p50_s)
         return f"p50 {before} before it, {after} {self.where}{at}: {self.change}"
@@ -229,7 +229,7 @@ def _around(
     judged_after_s: float | None = None,
     since: str | None = None,
 ) -> _Around:
-    """Raises HypothesisInvalidError where nothing was due before the step or at its end, or it was too short."""
+    """Raises HypothesisInvalidError if no operation was due before the step or at its end, or it was too short."""
     windows = measure.windows(recording, fault)
     intended_ns = min(_began_ns(window) for window in measure.windows(recording, since or fault))
     start_ns = max(in_full_force(recording, window)[0] for window in windows)
@@ -254,7 +254,7 @@ def _began_ns(window: FaultWindow | MarkWindow) -> int:
 
 
 def _level(recording: Recording, load: str, start_ns: int, end_ns: int, where: str) -> _Level:
-    """Raises HypothesisInvalidError where too little was due to say how much it varies."""
+    """Raises HypothesisInvalidError if too few operations were due to estimate their variation."""
     due = settled(recording, recording.operations(load).between(start_ns, end_ns))
     if not len(due):
         raise HypothesisInvalidError(f"no operation of {load} was due {where}, so there is nothing to judge")

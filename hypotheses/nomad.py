@@ -22,7 +22,7 @@ from hashidrill.products.nomad.loads.replicas import Start
 
 _PLACED = "nomad.allocs_placed"
 _JUST_NOW_S = 2.0
-"""What went wrong so shortly before the loads stopped says nothing: a change takes a look or two to be seen."""
+"""A problem this shortly before the loads stopped proves nothing: a change takes a look or two to be seen."""
 _WRONG = ("missing", "critical", "stale", "duplicate")
 _BLIND_AT_MOST_S = 5.0
 """A look asks two products, each for 2 s at most, twice a second."""
@@ -30,11 +30,11 @@ _BLIND_AT_MOST_S = 5.0
 
 @hypothesis
 def cold_start_within(recording: Recording, *, load: str, limit: Duration) -> Held:
-    """All replicas of a job run within `limit` of its registration, with nothing there before.
+    """All replicas of a job run within `limit` of its registration, starting from none.
 
-    The load is one of `nomad.replicas`. Time counts as clients have it: from the request to the moment at which Nomad's
-    servers know the last replica to run. Where the recording has them, Nomad's own stamps say where the time of the
-    last replica went.
+    The load is one of `nomad.replicas`. Time counts from the client's request to the moment at which Nomad's servers
+    know the last replica to run. If the recording has them, Nomad's own timestamps show the parts of the last
+    replica's time.
     """
     ops = recording.operations(load, unknown="a replica runs once a look has seen it")
     first = measure.pick(ops, _at_the_start(ops))
@@ -56,10 +56,10 @@ def replicas_return(
 ) -> Held:
     """Each replica that goes away from the start of a fault on is replaced `within` that time.
 
-    The load is one of `nomad.replicas`. A replica is away from when Nomad's servers no longer say that it runs, so the
-    time that a silent node has before it counts as lost is not part of it. INVALID where fewer than `lost_at_least`
-    replicas went away: the fault did not do what it was meant for; where looks at Nomad failed long enough for a
-    replica to be away for longer unseen; and where one had time left when the loads stopped.
+    The load is one of `nomad.replicas`. A replica is away once Nomad's servers no longer report it as running, so
+    the time before a silent node counts as lost is not included. INVALID if fewer than `lost_at_least` replicas went
+    away, because the fault missed its purpose; if looks at Nomad failed long enough for a replica to be away for
+    longer unseen; and if one had time left when the loads stopped.
     """
     ops = recording.operations(load, unknown="what was away stays away")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -95,11 +95,11 @@ def services_agree(
 ) -> Held:
     """From the start of a fault on, Consul's registrations are never wrong for longer than `within`.
 
-    The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs, calls
-    it sick, has an entry that Nomad runs nothing behind, or has two of one allocation. INVALID where the two could not
-    be compared at the end, or long enough for a registration to be wrong for longer unseen; where one had time left
-    when the loads stopped; and where fewer than `wrong_at_least` registrations went wrong: then the fault did too
-    little.
+    The load is one of `nomad.services`. A registration is wrong while Consul lacks an instance that Nomad runs,
+    calls it sick, has an entry without a running allocation, or has two entries of one allocation. INVALID if the
+    two products could not be compared at the end, or long enough for a registration to be wrong for longer unseen;
+    if one had time left when the loads stopped; and if fewer than `wrong_at_least` registrations went wrong, because
+    the fault did too little.
     """
     ops = recording.operations(load, unknown="what was wrong stays wrong")
     if not measure.pick(ops, _at_the_start(ops)).ok.all():
@@ -146,12 +146,13 @@ def black_hole_is_avoided(
     placed_at_least: int = 10,
     mitigation: str | None = None,
 ) -> Held:
-    """The node that fails everything gets less than `share_below` of what is placed while the fault is in force.
+    """The node that fails everything gets less than `share_below` of the allocations placed while the fault is in
+    force.
 
-    A node that fails its tasks at once is always empty, which is what a scheduler looks for: at Roblox, in October
-    2021, one unhealthy node drew all jobs. Counted by what Nomad's servers know to be placed on each node. INVALID
-    where fewer than `placed_at_least` allocations were placed in all. With `mitigation`, a later step by name or kind,
-    what counts is placed while both are in force; the share before it is said too, and where the node got no more than
+    A node that fails its tasks at once is always empty, so a scheduler prefers it: at Roblox, in October 2021, one
+    unhealthy node drew all jobs. Counted by the placements that Nomad's servers know on each node. INVALID if fewer
+    than `placed_at_least` allocations were placed in all. With `mitigation`, a later step by name or kind, only
+    placements while both are in force count; the text also has the share before it. If the node got at most
     `share_below` then, the mitigation had nothing to help: INVALID.
     """
     worst, host, placed = -1.0, "", dict[str, float]()
@@ -185,7 +186,7 @@ def black_hole_is_avoided(
 
 
 def _share(placed: dict[str, float], host: str, fault: str, at_least: int) -> float:
-    """What of it that host got. Raises HypothesisInvalidError where too little was placed to say."""
+    """The share that host got. Raises HypothesisInvalidError if too little was placed."""
     total = sum(placed.values())
     if total < at_least:
         raise HypothesisInvalidError(
@@ -213,9 +214,9 @@ _PARTS = {
 
 
 def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:
-    """Where the time of the replica that ran last went: as text, and as figures with the slowest of each part.
+    """The parts of the time of the last replica: as text, and as figures with the slowest of each part.
 
-    Empty where nothing was noted: earlier versions wrote no details.
+    Empty without details, which earlier versions did not write.
     """
     starts = [Start.of(detail) if detail else None for detail in first.details] if first.details else []
     noted = {n: start for n, start in enumerate(starts) if start is not None and first.ok[n]}
@@ -229,14 +230,14 @@ def _parts_of_the_last(first: Operations) -> tuple[str, dict[str, float]]:
 
 
 def _at_the_start(ops: Operations) -> Bools:
-    """Those that began with the registration of the job. Raises HypothesisInvalidError for none."""
+    """The replicas whose start began with the registration of the job. Raises HypothesisInvalidError for none."""
     if not len(ops):
         raise HypothesisInvalidError("the load recorded nothing: no replica was asked for")
     return np.asarray(ops.intended_ns == ops.intended_ns.min(), np.bool_)
 
 
 def _compared_at_the_end(recording: Recording, signal: str, end_ns: int) -> None:
-    """Raises HypothesisInvalidError where the load saw nothing of one of the two products when it was stopped."""
+    """Raises HypothesisInvalidError if the load saw nothing of one of the two products when it was stopped."""
     series = recording.series(signal, unknown="what was wrong stays wrong")
     seen = series.t_ns[~np.isnan(series.value) & (series.t_ns <= end_ns)]
     blind_s = (end_ns - int(seen[-1])) / 1e9 if len(seen) else float("inf")
@@ -248,7 +249,7 @@ def _compared_at_the_end(recording: Recording, signal: str, end_ns: int) -> None
 
 
 def _placed(recording: Recording, start_ns: int, end_ns: int) -> dict[str, float]:
-    """What was placed on each node in that time. Raises HypothesisInvalidError where nobody counted."""
+    """The number of placements on each node in that time. Raises HypothesisInvalidError without samples."""
     grown = {}
     for host in sorted(set(recording.series(_PLACED).between(start_ns, end_ns).host)):
         series = recording.series(_PLACED, host).known_between(start_ns, end_ns)

@@ -27,14 +27,14 @@ _READY, _DOWN, _INELIGIBLE = "nomad.nodes_ready", "nomad.nodes_down", "nomad.nod
 def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Held:
     """Each dispatch that Nomad acknowledged is accounted for at the end: it ran to its end, runs, waits, or failed.
 
-    The load is one of `nomad.dispatch`, which looks at every job and allocation once it has stopped (`LOAD.work`).
-    Unaccounted for is what Nomad does not know, what it dropped without an allocation, and what was lost with its node
-    and never placed again. With `once`, no task may have started twice: for work that must not be repeated.
+    The load is one of `nomad.dispatch`, which looks at every job and allocation once it has stopped (`LOAD.work`). A
+    dispatch is unaccounted for if Nomad does not know it, dropped it without an allocation, or lost it with its node
+    and never placed it again. With `once`, no task may have started twice: for work that must not be repeated.
 
-    Without `witness: true` in the load, this goes by what Nomad remembers. With it, each task has said itself when it
-    began and ended: what Nomad forgot after it had run to its end is accounted for, and a start that no server knows
-    counts as one. INVALID where the load could not look, did not see each acknowledged dispatch, or (`once`) did not
-    hear from work that has run. Judged even in an INVALID run: lost is lost, whatever the fault was.
+    Without `witness: true` in the load, only Nomad's memory counts. With it, each task has reported its own begin
+    and end: work that Nomad forgot after its end is accounted for, and a start that no server knows counts as one.
+    INVALID if the load could not look, did not see each acknowledged dispatch, or (`once`) did not hear from work
+    that has run. Judged even in an INVALID run: lost is lost, whatever the fault was.
     """
     ops = recording.operations(load)
     acknowledged = [key for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if ok]
@@ -91,7 +91,7 @@ def no_alloc_lost(recording: Recording, *, load: str, once: bool = False) -> Hel
 
 
 def _heard(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
-    """As `_said`, of what tasks say themselves; empty for a load without a witness."""
+    """Like `_said`, from the tasks' own reports; empty for a load without a witness."""
     try:
         recording.series(signal := f"{load}.witnessed")
     except HypothesisInvalidError:
@@ -100,7 +100,7 @@ def _heard(recording: Recording, load: str) -> dict[str, tuple[str, int]]:
 
 
 def _said(recording: Recording, signal: str, states: Collection[str]) -> dict[str, tuple[str, int]]:
-    """{key: (state, how often it started)}. Raises HypothesisInvalidError where there is no account."""
+    """{key: (state, how often it started)}. Raises HypothesisInvalidError without an account."""
     series = recording.series(signal)
     found = {}
     for value, text, ok in zip(series.value.tolist(), series.text, series.ok.tolist(), strict=True):
@@ -115,13 +115,13 @@ def _said(recording: Recording, signal: str, states: Collection[str]) -> dict[st
 def no_work_lost_but_rolled_back(
     recording: Recording, *, load: str, at_most: Annotated[int, Field(ge=0)] | None = None
 ) -> Held:
-    """The restore of a snapshot takes back what Nomad acknowledged since its save, and nothing else.
+    """The restore of a snapshot undoes the work that Nomad acknowledged since its save, and nothing else.
 
-    The load is one of `nomad.dispatch` or `nomad.job.churn`. What was acknowledged before the save must be known at the
-    end, and so must what was sent after the restore. What came between is *rolled back*: it must be gone, and is
-    counted, as the price of the reset; more than `at_most` break this. What was under way at the save or at the restore
-    may be on either side. INVALID without exactly one restore that was proven, and where nothing was acknowledged
-    outside of the time that was rolled back.
+    The load is one of `nomad.dispatch` or `nomad.job.churn`. Work acknowledged before the save must be known at the
+    end, and so must work sent after the restore. Work in between is *rolled back*: it must be gone, and is counted,
+    as the price of the reset; more than `at_most` break this. Work in flight at the save or at the restore may be on
+    either side. INVALID without exactly one proven restore, and if nothing was acknowledged outside of the time that
+    was rolled back.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     restores = measure.faults(recording, _RESTORE)
@@ -182,10 +182,10 @@ def nodes_reappear(
 ) -> Held:
     """Each node of Nomad that goes away from the start of a fault on is ready and eligible again in time.
 
-    Away is what Nomad's servers do not show as ready, or show as not eligible. It must be back `within` that time after
-    the end of the last fault, and stay: by the names in `nomad.nodes_ready` and `nomad.nodes_ineligible`. At the end no
-    more than `duplicates_at_most` names are registered twice, as those of nodes that lost their identity are. INVALID
-    where fewer than `away_at_least` nodes went away: then there was nothing to come back from.
+    A node is away if Nomad's servers do not show it as ready and eligible. It must be back `within` that time after
+    the end of the last fault, and stay: by the names in `nomad.nodes_ready` and `nomad.nodes_ineligible`. At the end
+    at most `duplicates_at_most` names may be registered twice, as happens to nodes that lost their identity. INVALID
+    if fewer than `away_at_least` nodes went away.
     """
     start_ns = min(measure.in_force(recording, window)[0] for window in measure.faults(recording, fault))
     end_ns, loads_end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)

@@ -163,12 +163,12 @@ def starved_while_idle(
     p50_above: Duration = Duration("1s"),
     cpu_below: float = 0.5,
 ) -> Held:
-    """Requests queue while the CPU of who serves them is idle: a pool of workers is too small, not the machine.
+    """Requests queue although the CPU of their server is idle: a pool of workers is too small, not the machine.
 
-    In tfs-2013 a service that had become chatty starved its thread pool: pauses of up to 20 s while the pool grew
-    slowly, and nothing showed it but the waiting. While `fault` (or the mark of that name) lasts, the p50 of `load`
-    must be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below` cores. What
-    was slow before is not what the burst starved: INVALID.
+    In tfs-2013 a service that sent far more requests than before starved its thread pool: pauses of up to 20 s while
+    the pool grew slowly, and only the waiting showed it. While `fault` (or the mark of that name) lasts, the p50 of
+    `load` must be over `p50_above`, and in nine of ten samples the agent of `host` must use less than `cpu_below`
+    cores. A load that was slow before was not starved by the burst: INVALID.
     """
     windows = measure.windows(recording, fault)
     spans = [measure.in_full_force(recording, window) for window in windows]

@@ -81,12 +81,13 @@ def returns_in_steps(
     p50_below: Duration = ROBLOX_NORMAL,
     fault: str | None = None,
 ) -> Held:
-    """A load that was shut out is let back in in steps of at most `step`, and never a step up while it is sick.
+    """A load that was shut out returns in steps of at most `step`, and never rises while it is sick.
 
-    Roblox let its players back in in steps of about 10 % (October 2021), and looked at the databases, the caches and
-    stability at each. The level of the load must be at `to` again `within` that time of the end of the last fault (with
-    `fault`, of that fault or mark), and stay there until the loads stop. At each step up the p50 of what was due since
-    the step before must be under `p50_below`. A load whose level was never below `to` was not shut out: INVALID.
+    Roblox let its players back in steps of about 10 % (October 2021), and checked the databases, the caches and
+    stability at each. The level of the load must be at `to` again `within` that time of the end of the last fault
+    (with `fault`, of that fault or mark), and stay there until the loads stop. At each step up, the p50 of the
+    operations due since the previous step must be under `p50_below`. A load whose level was never below `to` was not
+    shut out: INVALID.
     """
     since_ns, until_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
     told = recording.series(f"{load}.level")

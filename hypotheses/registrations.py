@@ -1,4 +1,4 @@
-"""What does Consul's catalog get wrong of the instances of a service, and does it get that right again?"""
+"""Which instances of a service does Consul's catalog show wrongly, and does it correct itself?"""
 
 from typing import Annotated
 
@@ -18,13 +18,13 @@ _NAMED = 10
 def registrations_heal(
     recording: Recording, *, load: str, within: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
 ) -> Held:
-    """What a fault made wrong in Consul's catalog is right again `within` that time, without anybody's help.
+    """Errors that a fault made in Consul's catalog are corrected `within` that time, without anybody's help.
 
-    The load is one of `consul.service.registrations`. Wrong is an instance that is missing, or one that was
-    deregistered and is there again. Time counts from when it was seen to be wrong; what was wrong before the fault is
-    not its doing. At the end the catalog, read consistently, must show each instance as it was last registered or
-    deregistered. INVALID where the fault made fewer than `wrong_at_least` wrong, where looks at the catalog failed long
-    enough for one to be wrong for longer unseen, and where one had time left when the loads stopped.
+    The load is one of `consul.service.registrations`. An error is an instance that is missing, or one that was
+    deregistered and is back. Time counts from when the error was seen; errors from before the fault do not count. At
+    the end the catalog, read consistently, must show each instance as it was last registered or deregistered.
+    INVALID if the fault made fewer than `wrong_at_least` errors, if looks at the catalog failed long enough for one
+    to last longer unseen, and if one had time left when the loads stopped.
     """
     found = _Found(recording, load, fault, wrong_at_least)
     took = measure.lasted_s(recording, found.wrong, within, f"instances of {load}")
@@ -45,10 +45,10 @@ def registrations_heal(
 def registrations_stay_wrong(
     recording: Recording, *, load: str, for_at_least: Duration, fault: str | None = None, wrong_at_least: AtLeast = 1
 ) -> Held:
-    """What a fault made wrong in Consul's catalog stays wrong until the loads stop: it takes a person to fix it.
+    """Errors that a fault made in Consul's catalog stay until the loads stop: a person has to fix them.
 
-    For what was registered from outside. Counted as for `registrations_heal`, and by the consistent read at the end.
-    INVALID where the loads ran for less than `for_at_least` after the fault was applied: then nobody can tell.
+    For services registered from outside. Counted like `registrations_heal`, and by the consistent read at the end.
+    INVALID if the loads ran for less than `for_at_least` after the fault was applied.
     """
     found = _Found(recording, load, fault, wrong_at_least)
     if found.watched_s < for_at_least:
@@ -73,7 +73,7 @@ def registrations_stay_wrong(
 
 
 class _Found:
-    """What a load saw go wrong from a fault on, and what the consistent read at the end says."""
+    """The errors that a load saw from a fault on, and the result of the consistent read at the end."""
 
     def __init__(self, recording: Recording, load: str, fault: str | None, wrong_at_least: int) -> None:
         """Raises HypothesisInvalidError where too little went wrong, or the final reads are missing."""
@@ -83,7 +83,7 @@ class _Found:
         end_ns = measure.loads_end_ns(recording)
         changes = ops.picked(np.isin(np.asarray(ops.values), (REGISTER, DEREGISTER)))
         drift = np.isin(np.asarray(ops.values), (MISSING, GHOST))
-        # a look that began before the fault may have seen what it did, if it was answered after
+        # a look that began before the fault may show its effect, if it was answered after
         since_ns = start_ns - int(ASK_WITHIN_S * SECOND)
         self.wrong: Operations = ops.picked(drift & (ops.intended_ns >= since_ns) & (ops.end_ns >= start_ns))
         self.span = start_ns, end_ns
@@ -116,7 +116,7 @@ class _Found:
 
 
 def _last(changes: Operations, finals: dict[str, str | None]) -> dict[str, str]:
-    """What each instance should be by the last change that was shown; those registered beforehand are there."""
+    """The right state of each instance by its last shown change; instances registered beforehand exist."""
     should = dict.fromkeys(finals, REGISTER)
     uncertain = {changes.keys[i] for i in np.flatnonzero(~changes.ok).tolist()}
     for i in np.argsort(changes.start_ns).tolist():

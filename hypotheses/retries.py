@@ -220,8 +220,8 @@ def _load(recording: Recording, name: str) -> Operations:
 
 
 def _reported(recording: Recording, client: str) -> Operations:
-    """The client's operations. Raises HypothesisInvalidError where it went silent: it has not retried then, or hangs
-    in an attempt that it does not report.
+    """The client's operations. Raises HypothesisInvalidError if it went silent: then it has not retried, or hangs in an
+    attempt that it does not report.
     """
     operations = _load(recording, client)
     missing = sum(reason == Reason.UNREPORTED for reason in operations.reasons)
@@ -235,7 +235,7 @@ def _reported(recording: Recording, client: str) -> Operations:
 
 
 def _attempts(recording: Recording, client: str) -> list[Attempt]:
-    """All attempts; one that failed by itself has its status, or `no-reply`, as its fault."""
+    """All attempts; the fault of one that failed by itself is its status, or `no-reply`."""
     return [_named(each) for each in from_operations(_load(recording, client + SUFFIX))]
 
 
@@ -252,9 +252,9 @@ def _leaves_open(attempt: Attempt) -> bool:
 def _runs(recording: Recording, client: str) -> list[Run]:
     """Every operation with its attempts, matched by the operation that an attempt names, otherwise by time.
 
-    Operations that the end of the loads cut off are left out: nobody knows what they would have done next. Raises
-    HypothesisInvalidError when operations overlap and attempts do not name theirs. What an operation sends without any
-    fault is known by one that had none, of a usual length.
+    Operations that the end of the loads cut off are left out, because their continuation is unknown. Raises
+    HypothesisInvalidError when operations overlap and attempts do not name theirs. An operation without faults, of a
+    usual length, shows what the client sends normally.
     """
     operations, attempts = _reported(recording, client), _attempts(recording, client)
     by_key = {key: index for index, key in enumerate(operations.keys)}

@@ -1,4 +1,4 @@
-"""What stands on what: does a sick Consul take others down with it, and can it still be seen to be sick?"""
+"""Dependencies between products: does a sick Consul make others fail, and can its sickness still be seen?"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from hashidrill.core.hypothesis import room
 from hashidrill.core.judging.measure import SECOND, in_force, seconds, settled, when
 
 _BEFORE_S = 5.0
-"""What is judged before a fault: the time in which nothing may be in breach yet, and in which telemetry was read."""
+"""Seconds before a fault in which no load may be in breach yet, and telemetry must have been read."""
 _STAYS = "what was wrong stays wrong"
-"""What a failed look means of a load that watches; `_no_gap` counts how long it saw nothing."""
+"""The meaning of a failed look for a load that watches; `_no_gap` counts how long it saw nothing."""
 ROBLOX_NORMAL = Duration("300ms")
 Loads = Annotated[list[str], Field(min_length=1)]
 
@@ -37,14 +37,14 @@ def cascade_within(
 ) -> Held:
     """Loads that fall with the fault are back in their objective `within` that time after it; others never leave it.
 
-    In breach: the p50 over a `window` is `p50_below` or more (a failed operation counts as infinitely slow). For each
-    load the verdict says how long after the fault was applied it was in breach, and how long after the end of the fault
-    it was back for good; for each product the first and the last of its loads. Each of `load` must have been in breach,
-    or there was no cascade to judge: INVALID. None of `spared` may have been. INVALID too where a load was in breach
-    before the fault, or was not measured all the time.
+    In breach: the p50 over a `window` is `p50_below` or more (a failed operation counts as infinitely slow). For
+    each load the verdict says how long after the fault was applied it was in breach, and how long after the end of
+    the fault it was back for good; for each product the first and the last of its loads. Each of `load` must have
+    been in breach, or there was no cascade to judge: INVALID. None of `spared` may have been. INVALID too if a load
+    was in breach before the fault, or was not measured all the time.
 
-    `waits` are loads that fall as well, but whose operations are something that is wrong until it is right, like those
-    of `nomad.services`: in breach is one of them that takes `wait_below` or more, and none at all is as it should be.
+    `waits` are loads that fall as well, but whose operations are errors until they are corrected, like those of
+    `nomad.services`: such a load is in breach while one of them takes `wait_below` or more.
     """
     start_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
     ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)
@@ -96,7 +96,7 @@ class _Breach:
 
 
 def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
-    """None for no breach. Raises HypothesisInvalidError where the load does not show it, or was in breach before."""
+    """None for no breach. Raises HypothesisInvalidError if the load does not show it, or was in breach before."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=span.width_s)
     _covers(recording, load, ops, span)
@@ -126,7 +126,7 @@ def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
 
 
 def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _Breach | None:
-    """As `_breach`, of a load whose operations are what is wrong. It shows by its samples that it was looking."""
+    """Like `_breach`, for a load whose operations are errors. Its samples prove that it was looking."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     looked_ns = {span.end_ns}
     for signal in recording.signals:
@@ -151,7 +151,7 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
 
 
 def _covers(recording: Recording, load: str, ops: Operations, span: _Span) -> None:
-    """Raises HypothesisInvalidError where none of its operations was due for longer than two windows."""
+    """Raises HypothesisInvalidError if none of its operations was due for longer than two windows."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     _no_gap(recording, load, [*ops.intended_ns.tolist(), span.end_ns], first_ns, span)
 
@@ -210,13 +210,13 @@ def telemetry_survives(
     fault: str | None = None,
     targets_at_least: Annotated[int, Field(ge=1)] | None = None,
 ) -> Held:
-    """While the fault is in force, the metrics of what it makes sick can still be read.
+    """While the fault is in force, the metrics of the servers that it makes sick can still be read.
 
-    The load is one of `consul.metrics.read`. Of each server that it read in the 5 s before the fault, the longest time
-    without metrics must stay under `gap_below`, counted from the start of the fault to its end. With `targets_at_least`
-    that many servers are enough: a server that the fault ends has no metrics to read. INVALID where nothing was read
-    before the fault, where no look was due for longer than that while it was in force, or where the fault was shorter:
-    then a gap could not have been seen. What monitoring that depends on Consul misses is shown by `contrast`.
+    The load is one of `consul.metrics.read`. Of each server that it read in the 5 s before the fault, the longest
+    time without metrics must stay under `gap_below`, counted from the start of the fault to its end. With
+    `targets_at_least` that many servers are enough: a server that the fault ends has no metrics to read. INVALID if
+    nothing was read before the fault, if no look was due for longer than that while it was in force, or if the fault
+    was shorter: then a gap could not have been seen. `contrast` shows what monitoring that depends on Consul misses.
     """
     ops = recording.operations(load)
     worst: dict[str, float] = {}
@@ -293,11 +293,11 @@ def gate_opens(
     within: Duration,
     before: str | None = None,
 ) -> Held:
-    """After a step of a restart, what the next one needs is there `within` that time, and stays.
+    """After a step of a restart, the conditions for the next one are met `within` that time, and stay met.
 
-    The gate is open while all conditions of `require` hold; they compare signals of probes, or of loads, with numbers.
-    It must have been closed while the fault (the step that kept agents down) was in force, or there was no gate:
-    INVALID. With `before`, the next step: it must be open before the agents of that one were started again.
+    The gate is open while all conditions of `require` hold; they compare signals of probes, or of loads, with
+    numbers. It must have been closed while the fault (the step that kept agents down) was in force, or there was no
+    gate: INVALID. With `before`, the next step: the gate must be open before that step's agents were started again.
     """
     began_ns = min(in_force(recording, one)[0] for one in measure.faults(recording, fault))
     ended_ns, end_ns = measure.faults_end_ns(recording, fault), measure.loads_end_ns(recording)

@@ -1,4 +1,4 @@
-"""What does a snapshot reset take away, and what does a bloated raft.db cost each commit?"""
+"""What does a snapshot reset undo, and how much does a bloated raft.db add to each commit?"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -183,7 +183,7 @@ def _stood(recording: Recording, load: str, level: float, begin_ns: int, end_ns:
 
 
 def _arm_of(recording: Recording, start_ns: int, end_ns: int) -> str | None:
-    """Which backend all agents used during all of that time; None if it changed."""
+    """The backend that all agents used during all of that time; None if it changed."""
     windows = [w for w in measure.faults(recording, _KIND) if _KEY in _set(w)]
     if not windows:
         raise HypothesisInvalidError(f"no {_KIND} fault set {_KEY} in this run, so it has only one arm")

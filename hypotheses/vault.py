@@ -1,7 +1,7 @@
 """Does Vault have one active server, and how long does it have none?
 
-Read from what each server says of itself twice a second: times are good to half a second. What became of the secrets is
-judged as of any other write: `writes_recover`, `no_acknowledged_write_lost`.
+The servers' own reports, twice a second, decide: times are exact to half a second. Lost secrets are judged like any
+other write: `writes_recover`, `no_acknowledged_write_lost`.
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ _FRESH_S = 5.0
 
 @hypothesis(never=room(since="start"))
 def vault_serves_within(recording: Recording, *, within: Duration = Duration("10s"), fault: str | None = None) -> Held:
-    """After a fault takes the active server away, Vault has an active server again `within` that time.
+    """After a fault makes Vault lose its active server, Vault has an active server again `within` that time.
 
-    The time runs from the loss: the last time that the active server said that it is active, or the start of the fault
-    if it said nothing since; noticing is part of it. Each loss while a fault is in force counts. With integrated
-    storage a standby takes over after an election of Raft, some seconds; with `storage: consul` the session of the dead
-    server has to run out first (15 s to 30 s) and then Consul's lock-delay of 15 s: allow a minute. A fault that leaves
-    the active server in place is nothing to judge here: see `vault_has_one_active`.
+    The time runs from the loss: the last time that the active server reported to be active, or the start of the
+    fault if it reported nothing since; noticing is part of it. Each loss while a fault is in force counts. With
+    integrated storage a standby takes over after an election of Raft, some seconds; with `storage: consul` the
+    session of the dead server has to expire first (15 s to 30 s) and then Consul's lock-delay of 15 s: allow a
+    minute. For a fault that leaves the active server in place, use `vault_has_one_active`.
     """
     took_s: dict[str, float] = {}
     watched_ns = measure.loads_end_ns(recording)
@@ -59,11 +59,11 @@ def vault_serves_within(recording: Recording, *, within: Duration = Duration("10
 
 @hypothesis
 def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s"), fault: str | None = None) -> Held:
-    """From the start of the method until the loads stop, exactly one server says that it is active.
+    """From the start of the method until the loads stop, exactly one server reports to be active.
 
-    None, or several, count once that lasts longer than `grace`: each server is asked for itself, and one that steps
-    down and one that takes over may be asked in the wrong order. With `fault`, only while faults of that kind are in
-    force.
+    None, or several, count once that lasts longer than `grace`: the servers are asked one by one, so a server that
+    steps down and one that takes over may be asked in the wrong order. With `fault`, only while faults of that kind
+    are in force.
     """
     if fault is None:
         spans = [(measure.method(recording)[0], measure.loads_end_ns(recording))]
@@ -97,9 +97,9 @@ def vault_green_but_sick(
     """Vault's users suffer while every check of it is green: one active server, and none sealed.
 
     It holds if, while a fault is in force, the p50 of the load over 1 s is over `p50_below` for `at_least` in a row,
-    and all that time one server says that it is active, and each that it is not sealed. It is broken if a check turned
-    red, or if the load never got slow; the text says which. It describes a trap: what Vault stands on may
-    be too slow for it, and no health check of Vault's asks.
+    and all that time one server reports to be active, and each reports to be unsealed. It is broken if a check
+    turned red, or if the load never got slow; the text says which. It describes a trap: Vault's storage may be too
+    slow, and no health check of Vault's measures it.
     """
     longest_s, span, worst_s, reds = 0.0, "", 0.0, set[str]()
     for window in measure.windows(recording, fault):
@@ -129,7 +129,7 @@ def vault_green_but_sick(
 
 
 def _checks(recording: Recording, at_ns: Int64s) -> dict[str, Bools]:
-    """Each check of Vault at each moment. Raises HypothesisInvalidError where one was never sampled."""
+    """Each check of Vault at each moment. Raises HypothesisInvalidError if one was never sampled."""
     checks = {"no server, or several, active": _green(recording.series(_ACTIVE, "", unknown=_RED), 1, at_ns)}
     for host in sorted({*recording.series(_SEALED, unknown=_RED).host}):
         series = recording.series(_SEALED, host, unknown=_RED)

@@ -29,12 +29,12 @@ def no_secret_lost(
 ) -> Held:
     """Each secret whose write Vault acknowledged is readable after, and its storage lists it.
 
-    What counts as lost, as a phantom and as checkable is as for `no_acknowledged_write_lost`. Vault's active server
-    keeps secrets in memory, and goes on answering from there when its storage lost them. So the load of
-    `vault.kv.write` also has the storage list its secrets: one that is not listed is lost, whatever was read.
+    Losses, phantoms and checkable writes are defined as for `no_acknowledged_write_lost`. Vault's active server
+    keeps secrets in memory, and still answers from there when its storage lost them. So the load of `vault.kv.write`
+    also makes the storage list its secrets: a secret that is not listed is lost, whatever was read.
 
     With `snapshot`, that snapshot was restored in this run: a secret that was acknowledged between its save and its
-    restore may be gone. Such secrets are counted as rolled back. INVALID where fewer than `rolled_back_at_least` were.
+    restore may be gone. Such secrets are counted as rolled back. INVALID if fewer than `rolled_back_at_least` were.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
@@ -70,7 +70,7 @@ def no_secret_lost(
 
 
 def _unlisted(recording: Recording, load: str) -> int:
-    """How much was read and not listed. Raises HypothesisInvalidError where the load had nothing listed."""
+    """How many secrets were read but not listed. Raises HypothesisInvalidError if the load listed nothing."""
     signal = f"{load}.unlisted"
     if signal not in recording.signals:
         raise HypothesisInvalidError(
@@ -105,17 +105,17 @@ def no_lease_lost(
     snapshot: str | None = None,
     rolled_back_at_least: AtLeast = 0,
 ) -> Held:
-    """Each lease that Vault granted, and whose time has not run out, is there after; what was revoked stays revoked.
+    """Each lease that Vault granted, and whose time has not run out, exists after; each revoked one stays revoked.
 
-    The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end it looks
-    each one up, and has the storage list them, as Vault looks up in memory. A token that Vault does not know, or does
-    not list, though its time had not run out when the look-ups were over, is lost: it expired early, or was forgotten.
-    A token that was revoked and is valid is worse than lost, and breaks it too.
+    The load is one of `vault.token.churn`: each token is a lease, with the time that Vault granted. At the end it
+    looks each one up, and makes the storage list them, because Vault looks up in memory. A token that Vault does not
+    know, or does not list, although its time had not run out after the look-ups, is lost: it expired early, or was
+    forgotten. A revoked token that is valid is worse than a lost one, and breaks it too.
 
     The verdict says how many leases could be checked: in total, and of those granted while a fault was in force. For
-    each fault, at least half (or 500) of those granted inside must be checkable, and of those granted before it, or the
-    result is INVALID. With `snapshot`, as for `no_secret_lost`: a lease that was granted between the save and the
-    restore may be gone, and one that was revoked there may be valid.
+    each fault, at least half (or 500) of those granted inside must be checkable, and of those granted before it, or
+    the result is INVALID. With `snapshot`, as for `no_secret_lost`: a lease that was granted between the save and
+    the restore may be gone, and one that was revoked there may be valid.
     """
     ops, finals = recording.operations(load), recording.final_reads(load)
     if not ops.ok.any():
@@ -164,7 +164,7 @@ def no_lease_lost(
 
 
 class _Leases:
-    """Masks over the operations. `kept`: granted and not revoked; `due`: of those, what had time left at the end."""
+    """Masks over the operations. `kept`: granted and not revoked; `due`: those of them with time left at the end."""
 
     def __init__(self, recording: Recording, load: str, ops: Operations) -> None:
         self.ops = ops
@@ -210,7 +210,7 @@ def _covered(covered: Coverage) -> str:
 
 
 def _hold(load: str, covered: Coverage, unread: int) -> None:
-    """Raises HypothesisInvalidError when a fault could have lost leases that nobody could check."""
+    """Raises HypothesisInvalidError when a fault could have lost leases that the check could not see."""
     for step in covered.steps:
         for (seen, of), where in ((step.inside, "while it was in force"), (step.before, "in the 5s before it")):
             needed = min(math.ceil(of / 2), ENOUGH)
@@ -235,7 +235,7 @@ def _undone(recording: Recording, ops: Operations, snapshot: str | None) -> Bool
 
 
 def _enough_rolled_back(number: int, at_least: int, snapshot: str | None) -> None:
-    """Raises HypothesisInvalidError where the restore took too little back to show anything."""
+    """Raises HypothesisInvalidError if the restore undid too little to show anything."""
     if number < at_least:
         raise HypothesisInvalidError(
             f"the restore of {snapshot!r} rolled back {number}, at least {at_least} were to be: too little was written"

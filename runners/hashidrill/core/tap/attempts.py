@@ -1,14 +1,14 @@
-"""What the tap saw and what the caller got: one `Attempt` for each request, one `Run` for each operation.
+"""The tap's record of requests and the caller's results: one `Attempt` for each request, one `Run` for each operation.
 
-Which attempts of an operation are the failed request, sent again. HTTP does not say so; several things do together.
+HTTP does not say which attempts of an operation repeat the failed request. Three sources decide:
 
-1. What the client says: a header (`HASHIDRILL_OPERATION_HEADER` names it) that is the same in all attempts.
-2. Method, path, query and body, and an idempotency key that is the same. Parameters that are made to differ in each
-   request (a nonce, a cache-buster), the place in a blocking query and preconditions make no other operation.
-3. What the operation sends without any fault: as many alike requests as there are then are none sent again, and what
-   differs from run to run there says nothing about what it is.
+1. The client: a header (`HASHIDRILL_OPERATION_HEADER` names it) that is the same in all attempts.
+2. The same method, path, query, body and idempotency key. Parameters that differ in each request by design (a nonce,
+a cache-buster), the place in a blocking query and preconditions are ignored.
+3. The requests that the operation sends without any fault: that number of similar requests does not count as
+repeats, and parts that differ between runs do not identify a request.
 
-What these leave open is a doubt, and no verdict is given on it.
+Cases that these leave open are doubts, and get no verdict.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _BARE_NONCE = re.compile(r"[0-9.]{8,}|[0-9a-f-]{16,}")
 
 
 class DoubtError(HypothesisInvalidError):
-    """Nothing says whether a request was sent again or another one was sent. No verdict rests on a guess."""
+    """It is unknown whether a request was repeated or a new one was sent, so no verdict is given."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +76,18 @@ class Attempt:
     start_ns: int
     end_ns: int
     connection: int
-    """Counted from 1; 0 where there never was one (`refused`, `dns`)."""
+    """Counted from 1; 0 if there was no connection (`refused`, `dns`)."""
     reused: bool = False
     """An earlier request of this connection was answered."""
     method: str = ""
     path: str = ""
     """With its query, but without tokens: `?token=[redacted]`."""
     key: str = ""
-    """What makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; empty for nothing."""
+    """The part that makes a replay harmless: `cas=7`, a fingerprint of its Idempotency-Key, ...; "" for none."""
     fault: str = ""
     """Name of the fault that it was given; empty: it was passed through."""
     status: int = 0
-    """What the client was answered; 0: nothing, or not to its end."""
+    """The status sent to the client; 0: none, or an incomplete reply."""
     received: int = 0
     """Bytes of the request's body."""
     sent: int = 0
@@ -97,19 +97,19 @@ class Attempt:
     abandoned: bool = False
     """The client closed the connection, or was ended, before it had its reply."""
     retry_after_s: float | None = None
-    """What Retry-After told the client, in seconds from `end_ns`."""
+    """The wait in Retry-After, in seconds from `end_ns`."""
     index: int = 0
     """X-Consul-Index of the reply, as the client got it; 0: none."""
     backwards: bool = False
     """The tap made that index smaller than the one before."""
     granted: bool | None = None
-    """What Consul answered to `?acquire=`."""
+    """Consul's answer to `?acquire=`."""
     operation: str = ""
-    """Which operation it belongs to, where the tap was told."""
+    """The operation it belongs to, if the tap was told."""
     body: str = ""
-    """A fingerprint of the request's body; empty where there is none, or it was not read."""
+    """A fingerprint of the request's body; "" if there is none, or it was not read."""
     said: str = ""
-    """A fingerprint of what the client says which operation this is, in a header (HEADER)."""
+    """A fingerprint of the client's own operation id, from a header (HEADER)."""
 
     @property
     def asked_index(self) -> int | None:
@@ -128,12 +128,12 @@ class Attempt:
 
     @cached_property
     def what(self) -> tuple[str, str]:
-        """Method and path, without what differs from one attempt of an operation to the next."""
+        """Method and path, without parts that differ between attempts of one operation."""
         return self.method, f"{self.bare_path}?{parameters(self.path)}"
 
     @property
     def idempotency_key(self) -> bool:
-        """What makes a replay harmless is a key, and no precondition."""
+        """Whether a key, rather than a precondition, makes a replay harmless."""
         return self.key.startswith(_IDEMPOTENCY_KEY.decode())
 
     @property
@@ -150,15 +150,15 @@ class Again:
     usual: int = 1
     """How many of these the operation sends without any fault."""
     doubt: str = ""
-    """Why there may be more of them; empty where there are not."""
+    """Why there may be more of them; "" if there are not."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One operation: its attempts in order, and what its caller got.
+    """One operation: its attempts in order, and its caller's result.
 
-    `ended`: the caller came back by itself, before the deadline. `plain`: what this operation sends without any fault;
-    nothing where that is not known.
+    `ended`: the caller returned by itself, before the deadline. `plain`: the requests that this operation sends
+    without any fault; empty if unknown.
     """
 
     attempts: tuple[Attempt, ...]
@@ -168,7 +168,7 @@ class Run:
     end_ns: int
     plain: tuple[Attempt, ...] = field(default=(), repr=False)
     cpu_s: float = 0.0
-    """Processor time that the caller took, in seconds, where that is known."""
+    """Processor time of the caller in seconds, if known."""
     note: str = ""
     """How the caller ended, for a person: `exit status 1`, `stopped after 90 attempts`."""
 
@@ -187,7 +187,7 @@ class Run:
 
     @property
     def doubt(self) -> str:
-        """Why nothing says whether the failed request was sent again; empty where that is known."""
+        """Why it is unknown whether the failed request was repeated; "" if known."""
         return self.again.doubt
 
     @property
@@ -199,7 +199,7 @@ class Run:
 
     @property
     def changed_key(self) -> tuple[str, str] | None:
-        """What made a replay harmless in the first attempt, and what differs from it in a later one: no longer that."""
+        """The first attempt's idempotency key or precondition, and the differing one of a later attempt."""
         keys = [attempt.key for attempt in self.at() if attempt.method]
         return next(((keys[0], key) for key in keys if key != keys[0]), None)
 
@@ -224,9 +224,9 @@ class Run:
 
 
 def replay_key(path: str, headers: list[tuple[bytes, bytes]]) -> str:
-    """What makes it harmless to send this request twice: an idempotency key, a precondition, Consul's cas or lock."""
+    """The part that makes a repetition harmless: an idempotency key, a precondition, Consul's cas or lock."""
     for name, value in headers:
-        if name == _IDEMPOTENCY_KEY:  # whoever has it could replay the request
+        if name == _IDEMPOTENCY_KEY:  # its reader could replay the request
             return f"{name.decode()}: {fingerprint(value.decode(errors='replace'))}"
         if name in _KEY_HEADERS:
             return f"{name.decode()}: {value.decode(errors='replace')}"
@@ -247,7 +247,7 @@ def header_in(environment: Mapping[str, str]) -> bytes:
 
 
 def parameters(path: str) -> list[tuple[str, str]]:
-    """The query without what differs from one attempt of an operation to the next, sorted."""
+    """The query without parts that differ between attempts of one operation, sorted."""
     pairs = parse_qsl(urlsplit(path).query, keep_blank_values=True)
     return sorted((name, value) for name, value in pairs if not _differs_anyway(name, value))
 
@@ -280,7 +280,7 @@ def sent_again(attempts: Sequence[Attempt], plain: Sequence[Attempt]) -> Again:
 
 
 def _request(before: Sequence[Attempt], later: Sequence[Attempt], plain: Sequence[Attempt]) -> Attempt | None:
-    """The request that failed. Of one that never came to a request, the next one, unless the client went on past it."""
+    """The failed request. For an attempt without a request, the next one, unless the client went on past it."""
     requests = [each for each in later if each.method]
     if not requests or later[0].method:
         return requests[0] if requests else None
@@ -298,7 +298,7 @@ def _usual(before: Sequence[Attempt], plain: Sequence[Attempt], fits: Callable[[
 
 
 def _said_same(one: Attempt, other: Attempt) -> bool:
-    """Within one run: by what the client says, else by what it sends."""
+    """Compares within one run: by the client's own id, otherwise by the requests."""
     return one.said == other.said if one.said and other.said else _same(one, other)
 
 
@@ -316,7 +316,7 @@ def _same(one: Attempt, other: Attempt) -> bool:
 def _alike(one: Attempt, other: Attempt, plain: Sequence[Attempt], known: set[str]) -> bool:
     """Whether they may be one request: of another query or body, or of a path that differs in one part.
 
-    Without any fault `plain` was sent; a path in `known` is another request's.
+    `plain` was sent without any fault; a path in `known` is another request's.
     """
     if one.method != other.method or one.bare_path == other.bare_path:
         return one.method == other.method

@@ -1,6 +1,6 @@
-"""The faults that the tap can give and the verdicts on retries, by name: data only, read by code, docs and tests.
+"""The faults of the tap and the verdicts on retries, by name: data only, read by code, docs and tests.
 
-One *operation* is what the caller wanted (one run of a command, one call of a client library); one *attempt* is one
+One *operation* is one task of the caller (one run of a command, one call of a client library); one *attempt* is one
 request, connection or name lookup made for it. A *retry* is every attempt of an operation after its first one.
 """
 
@@ -25,17 +25,20 @@ JITTER_CLIENTS = 20
 JITTER_VARIATION = 0.008
 """`jitter`: coefficient of variation above that of the reference; 5 % of uniform jitter has 0.014 to 0.029."""
 SHORTEST_GAP_S = 0.02
-"""Gaps under this are no waiting: the client went on at once."""
+"""Shorter gaps do not count as waiting: the client continued at once."""
 SHORTEST_WAIT_S = 0.1
 """`jitter`: a client whose longest typical gap is under this hardly waits. Starting a process takes 10 to 60 ms."""
 RETRY_AFTER_S = 2
 SHORT_RETRY_AFTER_S = 1
 RETRY_AFTER_TOLERANCE_S = 0.1
 RETRY_AFTER_FACTOR, RETRY_AFTER_MARGIN_S = 1.25, 0.4
-"""`retry_after_honoured`: what is told is at least this factor times the client's longest other wait, and this more."""
+"""`retry_after_honoured`: the requested wait is at least this factor times the client's longest other wait, plus this
+margin.
+"""
 FEWEST_OTHER_WAITS, FEWEST_TOLD_WAITS = 12, 3
-"""A client that sleeps at random, whatever it is told, passes in 4 of 10,000 batteries (in a simulation of ten
-distributions: uniform, exponential, log-normal, Pareto, two values)."""
+"""A client that ignores Retry-After and sleeps at random passes in 4 of 10,000 batteries (in a simulation of ten
+distributions: uniform, exponential, log-normal, Pareto, two values).
+"""
 FEWEST_CLIENTS = 5
 """`backoff`, `exponential`: operations to take a typical gap from."""
 RETRY_BUDGET = 0.2
@@ -43,15 +46,15 @@ RETRY_BUDGET = 0.2
 AMPLIFICATION = 4.0
 """`amplification`: requests over operations while a fault lasts, at most: one layer with its 3 retries."""
 DEADLINE_S = 30.0
-"""What one operation may take, unless the caller declares something else."""
+"""The time limit of one operation, unless the caller declares another."""
 
 
 @dataclass(frozen=True)
 class FaultClass:
-    """One thing that the tap can do to an attempt.
+    """One way in which the tap can fail an attempt.
 
-    `reaches_upstream`: the request was passed on, whatever the client saw. `ambiguous`: the client cannot know whether
-    its request was carried out. `status` and `retry_after` are those of a scripted reply.
+    `reaches_upstream`: the request was passed on, whatever the client saw. `ambiguous`: the client cannot know
+    whether its request was carried out. `status` and `retry_after` are those of a scripted reply.
     """
 
     name: str

@@ -29,14 +29,14 @@ class CommandError(HashidrillError):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `status` is None where it was stopped, and `stopped` says why."""
+    """How a command ended. `status` is None if it was stopped, and `stopped` says why."""
 
     status: int | None
     stopped: str
     start_ns: int
     end_ns: int
     output: str
-    """The end of what it wrote, both streams."""
+    """The last part of its output, both streams."""
     cpu_s: float = 0.0
     """Processor time that it took, with the children that it waited for."""
 
@@ -70,7 +70,7 @@ def pointed_at(command: Sequence[str], url: str, environment: Mapping[str, str])
 
 
 def unrunnable(program: str) -> str:
-    """Why this program cannot be run, and what to do; empty where it can."""
+    """Why this program cannot be run, and a remedy; "" if it can."""
     if shutil.which(program) is not None:
         return ""
     if (found := shutil.which(program, os.F_OK)) is not None:

@@ -22,7 +22,7 @@ class ClientGoneError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """What `serve` (a coroutine function, run once) reads from and writes to."""
+    """One connection; `serve` (a coroutine function, run once) reads from it and writes to it."""
 
     def __init__(self, serve: Callable[[Connection], Awaitable[None]]) -> None:
         self._serve = serve
@@ -30,9 +30,9 @@ class Connection(asyncio.Protocol):
         """When the first byte of the request at hand came; 0: not yet."""
         self.gone = False
         self._unread = bytearray()
-        """What came after the request at hand."""
+        """The bytes after the current request."""
         self._head = wire.Head(b"", [])
-        """Of the request at hand."""
+        """Of the current request."""
         self._asking = False
         self.task: asyncio.Task[None] | None = None
         self._over = False
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
             self._writable.set_result(None)
         self._writable = None
 
-    # what the tap calls
+    # called by the tap
 
     async def request(self) -> Request | None:
         """The next request, without its body; None when the client closes instead. Raises wire.ProtocolError."""
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
             await self._writable
 
     def write(self, data: bytes) -> None:
-        """Bytes as they are: for replies that are wrong on purpose."""
+        """Writes raw bytes: for replies that are wrong on purpose."""
         self.transport.write(data)
 
     def next(self) -> bool:
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def close(self) -> None:
-        """FIN, after what was written."""
+        """Closes with FIN, after all output."""
         self.transport.close()
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""What a tap does, seen from outside: one exchange over a connection of its own, in HTTP/1.1 written by hand.
+"""Observes a tap from outside: one exchange over a connection of its own, in hand-written HTTP/1.1.
 
-It shares nothing with the tap, not even the parser of its replies. It sends its request in pieces, so that it can tell
-at which of them a reset comes. The request is a GET that an agent of Consul answers by itself, whether there is a
-leader or not.
+It shares nothing with the tap, not even the parser of its replies. It sends its request in pieces, so that it can
+tell after which piece a reset comes. The request is a GET that an agent of Consul answers by itself, with or without
+a leader.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from urllib.parse import urlsplit
 PAUSE_S = 0.1
 """How long to wait, between two pieces, for a reset that does not need the next one."""
 TURNS = 40
-"""And for how many turns of the event loop, which the tap has too: on a machine that is busy, or that stood still, time
-passes in which neither of them did anything, and a reset would be taken for one that needed the next piece."""
+"""Also this many turns of the event loop, which the tap shares: on a machine that is busy, or was suspended, time
+passes without any progress, and a reset could seem to need the next piece.
+"""
 PATIENCE_S = 2.0
-"""What has not come by then is not coming: the agents' answer takes milliseconds."""
+"""A later reply is not expected: the agents' answer takes milliseconds."""
 _OWN_PATH = "/v1/agent/members"
 _WATCHED_PATH = "/v1/catalog/nodes?stale"
 _LOWEST_INDEX = 4
-"""From here on, half of an index is less than what was asked for, one below it."""
+"""From here on, half of an index differs from the requested one and from one below it."""
 
 
 class _EndError(Exception):
@@ -38,9 +39,9 @@ class _Reply:
 
 
 async def exchange(url: str, fault: str) -> str:
-    """The name of the fault that hit this exchange, or what came instead: `200`, `refused`.
+    """The name of the fault that hit this exchange, or its result: `200`, `refused`.
 
-    `fault` decides what is tried: faults of reused connections need two requests, the index a blocking query.
+    `fault` decides the kind of exchange: faults of reused connections need two requests, the index a blocking query.
     """
     split = urlsplit(url)
     try:
@@ -132,7 +133,7 @@ async def _reply(reader: asyncio.StreamReader, where: str) -> _Reply:
 
 
 def _parsed(head: bytes) -> _Reply:
-    """By Python's own parser: the tap has others."""
+    """Uses Python's own parser, because the tap has others."""
     first, _, rest = head.partition(b"\r\n")
     headers = http.client.parse_headers(io.BytesIO(rest))
     return _Reply(int(first.split()[1]), {name.lower(): value for name, value in headers.items()})

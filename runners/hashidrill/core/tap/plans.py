@@ -26,7 +26,7 @@ UNSEEN = frozenset({"refused", "dns"})
 
 @dataclass(frozen=True)
 class Moment:
-    """Where an attempt stands when its fault is decided."""
+    """The state of an attempt when its fault is decided."""
 
     now_ns: int
     reused: bool = False
@@ -35,14 +35,14 @@ class Moment:
 
 
 class Plan(Protocol):
-    """What the tap asks once for each request."""
+    """Decides the fault of each request; the tap calls it once for each."""
 
     @property
     def faults(self) -> Sequence[str]:
-        """All that it may give."""
+        """All faults that it may give."""
 
     def decide(self, moment: Moment) -> str:
-        """The name of the fault for this attempt, or an empty string. It is given; `decide` counts it as such."""
+        """The name of the fault for this attempt, or "". The tap then gives it, and `decide` counts it."""
 
 
 def check_fault(name: str) -> str:
@@ -176,10 +176,10 @@ class InTurn:
 
 @dataclass
 class OnceReused:
-    """Fails the first request on a reused connection. A client that makes only one is led to a second one first.
+    """Fails the first request on a reused connection. A client with a single request is led to a second one.
 
     `redirect`: the first request of a fresh connection is answered 307 to the same place, so that a client which
-    follows comes again over the same connection. The tap does that; `redirected` says that it has.
+    follows redirects reuses the connection. `redirected` says whether the tap has done so.
     """
 
     fault: str

@@ -89,11 +89,10 @@ class Door:
         count: float = float("inf"),
         seconds: float | None = None,
     ) -> None:
-        """Refuse connections, `count` of them or for `seconds`; then open.
+        """Refuses connections, `count` of them or for `seconds`; then opens.
 
-        `refused` is called with the time of each, in ns.
-
-        Raises FaultError without the right to see packets: an attempt that nobody counts proves nothing.
+        `refused` is called with the time of each, in ns. Raises FaultError without the right to see packets, because
+        refused attempts must be counted.
         """
         self._unwatch()
         if self._server is not None:
@@ -119,7 +118,7 @@ class Door:
                 seen += dropped
                 for _ in range(dropped):
                     refused(time.monotonic_ns())
-            # what was there was refused, all of it: the kernel's stamps are not to be had for the first packets
+            # all of these were refused; the kernel gives no timestamps for the first packets
             if seen >= count and not listening_ns:
                 self.bound().listen(BACKLOG)  # at once, since some clients come back within a millisecond
                 listening_ns = time.monotonic_ns()
@@ -134,7 +133,7 @@ class Door:
             self._timer = loop.call_later(seconds, over)
 
     def accept_no_more(self) -> None:
-        """Before `close`: asyncio forgets to close what it has accepted, but not told us of, when its server closes."""
+        """Call it before `close`: asyncio does not close connections that it accepted but has not reported."""
         if self.socket is not None and self.socket.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self.socket)
 
@@ -168,7 +167,7 @@ def can_count_refusals() -> bool:
 
 
 def _next_syn_ns(watcher: socket.socket) -> int | None:
-    """When the kernel saw the next SYN, in ns of the wall clock; None when there is no more."""
+    """When the kernel saw the next SYN, in ns of the wall clock; None when there is none left."""
     try:
         _, ancillary, _, _ = watcher.recvmsg(_SNAP_BYTES, _ANCILLARY_BYTES)
     except BlockingIOError:
@@ -181,15 +180,15 @@ def _next_syn_ns(watcher: socket.socket) -> int | None:
 
 
 def _dropped(watcher: socket.socket) -> int:
-    """How many SYNs it has lost since the last time: nobody had taken those before them yet (packet(7))."""
+    """How many SYNs it has lost since the last call, because earlier ones were not read in time (packet(7))."""
     _packets, drops = struct.unpack("II", watcher.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
     return int(drops)
 
 
 def _syn_watcher(port: int) -> socket.socket:
-    """A packet socket on the loopback device that gets SYNs to that TCP port and nothing else.
+    """A packet socket on the loopback device that gets only SYNs to that TCP port.
 
-    One that asks for a protocol sees what comes in only, so that no packet is seen twice.
+    A socket for one protocol sees only incoming packets, so no packet is seen twice.
     """
     try:
         watcher = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
@@ -224,13 +223,13 @@ def _syn_watcher(port: int) -> socket.socket:
 DRIP_GAP_S = 0.5
 _DRIP_BYTES = 65536
 _LEADERLESS = b"No cluster leader"
-"""What Consul says with its 500."""
+"""Consul's message with its 500."""
 _ACCEPT_TURNS = 4
 """Turns of its loop that asyncio needs at most from accepting a connection to calling us."""
 
 
 def _nothing() -> None:
-    """Nobody is told of what waits."""
+    """Does nothing, for a tap without an observer of waiting requests."""
 
 
 class Tap:
@@ -278,7 +277,7 @@ class Tap:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Those that are over, in order of their start. All of them once the tap is closed."""
+        """The finished attempts, in order of their start. All of them once the tap is closed."""
         return sorted(self._ended, key=lambda attempt: attempt.start_ns)
 
     @property
@@ -297,7 +296,7 @@ class Tap:
         self._door.bind()
         try:
             await self.give(self.plan)
-        except BaseException:  # then nobody calls __aexit__
+        except BaseException:  # then __aexit__ is not called
             await self.close()
             raise
         return self
@@ -308,7 +307,7 @@ class Tap:
         await self.close()
 
     async def give(self, plan: Plan) -> None:
-        """From now on this plan decides. Raises FaultError where `refused` cannot be observed on this machine."""
+        """Switches to this plan. Raises FaultError if `refused` cannot be observed on this machine."""
         self.plan = plan
         if "refused" in plan.faults:
             if isinstance(plan, ForSeconds):
@@ -320,7 +319,7 @@ class Tap:
             await self._door.open(self._listen)
 
     async def close(self) -> None:
-        """Close the door and every connection; what was still going on is recorded as it stood. Idempotent."""
+        """Closes the door and every connection, and records unfinished attempts. Idempotent."""
         self._door.accept_no_more()
         for _ in range(_ACCEPT_TURNS):
             for connection in self._open:
@@ -331,7 +330,7 @@ class Tap:
         self._open.clear()
 
     def unseen(self, fault: str, at_ns: int = 0) -> None:
-        """Record an attempt that never came to a connection of ours: refused, or stuck at a name. 0 is now."""
+        """Records an attempt without a connection: refused, or stuck at a name. 0 is now."""
         at_ns = at_ns or time.monotonic_ns()
         self.note(Attempt(at_ns, at_ns, 0, fault=fault, operation=self.operation))
 
@@ -343,7 +342,7 @@ class Tap:
             self._on_attempt(attempt)
 
     def begun(self, start_ns: int, *, blocking: bool) -> Callable[[], object]:
-        """An attempt waits for its answer from now on; call what is returned once it does not."""
+        """Notes that an attempt waits for its answer; call the returned function at its end."""
         return _nothing if blocking else self._on_begin(start_ns)
 
     async def _listen(self) -> asyncio.Server:
@@ -374,7 +373,7 @@ class Tap:
 
 
 class _Exchange:
-    """One request on one connection: its fault is decided and given, or it is passed through; then it is recorded."""
+    """One request on one connection: it is failed or passed through, and then recorded."""
 
     def __init__(
         self, tap: Tap, connection: Connection, link: Link, number: int, head: Request, *, reused: bool

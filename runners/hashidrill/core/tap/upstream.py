@@ -1,4 +1,4 @@
-"""What is behind the tap: a real server, or a script. One `Link` serves the requests of one client connection."""
+"""The upstream behind the tap: a real server, or a script. One `Link` serves the requests of one client connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOP_BY_HOP = {
 
 
 class UpstreamError(HashidrillError):
-    """The upstream cannot be reached, or does not speak HTTP. What was measured says nothing about the client."""
+    """The upstream cannot be reached, or does not speak HTTP, so the results say nothing about the client."""
 
     exit_code = 3
 
@@ -43,7 +43,7 @@ class Link(Protocol):
 
 
 class Upstream(Protocol):
-    """Where requests go that are passed through."""
+    """The destination of requests that are passed through."""
 
     def link(self) -> Link: ...
 
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
         self._unread = bytearray()
         self._head: wire.Head | None = None
         self.over = False
-        """It cannot have another request."""
+        """Whether it can take no further request."""
 
     def ask(self, request: Request) -> asyncio.Future[Reply]:
         """Send it. The reply comes, or OSError, EOFError, wire.ProtocolError."""
@@ -138,7 +138,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answered.done():
-            self.close()  # nobody asked
+            self.close()  # no request is waiting
             return
         self._unread += data
         self._read()

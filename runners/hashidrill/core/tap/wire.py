@@ -123,7 +123,7 @@ def take_reply(data: bytearray, *, to_head: bool) -> Head | None:
 
 
 class Body:
-    """Takes the body that follows a head out of what comes."""
+    """Removes the body after a head from the received data."""
 
     def __init__(self, head: Head, most_bytes: float = float("inf")) -> None:
         self._head, self._most = head, most_bytes
@@ -152,13 +152,14 @@ class Body:
 
 
 def request_bytes(request: Request) -> bytes:
-    """What goes over the wire, with Host first."""
+    """The request's bytes on the wire, with Host first."""
     headers = sorted(request.headers, key=lambda pair: pair[0] != b"host")
     return f"{request.method} {request.target} HTTP/1.1\r\n".encode("ascii") + _written(headers) + request.body
 
 
 def reply_bytes(reply: Reply, *, to_head: bool = False, last: bool = False) -> bytes:
-    """What goes over the wire, with the length of the body, or in chunks if the reply says so. Raises ProtocolError.
+    """The reply's bytes on the wire, with the length of the body, or in chunks if the reply says so. Raises
+    ProtocolError.
 
     `to_head`: to a HEAD request, so without the body; `last`: the connection closes after it.
     """
@@ -188,9 +189,10 @@ def reply_bytes(reply: Reply, *, to_head: bool = False, last: bool = False) -> b
 
 
 class _Heard:
-    """What a parser of httptools tells of one head.
+    """Receives one head from a parser of httptools.
 
-    It does not hold its parser, which holds it: a cycle for each message takes as long to collect as to read it.
+    It does not hold its parser, which holds it: collecting a cycle for each message would take as long as reading
+    it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What people predict on a game day, and what a recording says happened, as values that can be compared."""
+"""Predictions of a game day and the recorded results, as values that can be compared."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ SLACK = {"stop": 1.0, "latency": 0.1, "errors": 0.02}
 
 @dataclass(frozen=True)
 class Measured:
-    """What a recording says about a question: its value, or why there is none."""
+    """A recording's answer to a question: its value, or why there is none."""
 
     value: Value | None
     text: str
-    """For a person: the value, with where it comes from; or why there is none."""
+    """For a person: the value with its source, or why there is none."""
 
     def to_data(self) -> dict[str, Any]:
         """JSON has no infinity: `never` stands for it."""
@@ -48,7 +48,7 @@ class Measured:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Measured:
-        """What `to_data` gave."""
+        """The reverse of `to_data`."""
         return cls(math.inf if data["value"] == _NEVER else data["value"], str(data["text"]))
 
 
@@ -57,12 +57,12 @@ Outcome = Literal["right", "surprise", "not asked", "not measured"]
 
 
 def choices(question: Question, alerts: Sequence[str]) -> tuple[str, ...]:
-    """What may be answered, where that is one of a few."""
+    """The possible answers, if there are only a few."""
     return tuple(alerts) if question.measure == "alerts" else _CHOICES.get(question.measure, ())
 
 
 def how_to_answer(question: Question, alerts: Sequence[str]) -> str:
-    """What an answer looks like."""
+    """A description of valid answers."""
     if question.measure in UNITS:
         return UNITS[question.measure].how()
     if question.measure == "alerts":
@@ -71,7 +71,7 @@ def how_to_answer(question: Question, alerts: Sequence[str]) -> str:
 
 
 def read_answer(question: Question, written: str, alerts: Sequence[str]) -> Value:
-    """The value that was meant. Raises ValueError that says what would be right."""
+    """Reads an answer. Raises ValueError with an example of a valid one."""
     text = " ".join(written.split())
     if question.measure in UNITS:
         return float(UNITS[question.measure](text))
@@ -102,7 +102,7 @@ def in_words(question: Question, value: Value | None) -> str:
 
 
 def compared(question: Question, answer: Value | None, measured: Measured | None) -> Outcome:
-    """Whether what happened is what somebody predicted."""
+    """Whether the prediction was right."""
     if answer is None:
         return "not asked"
     if measured is None or measured.value is None:
@@ -130,12 +130,12 @@ _LOOK_EVERY_S = 0.5
 def answers_of(
     recording: Recording, verdict: RunVerdict, questions: Mapping[str, Question], alerts: Mapping[str, Condition]
 ) -> dict[str, Measured]:
-    """What the recording says about each question. A run that is INVALID says nothing but its verdict."""
+    """The recording's answer to each question. An INVALID run only answers the one about its verdict."""
     return {name: _answer(recording, verdict, question, alerts) for name, question in questions.items()}
 
 
 def passed_limits(recording: Recording, limits: Sequence[Limit]) -> list[str]:
-    """Each limit that the run passed, in a sentence. What was not measured passed none."""
+    """Each limit that the run exceeded, in a sentence. A limit without a measurement counts as kept."""
     found = []
     for limit in limits:
         if limit.load not in recording.experiment.traffic:
@@ -170,9 +170,9 @@ def _measured(recording: Recording, question: Question, alerts: Mapping[str, Con
 
 
 def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Measured:
-    """Who leads at the end of the recovery: the one that led when the method began, another, or nobody.
+    """The leader at the end of the recovery: the one from the begin of the method, another, or none.
 
-    Raises HypothesisInvalidError where nobody led before, or it was not sampled.
+    Raises HypothesisInvalidError if none led before, or it was not sampled.
     """
     start_ns, _ = measure.method(recording)
     seen = measure.reigns(recording, start_ns, measure.loads_end_ns(recording), signal)
@@ -188,9 +188,10 @@ def leader_afterwards(recording: Recording, signal: str = "raft.leader") -> Meas
 
 
 def longest_stop(recording: Recording, load: str) -> Measured:
-    """The longest time without an acknowledged operation, from the begin of the method to the end of the recovery.
+    """The longest time in seconds without an acknowledged operation, from the begin of the method to the end of the
+    recovery.
 
-    In seconds. Operations are counted when their acknowledgement came.
+    Operations are counted when their acknowledgement came.
     """
     start_ns, _ = measure.method(recording)
     end_ns = measure.loads_end_ns(recording)
@@ -221,7 +222,7 @@ def errors_under_fault(recording: Recording, load: str) -> Measured:
 
 
 def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> Measured:
-    """Which of the conditions held at any moment from the begin of the method to the end of the recovery."""
+    """The conditions that held at any moment from the begin of the method to the end of the recovery."""
     start_ns, _ = measure.method(recording)
     end_ns = measure.loads_end_ns(recording)
     moments = {name: _fires(recording, alert, start_ns, end_ns) for name, alert in alerts.items()}
@@ -233,7 +234,7 @@ def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> M
 def _fires(recording: Recording, alert: Condition, start_ns: int, end_ns: int) -> int | None:
     """When it held first, by the looks that succeeded.
 
-    Raises HypothesisInvalidError when what it looks at was not recorded, or no look succeeded for as long as it asks.
+    Raises HypothesisInvalidError when its signal was not recorded, or no look succeeded for its whole window.
     """
     window_s = alert.window_s or Condition.DEFAULT_WINDOW_S
     of_load = alert.source in recording.experiment.traffic and alert.what in LOAD_STATISTICS

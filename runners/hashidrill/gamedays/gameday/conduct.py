@@ -1,6 +1,6 @@
-"""Which step of a game day comes next: a function of the plan and of the results so far, and of nothing else.
+"""The next step of a game day, computed only from the plan and the results so far.
 
-So a day that died goes on where it was, whoever resumes it and wherever it stopped.
+So any person can resume an interrupted day at the place where it stopped.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Step:
     kind: Kind
     run: str = ""
     number: int = 0
-    """Of a check or a message: its index; of a run: which attempt, from 1; of an action item: which, from 1."""
+    """Of a check or a message: its index; of a run: its attempt, from 1; of an action item: its number, from 1."""
     person: str = ""
     question: str = ""
 
 
 def steps(plan: Plan, done: Done) -> Iterator[Step]:
-    """The steps in order. A step that others depend on must be done before the next one is asked for."""
+    """The steps in order. The next one is returned only after the steps that it depends on."""
     for number in range(len(plan.day.before)):
         yield Step(f"check:{number}", "check", number=number)
     if no_go(plan, done):
@@ -122,7 +122,7 @@ def attempts(done: Done, run: PlannedRun) -> list[Result]:
 
 
 def abort_reason(plan: Plan, done: Done) -> str:
-    """Why the day ends early; empty where it does not. It was written down with the step that decided it."""
+    """Why the day ends early; "" if it does not. The deciding step stored it."""
     for run in plan.runs:
         if _is_late(done, run):
             return _gone_on(plan)
@@ -165,28 +165,28 @@ def _is_late(done: Done, run: PlannedRun) -> bool:
 RUNS = "runs"
 """The folder in a day's folder that has its recordings."""
 Looked = tuple[bool, str]
-"""Whether something is as it must be, and what was found."""
+"""The result of a check, and the evidence."""
 Look = Callable[[GoCheck], Looked]
 Play = Callable[[PlannedRun, Path], Result]
 """Plays a run, with its recording below the folder. An interrupted one raises KeyboardInterrupt with the recording."""
 Again = Callable[[PlannedRun, Path], Result | None]
-"""Judges what a run left that had ended before the day was interrupted; None for a run that has to be made again."""
+"""Judges a finished run of an interrupted day; None for a run that must be repeated."""
 
 
 class Lead(Protocol):
-    """Who decides and answers."""
+    """The person who leads the day."""
 
     def checked(self, check: GoCheck, found: Looked) -> None:
-        """Is shown what was found."""
+        """Shows the result of a check."""
 
     def confirms(self, check: GoCheck) -> Looked:
-        """Says yes or no, and what there is to say about it."""
+        """Asks for confirmation and a comment."""
 
     def is_told(self, message: Message) -> bool:
-        """Whether somebody says that the message was sent."""
+        """Asks whether the message was sent."""
 
     def predicts(self, run: PlannedRun, key: str, person: Person, name: str, question: Question) -> Value | None:
-        """None for no prediction."""
+        """A person's prediction; None without one."""
 
     def goes(self, run: PlannedRun) -> str:
         """go, skip or stop."""
@@ -195,7 +195,7 @@ class Lead(Protocol):
         """The run begins now."""
 
     def notes(self, run: PlannedRun, result: Result) -> str:
-        """Is shown what happened; what the scribe writes down about it."""
+        """Shows the result, and returns the scribe's notes."""
 
     def pauses(self, run: PlannedRun) -> None:
         """Waits as long as the plan says, or less."""
@@ -254,9 +254,9 @@ def conduct(
     again: Again = lambda *_: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """From where the journal is to the end of the day. Raises what `play` raises; the day can be resumed then.
+    """Plays from the journal's position to the end of the day. Raises what `play` raises; the day can be resumed then.
 
-    Raises KeyboardInterrupt where `stopped` says after a step that somebody wants to stop; the step is done.
+    Raises KeyboardInterrupt if `stopped` reports a stop after a step; the step is done.
     """
     folder = journal.path.parent
     if interrupted := journal.dangling:
@@ -320,7 +320,9 @@ def _do(  # noqa: PLR0911 - one return a kind
 
 
 def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:
-    """What the lead says. Late, where the day has gone on for too long: predictions and talk take their time, too."""
+    """The lead's decision. LATE if the day has gone on for too long, because predictions and talk take their time,
+    too.
+    """
     if too_long(plan, journal.worked_s()):
         return LATE
     said = lead.goes(run)
@@ -334,9 +336,9 @@ def _relative(recording: object, folder: Path) -> str:
 
 
 def left_recording(journal: DayJournal, folder: Path) -> str:
-    """The recording that no line of the journal names: of a run whose runner died. Empty where it left none.
+    """The recording of a run whose runner died, which the journal does not name. "" if there is none.
 
-    Of a comparison, the folder that has its recordings.
+    Of a comparison, the folder of its recordings.
     """
     known = {str(result.get("recording")) for result in journal.done.values()}
     known |= {str(entry["recording"]) for entry in journal.interrupted}

@@ -1,12 +1,12 @@
 """The journal of a game day: one JSON object a line, on disk before and after each step. A dead day resumes from it.
 
-    day          what is played: the file, its experiments, where paths are relative to
-    session      somebody began, or went on
+    day          what is played: the file, its experiments, the folder of relative paths
+    session      the day begins, or is resumed
     begin        a step begins
     done         it ended, with its result; the step is never done again
     interrupted  a run that ended without a result, and its recording
 
-What happened is the `done` lines alone: whatever was begun and not done is begun again.
+Only `done` lines count: a step that was begun but not done is begun again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hashidrill.gamedays.gameday.plan import Plan, Resolve, read_plan
 
 VERSION = 1
 DAY_JOURNAL = "day.jsonl"
-"""It makes its folder a game day."""
+"""The file that makes its folder a game day."""
 Result = dict[str, Any]
 Now = Callable[[], dt.datetime]
 
@@ -38,7 +38,7 @@ def utc_now() -> dt.datetime:
 
 
 class DayJournal:
-    """An open journal. Use `create` or `resume`; nobody else may write it meanwhile."""
+    """An open journal. Use `create` or `resume`; no other process may write it meanwhile."""
 
     def __init__(self, path: Path, descriptor: int, now: Now) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class DayJournal:
 
     @classmethod
     def create(cls, folder: Path, head: Mapping[str, Any], *, now: Now = utc_now) -> DayJournal:
-        """It is there with its first line, or not at all. Raises UsageError where it cannot be written."""
+        """Creates the journal with its first line, or nothing. Raises UsageError if it cannot be written."""
         path = folder / DAY_JOURNAL
         unnamed = path.with_name(f"{path.name}.new")
         try:
@@ -73,12 +73,12 @@ class DayJournal:
 
     @classmethod
     def resume(cls, folder: Path, *, now: Now = utc_now) -> DayJournal:
-        """Reads what is there; a torn last line is cut off. Raises UsageError for what is no day, or goes on now."""
+        """Reads the journal; cuts off a torn last line. Raises UsageError for other folders, or a day in progress."""
         return cls._open(folder, os.O_RDWR | os.O_APPEND, now)
 
     @classmethod
     def read(cls, folder: Path) -> DayJournal:
-        """To look at alone: nothing is changed, and a day that goes on is read as far as it is."""
+        """Opens it read-only, even while the day goes on."""
         journal = cls._open(folder, os.O_RDONLY, utc_now)
         journal.close()
         return journal
@@ -123,11 +123,11 @@ class DayJournal:
         self._write("done", {"step": step, "result": result})
 
     def interrupt(self, step: str, recording: str) -> None:
-        """A run of that step ended without a result; `recording` is what it left, if anything."""
+        """Notes that a run of that step ended without a result; `recording` is what it left, if anything."""
         self._write("interrupted", {"step": step, "recording": recording})
 
     def worked_s(self) -> float:
-        """Seconds that the day went on for, without the time in which nobody ran it, up to now."""
+        """Seconds that the day has gone on for up to now, without interruptions."""
         before = sum((end - start).total_seconds() for start, end in self._spans[:-1])
         return before + ((self._now() - self._spans[-1][0]).total_seconds() if self._spans else 0.0)
 
@@ -192,7 +192,7 @@ class DayJournal:
 
     @property
     def dangling(self) -> str:
-        """The run that was begun and neither ended nor was noted as interrupted; nothing where there is none."""
+        """The run that was begun and neither ended nor was noted as interrupted; "" without one."""
         noted = Counter(entry["step"] for entry in self.interrupted)
         open_ = [step for step, times in self.begins.items() if step not in self.done and times > noted[step]]
         return next((step for step in open_ if step.startswith("run:")), "")
@@ -230,14 +230,14 @@ def recordings_of(left: Path) -> list[Path]:
 
 
 def plan_of_day(folder: Path, journal: DayJournal, *, over: Resolve = resolve) -> Plan:
-    """What the day was begun with. Raises ExperimentError for what does not read any more."""
+    """The day's original plan. Raises ExperimentError for a file that can no longer be read."""
     return read_plan(folder / DAY_FILE, folder=Path(str(journal.head["folder"])), over=over)
 
 
 def changed(plan: Plan, journal: DayJournal) -> list[str]:
-    """What is not as it was when the day began: the day's own file, and experiments by their names.
+    """The files that changed since the day began: the day's own file, and experiments by their names.
 
-    Days of before there was a checksum are taken at their word.
+    Days from before there was a checksum are not checked.
     """
     own = [DAY_FILE] if journal.head.get("sha256", plan.sha256) != plan.sha256 else []
     return own + [name for name, source in plan.sources.items() if journal.head["sources"].get(name) != source]

@@ -1,4 +1,4 @@
-"""Who leads a game day: a person at a terminal, and on a page of the war room too."""
+"""The lead of a game day: a person at a terminal, and on a page of the war room too."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Ask = Callable[[str], str]
 Answer = TypeVar("Answer")
 _LONGEST = 4000
 TROUBLE = "yellow"
-"""The style of what is wrong with an answer."""
+"""The style of errors in an answer."""
 
 
 class Terminal:
-    """`say(line, style)` shows a line, `ask(prompt)` reads one; it raises KeyboardInterrupt where nobody is there."""
+    """`say(line, style)` shows a line, `ask(prompt)` reads one; it raises KeyboardInterrupt at the end of input."""
 
     def __init__(
         self, plan: Plan, say: Say, ask: Ask, *, resume: str, today: Callable[[], dt.date], resumed: bool = False
@@ -43,7 +43,7 @@ class Terminal:
         self._resumed = resumed
 
     def welcome(self) -> None:
-        """Before the first step: what this is, who takes part, and how to stop."""
+        """Shown before the first step: the day, its people, and how to stop."""
         day = self._plan.day
         self._say("")
         self._say(day.metadata.title, "bold")
@@ -196,17 +196,19 @@ _GO = (("Go", ""), ("Skip it", "s"), ("End the day here", "e"))
 
 @dataclass(frozen=True)
 class Expected:
-    """What the next line of the lead answers: as the lead reads it, and as everybody may."""
+    """The question that the lead's next line answers: in the lead's words, and in those for everybody."""
 
     text: str = ""
-    """Empty: what the terminal asks."""
+    """"": use the terminal's prompt."""
     for_all: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     hint: str = ""
 
 
 class OnPage:
-    """A `Lead` that tells the room what another is asked, and what it says. `expected` is for who reads its line."""
+    """A `Lead` that shows another lead's questions and answers in the room. `expected` has the open question for the
+    reader of the line.
+    """
 
     def __init__(self, plan: Plan, room: Room, lead: Lead) -> None:
         self._plan, self._room, self._lead = plan, room, lead
@@ -216,7 +218,7 @@ class OnPage:
         """Why the last answer was none."""
 
     def opens(self, done: Mapping[str, Result]) -> None:
-        """The day as far as it is: its plan, and what was predicted before it was interrupted."""
+        """Shows the day so far: its plan, and predictions from before an interruption."""
         day = self._plan.day
         people = [f"{day.shown(key)} ({person.role})" for key, person in day.people.items()]
         self._room.plans(day.metadata.title, [run.name for run in self._plan.runs], goals=day.goals, people=people)
@@ -237,7 +239,7 @@ class OnPage:
         return self._room.tell
 
     def ran(self, run: PlannedRun, result: Result) -> None:
-        """A run ended: what was measured of what people had predicted."""
+        """Shows the measured answers of a finished run."""
         measured = {key: str(each["text"]) for key, each in result["measured"].items()}
         self._room.happened(self.number(run), measured)
         self._room.ran(self.number(run), str(result["verdict"]))
@@ -278,7 +280,7 @@ class OnPage:
         self._lead.begins(run, attempt)
 
     def notes(self, run: PlannedRun, result: Result) -> str:
-        """What was written on the page since the day's last note goes before what is said now."""
+        """The notes from the page since the last ones, followed by the lead's own."""
         asked = "".join(f"Discuss: {each}\n" for each in run.spec.discuss)
         hint = "What was written in the log of this page is part of the notes already."
         for_all = f"Notes on experiment {self.number(run)}"

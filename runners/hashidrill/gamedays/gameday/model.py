@@ -37,7 +37,7 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whit
 Role = Literal["lead", "on-call", "scribe", "observer"]
 Measure = Literal["leader", "stop", "latency", "errors", "alerts", "verdict"]
 OF_A_LOAD: tuple[Measure, ...] = ("stop", "latency", "errors")
-"""What is measured of one load, which the question names."""
+"""Measures of one load, which the question names."""
 UNITS: dict[str, type[Quantity]] = {"stop": Duration, "latency": Duration, "errors": Percent}
 MACHINE: dict[str, type[Quantity] | None] = {"memory_available": Size, "disk_free": Size, "cpus": None, "load": None}
 """What a condition before the day may compare, as `machine.NAME`, and its unit. `load`: over a minute, for each CPU."""
@@ -62,7 +62,7 @@ class Person(Strict):
 
 
 class GoCheck(Strict):
-    """One thing that must be so before the day begins. Without it, the day is a no-go."""
+    """A condition that must be met before the day begins. If it is not, the day is a no-go."""
 
     check: Literal["machine", "doctor"] | None = Field(
         default=None,
@@ -152,7 +152,7 @@ class RunSpec(Strict):
 
 
 class Message(Strict):
-    """Whom to tell what, and when."""
+    """A message: its receivers, text and time."""
 
     when: Annotated[str, StringConstraints(pattern=r"^(start|end|abort|no-go|(before|after) [a-z0-9-]+)$")] = Field(
         description="start, end, abort, no-go, before NAME or after NAME",
@@ -171,7 +171,7 @@ class Limit(Strict):
 
     @model_validator(mode="after")
     def _reads(self) -> Limit:
-        UNITS[self.measure](self.above)  # raises ValueError that says what would be right
+        UNITS[self.measure](self.above)  # raises ValueError with a valid example
         return self
 
     @property
@@ -190,14 +190,14 @@ class Abort(Strict):
 
 
 class OnFailure(Strict):
-    """Who looks into an experiment that FAILs, and by when."""
+    """The person who investigates a failed experiment, and the deadline."""
 
     owner: Name = Field(description="One of `people`")
     within_days: int = Field(default=14, ge=1, le=365, description="Days from the end of the day")
 
 
 class GameDay(Strict):
-    """A game day: who takes part, what runs in which order, what is asked and told."""
+    """A game day: its people, its experiments in order, its questions and messages."""
 
     api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
     kind: Literal["GameDay"] = Field(description="Kind of document")
@@ -225,7 +225,7 @@ class GameDay(Strict):
         return next(key for key, person in self.people.items() if person.role == "lead")
 
     def shown(self, key: str) -> str:
-        """A person as reports show them; the key tells two people of one name apart."""
+        """A person's name in reports; the key distinguishes people of the same name."""
         person = self.people.get(key)
         if person is None or not person.name:
             return key
@@ -234,7 +234,7 @@ class GameDay(Strict):
 
 
 def gameday_schema() -> dict[str, Any]:
-    """Draft 2020-12. The loader checks more: experiments that are not there, names that nobody has."""
+    """Draft 2020-12. The loader checks more: missing experiments and unknown people."""
     schema = GameDay.model_json_schema(by_alias=True, schema_generator=Untitled)
     definitions = schema.pop("$defs")
     definitions["GoCheck"]["oneOf"] = [{"required": [name]} for name in ("check", "condition", "confirm")]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _OF_ALL = "of a comparison only its verdict can be predicted: questions about a load have an answer in each run"
 Resolve = Callable[[Path], "ResolvedExperiment"]
-"""An experiment's file, resolved: in a datacenter of our own, or over one that stands."""
+"""An experiment's file, resolved: in a local datacenter, or over an attached one."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class PlannedRun:
     resolved: ResolvedExperiment
     questions: tuple[str, ...]
     alerts: tuple[str, ...]
-    """Those that can fire in it: their loads are there."""
+    """Alerts whose loads this run has."""
 
     @property
     def source(self) -> Mapping[str, object]:
-        """What the experiment was read from: the same as long as nobody changes it."""
+        """The experiment's source, which identifies its version."""
         found = self.resolved.provenance
         return {"sha256": found.sha256, "extends": dict(found.extends), "variant": self.resolved.variant}
 
@@ -54,7 +54,7 @@ class Plan:
     day: GameDay
     text: str
     folder: Path
-    """Where paths of experiments are relative to."""
+    """The folder of relative paths."""
     runs: tuple[PlannedRun, ...]
 
     @property
@@ -69,7 +69,7 @@ class Plan:
         return next(run for run in self.runs if run.name == name)
 
     def needs_a_person(self) -> list[str]:
-        """What must be confirmed by somebody, so that no day begins with --yes."""
+        """Confirmations that need a person, so the day cannot begin with --yes."""
         return [str(each.confirm) for each in self.day.before if each.confirm is not None and not each.unattended]
 
 
@@ -208,7 +208,7 @@ def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]
             )
         seen.setdefault(run.name, index)
     if None in runs:
-        return  # whether the rest names what only that one has cannot be told
+        return  # a name that only the broken part defines cannot be checked
     loads = {load for run in runs if run is not None for load in run.resolved.experiment.traffic}
     named: list[tuple[Loc, str]] = [
         (("abort", "measured", n, "load"), limit.load) for n, limit in enumerate(day.abort.measured)

@@ -1,4 +1,4 @@
-"""What came of a game day, from its plan and its journal alone: as data, HTML and Markdown, and its action items."""
+"""The result of a game day, from its plan and its journal alone: as data, HTML and Markdown, with its action items."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _question(plan: Plan, done: Mapping[str, Result], run: PlannedRun, name: str
     question = plan.day.questions[name]
     said = last.get("measured", {}).get(name)
     measured = Measured.from_data(said) if said is not None else None
-    told = None if last["verdict"] == Verdict.INVALID else measured  # a run that proves nothing surprises nobody
+    told = None if last["verdict"] == Verdict.INVALID else measured  # a run that proves nothing cannot surprise
     given = {key: done.get(f"predict:{run.name}:{key}:{name}") for key in plan.day.people}
     return {
         "name": name,
@@ -161,7 +161,7 @@ def _surprises(run: Found) -> Iterator[dict[str, str]]:
 
 
 def _actions(plan: Plan, journal: DayJournal, runs: Sequence[Found]) -> Iterator[dict[str, str]]:
-    """What was agreed on, and what the plan says about each FAIL. Owners are keys of `people`."""
+    """The agreed actions, and the plan's actions for each FAIL. Owners are keys of `people`."""
 
     def item(what: str, owner: str, due: str, source: str) -> dict[str, str]:
         return {"what": what, "owner": owner, "name": plan.day.shown(owner), "due": due, "from": source}
@@ -181,7 +181,7 @@ def _actions(plan: Plan, journal: DayJournal, runs: Sequence[Found]) -> Iterator
 
 
 def write_reports(found: Found, folder: Path) -> Path:
-    """Write all of them into the day's folder; returns the HTML report. Raises UsageError where that cannot be."""
+    """Writes all of them into the day's folder; returns the HTML report. Raises UsageError if that fails."""
     texts = {
         DATA_NAME: json.dumps(found, indent=2, allow_nan=False) + "\n",
         REPORT_NAME: str(html(found)),
@@ -311,7 +311,7 @@ def _run_parts(run: Found) -> Iterator[Part]:
 
 
 def prediction_rows(run: Found) -> list[tuple[str, str, str, str, str]]:
-    """Question, who, what they predicted, what happened, the result. One row where nobody answered."""
+    """Question, person, prediction, measurement, result. One row if there were no answers."""
     rows = []
     for question in run["questions"]:
         given = [each for each in question["answers"] if each["came"] != "not asked"]

@@ -1,4 +1,4 @@
-"""What changed since an experiment last passed: versions, configuration, figures, and what broke."""
+"""Differences since an experiment last passed: versions, configuration, figures, broken expectations."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Moved:
-    """A figure of the run beside those of runs that passed. `outside` is None where those are too few."""
+    """A figure of the run compared with runs that passed. `outside` is None if those are too few."""
 
     name: str
     unit: str
     before: float
-    """Of the run that passed."""
+    """The value in the run that passed."""
     now: float
     ratio: float
-    """To the middle of the runs that passed."""
+    """Relative to the median of the runs that passed."""
     outside: bool | None
 
 
@@ -53,7 +53,7 @@ class Changed:
     changes: list[Change] = field(default_factory=list)
     figures: list[Moved] = field(default_factory=list)
     noise_of: int = 0
-    """From how many runs the noise of the figures is known."""
+    """The number of runs from which the figures' noise is known."""
     alike: bool = True
     """Whether these runs had the conditions of the one that passed, in everything that is known."""
     between: int = 0
@@ -69,9 +69,9 @@ class Changed:
 
 
 def changed(runs: Sequence[Run], now: Run | None = None) -> Changed | None:
-    """For the last run of a series that counted, or for `now`. None where there is no such run.
+    """For the last run of a series that counted, or for `now`. None without such a run.
 
-    `runs`: those of the series, oldest first. Where the run passed itself, it is compared with the last pass before.
+    `runs`: those of the series, oldest first. A run that passed itself is compared with the last pass before.
     """
     counting = [run for run in runs if run.counts]
     if now is None:

@@ -1,4 +1,6 @@
-"""What the history takes from a recording: verdict, figures, versions and configuration; no secret, no operation."""
+"""Converts a recording for the history: verdict, figures, versions and configuration, without secrets and
+operations.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from hashidrill.reports.html import attached_to
 
 _ABOUT = {*RUN_BY, "expect"}
 _ROOT = "ROOT"
-"""What stands for the directory of a run, which is another one each time, in the configuration of its agents."""
+"""Stands for the directory of a run, which differs each time, in the configuration of its agents."""
 _MOST_TEXT = 2000
 _UNITS = (
     ("_bytes_per_s", "bytes/s"),
@@ -38,9 +40,9 @@ _UNITS = (
 
 
 def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
-    """The run that a recording is of. Without a verdict, the one that is stored with it, or a new one.
+    """The history's run of a recording. Without a verdict, uses the stored one, or judges.
 
-    Raises RecordingError for a recording that cannot be read, or that does not say what it is of.
+    Raises RecordingError for a recording that cannot be read, or does not name its experiment.
     """
     verdict = verdict or _verdict(recording)
     run = recording.run
@@ -119,7 +121,7 @@ def _experiment_name(recording: Recording) -> str:
 
 
 def _asked(recording: Recording) -> tuple[str, dict[str, Any]]:
-    """(variant, what the file says of the run); nothing of one that does not read."""
+    """(variant, the run's part of the file); empty for an unreadable experiment."""
     try:
         experiment, variant = recording.experiment, recording.variant
     except (HashidrillError, OSError):
@@ -168,7 +170,7 @@ def _numbers(recording: Recording, verdict: RunVerdict) -> Iterator[Number]:
         of = judgement.hypothesis if count == 1 else f"{judgement.hypothesis}#{count}"
         for name, said in judgement.figures.items():
             value, unit = _number(said), _unit(name)
-            if value is not None and unit:  # what has no unit counts what was looked at
+            if value is not None and unit:  # figures without a unit are numbers of looks
                 yield Number(f"{of}.{name}", unit, value)
 
 

@@ -1,4 +1,4 @@
-"""What the history knows of a run and of a day."""
+"""The history's data of runs and game days."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS = "local"
 
 @dataclass(frozen=True)
 class Series:
-    """What repeats: runs of one series can be compared with each other."""
+    """An experiment's repeated runs, which can be compared with each other."""
 
     experiment: str
     variant: str = ""
@@ -32,9 +32,9 @@ class Series:
 
 @dataclass(frozen=True)
 class Number:
-    """One figure of one run: NaN where it was not measured, infinity for what never came.
+    """One figure of one run: NaN if it was not measured, infinity for an event that never came.
 
-    `floor` is the size below which a difference means nothing, in the figure's unit; 0 where nobody says one.
+    `floor` is the size below which a difference means nothing, in the figure's unit; 0 if unknown.
     """
 
     name: str
@@ -76,9 +76,9 @@ class Run:
     versions: Mapping[str, Any] = field(default_factory=dict)
     """Of products, tools, Python and the kernel."""
     experiment: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked for, as its file says it; without what is for readers alone."""
+    """The experiment as its file has it, without parts for readers alone."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Of each agent, by host, as the run started it."""
+    """The configuration of each agent, by host, as the run started it."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     conditions: str = ""
     """A digest of versions, experiment and configuration: runs with the same one differ in nothing that is known."""
@@ -87,13 +87,13 @@ class Run:
 
     @property
     def broken(self) -> list[str]:
-        """What does not hold: the titles of the expectations, and why."""
+        """The broken expectations' titles, and why."""
         found = [each for each in self.expectations if each.finding in {Finding.BROKEN, Finding.FIXED}]
         return [f"{each.title}: {each.text}" for each in found]
 
     @property
     def counts(self) -> bool:
-        """An INVALID run says nothing about what was under test."""
+        """Whether the run says anything about the tested product; an INVALID one does not."""
         return self.verdict is not Verdict.INVALID
 
 
@@ -121,13 +121,13 @@ class Turn:
 
     @property
     def experiment(self) -> str:
-        """Which experiment, or which game day."""
+        """The experiment or game day."""
         return self.now.series.experiment if isinstance(self.now, Run) else self.now.gameday
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What became of a run or day that was given to the history."""
+    """The result of storing a run or day."""
 
     id: str
     new: bool
@@ -138,7 +138,7 @@ class Stored:
 VARIABLE = "HASHIDRILL_HISTORY"
 """The environment variable that names another file."""
 DEFAULT = ".local/state/hashidrill/history.sqlite"
-"""Below the home of whoever says nothing else."""
+"""The default place, below the user's home."""
 
 
 def history_file() -> Path:

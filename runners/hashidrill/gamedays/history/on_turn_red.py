@@ -1,7 +1,7 @@
-"""Tells a webhook that a verdict turned from PASS to FAIL. It takes a bounded time, and never fails a run.
+"""Sends a message to a webhook when a verdict turned from PASS to FAIL. It takes a bounded time, and never fails a run.
 
-The URL is a secret: whoever knows it can write there. It comes from an option or the environment, goes into no
-recording, no history and no message; messages name its host alone. Redirects are not followed.
+The URL is a secret, because anyone who knows it can write there. It comes from an option or the environment, and is
+never in a recording, the history or a message; messages name only its host. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCHEMA = "hashidrill.turned/v1"
 EACH_WITHIN_S = 5.0
 ALL_WITHIN_S = 20.0
 PATIENT_S = 5.0
-"""Seconds, after which somebody who waits is told what for."""
+"""After this many seconds, a message explains the wait."""
 _GAPS_S = (1.0, 3.0)
 """Between three tries."""
 _LONGEST = 400
@@ -45,7 +45,7 @@ _MOST = 20
 
 
 def webhook_url(url: str | None) -> str | None:
-    """The URL, or that of the environment. Raises UsageError for what is none, without repeating it."""
+    """The URL, or that of the environment. Raises UsageError for an invalid one, without repeating it."""
     said = url or os.environ.get(VARIABLE) or None
     if said is None:
         return None
@@ -63,7 +63,7 @@ def webhook_url(url: str | None) -> str | None:
 
 
 def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
-    """What a webhook gets. `text` is what Slack, Mattermost and their like show; the rest is for programs."""
+    """The body for a webhook. `text` is shown by Slack, Mattermost and similar; the rest is for programs."""
     now = turn.now
     broken = now.broken if isinstance(now, Run) else []
     changes = [str(each) for each in changed.changes] if changed else []
@@ -101,7 +101,8 @@ def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
 
 
 def inert(text: str) -> str:
-    """Text that chats show as it is: `<!channel>`, `<url|words>` and `@here` in evidence call nobody and link nowhere.
+    """Text that chats show literally: `<!channel>`, `<url|words>` and `@here` in evidence notify no one and make no
+    link.
 
     Slack decodes the entities. A `>` opens nothing without its `<`, and stays.
     """
@@ -118,12 +119,12 @@ def send(
     within_s: float = ALL_WITHIN_S,
     patient_s: float = PATIENT_S,
 ) -> bool:
-    """Whether the webhook took it. Tries three times, for `within_s` at most; `tell` is told why not.
+    """Whether the webhook accepted it. Tries three times, for `within_s` at most; `tell` receives the reason of a
+    failure.
 
-    Raises KeyboardInterrupt alone: Ctrl-C ends the waiting.
-
-    An answer from 300 to 499 is final, but for 408 and 429. A thread asks: a server that answers byte by byte, or a
-    name server that hangs, outlasts every timeout of a client.
+    Raises only KeyboardInterrupt, so that Ctrl-C ends the waiting. An answer from 300 to 499 is final, except for
+    408 and 429. A thread makes the request: a server that answers byte by byte, or a hanging name server, outlasts
+    every timeout of a client.
     """
     why: list[str] = []
     asking = threading.Thread(target=lambda: why.append(_ask(url, body, client, sleep)), daemon=True)
@@ -146,7 +147,7 @@ def send(
 
 
 def _ask(url: str, body: dict[str, Any], client: httpx2.Client | None, sleep: Callable[[float], None]) -> str:
-    """Why it was not taken; nothing where it was."""
+    """Why it was refused; "" if it was accepted."""
     try:
         import httpx2  # noqa: PLC0415 - most runs tell nobody
 
@@ -201,9 +202,9 @@ def keep(
     tell: Tell,
     turned: Callable[[Turn], None] = lambda _: None,
 ) -> Turn | None:
-    """Stores a run that ended. Its turn is told once, however often the run is kept.
+    """Stores a finished run. Its turn is reported once, however often the run is stored.
 
-    `turned` gets it before the webhook, which may take long. Raises KeyboardInterrupt alone.
+    `turned` receives it before the webhook, which may take long. Raises only KeyboardInterrupt.
     """
     return _tell(record_run(recording, verdict=verdict, tell=tell), webhook, tell, turned)
 

@@ -155,7 +155,7 @@ def run_data(run: Run) -> dict[str, Any]:
 
 
 def whole_run(run: Run) -> dict[str, Any]:
-    """All that is known of a run."""
+    """All stored data of a run."""
     return {
         **run_data(run),
         "title": run.title,
@@ -237,7 +237,7 @@ def changed_data(found: Changed) -> dict[str, Any]:
 
 
 def turn_data(turn: Turn | None) -> Mapping[str, Any] | None:
-    """In the JSON of a run: what it turned from."""
+    """In the JSON of a run: the earlier verdict and run."""
     if turn is None:
         return None
     return {

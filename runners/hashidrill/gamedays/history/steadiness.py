@@ -36,7 +36,7 @@ _SHORTEST_ROW = 2
 
 
 class State(StrEnum):
-    """What is known of a series."""
+    """The state of a series."""
 
     STEADY = "steady"
     BROKEN = "broken"
@@ -54,7 +54,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Steadiness:
-    """What the runs say. `low` and `high`: the chance of a failure is between them, with a confidence of 95 %."""
+    """The state of a series. `low` and `high`: the failure probability is between them, with a confidence of 95 %."""
 
     state: State
     runs: int
@@ -66,7 +66,7 @@ class Steadiness:
     fixed: int = 0
     """How many runs were left out, at the beginning, because it was broken then."""
     more: int = 0
-    """TOO_FEW: how many more runs would tell, if they end as the last one did."""
+    """TOO_FEW: how many more runs would decide, if they end like the last one."""
     probability: float = 1.0
     """BROKEN: that of such a row of failures, were it flaky."""
 
@@ -98,7 +98,7 @@ def steadiness(runs: Sequence[Tried]) -> Steadiness:
 
 
 def judged(kept: Sequence[Tried]) -> Steadiness:
-    """The same without a forecast of how many more runs would tell."""
+    """The same without a forecast of further runs."""
     cut = _fixed(kept)
     rest = kept[cut:]
     runs, failures = len(rest), sum(not each.passed for each in rest)
@@ -187,7 +187,7 @@ def _last_row(runs: Sequence[Tried]) -> int:
 
 
 def _fixed(runs: Sequence[Tried]) -> int:
-    """How many runs there are up to the end of the last row of failures that flakiness does not explain."""
+    """The number of runs up to the end of the last row of failures that flakiness does not explain."""
     failures = sum(not each.passed for each in runs)
     row, cut = 0, 0
     for index, each in enumerate(runs):

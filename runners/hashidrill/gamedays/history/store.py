@@ -134,7 +134,7 @@ def _patiently(
 
 
 def why(file: Path, error: Exception) -> str:
-    """What is wrong with the file, and what to do about it, in one line."""
+    """The problem with the file and a remedy, in one line."""
     text = (getattr(error, "strerror", None) or str(error)).lower()
     quoted = shlex.quote(str(file))
     if "locked" in text or "busy" in text:
@@ -165,7 +165,7 @@ def record_run(
     tell: Tell = _on_stderr,
     waits_s: float = WAITS_S,
 ) -> Stored | None:
-    """Store a run at its end. None where that failed, which `tell` was told in one line. Raises nothing."""
+    """Stores a run at its end. None if that failed; `tell` then receives one line. Raises nothing."""
     with _never_fails(tell, "run"):
         recording = recording_dir if isinstance(recording_dir, Recording) else Recording(recording_dir)
         run = run_from(recording, verdict)
@@ -282,7 +282,7 @@ class Store:
         return Turn(str(run.series), run, found[0]) if found and found[0].verdict is Verdict.PASS else None
 
     def series(self, experiment: str | None = None) -> list[Series]:
-        """All that were ever run, or those of one experiment, by name."""
+        """All series ever run, or those of one experiment, by name."""
         rows = self.database.execute(
             "SELECT DISTINCT experiment, variant, datacenter FROM runs WHERE ? IS NULL OR experiment = ?"
             " ORDER BY experiment, variant, datacenter",

@@ -64,7 +64,7 @@ class SandboxHands:
         return {name: bool(reference) for name, reference in (await self.agents()).items()}
 
     async def agents(self) -> dict[str, str]:
-        """The process of each HOST/AGENT, "" where none runs."""
+        """The process of each HOST/AGENT, "" without a running one."""
         found = {}
         for host in self.datacenter.all_hosts():
             for agent, role in host.roles.items():
@@ -91,7 +91,7 @@ class SandboxHands:
         )
 
     def environment(self, name: str) -> dict[str, str]:
-        """As `hashidrill lab shell` gives it, and where the agents of that host have their data."""
+        """The environment of `hashidrill lab shell`, and the data folders of that host's agents."""
         host = self.datacenter.hosts[name]
         folders = dict.fromkeys(str(binary.parent) for binary in self.datacenter.binaries.values())
         return {
@@ -131,7 +131,7 @@ async def in_shell(command: Sequence[str], environment: Mapping[str, str], withi
                 group.start_soon(take, process.stdout, output)
                 group.start_soon(take, process.stderr, errors)
                 code = await process.wait()
-                _kill_all(process.pid)  # what it left running in the background would hold its output open
+                _kill_all(process.pid)  # its background processes would hold its output open
     finally:
         with anyio.CancelScope(shield=True):
             _kill_all(process.pid)

@@ -1,6 +1,6 @@
-"""Follows a runbook as a person would: block after block, each command really run, each decision from what was seen.
+"""Follows a runbook as a person would: block after block, running each command and deciding by its output.
 
-What it did goes to `Hands.note`, and from there into the recording: the judge believes nothing else.
+Its actions go to `Hands.note`, and from there into the recording, which is the judge's only source.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TESTS = ("[", "test ", "grep ", "! ", "command -v", "systemctl is-active")
 
 @dataclass(frozen=True)
 class Ran:
-    """One command: `code` is None where it did not end in time. `hidden`: commands in it that failed unnoticed."""
+    """One command: `code` is None if it did not end in time. `hidden`: commands in it that failed unnoticed."""
 
     code: int | None
     output: str
@@ -41,7 +41,7 @@ class Ran:
 
 
 class Hands(Protocol):
-    """What a runbook is followed with."""
+    """The actions that a follower needs."""
 
     def machines(self) -> Sequence[Machine]: ...
 
@@ -126,7 +126,7 @@ class Follower:
         return ran
 
     async def _observe(self, block: Block) -> None:
-        """A command that fails has shown nothing; one that may fail has shown what it said."""
+        """Uses a command's output; a failed one only if it may fail."""
         told: list[tuple[str, str]] = []
         try:
             hosts = await self._hosts(block)

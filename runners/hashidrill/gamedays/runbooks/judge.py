@@ -1,4 +1,4 @@
-"""Judges a run of a rehearsal from its recording alone: what the runbook says of itself counts for nothing."""
+"""Judges a run of a rehearsal from its recording alone, whatever the runbook claims."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FEWEST = 10
 WELL_FOR_S = 5.0
 """How long they must have been well, without a break, when the judged time ends."""
 _STOPPED_BELOW = 0.5
-"""Of the rate in the steady state: users who no longer come are not well."""
+"""A share of the rate in the steady state: users who no longer come are not well."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One window of the load: what did not hold in it, or nothing."""
+    """One window of the load: the failed condition, or ""."""
 
     start_ns: int
     end_ns: int
@@ -51,7 +51,7 @@ class Users:
 
     @property
     def back_ns(self) -> int | None:
-        """From when on they are well until the end; None where they are not, or not for long enough."""
+        """From when on they are well until the end; None if they are not, or not for long enough."""
         if not self.looks:
             return None
         last_bad = max((number for number, look in enumerate(self.looks) if look.lacking), default=-1)
@@ -62,13 +62,13 @@ class Users:
 
 
 def conditions_of(experiment: Experiment) -> list[Condition]:
-    """The conditions of the steady state that are about what users get."""
+    """The conditions of the steady state about users' results."""
     loads = experiment.traffic
     return [one for one in experiment.steady_state.require if one.source in loads and one.what in LOAD_STATISTICS]
 
 
 def users(recording: Recording, start_ns: int, end_ns: int) -> Users | None:
-    """None where the experiment says nothing of its loads. Raises HypothesisInvalidError."""
+    """None if the experiment has no conditions on its loads. Raises HypothesisInvalidError."""
     experiment = recording.experiment
     conditions = conditions_of(experiment)
     if not conditions:
@@ -89,10 +89,10 @@ def users(recording: Recording, start_ns: int, end_ns: int) -> Users | None:
 
 
 def ever_sick(recording: Recording, start_ns: int, end_ns: int) -> bool:
-    """Whether a condition about users failed in that span, or in the last window before its end where it is shorter.
+    """Whether a condition about users failed in that span, or in the last window before its end if the span is shorter.
 
-    Each load is looked at in windows of its own: those of a slow load are longer than the time in which somebody acts.
-    Raises HypothesisInvalidError.
+    Each load has windows of its own: those of a slow load are longer than the time in which a person acts. Raises
+    HypothesisInvalidError.
     """
     experiment = recording.experiment
     for one in conditions_of(experiment):
@@ -118,7 +118,7 @@ def _usual_rate(recording: Recording, ops: Operations) -> float:
 
 
 def _lacks(condition: Condition, due: Operations, width_ns: int, usual: float) -> str:
-    """What does not hold in a window, for a person; nothing where it does. `usual` is 0 where the rate is steered."""
+    """The failed condition of a window, for a person; "" if all hold. `usual` is 0 for a steered rate."""
     width_s = width_ns / SECOND
     if len(due) < usual * width_s * _STOPPED_BELOW:
         return f"{condition.source} stopped: {len(due) / width_s:.1f}/s instead of {usual:.1f}/s"
@@ -147,8 +147,8 @@ _ENDS = ("fault.reverted", "fault.gone", "fault.ended", "fault.still", "fault.fa
 
 
 class AsHeld(Recording):
-    """Without what observers said just before the act: a fault that faded is judged by itself, and one whose observer
-    never answered spoils nothing.
+    """Without the observations just before the act: a faded fault is judged by itself, and one whose observer never
+    answered invalidates nothing.
     """
 
     @cached_property
@@ -157,7 +157,7 @@ class AsHeld(Recording):
 
 
 class AfterTheAct(AsHeld):
-    """`acted_ns`: when the last act was done; `until_ns`: when whoever followed the runbook left."""
+    """`acted_ns`: when the last act was done; `until_ns`: when the runbook's follower left."""
 
     def __init__(self, recording: Recording, acted_ns: int, until_ns: int) -> None:
         """Raises RecordingError, also for a recording whose times make no sense."""
@@ -168,7 +168,7 @@ class AfterTheAct(AsHeld):
 
     @cached_property
     def journal(self) -> list[Entry]:
-        """With the end of each fault that lasted, and of the method, moved to the act."""
+        """The journal with the end of each lasting fault, and of the method, moved to the act."""
         entries = super().journal
         begun = {e.data["fault_id"] for e in entries if e.event == "fault.intent" and e.t_ns < self._acted_ns}
         moved = [self._moved(entry, begun) for entry in entries]
@@ -192,15 +192,15 @@ SERVER = "server"
 
 
 def harm_of(recording: Recording, entries: Sequence[Entry]) -> list[str]:
-    """Each harm as a sentence. `entries`: what was done, in order (`attended.did`).
+    """Each harm as a sentence. `entries`: the actions, in order (`attended.did`).
 
-    A server may be restarted by whoever follows a runbook where a fault is on its host, and where the servers of that
-    product had no quorum anyway: then nothing is served that a restart could take away.
+    The follower may restart a server if a fault is on its host, and if the servers of that product had no quorum
+    anyway: then the restart cannot interrupt any service.
     """
     servers = _servers(recording)
     ailing = {window.host for window in recording.faults if window.proven}
     now: dict[str, str] = {}
-    """Which process each HOST/AGENT is, "" where none runs."""
+    """The process of each HOST/AGENT, "" without a running one."""
     acting = False
     lost: dict[str, str] = {}
     touched: dict[str, str] = {}
@@ -246,7 +246,7 @@ _OF_ONE_RESTORE = "_but_rolled_back"
 
 @dataclass
 class Drill:
-    """One run of a rehearsal, judged. Times are seconds since the pager went; None for what never came."""
+    """One judged run of a rehearsal. Times are seconds since the pager went; None for events that never came."""
 
     experiment: str
     look_alike: bool
@@ -270,7 +270,7 @@ class Drill:
 
     @property
     def verdict(self) -> Verdict:
-        """Harm is harm in any run; for the rest, what is INVALID proves nothing."""
+        """Harm counts in any run; an INVALID run proves nothing else."""
         if self.harm:
             return Verdict.FAIL
         if self.invalid:
@@ -295,7 +295,7 @@ class _Told:
 
 
 def judge_drill(path: Path) -> Drill:
-    """Raises RecordingError for what is no recording of a rehearsal."""
+    """Raises RecordingError for a recording that is not of a rehearsal."""
     recording = Recording(path)
     about = recording.run.get("rehearsal")
     if not isinstance(about, dict):
@@ -344,7 +344,7 @@ def _check_diagnosis(drill: Drill, told: _Told, pager_ns: int) -> None:
     drill.reached, drill.because = str(last.data.get("diagnosis")), dict(last.data.get("because") or {})
     drill.diagnosed_s = (last.t_ns - pager_ns) / SECOND
     if drill.reached != drill.expected:
-        # all that was observed, where the decision rests on nothing in particular
+        # all observations, if the decision uses no particular one
         observed = {str(entry.data.get("name")): entry.data.get("value") for entry in told.of("observed")}
         drill.wrong.append(
             f"wrong diagnosis: {drill.reached}, expected {drill.expected}{_seen(drill.because or observed)}"
@@ -441,7 +441,7 @@ def _recovery(drill: Drill, recording: Recording, acted_ns: int, until_ns: int) 
 
 
 def _losses(drill: Drill, recording: Recording, experiment: Experiment) -> None:
-    """What the experiment counts as lost; lost is lost, in any run."""
+    """The losses by the experiment's expectations, which count in any run."""
     wanted = [each for each in experiment.expect if _counts_losses(each)]
     for finding, text in _judged(AsHeld(recording.path), experiment, wanted, drill):
         if finding is Finding.BROKEN:
@@ -451,7 +451,7 @@ def _losses(drill: Drill, recording: Recording, experiment: Experiment) -> None:
 
 
 def _counts_losses(expectation: Expectation) -> bool:
-    """Not those that know of the experiment's own restore alone: a runbook may make another one."""
+    """Leaves out expectations that only know the experiment's own restore: a runbook may make another one."""
     try:
         found = hypothesis.get(expectation.hypothesis)
         return not found.needs_valid_run and not found.name.endswith(_OF_ONE_RESTORE)
@@ -481,7 +481,7 @@ _UNHARMED = "no quorum was lost, no healthy server was restarted, nothing that i
 
 
 def is_rehearsal(recording: Recording) -> bool:
-    """Whether a runbook was followed in this run: its experiment's expectations say nothing about that."""
+    """Whether a runbook was followed in this run, so that the experiment's expectations do not apply."""
     return isinstance(recording.run.get("rehearsal"), Mapping)
 
 
@@ -492,7 +492,7 @@ def rehearsal_verdict(recording: Recording) -> RunVerdict:
 
 
 def as_verdict(drill: Drill) -> RunVerdict:
-    """The same verdict: harm is BROKEN in any run, the rest is not judged where the run proves nothing."""
+    """The same verdict: harm is BROKEN in any run; the rest is not judged if the run proves nothing."""
     judgements = [_diagnosis(drill), _harm(drill)]
     if not drill.look_alike:
         judgements.insert(1, _helps(drill))

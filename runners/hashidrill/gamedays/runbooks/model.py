@@ -20,7 +20,7 @@ from hashidrill.core.units import Duration
 
 Value = float | str
 Seen = Mapping[str, Value | None]
-"""What was observed so far, by name; None: it was looked for, and is missing."""
+"""The observations so far, by name; None: the value was missing."""
 OTHERWISE = "otherwise"
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -57,7 +57,7 @@ class Condition:
         return self.op != "is missing"
 
     def holds(self, seen: Seen) -> bool:
-        """False for what is missing, unless that is what it asks."""
+        """False for a missing observation, unless the condition asks for that."""
         left = seen.get(self.name)
         if self.op.startswith("is "):
             return (left is None) == (self.op == "is missing")
@@ -85,7 +85,7 @@ class Line:
         return all(condition.holds(seen) for condition in self.conditions)
 
     def because(self, seen: Seen) -> dict[str, Value | None]:
-        """What it rests on."""
+        """The observations behind the decision."""
         return {name: seen.get(name) for condition in self.conditions for name in condition.names}
 
 
@@ -123,7 +123,7 @@ def _condition(text: str) -> Condition:
 
 
 def as_number(value: Value) -> float | None:
-    """None for what is none: neither text, nor NaN, nor infinity."""
+    """None for text, NaN and infinity."""
     try:
         number = float(value)
     except ValueError:
@@ -146,7 +146,7 @@ class PlaceError(Exception):
 
 
 class Machine(Protocol):
-    """What is known of a host without a login."""
+    """A host as known without a login."""
 
     @property
     def name(self) -> str: ...
@@ -159,7 +159,7 @@ class Machine(Protocol):
 
 
 def check_place(on: str) -> None:
-    """Raises ValueError for what is no place."""
+    """Raises ValueError for an invalid place."""
     if not on:
         raise ValueError("it does not say where it runs: on=consul:server, on=consul-1 or on={leader}")
     if not (_ROLE.fullmatch(on) or _SEEN.fullmatch(on) or _HOST.fullmatch(on)):
@@ -178,7 +178,7 @@ def named_in(on: str) -> str:
 def hosts_of(on: str, machines: Sequence[Machine], seen: Seen, runs: Mapping[str, bool]) -> list[str]:
     """The names of the hosts that `on` means; `runs` says of HOST/AGENT whether it runs. Raises PlaceError.
 
-    A person logs in to a server that is up: of a role, the first by name is taken whose agent runs.
+    A person logs in to a running server: of a role, the first by name whose agent runs.
     """
     by_name = {machine.name: machine for machine in machines}
     if name := named_in(on):
@@ -201,7 +201,7 @@ def hosts_of(on: str, machines: Sequence[Machine], seen: Seen, runs: Mapping[str
 
 
 def _found(said: str, machines: Sequence[Machine]) -> str | None:
-    """By its name or its address, with or without a port or what a product adds to the name (`nomad-1.global`)."""
+    """Matches by name or address, with or without a port or a product's suffix (`nomad-1.global`)."""
     words = {said, said.rpartition(":")[0], said.removeprefix("http://").partition(":")[0], said.partition(".")[0]}
     return next((machine.name for machine in machines if machine.name in words or machine.address in words), None)
 
@@ -213,7 +213,7 @@ Plain = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 
 
 class Against(Strict):
-    """What a runbook has to find in one experiment, and when its pager goes there."""
+    """The expected diagnosis for one experiment, and the time of its pager."""
 
     diagnosis: Name = Field(description="The diagnosis that has to be reached")
     at: Duration | None = Field(
@@ -231,7 +231,7 @@ class Against(Strict):
 
 
 class FrontMatter(Strict):
-    """What stands between the `---` at the top."""
+    """The YAML between the `---` at the top."""
 
     runbook: Name = Field(description="Its name, as in the name of the file: runbook-NAME.md")
     pager: Plain = Field(description="What whoever is on call was told")
@@ -250,18 +250,18 @@ class Block:
     line: int
     text: str
     name: str = ""
-    """Of an observation."""
+    """The name of the observation."""
     on: str = ""
     diagnoses: tuple[str, ...] = ()
-    """Those for which it is followed; none: while there is no diagnosis."""
+    """The diagnoses for which it is followed; empty: while there is no diagnosis."""
     number: Literal["", "max", "min"] = ""
     fails: bool = False
-    """The command may fail: what this observation said counts anyway; a confirm decides about this act."""
+    """Whether the command may fail: its output counts anyway; a confirm decides about this act."""
     throughout: bool = False
-    """What this one confirms holds before the act as well."""
+    """Whether the confirmed condition holds before the act as well."""
     within_s: float = 0.0
     lines: tuple[Line, ...] = ()
-    """Of a decision."""
+    """The lines of a decision."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class Runbook:
 
     @property
     def followed(self) -> str:
-        """A digest of all that is followed: prose, and where on the page it stands, are none of it."""
+        """A digest of everything that is followed, without prose and positions."""
         blocks = [
             {
                 **{key: value for key, value in vars(block).items() if key not in {"line", "lines"}},

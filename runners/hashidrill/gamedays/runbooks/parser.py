@@ -44,7 +44,7 @@ _BORDER = "---"
 
 
 def read_runbook(path: Path) -> Runbook:
-    """Raises UsageError where there is no such file, ExperimentError that names file and line of all that is wrong."""
+    """Raises UsageError for a missing file, ExperimentError with file and line of every mistake."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path}: larger than {MOST_BYTES} bytes: no runbook")
@@ -69,7 +69,7 @@ def parse_runbook(path: Path, text: str) -> Runbook:
     blocks = [block for block in read if block is not None]
     title = next((line.removeprefix("# ").strip() for line in lines[begin:] if line.startswith("# ")), front.runbook)
     runbook = Runbook(path, front, title, tuple(blocks), text)
-    if not wrong:  # what does not read cannot be followed either: one complaint for one mistake
+    if not wrong:  # an unreadable block cannot be followed either: one message for one mistake
         check(runbook, complain)
     if wrong:
         raise ExperimentError("\n".join(wrapped(f"{path}:{line}: {text}") for line, text in sorted(set(wrong))))
@@ -77,7 +77,7 @@ def parse_runbook(path: Path, text: str) -> Runbook:
 
 
 def _front(path: Path, lines: list[str]) -> tuple[FrontMatter, int]:
-    """And where the page begins. Raises ExperimentError."""
+    """The front matter, and the line where the page begins. Raises ExperimentError."""
     if lines[:1] != [_BORDER] or _BORDER not in lines[1:]:
         raise ExperimentError(
             f"{path}:1: no front matter: a runbook that can be rehearsed begins with a line `---`, its name, pager,"
@@ -119,7 +119,7 @@ def _fenced(lines: list[str], begin: int, complain: Complain) -> Iterator[_Fence
 
 
 def _block(fenced: _Fenced, complain: Complain) -> Block | None:
-    """None for one that is not followed, and after a complaint."""
+    """None for a block that is not followed, and after a message."""
     try:
         words = shlex.split(fenced.info)
     except ValueError as error:
@@ -229,7 +229,7 @@ _HOLDS_ALWAYS = re.compile(r"\s*(?:true|:|exit 0|echo\b[^|&;]*|sleep\b[^|&;]*)\s
 
 
 def check(runbook: Runbook, complain: Complain) -> None:
-    """Says everything that is wrong, with its line."""
+    """Reports every mistake with its line."""
     if not runbook.blocks:
         complain(1, "there is nothing to follow: mark blocks with observe, decide, act and confirm")
         return

@@ -1,4 +1,4 @@
-"""A rehearsal: the runs that it makes of a runbook, what they came to, and the badge that the runbook carries."""
+"""A rehearsal: its runs of a runbook, their results, and the runbook's badge."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Course:
         }
 
     def info(self, runbook: Runbook) -> dict[str, Any]:
-        """For run.json: enough to judge the recording again, and what the run was."""
+        """For run.json: the kind of run, and enough to judge the recording again."""
         only = (
             ["--experiment", "none", "--look-alike", self.name]
             if self.look_alike
@@ -146,7 +146,7 @@ def _seconds(text: object) -> float:
 
 
 def _with(resolved: ResolvedExperiment, method: list[dict[str, Any]], steps: list[Any]) -> ResolvedExperiment:
-    """Without guardrails: they would end the fault before the runbook has."""
+    """Removes guardrails, which would end the fault before the runbook does."""
     data: dict[str, Any] = {**resolved.data, "method": method, "guardrails": []}
     parameters = resolved.parameters.model_copy(update={"steps": steps})
     changed = ResolvedExperiment.from_data(replace(resolved, data=data, parameters=parameters).to_data())
@@ -156,7 +156,7 @@ def _with(resolved: ResolvedExperiment, method: list[dict[str, Any]], steps: lis
 RESULT_NAME = "rehearsal.json"
 BADGE = "> Rehearsed "
 NEVER = "> Never rehearsed."
-"""What stands in its place until then."""
+"""The badge line before the first rehearsal."""
 ENOUGH_LOOK_ALIKES = 2
 _PRODUCTS = ("consul", "nomad", "vault")
 
@@ -181,7 +181,7 @@ class Rehearsal:
 
     @property
     def notes(self) -> list[str]:
-        """What the verdict does not say."""
+        """Notes beyond the verdict."""
         if any(drill.look_alike for drill in self.drills):
             return []
         return ["no look-alike was rehearsed, so nothing shows that this runbook can say no"]
@@ -237,7 +237,7 @@ def badge_of(rehearsal: Rehearsal, today: dt.date) -> str:
 
 
 def write_badge(path: Path, line: str) -> None:
-    """Puts it in the place of the old one, or below the title. Raises UsageError."""
+    """Replaces the old badge, or adds it below the title. Raises UsageError."""
     text = path.read_text(encoding="utf-8")
     old = re.compile(rf"^(?:{re.escape(BADGE)}.*|{re.escape(NEVER)})$", re.MULTILINE)
     if old.search(text):
@@ -262,7 +262,9 @@ Judge = Callable[[Path], Drill]
 
 
 def courses_of(runbook: Runbook, experiments: Sequence[str], look_alikes: Sequence[str]) -> list[Course]:
-    """What is rehearsed: all that the front matter names, or what was asked for. Raises UsageError, ExperimentError."""
+    """The runs of a rehearsal: all that the front matter names, or the requested ones. Raises UsageError,
+    ExperimentError.
+    """
     front = runbook.front
     alone = NONE in experiments
     for name in [] if alone else experiments:
@@ -281,9 +283,9 @@ def courses_of(runbook: Runbook, experiments: Sequence[str], look_alikes: Sequen
 
 
 def earlier_drills(runbook: Runbook, folders: Sequence[Path]) -> list[Drill]:
-    """The runs of earlier rehearsals that count, judged again from their recordings: not those that are INVALID.
+    """The valid runs of earlier rehearsals, judged again from their recordings.
 
-    Raises UsageError for what is no rehearsal of this runbook as it is now, RecordingError.
+    Raises UsageError for a recording that is not of this version of the runbook, RecordingError.
     """
     drills: list[Drill] = []
     for folder in folders:
@@ -301,7 +303,7 @@ def earlier_drills(runbook: Runbook, folders: Sequence[Path]) -> list[Drill]:
 
 
 def left_of(courses: Sequence[Course], drills: Sequence[Drill], asked: Sequence[str]) -> list[Course]:
-    """What is still to be run: what was asked for by name, and what no earlier run was of."""
+    """The remaining runs: those requested by name, and those without an earlier run."""
     known = {(drill.experiment, drill.look_alike) for drill in drills}
     return [course for course in courses if course.name in asked or (course.name, course.look_alike) not in known]
 
@@ -325,7 +327,7 @@ def check_tools(runbook: Runbook) -> None:
 
 
 def player(runbook: Runbook, folder: Path, events: Bus) -> Play:
-    """How a course is run: as any experiment, with somebody who follows the runbook."""
+    """Runs a course like any experiment, with a follower of the runbook."""
 
     def play(course: Course) -> Path:
         found = prepare(course.resolved, lambda text: events.publish(Note(text=text)))
@@ -351,7 +353,7 @@ def rehearse(
     judge: Judge = judge_drill,
     earlier: Sequence[Drill] = (),
 ) -> Rehearsal:
-    """All courses, `times` over, each judged when it is done; and those that were run `earlier`.
+    """Plays all courses, `times` over, and judges each at its end; adds the `earlier` ones.
 
     KeyboardInterrupt ends it after the run has reverted.
     """

@@ -1,10 +1,10 @@
 """A cron expression of five fields that means the same to Nomad, GitHub Actions and systemd.
 
-The three read different dialects: Nomad's cronexpr knows L, W, #, seconds and `@daily`, GitHub knows POSIX's fields and
-names, systemd has a form of its own. What is accepted here is what all of them have: numbers, lists, ranges, steps over
-`*` or a range, and the names of months and days of the week. All else is refused with what to write. No library for
-cron has this subset: each accepts a dialect of its own, which one of the three reads otherwise. What is written is then
-read by the one that it is for: Nomad validates a job before it is registered, and tests ask the real `nomad` and
+The three read different dialects: Nomad's cronexpr knows L, W, #, seconds and `@daily`, GitHub knows POSIX's fields
+and names, systemd has a form of its own. This module accepts their common subset: numbers, lists, ranges, steps over
+`*` or a range, and the names of months and days of the week. It refuses all else with a valid alternative. No
+library for cron has this subset: each accepts a dialect of its own, which one of the three reads otherwise. The
+target then reads the result: Nomad validates a job before it is registered, and tests use the real `nomad` and
 `systemd-analyze`.
 """
 
@@ -70,7 +70,7 @@ class Cron:
 
 
 def cron(text: str) -> Cron:
-    """Raises UsageError that names the field, and what would be right."""
+    """Raises UsageError that names the field, with a valid example."""
     words = text.split()
     if text.strip().startswith("@"):
         raise UsageError(f"--cron {text!r}: names like @daily mean other times elsewhere: write five fields, {EXAMPLE}")
@@ -140,7 +140,8 @@ def _check_days(found: Cron, text: str) -> None:
 
 
 def on_calendar(found: Cron, zone: str) -> list[str]:
-    """What systemd.time(7) calls it. Both sorts of days at once are two lines: cron takes either, systemd's line both.
+    """The expression in the form of systemd.time(7). Both kinds of days at once are two lines: cron takes either,
+    systemd's line both.
 
     The values are written one by one, so that nothing depends on how a step is read.
     """

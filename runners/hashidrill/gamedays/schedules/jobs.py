@@ -1,8 +1,7 @@
-"""What runs on a schedule, as a GitHub workflow, as systemd units and as a Nomad periodic job.
+"""A schedule as a GitHub workflow, as systemd units and as a Nomad periodic job.
 
-`templates/` has the files. Nomad gets what is written: it parses the file (`/v1/jobs/parse`), checks it
-(`/v1/validate/job`, where its own parser reads the cron expression), and registers what it parsed. Paths and fields of
-Nomad 1.10.5.
+`templates/` has the files. Nomad itself parses the file (`/v1/jobs/parse`), checks it (`/v1/validate/job`, where its
+own parser reads the cron expression), and registers the result. Paths and fields of Nomad 1.10.5.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from hashidrill.staging.attach.http import Wire
 
 WEBHOOK = "HASHIDRILL_NOTIFY"
-"""The variable with the URL of the webhook. It is a secret, and stands in none of the files that are written here."""
+"""The variable with the URL of the webhook. It is a secret, and is never in the written files."""
 SHORTEST_GAP_MINUTES = 5
 """https://docs.github.com/en/actions/reference/workflows-and-actions/events-that-trigger-workflows#schedule"""
 _WITHIN_S = 10.0
@@ -36,19 +35,19 @@ class Job:
     """One experiment or game day, and when it runs."""
 
     what: str
-    """What makes it another job than the rest: the experiment or game day, and the datacenter that it attaches to."""
+    """The job's identity: the experiment or game day, and the datacenter that it attaches to."""
     words: Sequence[str]
     """The command line."""
     cron: Cron
     zone: str = "UTC"
     directory: Path = Path("/")
-    """Where it runs, absolute: its recordings are below it."""
+    """Its working directory, absolute: its recordings are below it."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Its environment."""
     user: str = ""
-    """Who runs it, where that is not root."""
+    """The user who runs it, if not root."""
     secrets: Sequence[str] = ()
-    """Variables with the tokens of the datacenter that it attaches to. Only their names are in what is written here."""
+    """Variables with the tokens of the datacenter that it attaches to. The written files only have their names."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for what could begin a line of its own: systemd ends lines at a carriage return too."""
@@ -95,7 +94,9 @@ def workflow(job: Job) -> str:
 
 
 def unit_files(job: Job) -> dict[str, str]:
-    """A systemd service and the timer that starts it, by file name. Raises UsageError for what a unit cannot say."""
+    """A systemd service and the timer that starts it, by file name. Raises UsageError for values that a unit cannot
+    hold.
+    """
     if not job.words[0].startswith("/"):
         raise UsageError(f"--command: systemd starts programs by their paths: {job.words[0]} is none")
     what = _rest_of_line(job.what)
@@ -158,9 +159,9 @@ def _hcl(value: str) -> str:
 
 
 async def submit(wire: Wire, text: str) -> str:
-    """Have Nomad parse, check and register the job; returns its id. Raises UsageError with what Nomad says.
+    """Makes Nomad parse, check and register the job; returns its id. Raises UsageError with Nomad's message.
 
-    Raises UnansweredError where nobody answers.
+    Raises UnansweredError without an answer.
     """
     parsed = await _asked(wire, "POST", "/v1/jobs/parse", {"JobHCL": text, "Canonicalize": False})
     checked = await _asked(wire, "PUT", "/v1/validate/job", {"Job": parsed})
@@ -168,7 +169,7 @@ async def submit(wire: Wire, text: str) -> str:
         raise UsageError(f"{wire.login.address}: Nomad refuses the job: {'; '.join(map(str, wrong))}")
     name = str(parsed["ID"])
     there = await _asked(wire, "GET", f"/v1/job/{quote(name, safe='')}")
-    if there and not there.get("Stop"):  # when it runs may change; what it runs, and where, may not
+    if there and not there.get("Stop"):  # the schedule may change; the command and its place may not
         pairs = zip(_runs(there), _runs(parsed), strict=True)
         if differ := [f"it has {before}, this one has {now}" for before, now in pairs if before != now]:
             raise UsageError(
@@ -180,7 +181,7 @@ async def submit(wire: Wire, text: str) -> str:
 
 
 def _runs(job: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The command line, its directory, and what the host must be."""
+    """The command line, its directory, and the host's required properties."""
     tasks = [task for group in job.get("TaskGroups") or [] for task in group.get("Tasks") or []]
     config: Mapping[str, Any] = (tasks[0].get("Config") if len(tasks) == 1 else None) or {}
     command = shlex.join(str(word) for word in [config.get("command"), *(config.get("args") or [])] if word is not None)

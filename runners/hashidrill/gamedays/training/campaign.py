@@ -1,4 +1,4 @@
-"""What each person has played, one line a game, in a file of theirs in the state directory."""
+"""The games that each person has played, one line a game, in a file of theirs in the state directory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RANKS = ("not counted", "failed", "partly", "passed")
 
 @dataclass(frozen=True)
 class Played:
-    """One game of somebody."""
+    """One finished game of a trainee."""
 
     scenario: str
     seed: int
@@ -71,7 +71,7 @@ def remember_result(card: Card) -> None:
 
 
 def played(trainee: str) -> list[Played]:
-    """All games of that person, oldest first; lines that are no games are left out."""
+    """All games of that person, oldest first; invalid lines are left out."""
     try:
         lines = file_of(trainee).read_bytes().splitlines()
     except OSError:
@@ -133,7 +133,7 @@ class Campaign(Strict):
 
 @dataclass(frozen=True)
 class StageStanding:
-    """How far somebody is in one stage."""
+    """A trainee's progress in one stage."""
 
     stage: Stage
     open: bool
@@ -150,7 +150,7 @@ class StageStanding:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far somebody is, and what comes next: None once every stage is done."""
+    """A trainee's progress, and the next scenario: None once every stage is done."""
 
     stages: tuple[StageStanding, ...]
     next: str | None
@@ -176,7 +176,8 @@ def the_campaign() -> Path:
 def read_campaign(path: Path, *, pages: bool = True) -> Campaign:
     """Raises ExperimentError: one message with the place of each problem.
 
-    Every scenario in it is read, too. Without `pages`, what it says to read need not be there: the package has none.
+    Every scenario in it is read, too. Without `pages`, its reading list need not exist: the package does not contain
+    it.
     """
     document = read_document(path)
     if not is_campaign(document):
@@ -210,7 +211,7 @@ def _check(document: Document, campaign: Campaign, folder: Path | None) -> None:
 
 
 def standing(campaign: Campaign, best: Mapping[str, Played]) -> Standing:
-    """How far somebody is whose best games these are."""
+    """The progress of the trainee with these best games."""
     stages: list[StageStanding] = []
     opened = True
     for stage in campaign.stages:
@@ -228,7 +229,7 @@ def _next(stages: list[StageStanding]) -> str | None:
 
 
 def told(campaign: Campaign, where: Standing) -> str:
-    """For a terminal: every stage, what is passed in it, and what comes next."""
+    """For a terminal: every stage, its passed scenarios, and the next one."""
     lines = [campaign.metadata.title, ""]
     for number, each in enumerate(where.stages, 1):
         state = "done" if each.done else f"{len(each.passed)} of {each.needed}" if each.open else "not open yet"

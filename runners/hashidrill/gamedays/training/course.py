@@ -1,7 +1,7 @@
-"""A scenario as the seed makes it: one hidden truth, one choice of each list, and the experiment that plays it.
+"""A scenario with a seed's choices: one hidden truth, one choice of each list, and the experiment that plays it.
 
-The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method somebody acts
-(hashidrill.core.engine.steps): what is in force when the last hidden fault begins stays in force until the
+The same scenario with the same seed is the same game. Its experiment is an ordinary one, in whose method a person
+acts (hashidrill.core.engine.steps): faults in force when the last hidden fault begins stay in force until the
 trainee is done. Then a mark, `watch`, has the time in which users must be back while nothing is reverted yet.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WATCH, WATCH_S = "watch", 15.0
 """The time after `say done` in which users must be back, with nothing reverted."""
 _FAR_S = 600.0
-"""How long faults are said to last: the clock of the method stands still while the trainee works, so any will do."""
+"""The nominal length of faults: the method's clock stands still while the trainee works, so any value works."""
 _RECOVERY_S = 5.0
 _DISK = "512MB"
 _KV_WRITES = "consul.kv.write"
@@ -36,13 +36,13 @@ _KV_WRITES = "consul.kv.write"
 
 @dataclass(frozen=True)
 class Choice:
-    """What a seed chose."""
+    """The choices of a seed."""
 
     seed: int
     truth: str
     values: Mapping[str, Any]
     herring: int | None
-    """Which of `herrings`; None without any."""
+    """The index into `herrings`; None without any."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Course:
     act_s: float
     """The time of the method at which its clock stops for the trainee."""
     back: tuple[int, ...]
-    """The expectations about users, by their place in `expect`; the others are about what was kept."""
+    """The expectations about users, by their place in `expect`; the others are about losses."""
 
 
 def chosen(written: Written, seed: int) -> Choice:
@@ -94,7 +94,7 @@ def each_choice(written: Written) -> list[Choice]:
 
 
 def course_of(written: Written, choice: Choice) -> Course:
-    """Raises ExperimentError for what cannot be played; it says with which choice."""
+    """Raises ExperimentError for a course that cannot be played, with the choice at fault."""
     scenario = written.scenario
     data = filled(written.data, choice.values)
     truth = Truth.model_validate_json(json.dumps(data["truths"][choice.truth]), strict=True)
@@ -123,7 +123,7 @@ def course_of(written: Written, choice: Choice) -> Course:
         "apiVersion": API_VERSION,
         "kind": EXPERIMENT,
         "metadata": {"name": "game", "title": "A game of training", "why": "Somebody learns what this looks like"},
-        # every game has disks of a size: that they have one tells nothing
+        # every game has sized disks, so a size reveals nothing
         "datacenter": {**datacenter, "disk": {"size": _DISK, **(datacenter.get("disk") or {})}},
         **{key: data[key] for key in ("load", "clients") if data.get(key)},
         "steady_state": data.get("steady_state") or _steady([*loads, *(data.get("clients") or {})]),
@@ -156,7 +156,7 @@ def course_of(written: Written, choice: Choice) -> Course:
 
 
 def filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """With ${name} replaced; a text that is nothing else becomes the value itself. Others stay: ${host} comes later."""
+    """Replaces ${name}; a text that is only that becomes the value itself. Others stay: ${host} comes later."""
     if isinstance(value, str):
         for name, chosen_value in values.items():
             if value == f"${{{name}}}":

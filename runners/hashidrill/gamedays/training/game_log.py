@@ -1,7 +1,7 @@
-"""The desk of one game: what the trainee said and when, what they bought, what they did, and when it is over.
+"""The log of one game: the trainee's statements with their times, purchases and actions, and the end of the game.
 
-It has no clock and no network of its own: whoever holds it passes the time in, in ns of the run. What it answers is all
-that a trainee gets to read, so nothing in here may tell more than they found out.
+It has no clock and no network of its own: its holder passes the time in, in ns of the run. Trainees read its
+answers, so they must not reveal more than the trainee found out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ S = 1_000_000_000
 STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "over"
 WORDS = ("detected", "diagnosis", "done", "hint", "give-up", "users")
 OVERRULED = "overruled"
-"""By the trainer: whether the last diagnosis is right."""
+"""The trainer's word on the last diagnosis."""
 _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users notice something"
 _TOO_LATE = "the game is over"
 _NOTED = (
@@ -34,7 +34,7 @@ _NOTED = (
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the timeline: what the trainee typed or said."""
+    """One line of the timeline: typed or said by the trainee."""
 
     t_ns: int
     what: str
@@ -43,7 +43,7 @@ class Entry:
     host: str = ""
     price: int = 0
     right: bool | None = None
-    """What the trainer decided; None for all else."""
+    """The trainer's decision; None for all else."""
 
 
 @dataclass
@@ -61,14 +61,14 @@ class Desk:
     done_ns: int | None = None
     gave_up: bool = False
     hosts: dict[str, None] = field(default_factory=dict)
-    """Those of the hidden fault."""
+    """The hosts of the hidden fault."""
     figures: Mapping[str, Figures] = field(default_factory=dict)
     failed: str = ""
     _steps: dict[str, int] = field(default_factory=dict)
     _proven: set[int] = field(default_factory=set)
     _bought: int = 0
 
-    # what the engine tells
+    # events of the engine
 
     def event(self, event: Event, now_ns: int) -> float | None:
         """Takes an event of the run. Returns in how many seconds the pager is due, once that is known."""
@@ -96,14 +96,14 @@ class Desk:
             self._note(now_ns, "pager", self.course.pager.text)
 
     def limit(self, now_ns: int) -> bool:
-        """The time is over. True where that ends the game."""
+        """Ends the time. True if that ends the game."""
         if self.state != PAGED:
             return False
         self._note(now_ns, "limit")
         self._ends(now_ns)
         return True
 
-    # what the trainee says
+    # the trainee's statements
 
     def say(self, what: str, words: str, now_ns: int) -> tuple[str, bool]:
         """The answer, and whether the game ends now."""
@@ -173,7 +173,7 @@ class Desk:
         until = next((at for at, each in enumerate(since) if each.what == "diagnosis"), len(since))
         return since[until - 1] if until else None
 
-    # what they did
+    # the trainee's actions
 
     def typed(self, now_ns: int, host: str, text: str) -> None:
         """A command line of a shell."""
@@ -186,7 +186,7 @@ class Desk:
     def _note(self, now_ns: int, what: str, text: str = "", *, host: str = "", price: int = 0) -> None:
         self.timeline.append(Entry(now_ns, what, text, host, price))
 
-    # what can be read
+    # for readers
 
     def since_page(self, now_ns: int) -> str:
         """`4m10s`, as a duration."""
@@ -204,7 +204,7 @@ class Desk:
         return "\n".join(lines)
 
     def shown(self, now_ns: int) -> dict[str, Any]:
-        """How things stand, for a terminal."""
+        """The state of the game, for a terminal."""
         left = None if self.page_ns is None else self.course.limit_s - (now_ns - self.page_ns) / S
         pager = None if self.page_ns is None else self.course.pager.model_dump(by_alias=True)
         return {"state": self.state, "pager": pager, "hosts": dict(self.addresses), "left_s": left}
@@ -221,7 +221,7 @@ class Desk:
         }
 
     def judged(self, words: str) -> Said:
-        """What that diagnosis says, and what it lacks."""
+        """The parts of the diagnosis, and its missing ones."""
         sick = {host: self.addresses.get(host) or host for host in self.hosts}
         return judged(words, self.course.truth.diagnosis, sick=sick, known=self.addresses)
 

@@ -1,4 +1,4 @@
-"""Games that are on: how they are found, started, spoken to. One for each trainee, in a small file."""
+"""Games in progress: finding, starting and calling them. One for each trainee, in a small file."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from hashidrill.lab.up.running import state_dir
 DOOR = "door"
 CARD_NAME = "card.json"
 HOSTS_NAME = "game.json"
-"""In the sandbox's folder, once its datacenter is ready: what a shell needs to know of each host."""
+"""In the sandbox's folder, once its datacenter is ready: the data of each host for shells."""
 _ANSWER_WITHIN_S = 30.0
 _GAP_S = 0.2
 
 
 @dataclass(frozen=True)
 class Game:
-    """A game that is on. Nothing in here tells what is broken."""
+    """A game in progress. It does not reveal the fault."""
 
     trainee: str
     scenario: str
@@ -55,22 +55,22 @@ class Game:
 
 
 def games_dir() -> Path:
-    """Beside what `hashidrill lab up` remembers."""
+    """Next to the state files of `hashidrill lab up`."""
     return state_dir().parent / "training"
 
 
 def page_file(trainee: str) -> Path:
-    """Where the address of the trainer's page is while their game is on, if it was not asked for elsewhere."""
+    """The default file with the address of the trainer's page during the game."""
     return games_dir() / "pages" / trainee
 
 
 def all_games() -> list[Game]:
-    """Those that are on. Removes the files of those that ended, however they ended."""
+    """The games in progress. Removes the files of those that ended."""
     found = []
     for folder in games_dir().glob("sealed-*"):
         pid = folder.name.partition("-")[2]
         if pid.isdecimal() and sc.process_state(int(pid)) is None:
-            with contextlib.suppress(OSError):  # not empty: then it is not ours to remove
+            with contextlib.suppress(OSError):  # not empty: it holds foreign files
                 folder.rmdir()
     for file in sorted((games_dir() / "on").glob("*.json"), key=lambda each: each.stem):
         with contextlib.suppress(ValueError, TypeError, OSError):
@@ -128,7 +128,7 @@ def ask(game: Game, request: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Started:
-    """A keeper that was started, and the end of its pipe: it says in JSON lines how the game comes to life."""
+    """A started keeper, and the end of its pipe: it reports in JSON lines how the game starts."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -141,7 +141,7 @@ class Started:
 
 
 def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> Started:
-    """Start a keeper. Raises UsageError where that trainee has a game already, DatacenterError."""
+    """Starts a keeper. Raises UsageError if that trainee already has a game, DatacenterError."""
     trainee = str(request["trainee"])
     folder, log = games_dir(), _log_of(trainee)
     private_folder(folder)
@@ -165,7 +165,7 @@ def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[byte
 
 
 def wait_for_state(game: Game, *states: str, within_s: float = 600.0) -> dict[str, Any]:
-    """How things stand once they are so. Raises DatacenterError when the game ends before, or never gets there."""
+    """The state once it is one of `states`. Raises DatacenterError when the game ends before, or never gets there."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not game.alive:
@@ -232,7 +232,7 @@ def shell_command(game: Game, host: str | None, command: Sequence[str]) -> list[
 
 
 def _hidden() -> list[str]:
-    """Where our own files are: they say what the scenarios hide."""
+    """The folders of hashidrill's own files, which reveal the scenarios' secrets."""
     scenarios = both(FOLDER)
     places = [Path(hashidrill.__file__).resolve().parent, scenarios[-1].resolve().parents[1], *scenarios[:-1]]
     return [str(place) for place in places]

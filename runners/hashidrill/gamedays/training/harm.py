@@ -53,7 +53,7 @@ def by_service(recording: Recording) -> dict[str, list[Server]]:
 
 
 def runs(recording: Recording, label: str) -> Series | None:
-    """What was seen of that process; None where nobody looked."""
+    """The samples of that process; None without any."""
     try:
         return recording.series("process.rss", label)
     except HypothesisInvalidError:
@@ -61,7 +61,7 @@ def runs(recording: Recording, label: str) -> Series | None:
 
 
 def up(recording: Recording, label: str, grid: Any) -> Any:
-    """Whether that process ran, for each moment; where nobody looked it did."""
+    """Whether that process ran, for each moment; true without samples."""
     series = runs(recording, label)
     if series is None:
         return np.ones(len(grid), np.int64)
@@ -82,7 +82,7 @@ _OWN = re.compile(r"server starting leave|marked as sealed|found peers\.json")
 
 @dataclass(frozen=True)
 class Order:
-    """A line of a server's log that says that it, or another one, was told to leave."""
+    """A line of a server's log about an order to leave, for itself or another."""
 
     t_ns: int
     host: str
@@ -90,14 +90,14 @@ class Order:
 
 
 def crashed(recording: Recording, server: Server) -> bool:
-    """Whether its log says that it ended by itself."""
+    """Whether its log reports that it ended by itself."""
     return _CRASHED.search(_text(recording, server)) is not None
 
 
 def orders(recording: Recording, service: str, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[Order]:
-    """What the servers of that product were told between the two moments, in order of time.
+    """The orders to the servers of that product between the two moments, in order of time.
 
-    What is about a host of `spared` is left out: servers remove one that a fault has ended by themselves.
+    Orders about a host of `spared` are left out: servers by themselves remove one that a fault has ended.
     """
     found = [
         order for server in by_service(recording).get(service, []) for order in _orders(recording, server, from_ns)
@@ -121,7 +121,7 @@ def _orders(recording: Recording, server: Server, from_ns: int) -> Iterator[Orde
 
 
 def _emptied(recording: Recording, server: Server, lines: Sequence[tuple[int, str]]) -> str | None:
-    """What a person reads where its log lacks the time in which it was first seen to run."""
+    """A sentence for a person if its log lacks the time in which it was first seen to run."""
     series = runs(recording, server.label)
     if series is None or not series.ok.any():
         return None
@@ -162,9 +162,9 @@ _HARMLESS = ("(SIGCONT)", "(SIGHUP)", "(SIGUSR1)", "(SIGUSR2)", "(SIGWINCH)")
 def lost_quorums(
     recording: Recording, entries: Sequence[Entry], from_ns: int, to_ns: int
 ) -> Iterator[tuple[str, int, str]]:
-    """(service, when, what a person reads) where no server led for longer than an election takes, after an order.
+    """(service, time, sentence) for each time without a leading server longer than an election, after an order.
 
-    Where nobody led when the pager went, that was the fault. Where writes were acknowledged, somebody led.
+    A missing leader when the pager went is the fault's effect. Acknowledged writes prove a leader.
     """
     faulty = {window.host for window in recording.faults}
     for service, signal in _leads().items():
@@ -185,9 +185,10 @@ def lost_quorums(
 
 
 def outside(recording: Recording, spared: Collection[str], from_ns: int, to_ns: int) -> Iterator[tuple[int, str]]:
-    """(when, what a person reads) of each server that ran, and that the others no longer told who leads.
+    """(time, sentence) of each running server that the others no longer told who leads.
 
-    `spared` are hosts that the repair may touch, that have a fault, or whose agent was stopped: that is told elsewhere.
+    `spared` are hosts that the repair may touch, that have a fault, or whose agent was stopped: other functions
+    report these.
     """
     leads = _leads()
     for server in servers(recording):
@@ -253,7 +254,7 @@ def stops(entry: Entry) -> bool:
 
 
 def _order(recording: Recording, entries: Sequence[Entry], service: str, faulty: Collection[str], at_ns: int) -> str:
-    """The last order before that moment that may have taken the leader away; empty where there was none."""
+    """The last order before that moment that may have taken the leader away; "" without one."""
     from_ns, to_ns = at_ns - _ORDER_NS, at_ns + SECOND
     found = [
         (each.t_ns, f"{each.text} (on {each.host})")
@@ -268,7 +269,7 @@ def _order(recording: Recording, entries: Sequence[Entry], service: str, faulty:
 
 
 def _acknowledged(recording: Recording, service: str, begin_ns: int, end_ns: int) -> Int64s:
-    """When users' writes to that product were acknowledged; none where nobody writes to it."""
+    """When users' writes to that product were acknowledged; empty without writes."""
     found = [np.empty(0, np.int64)]
     for name, load in recording.experiment.load.items():
         if load.kind.startswith(f"{service}.") and load.kind.endswith(_WRITES):
@@ -322,9 +323,9 @@ def _restarts(entries: Sequence[Entry], allowed: Collection[str] | None) -> Iter
 def _gone(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Servers that ended, and neither by a fault, nor by systemctl, nor by themselves: `consul leave`.
+    """Servers that ended, other than by a fault, by systemctl or by themselves: `consul leave`.
 
-    One that was started again at once is another process.
+    A server that was started again at once is another process.
     """
     if allowed is None:
         return
@@ -341,7 +342,7 @@ def _gone(
 def _outside(
     recording: Recording, entries: Sequence[Entry], allowed: Collection[str] | None, from_ns: int, to_ns: int
 ) -> Iterator[Harm]:
-    """Servers that ran and were no part of their cluster any more: `consul operator raft remove-peer`."""
+    """Servers that ran but were no longer members of their cluster: `consul operator raft remove-peer`."""
     if allowed is None:
         return
     stopped = {entry.host for entry in entries if stops(entry)}
@@ -382,9 +383,9 @@ def _stopped_quorums(
 
 
 def _by_hand_ns(entries: Sequence[Entry], server: Server, grid: Int64s, ran: Int64s, *, by_itself: bool) -> float:
-    """From when on it is the trainee's doing that it does not run; infinite where it never is.
+    """From when on the trainee is the reason that it does not run; infinite if never.
 
-    Who restarts what a fault has ended, ends nothing.
+    Restarting an agent that a fault has ended does not count as ending it.
     """
     for entry in entries:
         at = max(0, int(np.searchsorted(grid, entry.t_ns, side="right")) - 1)

@@ -1,8 +1,8 @@
 """The engine's process of a game: `python -m hashidrill.gamedays.training.in_sandbox ROOT`.
 
-It is the engine's own (hashidrill.lab.runs.in_sandbox). What differs is what would tell the trainee what is broken:
-every host's disk answers for every operation, whatever the faults need, and the datacenter says where its agents
-are, for the shells of the trainee.
+It differs from hashidrill.lab.runs.in_sandbox only to hide the fault from the trainee: every host's disk answers for
+every operation, whatever the faults need, and the datacenter publishes the places of its agents for the trainee's
+shells.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GameDatacenter(LocalDatacenter):
         self._laid = links.lay(pids, self._addresses)
 
     async def wait_ready(self) -> None:
-        """Nothing that a fault leaves on a host has a name that tells."""
+        """Gives all traces of faults on a host neutral names."""
         await super().wait_ready()
         slots, program = Slots(), self.binaries.get("toxiproxy-server")
         everybody = [
@@ -68,8 +68,8 @@ class GameDatacenter(LocalDatacenter):
         write_whole(self.root / HOSTS_NAME, json.dumps(self.told()))
 
     def told(self) -> dict[str, Any]:
-        """Who the agents run as, the products' programs, and by host: its address, the process whose network namespace
-        is the host's, its folder, its agents and their variables.
+        """The agents' user, the products' programs, and by host: its address, the process whose network namespace is
+        the host's, its folder, its agents and their variables.
         """
         hosts = {
             name: {
@@ -91,7 +91,7 @@ class GameDatacenter(LocalDatacenter):
 
 
 def core_dump(name: str) -> str:
-    """What fills a disk looks like what fills disks: the same for the same fault."""
+    """A realistic file name for the file that fills a disk: the same for the same fault."""
     return f"core.{zlib.crc32(name.encode()) % 60_000 + 1_000}"
 
 

@@ -1,8 +1,7 @@
-"""Who looks on while a game is on: a page (hashidrill.gamedays.warroom), on which the trainer alone sees what is
-hidden.
+"""The keeper of a game and its page (hashidrill.gamedays.warroom); only the trainer sees there what is hidden.
 
-What the trainee and everybody else may see is what `hashidrill say users` tells, and how the game stands. Without
-`--serve` there is no page, and nothing here does anything.
+Everybody else sees the output of `hashidrill say users`, and the state of the game. Without `--serve` there is no
+page.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 TRAINER = "for the trainer"
 _ON_CALL = {"load", "steady", "method"}
-"""Phases that look alike to who is on call: when the last of them begins, and the hidden fault, is not told."""
+"""Phases that look alike to the on-call engineer: the begin of the last one, and of the hidden fault, stays secret."""
 _TOLD_TO_ALL = {
     "detected": "says: I see that something is wrong",
     "done": "says: users are back",
@@ -66,7 +65,7 @@ class Onlookers:
 
     room: Room | None = None
     _state: str = ""
-    """quiet, paged, watched: how the game stands, in place of the run's own phase."""
+    """quiet, paged, watched: the state of the game, in place of the run's own phase."""
 
     def begins(self, course: Course) -> None:
         """The game can be stopped from now on."""
@@ -110,7 +109,7 @@ class Onlookers:
         self._note(TRAINER, text)
 
     def did(self, who: str, what: str, host: str, text: str) -> None:
-        """A command line of a shell (`typed`), or what became of an agent (`acted`): `restart consul`."""
+        """A command line of a shell (`typed`), or a change of an agent (`acted`): `restart consul`."""
         self._note(who, f"{host}$ {text}" if what == "typed" else f"agent on {host}: {text}")
 
     def over(self, card: Card, verdict: Judged) -> None:
@@ -122,7 +121,7 @@ class Onlookers:
             self._note("score card", text)
 
     def _shown(self, event: Event) -> Event | None:
-        """Without what tells when the hidden fault begins, and when it would end: the method's clock stands still."""
+        """Removes times that reveal the hidden fault's begin or planned end."""
         match event:
             case Phase():
                 return None if event.phase in _ON_CALL else replace(event, ends_ns=None)
@@ -139,9 +138,9 @@ class Onlookers:
 def page_of(
     asked: Mapping[str, Any] | None, trainee: str, say: Callable[[Mapping[str, Any]], None]
 ) -> Iterator[Onlookers]:
-    """A page for as long as the block lasts, where one is asked for: its `port`, and `to`, for the trainer's address.
+    """A page during the block, if requested: its `port`, and `to`, for the trainer's address.
 
-    `say` is told the other address, and where to look for the trainer's. Raises UsageError before anything is served.
+    `say` receives the other address, and the place of the trainer's. Raises UsageError before anything is served.
     """
     if asked is None:
         yield Onlookers()
@@ -182,7 +181,7 @@ DONE = "done"
 
 
 def play(request: Mapping[str, Any], sealed: Path) -> None:
-    """The whole game, with `sealed` for what nobody else must see. Raises HashidrillError."""
+    """The whole game; `sealed` holds its secrets. Raises HashidrillError."""
     written = read_scenario(Path(request["scenario"]))
     course = course_of(written, chosen(written, int(request["seed"])))
     with page_of(request.get("serve"), request["trainee"], _say) as onlookers:
@@ -190,7 +189,7 @@ def play(request: Mapping[str, Any], sealed: Path) -> None:
 
 
 def _say(answer: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more: the game goes on
+    with contextlib.suppress(OSError):  # no reader is left: the game goes on
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
@@ -205,7 +204,7 @@ class Keeper:
     onlookers: Onlookers = field(default_factory=Onlookers)
     desk: Desk = field(init=False)
     bus: Bus = field(init=False)
-    """What happens in the run comes here."""
+    """The bus of the run's events."""
     _key: Key = field(default_factory=Key, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _origin_ns: int = 0
@@ -218,7 +217,7 @@ class Keeper:
         self.bus = Bus(self._event, self.onlookers.event)
 
     def play(self) -> None:
-        """The whole game. Raises HashidrillError where it could not begin."""
+        """The whole game. Raises HashidrillError if it could not begin."""
         found = prepare(self.course.resolved, lambda text: _say({"said": text}))
         private_folder(Path(self.request["out"]))
         engine = Engine(
@@ -281,7 +280,7 @@ class Keeper:
                 server.server_close()
 
     def _entries(self) -> list[Entry]:
-        """What the journal gets from here: what the trainer decided."""
+        """The keeper's own entries for the journal: the trainer's decisions."""
         with self._lock:
             decided = [entry for entry in self.desk.timeline if entry.what == OVERRULED]
         wall = time.time() - self._now_ns() / 1e9
@@ -336,7 +335,7 @@ class Keeper:
     # the trainee's side
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the door answers: to `hashidrill say`, and to the shells of the game."""
+        """The door's answers: to `hashidrill say`, and to the shells of the game."""
         asked = request.get("op")
         if asked == "state":
             self._learn_hosts()
@@ -344,7 +343,7 @@ class Keeper:
                 return self.desk.shown(self._now_ns())
         if asked == "say":
             return self._answer(str(request["what"]), str(request.get("words", "")))
-        if asked == "overrule":  # the shells of the game pass on what is said, and nothing else
+        if asked == "overrule":  # the shells of the game only pass on statements
             return self._overrule(str(request["why"])[:2000], right=request["right"] is True)
         if asked in {"typed", "acted"}:
             at_ns = round(float(request["wall"]) * 1e9) - time.time_ns() + self._now_ns()

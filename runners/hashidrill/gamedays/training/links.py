@@ -58,7 +58,7 @@ def _leading(address: str) -> str:
 
 
 def base_rules(address: str, others: Sequence[str]) -> list[Statement]:
-    """What a proxy opens arrives at the host, from the address that the proxy stands for."""
+    """Connections of a proxy arrive at the host from the address that the proxy represents."""
     leaving = Chain("postrouting", "nat", "postrouting", 100)
     return [
         (Chain("output", "nat", "output", -100), [("to", "10.75.0.0/24"), ("dnat", address)]),
@@ -67,7 +67,7 @@ def base_rules(address: str, others: Sequence[str]) -> list[Statement]:
 
 
 def on_the_wire(chain: Chain, words: Sequence[Word], others: Sequence[str]) -> list[Statement]:
-    """A statement for a host, as it is put in force in front of it: packets to it are forwarded there."""
+    """A host's statement, as applied in front of it: packets to it are forwarded there."""
     chain = forwarded(chain)
     match words:
         case [("saddr", addresses), *conditions, ("redirect", port)]:
@@ -88,7 +88,7 @@ def forwarded(chain: Chain) -> Chain:
 
 
 class Wire(LocalHost):
-    """In front of that host. `others`: who may come along it."""
+    """The wire in front of that host. `others`: the hosts that may use it."""
 
     def __init__(
         self, host: LocalHost, others: Sequence[str], *, namespace: str, root: Path, program: Path | None
@@ -133,7 +133,7 @@ class Wire(LocalHost):
             await super().remove_proxy(f"{name}@{other}")
 
     async def proxy_toxics(self, name: str) -> Sequence[Toxic] | None:
-        """Of all of its proxies; None where they are not alike."""
+        """The toxics of all of its proxies; None if they differ."""
         held = [await super(Wire, self).proxy_toxics(f"{name}@{other}") for other in self._others]
         return held[0] if all(each == held[0] for each in held) else None
 
@@ -229,7 +229,7 @@ def _forget_ended_connections(pid: int) -> None:
 
 
 def _answer_at_once(index: int) -> None:
-    """Who asks for an address behind it waits up to 0.8 s otherwise. Its file is not there in older user namespaces."""
+    """Callers of an address behind it would otherwise wait up to 0.8 s. Older user namespaces lack its file."""
 
     def attribute(kind: int, data: bytes) -> bytes:
         return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
@@ -245,7 +245,7 @@ def _answer_at_once(index: int) -> None:
 
 
 MOST_LINKS = 2
-"""Slow links of one host that nobody sees. More of them work, and are seen."""
+"""The most slow links of one host that stay hidden. More work, but become visible."""
 _BASE = FIRST_PORT
 _CANARIES = range(FIRST_PORT + 2, FIRST_PORT + 3 * PORT_TRIPLES, 3)
 _NO_LINK = Ports.of(BASELINE)
@@ -254,12 +254,12 @@ LISTENED = (CANARY_PORT, _BASE, *(_BASE + 1 + link for link in range(MOST_LINKS)
 
 @dataclass
 class Slots:
-    """Which of the ports of all games is meant by that of a fault's canary, on the host with that address."""
+    """Maps a fault's canary port to one of the ports that all games use, on the host with that address."""
 
     _links: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def of(self, address: str, port: int) -> int:
-        """Any port that is no canary's is itself."""
+        """Ports of no canary stay unchanged."""
         if port not in _CANARIES:
             return port
         if port == _NO_LINK.canary:
@@ -278,16 +278,18 @@ class GameHost(LocalHost):
         self.wire: Wire | None = None
 
     async def look_alike(self) -> None:
-        """From now on it listens where every host of every game does."""
+        """Listens from now on on the ports that every host of every game has."""
         for port in LISTENED:
             await super().canary_listen(port)
 
     async def join_cgroup(self) -> None:
-        """All that runs on it is in a cgroup of its own, where this user may have one: a shell can see that it is."""
+        """Puts all its processes into a cgroup of their own, if this user may have one, because a shell can see its
+        cgroup.
+        """
         if (group := cgroups.make(f"{self._root.name}/{self.name}")) is not None:
             await ask(self._hostd, {"op": "join", "files": group.procs_files()})
 
-    # what is on its wire
+    # on its wire
 
     def _the_wire(self) -> Wire:
         assert self.wire is not None, "the datacenter of a game lays it before any fault"
@@ -303,7 +305,7 @@ class GameHost(LocalHost):
         return await self._the_wire().proxy_toxics(name)
 
     async def set_packet_rules(self, table: str, rules: Sequence[PacketRule]) -> None:
-        """Those of a slow link are on the wire, all others on the host."""
+        """Puts rules of a slow link on the wire, all others on the host."""
         if any(isinstance(rule, Redirect) for rule in rules):
             await self._the_wire().set_packet_rules(table, [self._here(rule) for rule in rules])
         else:

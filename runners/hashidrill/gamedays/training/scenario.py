@@ -1,4 +1,4 @@
-"""Where scenarios are: a path, one's own playbooks/training, or those that ship. One's own wins."""
+"""Scenarios: a path, the user's own playbooks/training, or the shipped ones. The user's own win."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class Pager(Strict):
 
 
 class Diagnosis(Strict):
-    """What must be said: which component, what is wrong with it, and where. `disk` and `slow` stand for all the words
-    that people have for them (hashidrill.gamedays.training.words); case and a plural s do not matter, `disk*`
-    takes any ending. A part that is left empty is not asked for.
+    """The expected statement: the component, its trouble, and the place. `disk` and `slow` stand for all their synonyms
+    (hashidrill.gamedays.training.words); case and a plural s do not matter, `disk*` takes any ending. An empty part
+    is not required.
     """
 
     component: list[str] = Field(
@@ -115,7 +115,7 @@ class Back(Strict):
 
 
 class Hint(Strict):
-    """What can be bought."""
+    """A hint that costs points."""
 
     price: Annotated[int, Field(ge=0, le=_FULL_MARKS)] = Field(description="Points that it costs, of 100")
     text: Text
@@ -130,7 +130,7 @@ class Look(Strict):
 
 
 class Truth(Strict):
-    """One of the things that can be behind the pager."""
+    """One possible cause behind the pager."""
 
     title: Text = Field(description="One line for the debrief")
     method: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_ENTRIES)] = Field(
@@ -160,7 +160,7 @@ class Truth(Strict):
 
 
 class Scenario(Strict):
-    """A game for a trainee: a pager message, a datacenter, and what may be wrong with it."""
+    """A game for a trainee: a pager message, a datacenter, and its possible troubles."""
 
     api_version: Literal["hashidrill/v1"] = Field(alias="apiVersion", description="Version of this format")
     kind: Literal["Scenario"] = Field(description="Kind of document")
@@ -236,7 +236,7 @@ def _check_chosen(document: Document, scenario: Scenario) -> None:
 
 
 def _is_played(loc: Loc) -> bool:
-    """Whether it is part of the experiment that is played; the rest are words for people."""
+    """Whether it is part of the played experiment; the rest is text for people."""
     return loc[0] in {"datacenter", "load", "clients", "steady_state", "before", "herrings"} or (
         len(loc) > 2 and loc[0] == "truths" and loc[2] in {"method", "repaired", "kept"}
     )
@@ -269,7 +269,7 @@ def _check_steps(document: Document, scenario: Scenario) -> None:
 
 
 def _values(value: Any, scenario: Scenario) -> list[Any]:
-    """All that the seed may make of it; of a text around a ${name}, nothing is known."""
+    """All values that the seed may choose; unknown for text around a ${name}."""
     names = _CHOSEN.findall(value) if isinstance(value, str) else []
     if not names:
         return [value]
@@ -302,7 +302,7 @@ _PER_BACK = 2
 
 @dataclass(frozen=True)
 class Places:
-    """Of one game, with that truth, those chosen values and that red herring (None without one).
+    """The places of one game, with that truth, those chosen values and that red herring (None without one).
 
     Its method is the steps of `before`, of the truth and of the red herring, in that order.
     """
@@ -316,7 +316,9 @@ class Places:
     misleading: int
 
     def error(self, problems: Iterable[Problem], otherwise: ExperimentError) -> ExperimentError:
-        """All problems of the experiment, each where it was written; what has no place is told as it is."""
+        """All problems of the experiment at their places in the scenario; problems without a place are reported
+        unchanged.
+        """
         document = self.written.document.unmarked()
         for problem in problems:
             loc = self.of(loc_of(problem.at))
@@ -328,7 +330,7 @@ class Places:
         return ExperimentError(document.message())
 
     def of(self, loc: Loc) -> Loc:
-        """From a place in the experiment to that in the scenario."""
+        """The place in the scenario for a place in the experiment."""
         if not loc or loc[0] in _SAME:
             return loc
         if len(loc) > 1 and isinstance(loc[1], int) and loc[0] in {"method", "expect"}:
@@ -368,12 +370,12 @@ class Places:
         return value if isinstance(value, (dict, str)) else otherwise
 
     def _chosen(self, loc: Loc) -> str:
-        """` (delay is soon)`, where that is what the seed put there."""
+        """` (delay is soon)`, if the seed chose that value."""
         names = _CHOSEN.findall(str(self._at(loc, "")) if isinstance(self._at(loc, ""), str) else "")
         said = ", ".join(f"{name} is {self.values[name]}" for name in names if name in self.values)
         return f" ({said})" if said else ""
 
 
 def loc_of(text: str) -> Loc:
-    """`method[0].with.delay` as a place: what hashidrill.core.experiment.documents.path_text wrote."""
+    """Reads a place like `method[0].with.delay`, as written by hashidrill.core.experiment.documents.path_text."""
     return tuple(int(number) if number else name for number, name in _PART.findall(text))

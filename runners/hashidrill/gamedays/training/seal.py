@@ -26,15 +26,15 @@ _NONCE = bytes(12)
 
 
 def seal(folder: Path) -> None:
-    """From now on, what is written below `folder` is in memory, and nobody else sees it. Call it with one thread.
+    """Keeps files below `folder` in memory from now on, visible only to this process. Call it with one thread.
 
-    Raises MachineError where the kernel refuses.
+    Raises MachineError if the kernel refuses.
     """
     uid, gid = os.geteuid(), os.getegid()
     try:
         if uid == 0:
             sc.unshare(sc.CLONE_NEWNS)
-        else:  # under its own number: what it starts is the same user as ever
+        else:  # under its own number: its children run as the same user
             sc.unshare(sc.CLONE_NEWNS | sc.CLONE_NEWUSER)
             Path("/proc/self/setgroups").write_text("deny")
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
@@ -50,7 +50,7 @@ def seal(folder: Path) -> None:
 
 
 class Key:
-    """What opens the messages of a `Sealer`. It is in the memory of the process that made it, and nowhere else."""
+    """Opens the messages of a `Sealer`. It exists only in the memory of the process that made it."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: PLC0415 - see `sealed`
@@ -59,7 +59,7 @@ class Key:
         self.public = self._private.public_key().public_bytes_raw()
 
     def opened(self, sealed: bytes) -> bytes:
-        """Raises ValueError for what was not sealed for this key, or was changed."""
+        """Raises ValueError for bytes that were not sealed for this key, or were changed."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey  # noqa: PLC0415 - as above
 

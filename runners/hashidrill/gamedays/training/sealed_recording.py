@@ -71,7 +71,7 @@ class SealedRecording:
     _held: dict[str, bytes] = field(default_factory=dict)
 
     def hold(self) -> None:
-        """What the runner wrote is in memory alone. Raises OSError."""
+        """Keeps the runner's files only in memory. Raises OSError."""
         for name in _HELD:
             file = self.path / name
             if file.is_file():
@@ -79,8 +79,8 @@ class SealedRecording:
                 file.unlink()
 
     def open(self, own: Iterable[Entry] = ()) -> None:
-        """Puts everything back in clear, with the keeper's `own` entries. What cannot be opened stays as it is, and
-        counts as damage to its readers. Raises OSError.
+        """Decrypts everything in place, and adds the keeper's `own` entries. Files that cannot be opened stay
+        unchanged, and count as damage. Raises OSError.
         """
         for name, content in self._held.items():
             if not (self.path / name).is_file():

@@ -1,4 +1,4 @@
-"""What trainees call the parts of a datacenter and what goes wrong with them. `disk*` takes any ending."""
+"""Trainees' words for the parts of a datacenter and their troubles. `disk*` takes any ending."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _NEGATIONS = (
     | _DOES_NOT
 )
 _VERBS = frozenset({"is", "are", "was", "were", "be", "does", "do", "did", "has"})
-"""Before a `not`, they deny what stands before them as well: "the network is not the problem"."""
+"""Before a `not`, they negate the words before them as well: "the network is not the problem"."""
 _SUBJECT_WORDS = 4
 _WELL = frozenset({"ok", "okay", "fine", "healthy", "innocent", "good", "alike", "normal", "idle", "low", "unaffected"})
 """A clause with one of these blames nothing."""
@@ -97,9 +97,9 @@ _CLAUSE = re.compile(
     r"|\band(?= (?:not|never|is|isn't|was|wasn't|did|didn't|does|doesn't|has|nobody|no)\b)"
 )
 _EFFECT = re.compile(r"\b(?:so|therefore|thus|which|causing|making|leading to|as a result)\b|[-=]>")
-"""What stands after it is a consequence."""
+"""The words after it are a consequence."""
 _CAUSE = re.compile(r"\b(?:because|since|due to|caused by|as the|as its)\b|<-")
-"""What stands before it is a consequence."""
+"""The words before it are a consequence."""
 _TOKEN = re.compile(r"[\w./'%-]+\*?|&")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s?(us|µs|ms|milliseconds?|s|sec|secs|seconds?|m|min|minutes?)\b")
 _JOINS = frozenset(
@@ -146,16 +146,16 @@ _STATES = {
 _OUTRIGHT = frozenset({"full", "cut off", "frozen", "sealed", "crashed"})
 """Troubles that nothing else looks like: in place of the true one they contradict it."""
 _NEAR = 2.0
-"""A time within this factor of the true one is the same finding: what is measured includes queueing."""
+"""A time within this factor of the true one counts as the same finding, because measurements include queueing."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What became of a diagnosis. `missing`: parts that were left out; `wrong`: what contradicts the truth."""
+    """The judgement of a diagnosis. `missing`: parts that were left out; `wrong`: contradictions of the truth."""
 
     right: bool
     missing: tuple[str, ...] = ()
-    """Parts of which nothing at all was said: the trainee may be told, as it gives nothing away."""
+    """Parts without any statement: telling the trainee reveals nothing."""
     wrong: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
     """Parts that the truth has and the diagnosis does not, for the score card."""
@@ -247,7 +247,7 @@ def _where(
     known: Mapping[str, str],
     blame: tuple[Sequence[str], Sequence[str]],
 ) -> str:
-    """`_HERE`, `_NOWHERE` where no place or more places than are sick are named, or the wrong host.
+    """`_HERE`, or `_NOWHERE` for no place, more places than are sick, or the wrong host.
 
     `blame` are the words for the component and for its trouble.
     """
@@ -321,9 +321,9 @@ def _blamed(clauses: Iterable[Sequence[str]], names: Mapping[str, str], trouble:
 def _chains(
     clauses: Iterable[Sequence[str]], names: Mapping[str, str], blame: tuple[Sequence[str], Sequence[str]]
 ) -> Iterator[set[str]]:
-    """Hosts that stand in one list, `consul-1, consul-2 or 10.73.0.13`, or that an "or" offers for each other.
+    """Hosts in one list, `consul-1, consul-2 or 10.73.0.13`, or alternatives joined by "or".
 
-    What is blamed may stand between them: `consul-1 disk slow consul-2 disk slow`.
+    The trouble may be between them: `consul-1 disk slow consul-2 disk slow`.
     """
     component, trouble = ([[part] for word in words for part in _tokens(word)] for words in blame)
     stream = [token for clause in clauses for token in (*_affirmed(clause), ",")]
@@ -411,7 +411,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _affirmed(tokens: Sequence[str]) -> list[str]:
-    """What a clause blames: the words before its first negation, or nothing where it says that all is well."""
+    """The words that a clause blames: those before its first negation, or none if it reports that all is well."""
     for at, token in enumerate(tokens):
         before = tokens[at - 1] if at else ""
         if token in _WELL and before not in _NEGATIONS:

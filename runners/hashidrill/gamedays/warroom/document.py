@@ -1,7 +1,7 @@
-"""A JSON document that grows, and the changes that lead to it: what a browser holds is the same document.
+"""A JSON document that grows, and the changes that lead to it: every browser holds a copy of the document.
 
-A reader is a number: the last message it has. It gets the messages after that one; or, where they are not kept any
-more, the whole document. So nothing is queued for a reader, and a slow one costs no memory.
+A reader is a number: the last message it has. It gets the messages after that one; or, if they are no longer kept,
+the whole document. So no reader has a queue, and a slow one costs no memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Batch:
-    """What a reader lacks. `data` is JSON: the whole document, or a list of changes `[path, value]`."""
+    """The update for a reader. `data` is JSON: the whole document, or a list of changes `[path, value]`."""
 
     number: int
     whole: bool
     data: str
     missed: int = 0
-    """Messages that this reader never took, where they were many; the document holds what they said."""
+    """How many messages this reader missed; the document includes their content."""
 
 
 class Document:
@@ -74,7 +74,7 @@ class Document:
             self._dropped = self._messages.popleft()[0]
 
     def since(self, number: int | None) -> Batch | None:
-        """What a reader lacks who has everything up to that message; None where it lacks nothing."""
+        """The update for a reader that has everything up to that message; None if it is up to date."""
         if number == self._number:
             return None
         if number is None or not max(self._renewed, self._dropped) <= number < self._number:

@@ -1,6 +1,6 @@
 """Figures over time in bounded memory: as a run grows longer, its buckets grow wider.
 
-A value is a number, None where nothing was measured, and NEVER for a latency of what is never served.
+A value is a number, None without a measurement, and NEVER for a latency of operations that are never served.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def plain(value: float | None) -> Value:
 
 
 def worst(first: Value, second: Value) -> Value:
-    """The higher one; what was not measured counts least, and what is never served most."""
+    """The higher one; None counts least, NEVER most."""
     return max(first, second, key=_rank)
 
 
@@ -43,7 +43,7 @@ def _rank(value: Value) -> float:
 
 
 class Series:
-    """One value a bucket: the mean of what came in it, or the worst. `values` is shared with the document."""
+    """One value a bucket: the mean or the worst of its samples. `values` is shared with the document."""
 
     def __init__(self, kind: Kind) -> None:
         self.values: list[Value] = []
@@ -53,7 +53,7 @@ class Series:
         """How many values the mean of the bucket `_at` is of."""
 
     def add(self, index: int, value: Value) -> Value:
-        """What the bucket holds with this value; the caller puts it there."""
+        """Adds the value to its bucket and returns the bucket's value; the caller stores it."""
         before = self.values[index] if index < len(self.values) else None
         if index != self._at:
             self._at, self._count = index, 0 if before is None else 1

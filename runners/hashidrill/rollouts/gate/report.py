@@ -426,7 +426,7 @@ def _member(ran: Ran, file: str = "") -> Section:
 
 _PAIRED = (
     "A difference is the median of the rounds' own differences, baseline against candidate of the same round. It need"
-    " not be the quotient of the two medians beside it."
+    " not be the quotient of the two medians next to it."
 )
 
 

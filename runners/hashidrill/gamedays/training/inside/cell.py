@@ -114,7 +114,7 @@ class Attendant:
             os.close(fd)
 
     def answer(self, name: str, words: list[str], fds: list[int]) -> dict[str, Any]:
-        """What a command of the shell gets: `text` and `error` to print, and its exit `code`."""
+        """The answer to a command of the shell: `text` and `error` to print, and its exit `code`."""
         if name == "say":
             told = self.keeper({"op": "say", "what": words[0], "words": " ".join(words[1:])})
             return {"text": told["text"]} if "text" in told else {"error": told.get("error", "the game is over")}
@@ -127,9 +127,9 @@ class Attendant:
         return {"error": f"{name}: no such command", "code": 127}
 
     def _hand(self, name: str, words: list[str]) -> dict[str, Any]:
-        """What systemctl and journalctl of the host do: they signal processes that the shell cannot see.
+        """Runs the host's systemctl and journalctl, which signal processes that the shell cannot see.
 
-        What is checked is what runs: the command line is read once.
+        The command line is read once, so the checked command is the one that runs.
         """
         host = self._spec["hosts"][self._spec["host"]]
         tool: Any = systemctl if name == "systemctl" else journalctl
@@ -167,7 +167,7 @@ class Attendant:
         return {"code": done.returncode}
 
     def keeper(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One request to the keeper of the game; {} where it is gone."""
+        """One request to the keeper of the game; {} if it has ended."""
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(30)
@@ -180,7 +180,7 @@ class Attendant:
         return answer
 
     def note_until(self, over: threading.Event) -> None:
-        """Passes on what was typed, line by line."""
+        """Passes on typed text, line by line."""
         while not over.wait(_LOOK_S):
             self.note()
         self.note()
@@ -335,7 +335,7 @@ def _take_terminal(*, shared: bool) -> None:
 
 
 def _build(spec: dict[str, Any], cell: str, host: dict[str, Any]) -> None:
-    """A root of its own, in memory; afterwards nothing of the machine's is there but what was put in."""
+    """Makes a root of its own in memory; afterwards only the files put there are visible."""
     sc.mount("none", "/", "", sc.MS_REC | sc.MS_PRIVATE)
     new = f"{cell}/root"
     os.makedirs(new, exist_ok=True)  # noqa: PTH103 - no pathlib here

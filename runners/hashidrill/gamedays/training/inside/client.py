@@ -1,7 +1,7 @@
 """The small commands of a trainee's shell: say, hint, users, on, rotation, systemctl, journalctl, hashidrill.
 
-This file is copied into the shell's file system and runs there alone, with the standard library: it knows nothing but
-the door of its shell. It is one program with several names.
+This file is copied into the shell's file system and runs there alone, with the standard library: it only uses the
+door of its shell. It is one program with several names.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def through_a_terminal(door: socket.socket, request: bytes) -> bytes:
     same_size(ours)
     signal.signal(signal.SIGWINCH, lambda *_: same_size(ours))
     try:
-        tty.setraw(0, termios.TCSADRAIN)  # what was typed already stays
+        tty.setraw(0, termios.TCSADRAIN)  # earlier typed text stays
         socket.send_fds(door, [request], [theirs if os.isatty(fd) else fd for fd in (0, 1, 2)])
         os.close(theirs)
         return copied(door, ours)
@@ -90,7 +90,7 @@ def copied(door: socket.socket, terminal: int) -> bytes:
         for source in ready:
             try:
                 data = os.read(source, 65536)
-            except OSError:  # nobody has the other end open any more
+            except OSError:  # the other end is closed
                 data = b""
             if source == door.fileno():
                 answer += data

@@ -1,8 +1,8 @@
-"""Logs and CPU of a host, as a trainee's shell has them: those of its agents.
+"""Logs and CPU of a host in a trainee's shell: only those of its agents.
 
-What breaks a link runs on the host as its agents do, with a log of its own, which would tell of it.
+A process that breaks a link runs on the host like its agents, and its own log would reveal it.
 
-Standard library alone: it runs beside the shell of a trainee.
+Only the standard library: it runs next to the shell of a trainee.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ _LOCKED = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC
 
 
 def logs(new: str, host: Mapping[str, Any], mount: Callable[..., None] = sc.mount) -> None:
-    """In the root `new`, the host's folder of logs has those of its agents alone, to read. Raises OSError.
+    """Mounts only the agents' logs of the host in the root `new`, read-only. Raises OSError.
 
-    They say who told a server to leave (hashidrill.gamedays.training.harm), so a trainee writes nothing into
-    them.
+    They show who told a server to leave (hashidrill.gamedays.training.harm), so a trainee must not write into them.
     """
     folder = f"{host['folder']}/logs"
     kept = [path for agent in host["agents"] if os.path.isfile(path := f"{folder}/{agent}.log")]  # noqa: PTH113 - no pathlib here

@@ -1,10 +1,10 @@
-"""Which agents users ask: what a load balancer in front of them would do.
+"""The agents that users reach, as a load balancer in front of them would decide.
 
-Loads ask the agents of their `via` in turn. A sick agent that cannot be healed has to be taken out: new connections of
-users to it go to the others of its role, and old ones are reset. That is done with packet rules in the namespace that
-loads come from, so that neither an agent nor a fault on a host sees anything of it.
+Loads use the agents of their `via` in rotation. A sick agent that cannot be healed has to be removed: users' new
+connections to it go to the others of its role, and old ones are reset. Packet rules in the loads' namespace do that,
+invisible to agents and to faults on a host.
 
-Standard library alone: it runs beside the shell of a trainee.
+Only the standard library: it runs next to the shell of a trainee.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _USAGE = "rotation | rotation out HOST | rotation in HOST"
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be done; the text says why."""
+    """The request cannot be fulfilled; the text says why."""
 
 
 def role_of(host: Mapping[str, Any]) -> str:
@@ -37,7 +37,7 @@ def role_of(host: Mapping[str, Any]) -> str:
 
 
 def changed(out: Sequence[str], words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Who is out afterwards. Raises RefusedError for a host that is not there, and for the last of its role."""
+    """The removed hosts afterwards. Raises RefusedError for an unknown host, and for the last of its role."""
     if len(words) != 2 or words[0] not in {"out", "in"}:
         raise RefusedError(_USAGE)
     verb, host = words
@@ -68,13 +68,13 @@ def statements(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> li
         left = _stand_in(host, out, hosts)
         met = [("tcp",), ("saddr", (LOADS_COME_FROM,)), ("daddr", (hosts[host]["address"],))]
         new += [(_NEW, [*met, ("turn", len(left) - number), ("dnat", to)]) for number, to in enumerate(left)]
-        # what is translated has another address by now: only connections from before are met here
+        # translated connections have another address by now: this matches only earlier ones
         old.append((_OLD, [*met, ("reset",)]))
     return [*new, *old]
 
 
 def put(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Where loads come from: in the namespace of the sandbox's first process. Raises OSError."""
+    """Applies the rules in the loads' namespace, that of the sandbox's first process. Raises OSError."""
     said = statements(out, hosts)
     work = partial(nf_tables.replace, TABLE, (_NEW, _OLD), said) if said else partial(nf_tables.remove, TABLE)
     sc.in_network("/proc/1/ns/net", work)
@@ -83,7 +83,7 @@ def put(out: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]) -> None:
 def answer(
     words: Sequence[str], hosts: Mapping[str, Mapping[str, Any]], state: Path, put: Callable[..., None] = put
 ) -> dict[str, Any]:
-    """What `rotation` prints, for every shell of one game: `state` remembers who is out."""
+    """The output of `rotation`, for every shell of one game: `state` stores the removed hosts."""
     with state.open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)

@@ -191,7 +191,7 @@ class Burner(Helper):
         super().__init__(system, _BURNER)
 
     def cores(self, threads: int) -> float:
-        """The cores that so many busy threads get together. Raises RefusedError."""
+        """The cores that `threads` busy threads get together. Raises RefusedError."""
         return float(self._ask(json.dumps([threads, _BURN_S])))
 
 
