@@ -1,1 +1,1 @@
-"""What a person types: the command line and the pytest plugin."""
+"""The user interfaces: the command line and the pytest plugin."""

@@ -1,4 +1,4 @@
-"""What Kubernetes and carriers add to the hosts of an attached datacenter: looked at before a run, held during it."""
+"""The capabilities that Kubernetes and carriers add to attached hosts: checked before a run, held during it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_MACHINE = "services.kubernetes.chaosd names no chaosd on it"
 
 
 async def located(target: AttachTarget, connect: Connect | None = None) -> AttachTarget:
-    """With an address for each product whose agents are pods; as it is where there are none. Raises AttachError."""
+    """Adds an address for each product whose agents are pods; unchanged without any. Raises AttachError."""
     if not target.kubernetes.get("pods"):
         return target
     from hashidrill.kubernetes import pods  # noqa: PLC0415 - see _cluster
@@ -35,7 +35,9 @@ async def located(target: AttachTarget, connect: Connect | None = None) -> Attac
 
 @asynccontextmanager
 async def watched(target: AttachTarget, connect: Connect | None = None) -> AsyncIterator[LookAtPods | None]:
-    """A look at the addresses that the agents' pods have just then; None where they are no pods. Raises AttachError."""
+    """A function that reads the current addresses of the agents' pods; None if they are not pods. Raises
+    AttachError.
+    """
     if not target.kubernetes.get("pods"):
         yield None
         return
@@ -81,8 +83,8 @@ async def held(
 ) -> AsyncIterator[Parts]:
     """By host, the capabilities that carriers and backends add, held inside the block. Raises AttachError.
 
-    `deadline_s`: how long what they put there may stay when nobody asks any more. `undoing`: it is only taken away, and
-    the hosts that are `awaited` are waited for while they restart.
+    `deadline_s`: how long their effects may last without a renewal. `undoing`: effects are only reverted, and the
+    hosts that are `awaited` may be restarting.
     """
     async with open_carriers.carried(
         target,
@@ -124,7 +126,7 @@ def _add(
     *,
     undoing: bool,
 ) -> None:
-    """To take an object away, it takes neither the pod nor the chaosd that it was aimed at: it is known by its name."""
+    """Removing an object only needs its name, not the pod or chaosd that it was aimed at."""
     from hashidrill.kubernetes.chaos_mesh.objects import of_machine, of_pod  # noqa: PLC0415 - see _cluster
     from hashidrill.kubernetes.litmus.engines import AimedAt, AimedAtNode, WatchedNode  # noqa: PLC0415 - as above
     from hashidrill.kubernetes.objects import Owned  # noqa: PLC0415 - as above
@@ -199,7 +201,7 @@ async def _cluster(target: AttachTarget, connect: Connect | None) -> AsyncIterat
 
 
 async def objects_left(target: AttachTarget, tell: Callable[[str], None], connect: Connect | None = None) -> list[str]:
-    """What runs of ours, whichever they were, left in that datacenter's Kubernetes; `tell` says what is not seen.
+    """Objects of all hashidrill runs in that datacenter's Kubernetes; `tell` reports what cannot be listed.
 
     Raises HashidrillError.
     """
@@ -215,9 +217,9 @@ async def remove_objects(
     connect: Connect | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
-    """Deletes all of these, found by their labels, and tells each; returns why others stay. Raises HashidrillError.
+    """Deletes all of these, found by their labels, and reports each; returns why others stay. Raises HashidrillError.
 
-    `tell` hears what it waits for.
+    `tell` receives the reason of each wait.
     """
     from hashidrill.kubernetes.chaos_mesh import objects  # noqa: PLC0415 - see _cluster
     from hashidrill.kubernetes.litmus import engines  # noqa: PLC0415 - see _cluster

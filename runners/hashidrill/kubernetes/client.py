@@ -34,7 +34,7 @@ ANSWERS_WITHIN_S = 10.0
 BUSY_WITHIN_S = 15.0
 """How long a request is made again to a server that says HTTP 429: less than one try of a revert takes."""
 _RETRY_AFTER_S = 1.0
-"""What a server means that does not say when: API servers say one second themselves."""
+"""The wait if a server names none: API servers use one second themselves."""
 _FORBIDDEN, _GONE, _CONFLICT, _BUSY = 403, 404, 409, 429
 Connect = Callable[[Mapping[str, Any]], "Cluster"]
 
@@ -79,7 +79,7 @@ class Cluster:
         """When each object's deletion was asked for first; several connections to one server may share it."""
 
     def since_deletion_s(self, kind: str, name: str) -> float:
-        """How long ago this was first asked: whoever waits for a deletion waits once, however often they try."""
+        """Seconds since the first request to delete it: repeated tries share one waiting time."""
         now_s = anyio.current_time()
         return now_s - self.deleted_s.setdefault((kind, name), now_s)
 
@@ -117,7 +117,7 @@ class Cluster:
         return await self._ask(f"create {kind} {made['metadata']['name']}", lambda: self._client.create(body))
 
     async def patch(self, api: str, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        """Merges the change into the object; nothing where there is none. Raises ClusterError."""
+        """Merges the change into the object; ignores a missing one. Raises ClusterError."""
 
         async def asked() -> dict[str, Any]:
             await self._client.patch(_namespaced(api, kind), name, dict(change), patch_type=PatchType.MERGE)
@@ -130,7 +130,9 @@ class Cluster:
                 raise
 
     async def delete(self, api: str, kind: str, name: str) -> bool:
-        """Asks for it to go; False when there is none. It goes when its finalizers are done. Raises ClusterError."""
+        """Requests its deletion; False when it is missing. It vanishes when its finalizers are done. Raises
+        ClusterError.
+        """
 
         async def asked() -> dict[str, Any]:
             await self._client.delete(_namespaced(api, kind), name)
@@ -156,7 +158,7 @@ class Cluster:
         return await self._of_cluster(Node, "Node", name)
 
     async def namespace_there(self) -> bool:
-        """Whether the cluster has the namespace. Raises ClusterError, also where nobody lets us know."""
+        """Whether the cluster has the namespace. Raises ClusterError, also without the right to ask."""
         return await self._of_cluster(Namespace, "Namespace", self.namespace) is not None
 
     async def _of_cluster(self, resource: Any, kind: str, name: str) -> dict[str, Any] | None:
@@ -233,7 +235,7 @@ def _namespaced(api: str, kind: str) -> Any:
 
 
 def cluster_of(settings: Mapping[str, Any], *, transport: httpx2.AsyncBaseTransport | None = None) -> Cluster:
-    """The cluster that an Attach file means. Asks nobody. Raises AttachError for a kubeconfig that cannot be used."""
+    """The cluster of an Attach file, without any request. Raises AttachError for an unusable kubeconfig."""
     file, context = settings["kubeconfig"], settings.get("context")
     where, place = file or "the service account of our own pod", settings.get("place", PLACE)
     found: KubeConfig | None = None

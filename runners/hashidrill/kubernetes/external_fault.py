@@ -1,4 +1,6 @@
-"""What the faults of Chaos Mesh and Litmus share: one object, which is created, deleted, and never believed."""
+"""The base of Chaos Mesh's and Litmus's faults: one object, which is created and deleted, and never trusted as
+proof.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from hashidrill.kubernetes.pod_observers import Effect
 
 OBJECT = "the object of another injector"
-"""A claim: one external fault on a host at a time, so that what was not reverted is known by it."""
+"""A claim: one external fault on a host at a time, so that a left-over one can be identified."""
 _LONGEST_DELAY = Duration("2s")
 
 
@@ -118,7 +120,7 @@ class ExternalFault(BaseFault[P]):
 
 
 async def told(objects: ChaosObjects, undo: Undo) -> str:
-    """What the injector says of the object, or why it says nothing."""
+    """The injector's report on the object, or why there is none."""
     try:
         return await objects.said(undo["object"]) or "there is no object of ours"
     except FaultError as error:

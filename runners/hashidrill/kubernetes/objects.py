@@ -1,6 +1,4 @@
-"""The objects that a run creates for an injector's controller: their names, what the cluster's own definitions say of
-them, and how they go.
-"""
+"""The objects that a run creates for an injector's controller: names, validation and removal."""
 
 from __future__ import annotations
 
@@ -37,9 +35,10 @@ def schema_of(definition: Mapping[str, Any], version: str) -> Mapping[str, Any] 
 
 
 def problems(value: Any, schema: Mapping[str, Any], at: str = "spec", *, closed: bool = False) -> Iterator[str]:
-    """Everything that the server would refuse or drop, with its place; nothing for what the schema leaves open.
+    """Everything that the server would refuse or drop, with its place; fields that the schema leaves open pass.
 
-    `closed`: where a schema names fields, no other one is open, though the server would keep it: nobody reads it.
+    `closed`: if a schema names fields, unknown ones are problems even if the server would keep them, because nothing
+    reads them.
     """
     if schema.get("x-kubernetes-int-or-string"):
         if not isinstance(value, int | str):
@@ -89,7 +88,7 @@ def _of_fields(value: Mapping[str, Any], schema: Mapping[str, Any], at: str, *, 
 
 
 def dropped(sent: Any, kept: Any, at: str = "spec") -> Iterator[str]:
-    """The places of what was sent and is not in what the server kept; what it added does not count."""
+    """The places of values that were sent but not kept; added ones do not count."""
     if isinstance(sent, Mapping):
         for name, value in sent.items():
             if not isinstance(kept, Mapping) or name not in kept:
@@ -105,7 +104,7 @@ def dropped(sent: Any, kept: Any, at: str = "spec") -> Iterator[str]:
 
 
 def _matches(pattern: str, value: str) -> bool:
-    """Of a pattern that Python cannot read, whether it matches is for the server to say."""
+    """Whether it matches; the server decides about patterns that Python cannot read."""
     try:
         return re.search(pattern, value) is not None
     except re.error:
@@ -122,7 +121,7 @@ OWNER, FAULT = "hashidrill/owner", "hashidrill/fault"
 GONE_WITHIN_S = 30.0
 """How long a deleted object may take: its controller first reverts what it did. Less than one try of a revert."""
 TOLD_AFTER_S = 5.0
-"""A controller that works takes a second or two: who waits longer is told for what."""
+"""A working controller takes a second or two: after this time, the wait is explained."""
 _LOOKS_AGAIN_S = 5.0
 """How long the next try waits for a deletion that was waited for already: its controller had its time."""
 _LONGEST_NAME, _LONGEST_LABEL = 53, 63
@@ -131,7 +130,7 @@ _LONGEST_NAME, _LONGEST_LABEL = 53, 63
 
 @dataclass(frozen=True)
 class Owned:
-    """Whose objects these are, and how long each lasts when nobody deletes it."""
+    """The owner of these objects, and their lifetime without a deletion."""
 
     run: str
     datacenter: str
@@ -158,7 +157,7 @@ class Owned:
 
 
 def label(text: str) -> str:
-    """As Kubernetes takes it for the value of a label."""
+    """The text as a valid value of a Kubernetes label."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
 
 

@@ -1,7 +1,7 @@
-"""Proves the effect of an external fault by the agent's own API and by what the kubelet reports.
+"""Proves the effect of an external fault by the agent's own API and the kubelet's report.
 
-A silent agent may also be one that this machine cannot reach. So another agent of that product, if there is one, must
-answer at the same time: our own broken network proves nothing.
+A silent agent may only be unreachable from this machine. So another agent of that product, if there is one, must
+answer at the same time: a broken network here proves nothing.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ SHARED = "the API server, which also holds the object of the fault"
 
 
 class Effect(Protocol):
-    """What a fault does, as far as somebody else sees it."""
+    """The effect of a fault as an outside observer sees it."""
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
-        """What is there before the fault, for `look`. Raises FaultError where the effect could not be seen."""
+        """The state before the fault, for `look`. Raises FaultError if the effect could not be seen."""
 
     async def look(self, hosts: Hosts, undo: Undo, *, present: bool) -> Evidence: ...
 
 
 async def answered_s(host: Host, agent: str, within_s: float) -> float | None:
-    """The seconds that the agent's API took for any answer; None without one in that time."""
+    """The seconds until the agent's API answered with any status; None without an answer in that time."""
     began_s = anyio.current_time()
     try:
         path = attachables([agent])[agent].health
@@ -55,7 +55,7 @@ async def answered_s(host: Host, agent: str, within_s: float) -> float | None:
 
 
 async def another_answers(hosts: Hosts, undo: Undo) -> str:
-    """Who else of that product answers: "" for nobody, `-` where there is nobody else to ask."""
+    """Another answering agent of that product: "" for none, `-` if there is no other agent."""
     agent = undo["agent"]
     others = [host for host in hosts.all_hosts() if host.name != undo["host"] and agent in host.roles]
     for host in others:
@@ -66,7 +66,7 @@ async def another_answers(hosts: Hosts, undo: Undo) -> str:
 
 @dataclass(frozen=True)
 class Silent:
-    """The agent answers nobody: it is stopped, gone, or cut off from this machine."""
+    """The agent does not answer: it is stopped, gone, or cut off from this machine."""
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         await _must_answer(hosts.host(target.host), target.agent)
@@ -130,7 +130,7 @@ class Slow:
 
 @dataclass(frozen=True)
 class SlowWrites(Slow):
-    """Each write through the agent takes at least `by_s` longer: whoever leads waits for its own disk first."""
+    """Each write through the agent takes at least `by_s` longer, because the leader waits for its own disk first."""
 
     of: ClassVar[str] = "write"
 
@@ -236,7 +236,7 @@ class Restarted:
 
 @dataclass(frozen=True)
 class Failed:
-    """The pod is not ready, by its kubelet, and the agent answers nobody."""
+    """The kubelet reports the pod as not ready, and the agent does not answer."""
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:
         pod = await ready_pod(hosts.host(target.host))
@@ -253,7 +253,7 @@ class Failed:
 
 
 async def ready_pod(host: Host) -> PodSeen:
-    """Raises FaultError where there is none that is ready: nothing would change."""
+    """Raises FaultError if no pod is ready, because the fault would change nothing."""
     pod = await host.use(PodStatus).pod()
     if pod is None:
         raise FaultError(f"{host.name}: its pod is gone")

@@ -43,9 +43,9 @@ def seen(found: Mapping[str, Any]) -> PodSeen:
 
 
 def pod_of(pods: Sequence[Mapping[str, Any]], host: str, address: str, *, by_address: bool = False) -> tuple[str, str]:
-    """(its name, why there is none): the one pod with that host's name, else the one with its address.
+    """(its name, or why there is none): the one pod with that host's name, otherwise the one with its address.
 
-    `by_address`: the other way round, where each host is known to be a pod, and a name might be that of another one.
+    `by_address`: the reverse order, if each host is known to be a pod, and a name might be another one's.
     """
     named = [one["metadata"]["name"] for one in pods if one["metadata"]["name"] == host]
     placed = [one["metadata"]["name"] for one in pods if (one.get("status") or {}).get("podIP") == address]
@@ -114,7 +114,7 @@ async def _why_none(cluster: Cluster, target: AttachTarget, labels: Mapping[str,
         return f"none of {', '.join(sorted(map(_name, pods)))} in {where} has an address: none is started yet"
     try:
         there = await cluster.namespace_there()
-    except ClusterError:  # not everybody may read it: then nothing is said of it
+    except ClusterError:  # the right to read it may be missing: then it is skipped
         there = True
     if not there:
         return f"there is no {where}; `kubectl get namespaces` lists those that are"

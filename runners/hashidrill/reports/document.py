@@ -25,7 +25,7 @@ class Badge:
 
 @dataclass(frozen=True)
 class Code:
-    """A name, as it is typed. With `href`, a link on the HTML page."""
+    """A name in code style. With `href`, a link on the HTML page."""
 
     text: str
     href: str = ""

@@ -311,7 +311,7 @@ def _proof_row(fault: FaultWindow) -> tuple[Content, ...]:
 
 
 def observed_through(evidence: Mapping[str, Any]) -> str:
-    """What the observer looked through, and what that shares with the injector."""
+    """The means of the observer, and what they share with the injector."""
     return f"observed through {evidence['through']}; shared with the injector: {evidence.get('shares') or 'nothing'}"
 
 
@@ -432,12 +432,12 @@ SEEN = (
 
 
 def attached_to(recording: Recording) -> str:
-    """The name of the datacenter that was attached; "" for one of ours."""
+    """The name of the attached datacenter; "" for a local one."""
     return str(_said(recording).get("name") or "")
 
 
 def attached_datacenter(recording: Recording) -> Html | None:
-    """Its section of the report; None for a run in a datacenter of ours."""
+    """Its section of the report; None for a run in a local datacenter."""
     said = _said(recording)
     if not said:
         return None
@@ -474,7 +474,7 @@ _ABOUT = (
 
 
 def followed(recording: Recording) -> Html | None:
-    """Its section; None for a run in which nobody followed a runbook."""
+    """Its section; None for a run without a runbook."""
     if not isinstance(recording.run.get("rehearsal"), Mapping):
         return None
     told = [entry for entry in recording.events("attended.did") if entry.data.get("what") != "agents"]
@@ -497,7 +497,7 @@ def _row(entry: Entry, began_ns: int) -> Sequence[Content] | None:
 
 
 def _told(data: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """(what, where, result); None for what another line says."""
+    """(what, where, result); None if another line has it."""
     what, text = str(data.get("what")), one_line(str(data.get("text") or ""), _LONGEST)
     if what == "command":
         tried = "check" if data.get("control") else str(data.get("kind"))

@@ -42,7 +42,7 @@ _DIGITS = 3
 
 
 class Outcome(StrEnum):
-    """What a run says: the SLO held, it did not, the generator was the bottleneck, or the run says nothing at all."""
+    """The result of a run: the SLO held, it did not, the generator was the bottleneck, or the run proves nothing."""
 
     HELD = "held"
     BROKEN = "broken"
@@ -83,7 +83,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Probe:
-    """One run of the search: what was tried, what came of it, and why."""
+    """One run of the search: its value, its outcome, and the reason."""
 
     value: Value
     outcome: Outcome
@@ -93,10 +93,10 @@ class Probe:
 
 @dataclass
 class Search:
-    """What is known so far. `held` is the highest value that held, `not_held` the lowest one that did not.
+    """The results so far. `held` is the highest value that held, `not_held` the lowest one that did not.
 
-    A value that was tried several times is what most of its runs say, and not held where these are even. A run that
-    says nothing (it crashed, or nothing was measured) is no bound.
+    The majority of its runs decides about a value that was tried several times; a tie counts as not held. A run that
+    proves nothing (it crashed, or nothing was measured) sets no bound.
     """
 
     probes: list[Probe] = field(default_factory=list)
@@ -115,11 +115,11 @@ class Search:
 
     @property
     def bounded_by_generator(self) -> bool:
-        """Whether the upper end of the bracket is one of the generator, which says nothing about the datacenter."""
+        """Whether the upper bound comes from the generator, which says nothing about the datacenter."""
         return self.not_held is not None and self.outcome(self.not_held) is Outcome.GENERATOR
 
     def outcome(self, value: Value) -> Outcome:
-        """What the runs at a value say together."""
+        """The common outcome of the runs at a value."""
         counts = self.counts(value)
         if not counts:
             return Outcome.INVALID
@@ -235,7 +235,7 @@ class Varied:
         return varied
 
     def present(self) -> object:
-        """What is written there; None when it is left to its default."""
+        """The written value; None for the default."""
         parent = _parent(self._document(), self.place, self.path)
         return parent[int(self.place[-1])] if isinstance(parent, list) else parent.get(self.place[-1])
 
@@ -290,7 +290,7 @@ def _parent(document: Any, place: Sequence[str], path: Path) -> Any:
 def probe_of(
     varied: Varied, until: Sequence[Condition], run: Callable[[ResolvedExperiment], Path]
 ) -> Callable[[Value], Probe]:
-    """What runs the experiment with a value and judges it. `run` returns the recording."""
+    """Runs the experiment with a value and judges it. `run` returns the recording."""
 
     def probe(value: Value) -> Probe:
         with scratch_folder() as folder:
@@ -331,7 +331,7 @@ def _all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
     text = "; ".join(f"{condition} (measured {one.value:.4g} {one.when})" for condition, one in worst.items())
     require(all(condition.holds(one.value, unknown=True) for condition, one in worst.items()), text)
     unknown = [f"{c}: nothing was measured {one.when}" for c, one in worst.items() if np.isnan(one.value)]
-    if unknown:  # what was not measured neither held nor broke
+    if unknown:  # figures without a measurement neither held nor broke
         raise HypothesisInvalidError("; ".join(unknown))
     return Held(text)
 
@@ -390,7 +390,7 @@ def _steady_ns(recording: Recording) -> int:
 
 
 def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: int) -> float:
-    """NaN for what was not measured. What was not acknowledged counts as infinitely slow."""
+    """NaN without a measurement. An unacknowledged operation counts as infinitely slow."""
     if condition.source in recording.loads and condition.what in LOAD_STATISTICS:
         ops = recording.operations(condition.source).between(start_ns, end_ns)
         if condition.what == "rate":
@@ -413,9 +413,9 @@ def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: in
 
 
 def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
-    """The mean of the host that breaks the condition, if one does; NaN where a host was not measured that may.
+    """The mean of a host that breaks the condition, if one does; NaN if an unmeasured host might.
 
-    Where there is one view of all hosts, it is that one. What Raft says, the leader alone says: the others are no gap.
+    A common view of all hosts comes first. Only the leader reports Raft's figures, so the others are not missing.
     """
     chosen = [by_host[""]] if "" in by_host else list(by_host.values())
     samples = [np.array(values) for values in chosen]

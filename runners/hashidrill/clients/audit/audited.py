@@ -50,9 +50,9 @@ class Started:
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent's configuration: its files, which Consul, Nomad and Vault merge, and the flags that it is started with.
+    """One agent's configuration: its files, which Consul, Nomad and Vault merge, and its command-line flags.
 
-    Either of them may be unknown: flags that no unit here gives, or files that a unit names and that are not here.
+    Either may be unknown: flags without a unit here, or a unit's files that are missing here.
     """
 
     documents: tuple[Document, ...]
@@ -62,7 +62,9 @@ class Agent:
 
     @cached_property
     def layers(self) -> list[tuple[Document, Mapping]]:
-        """What each file and the flags say. A later one wins: files in lexical order, and flags over all of them."""
+        """The content of each file and of the flags. A later one wins: files in lexical order, and flags over all of
+        them.
+        """
         flags = [] if self.started is None else [(self.started.document, self.started.settings)]
         return [*((document, document.body) for document in self.documents), *flags]
 
@@ -73,7 +75,7 @@ class Agent:
 
     @property
     def unseen(self) -> str:
-        """Why it may be told more than is seen here; empty where it is not."""
+        """Why its configuration may be incomplete here; "" if it is complete."""
         if self.started is None:
             return ""
         if self.started.command.unknown:
@@ -84,16 +86,16 @@ class Agent:
         return "the configuration of its container is not among these files" if within else ""
 
     def bodies(self, *names: str) -> list[tuple[Document, Mapping]]:
-        """Blocks with one of these names, each with the file that it stands in."""
+        """Blocks with one of these names, each with its file."""
         return [(document, body) for document, layer in self.layers for body in layer.blocks(*names)]
 
     def find(self, *names: str) -> tuple[Document, Entry] | None:
-        """The last entry with one of these names, and where it is said."""
+        """The last entry with one of these names, and its place."""
         said = [(document, entry) for document, body in self.layers if (entry := body.find(*names)) is not None]
         return said[-1] if said else None
 
     def where(self, *names: str) -> tuple[Document, Place]:
-        """Where the first of these names is said, in a file before a flag; the start of the first file otherwise."""
+        """The place of the first of these names, in a file before a flag; otherwise the start of the first file."""
         for layer in (Agent(self.documents), self):
             for name in names:
                 if (said := layer.find(name)) is not None:
@@ -181,9 +183,9 @@ class Audited:
 
 
 def _named(path: str, by: Document, groups: Sequence[tuple[Document, ...]]) -> list[int]:
-    """Which of these groups of files a command line means by a path, which is one of the host that it runs on.
+    """The groups of files that a command line means by a path on its own host.
 
-    Compared from its end, because the files stand elsewhere; of several that are alike, the nearest to who names it.
+    Compares paths from their ends, because the files are elsewhere here; of several matches, the nearest one.
     """
 
     def alike(group: tuple[Document, ...]) -> tuple[int, int]:
@@ -248,7 +250,7 @@ class Group:
         return _over([*self.body.blocks(*names), *task.blocks(*names)])
 
     def commands(self) -> Iterator[tuple[Command, Place]]:
-        """What the tasks start: command and args, or those of an image."""
+        """The commands of its tasks: command and args, or those of an image."""
         for task in self.tasks():
             for config in task.blocks("config", "Config"):
                 said = [config.find(name) for name in ("command", "args")]

@@ -1,7 +1,7 @@
-"""What a command line starts, whatever stands before it: shells, `env`, `sudo` and the like, `docker run`.
+"""The program that a command line starts, behind shells, `env`, `sudo` and the like, or `docker run`.
 
-And what its flags say, as the configuration that they stand for: `-retry-max=5` is `retry_max = 5`.
-Systemd units and environment files are read here too.
+Its flags are read as the configuration that they stand for: `-retry-max=5` is `retry_max = 5`. Systemd units and
+environment files are read here too.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Command:
         return found
 
     def settings(self, place: Place) -> Mapping:
-        """What the flags say, as if a file said it; all of it stands at `place`."""
+        """The settings of its flags, as if from a file; all of them are at `place`."""
         entries = []
         for name, said in self.flags:
             *blocks, key = _IN_BLOCKS.get(self.program, {}).get(name, name).split(".")
@@ -141,7 +141,9 @@ class Command:
 
 
 def commands_in(line: Sequence[str], variables: Variables[str, str] | None = None) -> list[Command]:
-    """The commands of a command line: itself, or what it has a shell, a wrapper, an init or a container run."""
+    """The commands of a command line: itself, or those that it runs through a shell, a wrapper, an init or a
+    container.
+    """
     said = dict(variables or {})
     rest = _unwrapped(line, said)
     if not rest:
@@ -159,7 +161,7 @@ def commands_in(line: Sequence[str], variables: Variables[str, str] | None = Non
 
 
 def _unwrapped(line: Sequence[str], said: dict[str, str]) -> list[str]:
-    """Without what only starts the rest; the variables that it sets are added to `said`."""
+    """The rest of a command without its wrapper; the variables that it sets are added to `said`."""
     rest = list(line)
     while rest:
         name = _base(rest[0])
@@ -178,7 +180,7 @@ def _unwrapped(line: Sequence[str], said: dict[str, str]) -> list[str]:
 
 
 def _wrapped(line: Sequence[str]) -> int:
-    """Where what a wrapper starts begins; 0 where that is not one of ours."""
+    """Where a wrapper's own command begins; 0 for an unknown wrapper."""
     for index, word in enumerate(line[1:], 1):
         name, after = _base(word), line[index + 1] if index + 1 < len(line) else "-"
         if name in _AGENTS and _SUBCOMMAND.fullmatch(after) and after not in _AGENTS:
@@ -277,7 +279,7 @@ class Unit:
     partial: bool = False
 
     def all(self, key: str) -> list[Setting]:
-        """All that holds of a list: an empty value takes back whatever was said before it."""
+        """All values of a list: an empty value removes earlier ones."""
         found: list[Setting] = []
         for each in self.settings:
             if each.key == key:
@@ -285,7 +287,7 @@ class Unit:
         return found
 
     def last(self, key: str) -> str:
-        """What holds: the last one said; an empty string when it is not said, or taken back."""
+        """The last value; "" if it is missing, or removed."""
         found = [each.value for each in self.settings if each.key == key]
         return found[-1] if found else ""
 

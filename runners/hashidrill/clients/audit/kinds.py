@@ -1,6 +1,6 @@
-"""What a file is, recognised by what it says: names at its top level that only one kind has.
+"""The kind of a file, recognised by names at its top level that only one kind has.
 
-Where two kinds share names, the order of `_TELLTALES` decides, and each test names what sets its kind apart.
+If two kinds share names, the order of `_TELLTALES` decides, and each test names the difference.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _CONSUL_TEMPLATE = {"deduplicate", "template", "reload_signal", "kill_signal", "
 
 
 def kind_of(tree: Value) -> str | None:
-    """The kind of an HCL or JSON document; None when it is none of ours."""
+    """The kind of an HCL or JSON document; None if it is unknown."""
     if not isinstance(tree, Mapping):
         return None
     return next((kind for kind, told in _TELLTALES.items() if told(tree)), None)
@@ -122,7 +122,7 @@ def _is_consul_agent(tree: Mapping) -> bool:
 
 
 def _plausible(tree: Mapping) -> bool:
-    """One telltale name may stand in anybody's JSON (`checks`, `encrypt`); two names of an agent rarely do."""
+    """A single telltale name may be in any JSON (`checks`, `encrypt`); two names of an agent rarely are."""
     known = {fold(name) for name in _CONSUL_AGENT | {"data_dir", "datacenter", "log_level", "ports", "acl", "tls"}}
     known |= {
         fold(name) for name in ("addresses", "bind_addr", "domain", "limits", "server", "telemetry", "enable_syslog")

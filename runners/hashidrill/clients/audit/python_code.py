@@ -1,9 +1,8 @@
-"""Reads Python: the clients that a module makes, what is asked of each, and which of these calls are retried, and why.
+"""Reads Python: the clients that a module makes, their calls, and which of these are retried, and why.
 
-A call is retried where it stands in a function with a retrying decorator, in a loop that goes on after it failed and
-ends after it succeeded, in a loop of a retrying library, or in what such a library is given to call; or in a
-function that is called in such places alone. An import of tenacity retries nothing, and a `try` in a loop over keys
-goes on to the next key.
+A call is retried in a function with a retrying decorator, in a loop that continues after a failure and ends after a
+success, in a loop of a retrying library, or in a function passed to such a library; or in a function that is called
+only in such places. An import of tenacity retries nothing, and a `try` in a loop over keys goes on to the next key.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from hashidrill.clients.audit.tree import Comment, MalformedError, Place
 
 
 def dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """The full name of what an expression names, through the imports; an empty string when it names nothing."""
+    """The full name of an expression, through the imports; "" if it has none."""
     if isinstance(node, ast.Name):
         return names.get(node.id, "")
     if isinstance(node, ast.Attribute):
@@ -52,13 +51,13 @@ def constant(node: ast.expr | None) -> object:
 
 
 def arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr]:
-    """What a call is given, by name; `names` are those of the positional ones. Nothing that comes by a star."""
+    """A call's arguments by name; `names` are those of the positional ones. Starred arguments are ignored."""
     plain = [each for each in call.args if not isinstance(each, ast.Starred)]
     return dict(zip(names, plain, strict=False)) | keywords(call)
 
 
 def last(node: ast.expr) -> str:
-    """The last name of an expression: `c` of `a.b.c`; an empty string when it is no name."""
+    """The last name of an expression: `c` of `a.b.c`; "" if it is not a name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -132,7 +131,7 @@ def tries_again(loop: ast.AST, tried: ast.Try) -> bool:
 
 
 def _new_each_time(loop: ast.AST, tried: ast.Try) -> set[str]:
-    """Names that stand for something else each time: what is looped over, and what is taken from a queue."""
+    """Names that are rebound in each iteration: loop variables, and items taken from a queue."""
     found: set[str] = set()
     for node in ast.walk(loop):
         if isinstance(node, ast.For | ast.AsyncFor) and node.lineno < tried.lineno <= (node.end_lineno or 0):
@@ -369,12 +368,12 @@ _LIBRARIES_OWN = ("consul.", "hvac.adapters.", "nomad.")
 
 @dataclass(frozen=True)
 class Client:
-    """A client that a module makes. `calls`: what is asked of it; `retried`: why, for each of these that is retried."""
+    """A client that a module makes. `calls`: the calls on it; `retried`: the reason, for each retried one."""
 
     made: ast.Call | ast.ClassDef
     name: str
     given: dict[str, ast.expr]
-    """What it is made with, by its own call and by its class."""
+    """Its arguments, from its own call and its class."""
     transport: str = ""
     """Why what sends its requests may retry, for all that is seen here; empty where it does not."""
     calls: tuple[ast.expr, ...] = ()
@@ -384,7 +383,7 @@ class Client:
 
     @property
     def bare(self) -> list[int]:
-        """The lines of the calls that are not retried; none of them is seen where there is no call at all."""
+        """The lines of the calls that are not retried."""
         return sorted({call.lineno for call, why in zip(self.calls, self.retried, strict=True) if not why})
 
     @property
@@ -574,7 +573,7 @@ class Module:
     """Classes of the module's own that are clients, each with the full name of the client that it extends."""
 
     tree: ast.Module | None = None
-    """None for a module that is not looked into."""
+    """None for a module without any of the clients."""
 
     @cached_property
     def clients(self) -> Clients | None:

@@ -1,4 +1,4 @@
-"""What a rule is: an answer to "is retry configured here, and sanely?", and why. rules.toml has its words."""
+"""A rule: an answer to "is retry configured here, and sanely?", with the reason. rules.toml has its texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """Where a rule found something, and what, in one sentence. `muted`: why it is not a finding after all."""
+    """A rule's match: place and sentence. `muted`: why it is not a finding after all."""
 
     document: Document
     place: Place
@@ -45,7 +45,7 @@ Check = Callable[["Audited"], Iterator[Hit]]
 
 @dataclass(frozen=True)
 class Rule:
-    """`source` says where the claim was read; `verified` names the live test that showed it on the real binary."""
+    """`source` is where the claim was read; `verified` names the live test that showed it on the real binary."""
 
     id: str
     name: str

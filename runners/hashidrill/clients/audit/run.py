@@ -72,13 +72,13 @@ class Audit:
     findings: list[Finding]
     suppressed: list[tuple[Finding, str]]
     muted: list[tuple[Finding, str]]
-    """What a rule would have found, and why it did not: what it saw around it."""
+    """Findings that their surroundings ruled out, with the reason."""
     problems: list[Problem]
     unread: list[Unread]
-    """What was seen and is in a language that is not read."""
+    """Relevant files in languages that are not supported."""
     skipped: list[str]
     files: dict[str, str]
-    """The files that were judged, and what each was taken for."""
+    """The judged files, with the kind of each."""
 
     def at_least(self, severity: Severity) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity >= severity]
@@ -125,7 +125,7 @@ def audit(
 
 
 def _idle(documents: Sequence[Document], found: Sequence[Finding]) -> Iterator[Finding]:
-    """The suppressions that hide none of what was found."""
+    """The suppressions that match no finding."""
     places = {(each.path, each.place.line, each.rule_id) for each in found}
     for each in _suppressions(documents):
         for rule_id in sorted(each.ids):

@@ -1,7 +1,6 @@
-"""Finds the files under the paths given, and reads each into a Document, or into a Problem that says why not.
+"""Finds the files under the given paths, and reads each into a Document, or into a Problem with the reason.
 
-What goes by in silence is taken for judged: a file in a language that is not read here is named, where it speaks of
-Consul, Nomad or Vault at all.
+Users take silence for approval, so a file in an unsupported language is named if it mentions Consul, Nomad or Vault.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ MAX_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Document:
-    """A file that was read. What it says is in the field that its kind has: value, unit, variables or module."""
+    """A file that was read. Its content is in the field of its kind: value, unit, variables or module."""
 
     path: str
     kind: str
@@ -129,7 +128,7 @@ class Problem:
 
 @dataclass
 class Sources:
-    """All that was found: what is judged, what could not be, and what was left out, with reasons for `-v`."""
+    """All results: judged files, problems, and files left out, with reasons for `-v`."""
 
     documents: list[Document] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -317,7 +316,7 @@ def _data(path: Path, status: os.stat_result) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    """Raises MalformedError, at line 0, for what is no text of a configuration."""
+    """Raises MalformedError, at line 0, for content that is not configuration text."""
     if len(data) > MAX_BYTES:
         what = f"files over {MAX_BYTES // 1024} kB are not read: configuration is far smaller"
         raise MalformedError(Place(0, 0), what)

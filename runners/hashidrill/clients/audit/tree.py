@@ -1,7 +1,8 @@
-"""What a configuration file says, with the line and column of each thing, whatever language it was written in.
+"""The content of a configuration file, with the line and column of each part, in any language.
 
-Names are compared folded: Consul, Nomad and Vault take `NumRetries`, `num_retries` and, in HCL, `NUM_RETRIES` for one.
-A value that only a run can know (`var.count`, `"${...}"`, a function call) is an Expression: rules must not guess it.
+Names are compared folded: Consul, Nomad and Vault take `NumRetries`, `num_retries` and, in HCL, `NUM_RETRIES` for
+one. A value that only a run can know (`var.count`, `"${...}"`, a function call) is an Expression: rules must not
+guess it.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Mapping:
         return said[-1] if said else None
 
     def has(self, *names: str) -> bool:
-        """Whether it says anything about one of these; an empty list or string says nothing."""
+        """Whether it has a value for one of these; an empty list or string counts as missing."""
         return any(not empty(entry.value) for name in names for entry in self._by_name.get(fold(name), []))
 
     def blocks(self, *names: str) -> list[Mapping]:
@@ -123,12 +124,12 @@ class Mapping:
         return Mapping(tuple(entry for body in found for entry in body.entries), found[0].place, found[0].labels)
 
     def number(self, *names: str) -> float | None:
-        """A number, also one written as a string; None when it is not said or not known."""
+        """A number, also one written as a string; None if it is missing or unknown."""
         entry = self.find(*names)
         return None if entry is None else number_of(entry.value)
 
     def flag(self, *names: str) -> bool | None:
-        """True or false, also written as a string; None when it is not said or not known."""
+        """True or false, also written as a string; None if it is missing or unknown."""
         entry = self.find(*names)
         if entry is None or not isinstance(entry.value, Scalar):
             return None
@@ -138,14 +139,14 @@ class Mapping:
         return bool(value) if isinstance(value, bool | int) else None
 
     def text(self, *names: str) -> str | None:
-        """A string; None when it is not said, not known, or no string."""
+        """A string; None if it is missing, unknown, or not a string."""
         entry = self.find(*names)
         if entry is None or not isinstance(entry.value, Scalar) or not isinstance(entry.value.value, str):
             return None
         return entry.value.value
 
     def texts(self, *names: str) -> list[str]:
-        """The strings of a list, or of one string; what is not known is left out."""
+        """The strings of a list, or of one string; unknown ones are left out."""
         entry = self.find(*names)
         if entry is None:
             return []
@@ -156,7 +157,7 @@ class Mapping:
         return set(self._by_name)
 
     def walk(self) -> Iterator[Mapping]:
-        """All bodies: the one itself, and those within it."""
+        """All bodies: this one, and those within it."""
         yield self
         for entry in self.entries:
             values = entry.value.items if isinstance(entry.value, Sequence) else (entry.value,)
@@ -170,7 +171,7 @@ Value = Scalar | Expression | Sequence | Mapping
 
 
 def empty(value: Value) -> bool:
-    """Whether a value says nothing: null, an empty string or an empty list. Numbers and false say something."""
+    """Whether a value is null, an empty string or an empty list. Numbers and false are not empty."""
     if isinstance(value, Scalar):
         return value.value is None or value.value == ""
     return isinstance(value, Sequence) and not value.items

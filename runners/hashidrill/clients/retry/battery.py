@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass
 class Measured:
-    """What the runs of one command left: by fault; why a fault could not be given; and the timing runs."""
+    """The results of one command's runs: by fault; why a fault could not be given; and the timing runs."""
 
     command: list[str]
     settings: Settings
@@ -80,9 +80,9 @@ class Measured:
     once: dict[str, Run] = field(default_factory=dict)
     lasting: dict[str, list[Run]] = field(default_factory=dict)
     told: dict[str, list[Run]] = field(default_factory=dict)
-    """By fault with Retry-After, of a client that heeds it: runs in which it was told a wait that tells something."""
+    """By fault with Retry-After, for a client that heeds it: runs with a long requested wait."""
     told_less: list[Run] = field(default_factory=list)
-    """And those in which it was told a short one."""
+    """The runs with a short requested wait."""
     reused: Run | None = None
     backwards: Run | None = None
     too_quick: str = ""
@@ -92,7 +92,7 @@ class Measured:
     timed: list[Run] = field(default_factory=list)
     reference: list[Run] = field(default_factory=list)
     reference_gaps_s: list[float] = field(default_factory=list)
-    """What the reference sleeps, the same in all of its runs."""
+    """The gaps of the reference client, the same in all of its runs."""
 
     @property
     def blocking(self) -> bool:
@@ -109,7 +109,7 @@ _STARTING_AT_ONCE = 2
 """Commands that have not made a request yet: a machine's cores are busy with those."""
 _LONGEST_WAIT_S = 0.5
 _TIME_FOR_THE_REST_S = 2
-"""Of the deadline, to start and to ask, beside the longest wait that a client is told."""
+"""The part of the deadline for start and request, besides the longest requested wait."""
 _GAPS_WANTED = 6
 _REFERENCE_GAPS_AT_MOST = 6
 _TRIES = 12
@@ -217,7 +217,7 @@ class Battery:
             self._measured.lasting[fault] = []
             if not self._measured.once[fault].doubt and self._measured.once[fault].retries:
                 await self._lasting(fault)
-            else:  # what is not tried again once is not tried again for ever
+            else:  # a fault without a retry once will not be retried later
                 self._measured.lasting[fault] = [self._measured.once[fault]]
 
     async def _lasting(self, fault: str, attempts: int = catalogue.UNBOUNDED_ATTEMPTS) -> None:
@@ -437,13 +437,13 @@ async def _cancelled(task: asyncio.Task[Ended]) -> None:
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at once; the first error ends the others."""
+    """Runs all at once; the first error ends the others."""
     try:
         async with asyncio.TaskGroup() as group:
             for each in coroutines:
                 group.create_task(each)
     except ExceptionGroup as several:
-        # all of one command: the first says what is wrong with it
+        # all of one command: the first error explains all
         raise several.exceptions[0] from None
 
 
@@ -466,7 +466,7 @@ async def run_battery(
     may_seed: bool = False,
     say: Say | None = None,
 ) -> list[Judged]:
-    """Measure and judge a command. Where a timing verdict hangs in the balance, more clients are asked.
+    """Measures and judges a command. If a timing verdict is close, more clients are run.
 
     Raises UsageError for a command that cannot be started, CommandError for one that cannot be measured.
     """
@@ -564,7 +564,7 @@ _JUDGES: dict[str, Callable[[Measured, str], Judged]] = {
 
 
 def _timed(measured: Measured, name: str) -> list[Judged]:
-    """On the fault that the client retries on: 503 where it does."""
+    """Judged on the fault that the client retries on: 503 if it does."""
     wanted = [fault for fault in catalogue.LASTING if measured.settings.wants(fault)]
     if not wanted:
         return []

@@ -33,7 +33,7 @@ _WATCH_S = 5.0
 
 
 class FailedError(Exception):
-    """An attempt that did not succeed; `wait_s` is what the server's Retry-After asked for."""
+    """An attempt that did not succeed; `wait_s` is the wait in the server's Retry-After."""
 
     def __init__(self, text: str, wait_s: float = 0.0) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, as the options want it."""
+    """One request, with the options' parameters."""
 
     url: str
     method: str
@@ -159,7 +159,7 @@ class Service:
         self._under_way: dict[int, tuple[int, int]] = {}
 
     def run(self) -> None:
-        """Until SIGTERM: what is under way then is reported as unknown."""
+        """Runs until SIGTERM: requests in flight then are reported as unknown."""
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
         began_ns = time.monotonic_ns()
         number = 0

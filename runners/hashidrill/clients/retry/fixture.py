@@ -46,7 +46,7 @@ class TapInThread:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """What the client sent so far, in order: all that it has its reply to."""
+        """The client's finished attempts, in order."""
         return self._call(self._attempts())
 
     def environment(self) -> dict[str, str]:
@@ -54,11 +54,11 @@ class TapInThread:
         return dict.fromkeys(("CONSUL_HTTP_ADDR", "NOMAD_ADDR", "VAULT_ADDR"), self.url)
 
     def upstream(self, url: str) -> None:
-        """What is passed goes to that server from now on (new connections), instead of the built-in script."""
+        """Passes requests to that server from now on (new connections), instead of the built-in script."""
         self._tap.upstream = HttpUpstream(url)
 
     def reply(self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
-        """What is passed is answered so from now on (new connections)."""
+        """Answers passed requests like this from now on (new connections)."""
         pairs = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
 
         def script(_request: Request) -> Reply:
@@ -133,7 +133,7 @@ def _plan(
 
 @contextlib.contextmanager
 def tap_in_thread() -> Iterator[TapInThread]:
-    """What the fixture gives to a test; closed afterwards."""
+    """The fixture's tap; closed afterwards."""
     made = TapInThread()
     try:
         yield made

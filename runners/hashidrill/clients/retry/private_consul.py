@@ -1,4 +1,4 @@
-"""A Consul server of our own, on free loopback ports, with its data in a private directory: gone afterwards."""
+"""A private Consul server on free loopback ports, with its data in a private directory, removed afterwards."""
 
 from __future__ import annotations
 

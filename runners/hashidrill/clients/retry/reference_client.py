@@ -1,10 +1,10 @@
-"""A client without any jitter, in a process of its own: it asks, sleeps a given gap, and asks again.
+"""A client without any jitter, in a process of its own: it sends a request, sleeps a given gap, and repeats.
 
     python reference_client.py URL WORK_S GAP_S...
 
-What its gaps vary by is what this machine adds. It works as much around each gap as the client does (WORK_S, half of
-it before and half after), since whoever has work to do waits for a processor. Standard library only, and little of it,
-so that it starts at once.
+The variation of its gaps is what this machine adds. It works as much around each gap as the client does (WORK_S,
+half of it before and half after), because a busy client waits for a processor. It only uses a few modules of the
+standard library, so that it starts at once.
 """
 
 import socket

@@ -1,7 +1,7 @@
-"""A name that does not resolve at first: a name server of our own, which one command alone asks.
+"""A name that does not resolve at first: a private name server for one command.
 
-The command runs in a mount namespace in which /etc/resolv.conf names our server and /etc/nsswitch.conf names DNS.
-That takes root (port 53 and the mounts); where it cannot be had, DNS failure cannot be shown.
+The command runs in a mount namespace in which /etc/resolv.conf names this server and /etc/nsswitch.conf names DNS.
+That needs root (port 53 and the mounts); without it, DNS failure cannot be shown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came back for a request."""
+"""The answer to a request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hashidrill.core.protocols.abc import Reason
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. Without an answer `status` is 0, and `sent` says whether the request may have left."""
+    """An answer. Without one `status` is 0, and `sent` says whether the request may have left."""
 
     status: int
     body: bytes = b""
@@ -19,7 +19,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     """By lower-case name."""
     reason: str = ""
-    """Where there is no answer for a reason of our own: overloaded, cancelled."""
+    """The generator's own reason for the missing answer: overloaded, cancelled."""
 
     @property
     def why(self) -> str:

@@ -31,21 +31,21 @@ class Arrivals:
         self._interval_ns = interval_ns
         self._due_ns: dict[str, int] = {}
         self._first: set[str] = set()
-        """Those that have not arrived yet."""
+        """Checks that have not arrived yet."""
 
     def expect(self, check: str, now_ns: int) -> None:
-        """It is registered: its arrivals count from now on."""
+        """Counts its arrivals from now on, because it is registered."""
         if check not in self._due_ns:
             self._due_ns[check] = now_ns + self._interval_ns
             self._first.add(check)
 
     def forget(self, check: str) -> None:
-        """It was deregistered."""
+        """Stops counting, because it was deregistered."""
         self._due_ns.pop(check, None)
         self._first.discard(check)
 
     def arrived(self, check: str, now_ns: int, emit: EmitOperation) -> bool:
-        """False for a check that nobody registered."""
+        """False for an unregistered check."""
         if (due_ns := self._due_ns.get(check)) is None:
             return False
         self._due_ns[check] = now_ns + self._interval_ns

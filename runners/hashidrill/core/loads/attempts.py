@@ -53,7 +53,7 @@ def _reason(attempt: Attempt) -> str:
 def from_operations(operations: Operations) -> list[Attempt]:
     """The attempts behind the operations of a load `CLIENT.attempts`, in order.
 
-    Raises HypothesisInvalidError for operations that are no attempts.
+    Raises HypothesisInvalidError for operations that are not attempts.
     """
     times = zip(operations.start_ns.tolist(), operations.end_ns.tolist(), operations.status.tolist(), strict=True)
     found = []

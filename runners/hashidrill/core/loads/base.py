@@ -1,4 +1,4 @@
-"""What all loads share: a name, parameters, and where they run; and what those share that ask agents."""
+"""The bases of loads: of all loads, and of those that call agents."""
 
 from __future__ import annotations
 

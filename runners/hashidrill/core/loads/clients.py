@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def as_invoker(command: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The command and environment to start: unchanged where nobody called sudo, or where setpriv is missing."""
+    """The command and environment to start as the user who called sudo; unchanged without sudo or setpriv."""
     uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
     setpriv = tool("setpriv")
     if not (is_machine_root() and uid.isdecimal() and gid.isdecimal() and int(uid) and setpriv):
@@ -78,7 +78,7 @@ _SAID_CHARACTERS = 300
 
 
 class Faults:
-    """The plan of all taps of a client: what was switched on, by its id. The first that fits an attempt is given."""
+    """The plan of all taps of a client: the failures in force, by id. The first that fits an attempt is given."""
 
     def __init__(self) -> None:
         self._plans: dict[str, WithProbability] = {}
@@ -109,7 +109,7 @@ def check_commands(document: Document, clients: Mapping[str, ClientSpec]) -> Non
 
 
 class _Agents:
-    """Agents in turn, one for each connection to the tap."""
+    """Agents in rotation, one for each connection to the tap."""
 
     def __init__(self, upstreams: Sequence[Upstream]) -> None:
         self._turn = itertools.cycle(upstreams)
@@ -119,7 +119,7 @@ class _Agents:
 
 
 class ClientLoad(BaseLoad):
-    """A command at a rate, or a service, behind taps. What it was given is `ClientSpec`."""
+    """A command at a rate, or a service, behind taps. Its parameters are `ClientSpec`."""
 
     kind: ClassVar[str] = CLIENT
     Params: ClassVar[type[ClientSpec]] = ClientSpec
@@ -158,7 +158,7 @@ class ClientLoad(BaseLoad):
 
     def _tap(self, operation: str = "", on_attempt: Callable[[Attempt], None] | None = None) -> Tap:
         host = self.context.local_address or "127.0.0.1"
-        begun = self._begun if on_attempt is not None else None  # what a fault tries out is not the client's
+        begun = self._begun if on_attempt is not None else None  # probe requests of a fault are not the client's
         said_in = header_in(self._environment)
         return Tap(
             self._upstream,
@@ -257,6 +257,6 @@ class ClientLoad(BaseLoad):
 
 
 def _said(ended: Ended) -> str:
-    """How it ended, and the last line of what it wrote."""
+    """How it ended, and the last line of its output."""
     lines = ended.output.splitlines()
     return f"{ended.note}: {lines[-1]}"[:_SAID_CHARACTERS] if lines else ended.note

@@ -73,6 +73,6 @@ class Connection(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self._transport.close()
         if reply is None:
-            self.close()  # nobody asked
+            self.close()  # no request is waiting
         elif not reply.done():
             reply.set_result(Answer(status, b"".join(self._body), headers=self._headers))

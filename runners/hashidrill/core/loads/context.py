@@ -1,4 +1,4 @@
-"""Where a load runs: the agents that it asks, the clock, and what it tells the load generator about itself."""
+"""The context of a load: its agents, the clock, and its reports to the load generator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _nowhere(_what: str, _value: float | None, _text: str) -> None:
-    """Where samples go that nobody asked for."""
+    """Discards samples."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class LoadContext:
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cpu: CpuMeter = field(default_factory=CpuMeter)
     entrances: Mapping[str, Entrance] = field(default_factory=dict, repr=False)
-    """What agents want beside an address, by the start of their URL."""
+    """Credentials of agents, by the start of their URL."""
 
     def http(self, headers: Mapping[str, str] | None = None) -> HttpClient:
         """A client to ask the agents with."""

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entrance:
-    """Of one agent, by the start of its URL. `tls` is None for plain HTTP; `head` and `query` go into each request."""
+    """The credentials of one agent, by the start of its URL. `tls` is None for plain HTTP; `head` and `query` go into
+    each request.
+    """
 
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
@@ -70,7 +72,7 @@ _OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.
 _IP_BIND_ADDRESS_NO_PORT = 24
 """From linux/in.h (Linux 4.2); Python names it from 3.12 on."""
 _OPEN = Entrance()
-"""Of an agent that answers everybody, in plain HTTP."""
+"""Of an agent without credentials, over plain HTTP."""
 
 
 class HttpClient:
@@ -254,7 +256,7 @@ async def insist(
 
 
 async def for_each(items: Iterable[I], do: Callable[[I], Awaitable[None]]) -> None:
-    """Do it for all items, a few at once. The first exception ends it and is raised as it is."""
+    """Calls `do` for all items, a few at once. The first exception ends it and is raised unchanged."""
     limiter = anyio.CapacityLimiter(_AT_ONCE)
 
     async def one(item: I) -> None:

@@ -87,7 +87,7 @@ class Outbox:
 
 
 class Generator:
-    """The loads of one specification, and what is asked of them."""
+    """The loads of one specification, and the engine's commands to them."""
 
     def __init__(self, spec: dict[str, Any], outbox: Outbox) -> None:
         self._outbox = outbox
@@ -154,7 +154,7 @@ class Generator:
             course.hold(t_ns)
 
     def go(self, t_ns: int) -> None:
-        """What the profiles had for the time since `hold` comes from `t_ns` on."""
+        """Ends a `hold`: the profiles' later changes are delayed by its length."""
         for course in self._courses.values():
             course.go(t_ns)
 
@@ -291,7 +291,7 @@ def _parts(items: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, 
 
 
 class _Flow(asyncio.BaseProtocol):
-    """Knows when everything written has left, or when nobody reads any more."""
+    """Knows when everything written has left, or when the reader is gone."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
         self.closed = asyncio.Event()
@@ -303,7 +303,7 @@ class _Flow(asyncio.BaseProtocol):
 
 
 async def serve() -> int:
-    """Obey stdin until it ends, SIGTERM comes, or nobody reads stdout; the exit code."""
+    """Obeys stdin until it ends, SIGTERM comes, or stdout is closed; returns the exit code."""
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)

@@ -45,7 +45,7 @@ Row = TypeVar("Row")
 
 
 def detail_as(cls: type[Row], detail: Detail | None, table: str, kind: str) -> Row:
-    """The row as an object of `cls`. Raises ValueError where it is no detail of such a load."""
+    """The row as an object of `cls`. Raises ValueError for a detail of another load."""
     if detail is None or detail.table != table:
         what = "without a detail" if detail is None else f"of the sort {detail.table!r}"
         raise ValueError(f"an operation {what} is no operation of a {kind} load")

@@ -48,7 +48,7 @@ class Waiting:
         return self._next
 
     def end(self, token: int) -> None:
-        """It ended, however; idempotent."""
+        """Notes its end, however it ended; idempotent."""
         if self._quiet.pop(token, None) is None and (due_ns := self._reported.pop(token, None)) is not None:
             self._ended.append(due_ns)
 
@@ -229,7 +229,7 @@ class OpenLoop:
         self._pending: dict[int, _Pending] = {}
 
     async def run(self, emit: EmitOperation) -> None:
-        """Until cancelled; operations that are then in flight are emitted as `unknown` before this returns."""
+        """Runs until cancelled; operations that are then in flight are emitted as `unknown` before this returns."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._start_all(tasks, emit)
@@ -358,12 +358,12 @@ class Agenda:
         return settled
 
     def record(self, operation: Operation) -> None:
-        """Emit what somebody else performed, like a check that arrived."""
+        """Emits an operation that another party performed, like a check that arrived."""
         self._emit(operation)
 
 
 def stamp(run_id: str, n: int) -> str:
-    """What identifies write n of a run, and is recorded as the operation's value."""
+    """The identity of write n of a run, recorded as the operation's value."""
     return f"{run_id}.{n}"
 
 
@@ -382,10 +382,10 @@ class Turns:
         self.once = 0
         """How many keys have been written once."""
         self.in_turn = 0
-        """How many writes went to the keys that are written in turn."""
+        """How many writes went to the keys that are written in rotation."""
 
     def skip_to(self, n: int) -> None:
-        """The writes before `n` have had their turns, whoever made them: other generators share the load."""
+        """Counts the writes before `n` as done, for loads that several generators share."""
         while self.once + self.in_turn < n:
             self.next()
 

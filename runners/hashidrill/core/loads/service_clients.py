@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ENDED = "the service ended by itself"
-"""How the error of the operation begins that stands for that."""
+"""The start of the error of an operation that stands for the service's end."""
 STOP_WITHIN_S = 1.0
 _LONGEST_LINE_BYTES = 65536
 _READ_BYTES = 65536
@@ -85,7 +85,7 @@ async def _start(command: Sequence[str], environment: Mapping[str, str]) -> asyn
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of its group, which is ours alone: it was made with the process."""
+    """Kills the rest of its process group, which was made with the process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError):

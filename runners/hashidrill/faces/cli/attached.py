@@ -1,4 +1,6 @@
-"""What commands do with `--attach`, or `datacenter.attach`: look at the datacenter, resolve experiments over it."""
+"""Attached datacenters for commands (`--attach`, `datacenter.attach`): discovers them, and resolves experiments over
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from hashidrill.staging.runs.launch_attached import Attached
 
 BREAKS_QUORUM = "breaks-quorum"
-"""What a target is told of that option (hashidrill.staging.attach.interlocks)."""
+"""The option's name in a target (hashidrill.staging.attach.interlocks)."""
 AttachTo = Annotated[
     Path | None,
     typer.Option("--attach", metavar="FILE", help="Use this existing datacenter (a file of `kind: Attach`)."),
@@ -27,9 +29,9 @@ AttachTo = Annotated[
 
 
 def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
-    """The existing datacenter that a file names, as it is now. Raises ExperimentError, AttachError.
+    """The attached datacenter of a file, as it is now. Raises ExperimentError, AttachError.
 
-    `undoing`: faults are only taken back there.
+    `undoing`: faults are only reverted there.
     """
     from hashidrill.staging.runs.launch_attached import Attached  # noqa: PLC0415 - httpx2, and what most runs do not need
 
@@ -37,9 +39,9 @@ def attached(path: Path, *said: str, undoing: bool = False) -> Attached:
 
 
 def for_run(experiments: Sequence[str], path: Path | None, *, plan: bool, breaks_quorum: bool) -> list[Attached | None]:
-    """For each experiment the datacenter that it runs in; None for one of our own. The option wins over the file.
+    """For each experiment its attached datacenter, or None for a local one. The option wins over the file.
 
-    Raises UsageError for options that only an existing one has, ExperimentError and AttachError.
+    Raises UsageError for options of attached datacenters only, ExperimentError and AttachError.
     """
     said = [BREAKS_QUORUM] if breaks_quorum else []
     if path is not None:
@@ -52,7 +54,7 @@ def for_run(experiments: Sequence[str], path: Path | None, *, plan: bool, breaks
 
 
 def stands(path: Path) -> bool:
-    """Whether an experiment's own file says that its datacenter stands. Raises ExperimentError."""
+    """Whether an experiment's own file names an existing datacenter. Raises ExperimentError."""
     return inline(read_experiment(path)) is not None
 
 
@@ -68,9 +70,9 @@ def resolve_all(
 
 
 def allow_all(resolved: Sequence[ResolvedExperiment], there: Sequence[Attached | None]) -> None:
-    """Asks the interlocks about each of several, before the first begins: what a later one is refused for is known now.
+    """Checks the interlocks for several experiments before the first begins, so that a later refusal is known now.
 
-    One alone is asked about as it starts. Raises InterlockError, AttachError.
+    A single one is checked at its start. Raises InterlockError, AttachError.
     """
     for each, place in zip(resolved, there, strict=True) if len(resolved) > 1 else ():
         if place is not None:

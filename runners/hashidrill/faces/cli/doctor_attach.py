@@ -1,6 +1,6 @@
-"""`hashidrill doctor --attach FILE`: what can run against a datacenter that stands already, and why the rest cannot.
+"""`hashidrill doctor --attach FILE`: what can run against an attached datacenter, and why the rest cannot.
 
-It reads alone: a token that may read is enough.
+It only reads, so a read-only token is enough.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found. Of each name, why it cannot be had there; "" where it can."""
+    """The results. By name, why it is impossible there; "" if it is possible."""
 
     target: AttachTarget
     estate: Estate
@@ -59,7 +59,7 @@ class Looked:
 
 
 def report(path: Path, *, json: bool) -> int:
-    """Print it; returns the exit code. Raises AttachError and ExperimentError where there is nothing to look at."""
+    """Prints the report; returns the exit code. Raises AttachError and ExperimentError if there is no datacenter."""
     target, estate, silent, offers = anyio.run(_look, read_target(path))
     looked = examined(target, estate, silent, offers)
     if json:

@@ -42,7 +42,7 @@ def folded(line: str, say: Console) -> list[str]:
 
 
 def ask(prompt: str, say: Console) -> str:
-    """Raises KeyboardInterrupt where nobody can answer any more: a closed terminal, the end of a pipe."""
+    """Raises KeyboardInterrupt if no answer can come any more: a closed terminal, the end of a pipe."""
     *before, last = folded(prompt.rstrip(), say)
     for part in before:
         live.say(say, part)
@@ -111,7 +111,7 @@ class Asker:
         os.write(self._wake, b"x")
 
     def _forget_typed(self) -> None:
-        """What somebody types while the page answers is meant for this question, and answers no other one."""
+        """Keys typed while the page answers belong to this question, and must not answer the next one."""
         if os.isatty(self._stdin):
             self._typed = b""
             with contextlib.suppress(OSError, termios.error):

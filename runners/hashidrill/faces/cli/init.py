@@ -174,7 +174,7 @@ def _named(path: Path) -> str:
 
 
 def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, str]:
-    """The files of a new one, with what is in them. Raises HashidrillError for one that cannot be copied."""
+    """The files to write, with their content. Raises HashidrillError for one that cannot be copied."""
     word = name.replace("-", "_")
     if kind == "hypothesis":
         test = Path(*path.parts[:-2], TESTS, f"test_{word}.py")
@@ -222,7 +222,7 @@ def _copied_experiment(source: Path, path: Path, name: str) -> str:
 
 
 def _moved(base: Path, path: Path) -> str | None:
-    """How an experiment at `path` names that base; None where it would not be found from there."""
+    """The base's name for an experiment at `path`; None if it would not be found from there."""
     real, new = base.resolve(), path.absolute()
     library = next((each for each in new.parents if each.name == EXPERIMENTS), None)
     inside = next(
@@ -232,7 +232,7 @@ def _moved(base: Path, path: Path) -> str | None:
 
 
 def _changed(document: Document, changes: Mapping[Loc, str]) -> str:
-    """The text of a document with other scalars at these places. What is not there stays away."""
+    """The text of a document with other scalars at these places. Missing places are ignored."""
     text = document.text
     places = []
     for loc, value in changes.items():

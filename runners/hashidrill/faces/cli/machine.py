@@ -1,4 +1,4 @@
-"""`hashidrill doctor`: what this machine can do, what each missing piece prevents, and the command that installs it."""
+"""`hashidrill doctor`: this machine's abilities, the cost of each missing one, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _EXIT_POSSIBLE = 0
 _MOST_LINES, _COLUMNS = 25, 80
-"""A screen, for what is said without -v."""
+"""The size of a screen, for output without -v."""
 _MOST_NAMED = 3
 _LATER = "not here yet: "
 """How the detail of a program begins that the first run gets which wants it."""
@@ -121,7 +121,7 @@ def library_fits() -> list[Fit]:
                 continue  # this machine carries its load alone
             found.append((name, experiment, required_by(experiment)))
         except HashidrillError:
-            continue  # `hashidrill validate` says what is wrong with it
+            continue  # `hashidrill validate` reports the problem
     return machine_check.fits(found, machine_check.Machine.here(RUNS_DIR.absolute()))
 
 

@@ -55,7 +55,7 @@ class Output:
         return found[0] if coloured else _REPLACEMENT
 
     def _fail(self, error: Exception) -> None:
-        """What Python still holds goes nowhere: else it fails to write it at its end, and exits with 120."""
+        """Discards Python's buffer: otherwise Python fails to write it at its end, and exits with 120."""
         self.failed = error if isinstance(error, OSError) else OSError(errno.EBADF, str(error))
         with contextlib.suppress(OSError, ValueError, io.UnsupportedOperation):
             null = os.open(os.devnull, os.O_WRONLY)
@@ -82,7 +82,7 @@ def standing_in() -> Iterator[tuple[Output, Output]]:
 
 
 def lost() -> str:
-    """Why what was printed did not arrive; nothing where it did, or where its reader wanted no more."""
+    """Why the output did not arrive; "" if it did, or if its reader closed it."""
     sys.stdout.flush()
     failed = getattr(sys.stdout, "failed", None)
     return "" if failed is None or failed.errno == errno.EPIPE else f"standard output: {failed.strerror or failed}"

@@ -1,4 +1,4 @@
-"""`hashidrill run --plan`: what a run would touch, and whether the interlocks would let it."""
+"""`hashidrill run --plan`: the actions of a run, and whether the interlocks would allow it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSED = InterlockError.exit_code
 
 
 def show(there: Sequence[Attached | None], resolved: Sequence[ResolvedExperiment], *, as_json: bool) -> int:
-    """Prints the plans, and what the interlocks say. Returns 0, or 2 where they would refuse one. Touches nothing."""
+    """Prints the plans and the interlocks' decisions. Returns 0, or 2 if they would refuse one. Touches nothing."""
     told: list[dict[str, Any]] = []
     code = 0
     for place, each in zip(there, resolved, strict=True):

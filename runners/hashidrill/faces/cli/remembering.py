@@ -1,4 +1,4 @@
-"""What a run leaves in the history, and whom it tells when its verdict turned from PASS to FAIL."""
+"""Stores runs in the history, and notifies the webhook when a verdict turned from PASS to FAIL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Memory:
 
     @classmethod
     def of(cls, notify: str | None = None) -> Memory:
-        """Raises UsageError for what is no URL."""
+        """Raises UsageError for an invalid URL."""
         return cls(webhook_url(notify))
 
     def stop(self) -> None:

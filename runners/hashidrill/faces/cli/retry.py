@@ -35,7 +35,7 @@ CONSUL_VERSION = "1.22.2"
 
 
 def register(app: typer.Typer) -> None:
-    how = {"allow_interspersed_args": False}  # what stands after the command belongs to it
+    how = {"allow_interspersed_args": False}  # words after the command belong to it
     app.command(
         context_settings=how,
         epilog=examples("retry -- curl -s --retry 3 {url}/v1/kv/x", "retry --json -- python my_client.py"),
@@ -105,7 +105,7 @@ async def _judge(
 
 @contextlib.asynccontextmanager
 async def _upstream(url: str, say: Console, *, scripted: bool) -> AsyncIterator[tuple[Upstream, bool]]:
-    """What is behind the tap, and whether it is ours, so that keys may be put there."""
+    """The upstream of the tap, and whether it is private, so that keys may be written there."""
     if scripted:
         yield Scripted(), False
     elif url:

@@ -54,7 +54,7 @@ def war_room(serve: bool, port: int, say: Console, *, lead: bool = True) -> Iter
 
 @dataclass(frozen=True)
 class Onlookers:
-    """Who looks on while runs go on, beside the terminal: what writes JSON lines, and for whom; and a page."""
+    """Further watchers of runs, besides the terminal: writers of JSON lines, and a page."""
 
     lines: tuple[Subscriber, Audience] | None = None
     room: Room | None = None
@@ -68,7 +68,7 @@ class Onlookers:
             events.subscribe(self.room.tell)
 
     def keep_notes(self, recording: Path) -> None:
-        """What the scribe wrote on the page goes into the recording's folder, once the run has ended."""
+        """Writes the scribe's notes from the page into the recording's folder, once the run has ended."""
         notes = [] if self.room is None else self.room.take_notes()
         if not notes:
             return

@@ -418,7 +418,7 @@ class Partition(_OnLinks[PartitionParams]):
     Params = PartitionParams
 
     def spec(self, agent: str) -> Mapping[str, Any]:
-        """Without addresses, which `wanted` adds: a partition from nobody is one that the API takes."""
+        """Without addresses, which `wanted` adds, because the API accepts a partition without a source."""
         way = {"out": "to", "in": "from"}[self.params.direction]
         return {"action": "network-partition", "network-partition": {"device": self.params.device, "direction": way}}
 

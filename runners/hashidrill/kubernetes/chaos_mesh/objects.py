@@ -27,7 +27,7 @@ async def remove(cluster: Cluster, kind: str, name: str, *, within_s: float = GO
 
 
 def way_out(cluster: Cluster, kind: str, name: str) -> str:
-    """What helps where a finalizer keeps an object: the controller is gone, or cannot revert."""
+    """A remedy for an object that a finalizer keeps: the controller is gone, or cannot revert."""
     plural = plural_of(kind)
     command = cluster.kubectl(f"annotate {plural} {name} {FORCED}")
     also = cluster.kubectl("delete podnetworkchaos --wait=false POD")
@@ -39,7 +39,7 @@ def way_out(cluster: Cluster, kind: str, name: str) -> str:
 
 
 def said_of(found: Mapping[str, Any]) -> str:
-    """What the status of an object says, and what it means where that is known. It proves nothing."""
+    """The status of an object, with its meaning if known. It proves nothing."""
     status = found.get("status") or {}
     conditions = {one.get("type"): one.get("status") == "True" for one in status.get("conditions") or ()}
     records = (status.get("experiment") or {}).get("containerRecords") or ()

@@ -1,4 +1,4 @@
-"""Translates experiments from and to the files of Chaos Mesh and Litmus. Asks no cluster.
+"""Translates experiments from and to the files of Chaos Mesh and Litmus, without a cluster.
 
-Whatever it cannot translate it reports: as lost where the rest still makes sense, as an error where it does not.
+It reports everything that it cannot translate: as lost if the rest still makes sense, otherwise as an error.
 """

@@ -1,4 +1,4 @@
-"""A foreign file, read key by key so that no key is dropped without a word, and the steps read from it."""
+"""A foreign file, read key by key so that no key is dropped silently, and its steps."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class UnsupportedError(UsageError):
 
 
 class Document:
-    """One mapping. A key is read by its type, said as lost, or refused; `unread` lists all others.
+    """One mapping. Each key is read by its type, reported as lost, or refused; `unread` lists all others.
 
     All getters raise UnsupportedError with the key's place for a value of another type. A missing key, null and ""
-    are the same, as they are to Kubernetes.
+    are the same, as in Kubernetes.
     """
 
     def __init__(self, value: Any, at: str, of: tuple[list[Document], list[str]]) -> None:
@@ -136,7 +136,7 @@ class Document:
         return self._parts[key]  # type: ignore[no-any-return]
 
     def lose(self, why: str, *keys: Any) -> None:
-        """Says of those keys that are there that they are lost."""
+        """Reports the existing ones of these keys as lost."""
         self._seen.update(keys)
         if given := [key for key in keys if self.has(key)]:
             value = self._value[given[0]]
@@ -144,7 +144,7 @@ class Document:
             self._of[1].append(f"{self.place(', '.join(map(str, given)))}{brief}: {why}")
 
     def lose_rest(self, why: str) -> None:
-        """Says of all keys that nothing has looked at so far that they are lost."""
+        """Reports all unread keys as lost."""
         self.lose(why, *(key for key in self._value if key not in self._seen))
         self._seen.update(self._value)
 
@@ -215,7 +215,7 @@ Link = dict[str, Any]
 
 @dataclass
 class Step:
-    """One step of the method to be. Seconds."""
+    """One step of the future method. Seconds."""
 
     fault: str
     on: str
@@ -234,16 +234,16 @@ class Step:
 
 @dataclass
 class Reading:
-    """One file while it is read. `on` is the selector that was asked for; empty where their labels decide."""
+    """One file while it is read. `on` is the requested selector; "" if the labels decide."""
 
     on: str = ""
     side: str = ""
-    """The other side of network faults that was asked for; "" where their labels decide."""
+    """The requested other side of network faults; "" if the labels decide."""
     steps: list[Step] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     defaults: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What the ChaosExperiments of the file say of their environment, by their names."""
+    """The environments of the file's ChaosExperiments, by their names."""
 
     @property
     def all(self) -> tuple[list[Document], list[str]]:
@@ -261,7 +261,7 @@ class Reading:
 
 
 def seconds(value: float) -> str:
-    """As an experiment writes it, and as Go reads it."""
+    """Seconds in the notation of experiments and of Go."""
     return str(Duration(round(value, 3)))
 
 

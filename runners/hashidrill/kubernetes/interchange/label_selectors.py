@@ -6,7 +6,7 @@ from hashidrill.core.units import shown
 from hashidrill.kubernetes.interchange.document import Document, Link, Reading, UnsupportedError
 
 PRODUCTS = ("consul", "vault")
-"""Those whose vendor has a chart with servers in it."""
+"""The products whose vendor has a chart with servers in it."""
 _SERVICE_KEYS, _INSTANCE = ("app", "app.kubernetes.io/name"), "app.kubernetes.io/instance"
 _RELEASE_KEYS = ("release", "chart", "heritage", "hasDNS", "helm.sh/chart", "app.kubernetes.io/managed-by")
 """Labels of the charts that all pods of a release have."""
@@ -18,7 +18,7 @@ _ONE[("consul", "client")] = "host:client-1"
 _ALL = {("consul", "server"): "consul:servers", ("vault", "server"): "vault:servers"}
 _ALL[("consul", "client")] = "consul:clients"
 PORTS = {"consul": 8300, "vault": 8201}
-"""What the servers of a product ask each other on, for faults on one port."""
+"""The servers' own port of each product, for faults on one port."""
 VOLUMES = {"consul": "/consul/data", "vault": "/vault/data"}
 """Where the charts mount the data of an agent."""
 
@@ -35,7 +35,7 @@ _LABELS: dict[str, tuple[dict[str, str], str, str]] = {
     "consul:leader": (_SERVERS, "one", _ANY),
     "consul:one-follower": (_SERVERS, "one", _ANY),
 }
-"""Selectors: what the labels of the chart add to those of the product, the mode, and what is lost."""
+"""By selector: additional labels of the chart, the mode, and the lost part."""
 
 
 def on_of(spec: Document, reading: Reading) -> str:
@@ -60,14 +60,14 @@ def on_of(spec: Document, reading: Reading) -> str:
 
 
 def at_random(on: str, at: str, reading: Reading) -> None:
-    """Says that a foreign fault hits any server, leaders too."""
+    """Reports that a foreign fault hits any server, leaders too."""
     if on.endswith(("one-follower", "one-standby")):
         harder = "consul:leader" if on.startswith("consul:") else "vault:active"
         reading.lose(f"{at}: `one` is any of them at random; here it is {on}, and {harder} is the harder one")
 
 
 def by_labels(labels: Document, mode: str) -> str:
-    """The selector, or nothing where they name no agent. Raises UnsupportedError for a label that narrows it."""
+    """The selector, or "" if the labels name no agent. Raises UnsupportedError for a label that narrows it."""
     product = _product(labels)
     if not product:
         return ""
@@ -134,13 +134,13 @@ def product_of(on: str) -> str:
 
 
 def link_of(on: str, side: str) -> Link:
-    """The connections, on one port, that stand for all traffic of an agent."""
+    """The connections, on one port, that represent all traffic of an agent."""
     out = {"direction": "out"} if on.endswith(":clients") or on.startswith("host:client") else {}
     return {"port": PORTS[product_of(on)], **out, "from": side}
 
 
 def labels_of(on: str) -> tuple[dict[str, str], str, str]:
-    """(labels of the official chart, mode, what of the selector is lost); no labels where nothing fits."""
+    """(labels of the official chart, mode, the lost part of the selector); no labels if nothing fits."""
     product = on.partition(":")[0]
     if on not in _LABELS:
         return {}, "", f"{on}: the charts have no label for it"

@@ -1,4 +1,4 @@
-"""Makes an experiment of a file of Chaos Mesh or Litmus, and says what of the file is lost."""
+"""Converts a file of Chaos Mesh or Litmus to an experiment, and reports the lost parts."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _PARTS: dict[str, dict[str, Any]] = {
         ],
     },
 }
-"""What no foreign file says: the datacenter, traffic, and what must hold. A start to work on, not a judgement."""
+"""Parts that no foreign file has: the datacenter, traffic, and the expectations. A starting point, not a judgement."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """An experiment to write. `lost`: what of the file it does not say."""
+    """An experiment to write. `lost`: the parts of the file that it does not express."""
 
     name: str
     what: str
@@ -110,7 +110,7 @@ def of_documents(file: str, found: Sequence[Any], on: str = "", side: str = "") 
 
 
 def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], list[str]]:
-    """Their names, and what they are. All that is in a file is applied at once, and begins at once."""
+    """The names and kinds of the objects. All that is in a file begins at once."""
     names, whats, others = list[str](), list[str](), list[str]()
     for one in sorted(objects, key=lambda one: one.text("kind") != "ChaosExperiment"):  # its engine needs it
         (group, _, version), kind = one.text("apiVersion").partition("/"), one.text("kind")

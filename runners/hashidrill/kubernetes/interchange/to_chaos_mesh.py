@@ -14,7 +14,7 @@ from hashidrill.kubernetes.interchange.label_selectors import VOLUMES, labels_of
 from hashidrill.kubernetes.vocabulary import CHAOS_MESH, FIELDS
 
 Made = tuple[str, dict[str, Any], list[str]]
-"""(kind, spec without whom it hits, what is lost)."""
+"""(kind, spec without its target, lost parts)."""
 Writer = Callable[[Any, str], Made]
 ALWAYS_LOST = (
     "the proof that each fault was in force, and that it is gone: AllRecovered is true before injection too",

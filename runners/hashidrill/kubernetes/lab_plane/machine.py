@@ -30,7 +30,7 @@ CHAOSD_TOOLS = {
 
 
 def lacking(*tools: str) -> str:
-    """What is missing of these, and how to get it; "" for nothing."""
+    """The missing tools, and how to get them; "" if none is missing."""
     missing = [name for name in tools if tool(name) is None]
     if not missing:
         return ""
@@ -60,7 +60,7 @@ class Machine:
         return {"kind": kind, "name": name, "namespace": NAMESPACE}
 
     async def check(self, kind: str, spec: Mapping[str, Any]) -> None:
-        """Raises FaultError also where this machine lacks what chaosd would start: it says so only when it is late."""
+        """Raises FaultError also if this machine lacks a program of chaosd, which reports that only late."""
         if missing := lacking(*CHAOSD_TOOLS.get(str(spec.get("action")), ())):
             raise FaultError(missing)
         async with self._aimed() as aimed:

@@ -34,7 +34,7 @@ _KEY_BITS = 2048
 
 
 class Papers:
-    """Of one datacenter alone, and known to nothing outside of it. `hide` keeps its secrets out of recordings."""
+    """The certificates and keys of one datacenter. `hide` keeps its secrets out of recordings."""
 
     def __init__(self, hide: Callable[..., None]) -> None:
         self._ca = trustme.CA()
@@ -127,7 +127,7 @@ class Plane:
             yield client
 
     async def answers(self, within_s: float, agents_run: Run) -> None:
-        """Returns once the server is ready. Raises WaitTimeoutError with what it says, and what `agents_run` raises."""
+        """Returns once the server is ready. Raises WaitTimeoutError with its answer, and what `agents_run` raises."""
         async with self._asked() as client:
 
             async def ready() -> tuple[bool | None, str]:
@@ -183,7 +183,7 @@ class Plane:
             await self._made(client, _BINDINGS[kind], bound)
 
     async def _made(self, client: httpx2.AsyncClient, path: str, what: str | Mapping[str, Any]) -> None:
-        """YAML goes as it is: the server reads it faster than we do."""
+        """Sends YAML unchanged, because the server parses it faster than Python."""
         given: dict[str, Any] = (
             {"content": what.encode(), "headers": {"Content-Type": "application/yaml"}}
             if isinstance(what, str)
@@ -225,14 +225,14 @@ class Plane:
 
 
 def lighter(definition: str) -> str:
-    """Without the schema of a large one: nobody here makes a Workflow or a Schedule, and the controller only wants to
-    watch them. The server takes twice the memory and time with them.
+    """Removes the schema of a large definition, which nothing here uses; it would double the server's memory and
+    time.
     """
     return definition if len(definition) < _LARGE else _SCHEMA.sub(_OPEN, definition, count=1)
 
 
 async def listens(address: str, port: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Whether a process accepts connections there."""
     try:
         with anyio.fail_after(_THERE_WITHIN_S):
             await (await anyio.connect_tcp(address, port)).aclose()

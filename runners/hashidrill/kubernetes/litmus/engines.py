@@ -40,7 +40,7 @@ READ_BY_ALL = {
     "TERMINATION_GRACE_PERIOD_SECONDS",
     "SET_HELPER_DATA",
 }
-"""What experiments read of their environment, whether their definition lists it or not."""
+"""Variables that experiments read, whether or not their definition lists them."""
 _NOT_RUN = ("ChaosExperiment Not Found", "Skipped")
 Spec = Mapping[str, Any]
 
@@ -68,9 +68,9 @@ def env_of(experiment: Spec) -> dict[str, str]:
 
 
 async def check(cluster: Cluster, spec: Spec, asked: Spec) -> None:
-    """Raises FaultError where the cluster would refuse a part of the spec, or nobody would read it.
+    """Raises FaultError if the cluster would refuse or ignore a part of the spec.
 
-    `asked`: what of the spec is the fault's own.
+    `asked`: the fault's own part of the spec.
     """
     await objects.check(cluster, LITMUS, ENGINE, spec)
     for each in asked["experiments"]:
@@ -117,7 +117,7 @@ async def remove(cluster: Cluster, name: str, *, within_s: float = ENDED_WITHIN_
 
 
 def way_out(cluster: Cluster, name: str, uid: str) -> str:
-    """What helps where an engine or its pods stay: the operator is gone, or an experiment cannot revert."""
+    """A remedy for an engine or pods that stay: the operator is gone, or an experiment cannot revert."""
     pods = cluster.kubectl(f"delete jobs,pods -l {UID}={uid}")
     freed = cluster.kubectl(f"""patch chaosengine {name} --type merge -p '{{"metadata":{{"finalizers":null}}}}'""")
     return (
@@ -127,7 +127,7 @@ def way_out(cluster: Cluster, name: str, uid: str) -> str:
 
 
 async def said(cluster: Cluster, name: str) -> str:
-    """What Litmus says of it, in words for people. It proves nothing. "" when neither it nor a pod of it is there."""
+    """Litmus's report, in words for people. It proves nothing. "" if neither the engine nor a pod of it exists."""
     engine = await cluster.get(LITMUS.api, ENGINE, name)
     results = await _results(cluster, name)
     pods = await _pods(cluster, _uid(engine, results))
@@ -145,7 +145,7 @@ def said_of(engine: Spec, results: Sequence[Spec], pods: Sequence[Spec]) -> str:
 
 
 def _of_status(engine: Spec) -> str:
-    """What the status says of the experiment; "" where it says nothing of one, and why nobody wrote a status."""
+    """The experiment's status; "" if there is none, with the reason."""
     status = engine.get("status") or {}
     if not status and not (engine.get("metadata") or {}).get("finalizers"):
         return (
@@ -213,7 +213,7 @@ async def _pods(cluster: Cluster, uid: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class AimedAt:
-    """Engines that name one pod and nobody else (hashidrill.core.protocols.capabilities.LitmusPod)."""
+    """Engines that target exactly one pod (hashidrill.core.protocols.capabilities.LitmusPod)."""
 
     cluster: Cluster
     owned: Owned
@@ -226,7 +226,7 @@ class AimedAt:
         return {"kind": kind, "name": self.owned.named(fault_id), "namespace": self.cluster.namespace}
 
     async def whole(self, spec: Mapping[str, Any], *, once: bool) -> dict[str, Any]:
-        """The whole of an engine, from what is the fault's own."""
+        """The whole engine for a fault's spec."""
         aim = {"selectors": {"pods": [{"namespace": self.cluster.namespace, "names": self.pod}]}}
         return whole(spec, aim, self.account, lasts_s=self.lasts_s(once=once))
 
@@ -290,7 +290,7 @@ class WatchedNode:
 
 
 async def node_of(cluster: Cluster, pod: str) -> str:
-    """Raises FaultError where the pod is on none."""
+    """Raises FaultError if the pod is on no node."""
     found = await cluster.get("v1", "Pod", pod)
     if name := ((found or {}).get("spec") or {}).get("nodeName"):
         return str(name)

@@ -25,7 +25,7 @@ from hashidrill.core.protocols.events import (
 from hashidrill.reports.text import one_line
 
 ALARMS = {"fault.unproven", "fault.failed", "fault.faded", "fault.stuck", "guardrail"}
-"""Events that whoever looks on must not miss."""
+"""Events that a watcher must not miss."""
 
 
 class Sentences:
@@ -35,7 +35,7 @@ class Sentences:
         self._labels: dict[str, str] = {}
 
     def of(self, event: Event) -> str:
-        """One event as one line, empty when there is nothing to say about it."""
+        """One event as one line; "" without a text."""
         match event:
             case Intent() | Proof() | Change():
                 line = self._fault_sentence(event)
@@ -85,7 +85,7 @@ class Sentences:
 
 
 def words(value: object) -> str:
-    """Any scalar as one printable line, empty for what is none."""
+    """Any scalar as one printable line; "" for other values."""
     return one_line(str(value), 300) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
 
 

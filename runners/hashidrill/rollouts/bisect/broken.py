@@ -1,4 +1,4 @@
-"""What counts as broken: an expectation, or a figure that is worse than that of the good end by a factor."""
+"""When a run counts as broken: a broken expectation, or a figure that is worse than the good end's by a factor."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Expectations:
-    """Broken is a run in which an expectation is broken: those of one hypothesis, or (without a name) any.
+    """A run is broken if an expectation is broken: of one hypothesis, or (without a name) any.
 
-    Without a name, so is one that was sick without any fault: its steady state never held, or it never got ready.
-    A known issue that breaks as it is known to is broken for who names it: that is what is searched for.
+    Without a name, a run that was sick without any fault is broken too: its steady state never held, or it never got
+    ready. A known issue counts as broken only for its own name, because that is then the subject of the search.
     """
 
     name: str | None = None
@@ -97,7 +97,7 @@ def _check_factor(factor: float) -> None:
 
 
 def _measured(recording: Recording, *figures: Figure, though_busy: bool = False) -> tuple[str, list[Measured]]:
-    """Why the run says nothing of one of these figures, "" where it does; and the figures of a valid run."""
+    """Why the run has no value for one of these figures, or ""; and the figures of a valid run."""
     if invalid := Validity.of(recording).invalid:
         return invalid[0][:_SAID_CHARACTERS], []
     measured = [each.of(recording, though_busy=though_busy) for each in figures]
@@ -132,7 +132,7 @@ class Worse:
         return Trial(Outcome.MEASURED, text, where, number, absent=measured.absent, cut=cut)
 
     def limit(self, references: Sequence[Trial]) -> Limit:
-        """What is worse than the median of these."""
+        """The limit: worse than the median of these."""
         values = [trial.value for trial in references if trial.value is not None]
         return Limit(self, statistics.median(values), statistics.median([trial.absent for trial in references]))
 
@@ -147,7 +147,7 @@ class Limit:
     """As of a trial, of the good end."""
 
     def compared(self, trial: Trial) -> Trial:
-        """The trial, broken or held; INVALID where one side looks better by what it lacks."""
+        """The trial, broken or held; INVALID if one side only looks better because parts are missing."""
         if trial.outcome is not Outcome.MEASURED or trial.value is None:
             return trial
         figure = self.rule.figure
@@ -186,7 +186,7 @@ class PairedFigure:
 
     @classmethod
     def of(cls, name: str, factor: float, experiment: Experiment) -> PairedFigure:
-        """Raises UsageError for a figure that is no latency of a client, and a factor that nothing is worse than."""
+        """Raises UsageError for a figure that is not a latency of a client, and for an invalid factor."""
         _check_factor(factor)
         ours, client = figure(name, experiment), name.partition(".")[0]
         theirs = beside(name, experiment, client + SUFFIX) if client in experiment.clients else None
@@ -195,7 +195,7 @@ class PairedFigure:
         return cls(ours, theirs, factor)
 
     def trial(self, recording: Recording, near_to: Path) -> Trial:  # noqa: ARG002 - as the protocol has it
-        """Measured and compared. A busy machine is no doubt here: it keeps both of them waiting."""
+        """Measured and compared. A busy machine is not in doubt here, because both clients wait alike."""
         where = str(recording.path)
         if why := _measured(recording, self.figure, self.of_good, though_busy=True)[0]:
             return Trial(Outcome.INVALID, why, where)

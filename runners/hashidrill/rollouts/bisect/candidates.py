@@ -42,7 +42,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Alike:
-    """What of two candidates is the same, though it should differ. `sure`: nothing else of them can differ."""
+    """What two candidates have in common, although it should differ. `sure`: they cannot differ otherwise."""
 
     why: str
     sure: bool = False
@@ -51,7 +51,7 @@ class Alike:
 class Candidates(Protocol):
     @property
     def question(self) -> dict[str, Any]:
-        """What the answer depends on."""
+        """The inputs that the answer depends on."""
 
     def shown(self, name: str) -> str:
         """A candidate, for a person."""
@@ -60,7 +60,7 @@ class Candidates(Protocol):
         """The experiment as it is run with a candidate. Raises RefusedError."""
 
     def alike(self, one: str, other: str) -> Alike | None:
-        """What of two candidates that were resolved is the same, as far as can be told without their runs."""
+        """What two resolved candidates have in common, as far as known before their runs."""
 
 
 class Listed(Candidates, Protocol):
@@ -87,7 +87,7 @@ class Versions:
         product: str | None,
         ensure: Callable[[str, str], object],
     ) -> Versions:
-        """Raises UsageError: too few, one that is there twice, or nothing that says of which product they are."""
+        """Raises UsageError: too few, a duplicate, or an unknown product."""
         if len(names) < 2:
             raise UsageError("--versions needs two or more: the good one first, the bad one last, like 1.10.3 1.22.2")
         twice = sorted({name for name in names if list(names).count(name) > 1})
@@ -124,7 +124,7 @@ _ROLE = "server"
 """The key that says whose configuration it is: left out of what agents get, and needed to validate it."""
 
 Refusal = Callable[[Path, Path, Mapping[str, Any]], str]
-"""(file, folder to work in, settings) to the agent's words against it; "" where it takes it."""
+"""(file, working folder, settings) to the agent's own refusal; "" if it accepts them."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class ChangedKeys:
 
     @property
     def changes(self) -> list[Change]:
-        """By their keys, so that those which need each other are mostly neighbours."""
+        """Ordered by their keys, so that changes that need each other are mostly neighbours."""
         return sorted(self.found.changes, key=lambda change: change.key)
 
     @property
@@ -370,7 +370,7 @@ def shell(command: str, folder: Path) -> tuple[int, bytes, bytes]:
 
 @dataclass
 class Commits:
-    """What commits have in common as candidates: their order, their names for people, one checkout each."""
+    """The common part of commits as candidates: their order, their names for people, one checkout each."""
 
     given: ResolvedExperiment
     repository: Repository
@@ -464,7 +464,7 @@ class Programs(Commits):
 
 @dataclass
 class Produced(Commits):
-    """The configuration at each commit: what a command prints there, or the files at `paths` after it has run."""
+    """The configuration at each commit: the output of a command, or the files at `paths` after it has run."""
 
     configured: Callable[[Sequence[Path], Sequence[Sequence[Path]]], ResolvedExperiment] = field(kw_only=True)
     """The experiment with the configuration in these files; those of both ends. Raises RefusedError, UsageError."""
@@ -515,7 +515,7 @@ def _check_links(paths: Sequence[Path], folder: Path) -> None:
 
 
 def _program(command: Sequence[str]) -> str | None:
-    """The file in the checkout that this command runs; None where nothing tells which one it is."""
+    """The file in the checkout that this command runs; None if unknown."""
     first = next((word for word in command[:2] if word.startswith(f"{CHECKOUT}/")), None)
     if first is None or (first != command[0] and not _INTERPRETER.fullmatch(command[0])):
         return None

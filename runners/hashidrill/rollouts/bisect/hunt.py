@@ -145,7 +145,7 @@ class Hunt:
         return None
 
     def _ran_the_same(self, one: str, other: str) -> str:
-        """Why runs of these two show no difference, whatever came of them; empty where they do, or nobody knows."""
+        """Why runs of these two cannot differ; "" if they can, or if it is unknown."""
         first, second = self._recorded(one), self._recorded(other)
         if first is None or second is None:
             return ""
@@ -163,7 +163,7 @@ class Hunt:
         return trial if self._limit is None else self._limit.compared(trial)
 
     def _measure_good(self, good: str, rule: Worse) -> CannotTell | None:
-        """Runs the good end until its figure is known: what others are compared with."""
+        """Runs the good end until its figure, the reference for others, is known."""
         while True:
             trials = [trial for candidate, trial in self.log.telling if candidate == good]
             measured = [trial for trial in trials if trial.value is not None and not trial.cut][:REFERENCES]
@@ -243,7 +243,7 @@ def _cannot(answer: CannotTell) -> Answer:
 
 
 def _noise(which: str, why: str) -> CannotTell:
-    """Runs of the same differed: what made them differ is no candidate."""
+    """The answer when runs of the same candidate differed, so that their difference has another cause."""
     return CannotTell(
         f"runs of {which} came out differently, and {why}", "a change that takes effect in this experiment"
     )
@@ -260,7 +260,7 @@ def _sure(wrong: float) -> str:
 
 
 def summary(candidates: Candidates, trials: Sequence[tuple[str, Trial]]) -> list[Mapping[str, Any]]:
-    """What the runs of each candidate said, in the order of their first run: for --json."""
+    """The results of each candidate, in the order of their first run: for --json."""
     by_name: dict[str, list[Trial]] = {}
     for name, trial in trials:
         by_name.setdefault(name, []).append(trial)

@@ -36,7 +36,7 @@ _PRIOR_CLEAR = 199.0
 _CLEAR_AS_ANY = 0.1
 """How likely it is that clear runs are wrong as often as any: where they contradict each other, this weighs most."""
 ENDS_WRONG = 0.05
-"""How likely it is, before any run, that an end that somebody calls good or bad is not."""
+"""How likely it is, before any run, that an end called good or bad is not."""
 
 
 def _grid() -> tuple[Floats, Floats, Floats, Floats]:
@@ -100,7 +100,7 @@ class Noise:
 
 
 class Belief:
-    """Where the turn is in a list of `count` candidates: turn t says that t and those after it are bad.
+    """The position of the turn in a list of `count` candidates: turn t means that t and those after it are bad.
 
     Turns go from 0 (all are bad) to `count` (none is). `prior`: how likely each is beforehand.
     """
@@ -172,13 +172,13 @@ class Controls:
         self._said: dict[str, list[bool]] = {good: [], bad: []}
 
     def contradicts(self, candidate: str) -> bool:
-        """Whether the runs of a candidate contradict each other: more than a single wrong one would. Of an end, any."""
+        """Whether the runs of a candidate contradict each other by more than one wrong run; of an end, by any."""
         tally = self._trials.tally(candidate)
         fewest = 1 if candidate in {self.good, self.bad} else CONTRADICTIONS
         return min(tally.held, tally.broken) >= fewest
 
     def after(self, *, broken: bool, noise: Noise) -> list[Answer]:
-        """A candidate broke, or held, against what was believed of it: the runs of an end that this asks for.
+        """A candidate broke, or held, against the current belief: the runs of an end that this requires.
 
         Raises ChangedEndError, OutOfRunsError.
         """
@@ -237,14 +237,14 @@ class Turn:
 
 @dataclass(frozen=True)
 class CannotTell:
-    """Why there is no answer, and what it takes to get one."""
+    """Why there is no answer, and how to get one."""
 
     why: str
     takes: str
 
 
 def changed_end(changed: ChangedEndError) -> CannotTell:
-    """What became of the search: runs before and after that cannot be told apart."""
+    """The result if runs before and after a change of the end differ."""
     return CannotTell(str(changed), "a machine that stays as it is, and a new search (not --resume)")
 
 
@@ -277,7 +277,7 @@ class Ordered:
         self._ends_known = self.known_ends
 
     def search(self) -> Turn | CannotTell:
-        """Runs candidates until the answer is sure, or nothing more can be told."""
+        """Runs candidates until the answer is certain, or no further run can help."""
         try:
             trouble = None if self.known_ends else self._run_ends()
             self._ends_known = True

@@ -56,7 +56,7 @@ def members_of(name: str) -> list[int]:
 class Smallest:
     """The answer: the numbers of the changes, from 0. `apart`: whether each of them is known to be needed.
 
-    It is not where the agent refuses every smaller set. `wrong`: how likely the answer is to be wrong.
+    This is unknown if the agent refuses every smaller set. `wrong`: how likely the answer is to be wrong.
     """
 
     changes: tuple[int, ...]

@@ -18,18 +18,18 @@ from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.safe_json import parse
 
 AT_MOST = 60
-"""Runs of a search at most, those that say nothing included."""
+"""The most runs of a search, including INVALID ones."""
 INVALID_IN_A_ROW = 5
-"""Once this many runs of one candidate in a row say nothing, it counts as one that cannot be resolved."""
+"""After so many INVALID runs in a row, a candidate counts as unresolved."""
 
 
 class Outcome(StrEnum):
-    """What came of a run, or of the attempt to make one."""
+    """The result of a run, or of the attempt to make one."""
 
     HELD = "held"
     BROKEN = "broken"
     INVALID = "invalid"
-    """The run says nothing. It is made again, and counts as neither."""
+    """The run proves nothing. It is repeated, and not counted."""
     MEASURED = "measured"
     """A figure was measured that nothing was compared with yet. No search sees this."""
     REFUSED = "refused"
@@ -38,12 +38,12 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: what came of it, why, in which recording, and the figure, where one is measured.
+    """One run: its result, the reason, its recording, and the figure, if one is measured.
 
-    A clear one is wrong less often: it was compared with the good end in the same run, and no part of the run decides
-    what came of it (`hashidrill.rollouts.bisect.broken`). `absent`: of a cost, the share of the time in which agents
-    were gone, so that it lacks what they would have taken. `cut`: a guardrail ended its method, and it shows less
-    than others do.
+    A clear run is less often wrong: it was compared with the good end in the same run, and no part of the run alone
+    decides its result (`hashidrill.rollouts.bisect.broken`). `absent`: of a cost, the share of the time in which
+    agents were down, so that their use is missing. `cut`: a guardrail ended its method, so it shows less than
+    others.
     """
 
     outcome: Outcome
@@ -61,7 +61,7 @@ class OutOfRunsError(Exception):
 
 @dataclass(frozen=True)
 class Tally:
-    """What the runs of one candidate said."""
+    """The results of one candidate's runs."""
 
     held: int = 0
     broken: int = 0
@@ -78,7 +78,7 @@ class Tally:
 
 
 class Trials:
-    """Asks for runs, and keeps what each candidate's runs said. `before`: runs that were made already, as logged."""
+    """Requests runs, and keeps each candidate's results. `before`: logged earlier runs."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ _QUESTION, _RUN, _ANSWER = "question", "run", "answer"
 
 
 def hash_of_secret(settings: Mapping[str, Any]) -> str:
-    """As `hash_of`, of what may hold a password: it takes too long to try all words on it."""
+    """Like `hash_of`, for settings that may hold a password: slow enough to prevent guessing."""
     if Redactor().clean(settings) == settings:
         return hash_of(settings)
     said = json.dumps(settings, sort_keys=True, allow_nan=False).encode()
@@ -167,7 +167,7 @@ def hash_of(question: Mapping[str, Any]) -> str:
 
 
 class Log:
-    """An open log. Use `create` or `resume`; nobody else may write it meanwhile."""
+    """An open log. Use `create` or `resume`; no other process may write it meanwhile."""
 
     def __init__(self, path: Path, descriptor: int, question: Mapping[str, Any]) -> None:
         self.path = path
@@ -199,7 +199,7 @@ class Log:
 
     @classmethod
     def resume(cls, path: Path) -> Log:
-        """Reads what is there; a torn last line is cut off. Raises UsageError for what is no log."""
+        """Reads the log; cuts off a torn last line. Raises UsageError for another file."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:

@@ -1,8 +1,8 @@
-"""The configuration of a gate's two sides: where it comes from, whose it is, and what an experiment's agents get.
+"""The configuration of a gate's two sides: its files, its agents' roles, and the agents' resulting settings.
 
-It is read as the agent reads it: HCL or JSON, a file or a directory, later over earlier. Of a directory, Consul, Nomad
-and Vault read `*.hcl` and `*.json` in lexical order, and no directory below it. Maps are merged key by key, lists are
-joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
+It is read as the agent reads it: HCL or JSON, a file or a directory, later over earlier. Of a directory, Consul,
+Nomad and Vault read `*.hcl` and `*.json` in lexical order, without subdirectories. Maps are merged key by key, lists
+are joined; of Vault, a later file replaces a whole block (`Config.Merge` in vault 1.21).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hashidrill.lab.sandbox.sandbox import scratch_folder
 SUFFIXES = (".hcl", ".json")
 MAX_BYTES = 1024 * 1024
 PRODUCTS = {"consul": "consul-agent", "nomad": "nomad-agent", "vault": "vault-server"}
-"""Whose configuration can be gated, and the kind of such a file in an audit."""
+"""The products whose configuration can be gated, and the kind of such a file in an audit."""
 _REPLACED = {"vault"}
 """Products of which a later file replaces a block, instead of adding to it."""
 
@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a key was last said."""
+    """The last place that sets a key."""
 
     file: str
     line: int
@@ -61,7 +61,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Configuration:
-    """All files of one side, merged: `settings` is plain data, `places` says where each key that is no map stands."""
+    """All files of one side, merged: `settings` is plain data, `places` has the place of each key that is not a map."""
 
     product: str
     settings: Mapping[str, Any]
@@ -126,13 +126,15 @@ def _read(file: Path, shown: str) -> Source:
 
 
 def configurations(product: str, sources: Sequence[Source]) -> list[Configuration]:
-    """What each agent of that product makes of its part of these files, read as an audit reads a directory."""
+    """The configuration of each agent of that product, from its part of these files, read as an audit reads a
+    directory.
+    """
     parts = [sources] if product in _REPLACED else agents_in(sources, lambda source: source.body)
     return [_merged(product, part) for part in parts]
 
 
 def configuration(product: str, sources: Sequence[Source]) -> Configuration:
-    """That of the one agent that reads these files. Raises UsageError where they are those of several agents."""
+    """That of the one agent that reads these files. Raises UsageError if they belong to several agents."""
     found = configurations(product, sources)
     if len(found) > 1:
         raise UsageError(f"{several(found)}: name the files of one agent")
@@ -161,7 +163,7 @@ def _merged(product: str, sources: Sequence[Source]) -> Configuration:
 
 
 def joined(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """As Consul and Nomad merge two files: maps key by key, lists one after the other, and else the later value."""
+    """Merges as Consul and Nomad merge two files: maps key by key, lists joined, otherwise the later value."""
     result = dict(earlier)
     for key, value in later.items():
         below = result.get(key)
@@ -227,7 +229,7 @@ def _places(body: tree.Mapping, above: str = "") -> Iterator[tuple[str, tree.Pla
 
 
 def recognised(sources: Sequence[Source]) -> str | None:
-    """The product that these files are for, by what only one product's configuration says; None when nothing tells."""
+    """The product of these files, by keys that only one product has; None if unknown."""
     whole = tree.Mapping(tuple(entry for source in sources for entry in source.body.entries), tree.Place(1, 1))
     kind = kind_of(whole)
     return next((product for product, its in PRODUCTS.items() if its == kind), None)
@@ -268,10 +270,10 @@ documentation of Consul 1.22, Nomad 1.10 and Vault 1.21.
 
 
 def role_of(product: str, settings: Mapping[str, Any], *, alone: bool = True) -> str:
-    """Whose configuration this is: `server = true` is Consul's servers', `false` its clients', nothing is everybody's.
+    """The role of a configuration: `server = true` is for Consul's servers, `false` for its clients, neither for all.
 
-    Nomad's has a block for each role, and Vault has servers alone. One that is not `alone` is that of one agent of
-    several: then Consul's default counts, and which of Nomad's blocks is enabled.
+    Nomad's has a block for each role, and Vault has only servers. A configuration that is not `alone` belongs to one
+    agent of several: then Consul's default counts, and Nomad's enabled block.
     """
     said = settings.get("server")
     if product == "consul" and (isinstance(said, bool) or not alone):
@@ -293,11 +295,11 @@ def overlay(
     role: str = "all",
     version: str | None = None,
 ) -> dict[str, Any]:
-    """What `experiment.variants.varied` lays over an experiment whose part for this product is `written`.
+    """The overlay of `experiment.variants.varied` for an experiment whose part for this product is `written`.
 
-    `kept` is this side's configuration, `other` that of the other side. Where either of them says something of a key,
-    the experiment's own value of it is taken away: a key that only the other side has falls back to the agents' own
-    default here, and not to what the experiment, or the datacenter under test, happens to set.
+    `kept` is this side's configuration, `other` that of the other side. If either side sets a key, the experiment's
+    own value of it is removed: a key that only the other side has falls back to the agents' own default here, not to
+    the value of the experiment or the datacenter.
     """
     for path, value in leaves(_DEFAULTS.get(product, {})):
         if _has(other, path) and not _has(kept, path):
@@ -350,10 +352,10 @@ def sides(
     versions: tuple[str | None, str | None] = (None, None),
     role: str | None = None,
 ) -> tuple[Side, Side]:
-    """Both sides, of one product: the one that is named, or the one that the files are for.
+    """Both sides, of one product: the named one, or that of the files.
 
-    The agents of each role are compared, or those of the role that is named. Raises UsageError where nothing tells
-    which agents of the two sides belong together.
+    The agents of each role are compared, or those of the named role. Raises UsageError if the agents of the two
+    sides cannot be matched.
     """
     named = product_of(baseline, candidate, product)
     if role is not None and role not in SECTIONS[named]:
@@ -387,7 +389,7 @@ def _by_role(product: str, sources: Sequence[Source], role: str | None) -> dict[
 
 
 def product_of(baseline: Sequence[Source], candidate: Sequence[Source], named: str | None) -> str:
-    """Raises UsageError when nothing tells, or the two sides are for different products."""
+    """Raises UsageError if it is unknown, or the two sides are for different products."""
     if named is not None:
         if named not in PRODUCTS:
             raise UsageError(f"there is no product {named!r} to gate: {near(named, PRODUCTS)}")
@@ -440,14 +442,14 @@ def from_git(revisions: str, paths: Sequence[str], into: Path) -> tuple[list[Sou
 def _files_at(revision: str, paths: Sequence[str], into: Path) -> list[Source]:
     here = check_out(revision, into, paths=paths)
     for file in into.rglob("*"):
-        # what a stranger's branch links to is read on this machine, and quoted in messages
+        # the target of a stranger's link is read on this machine, and quoted in messages
         if file.is_symlink() and not file.resolve().is_relative_to(into.resolve()):
             raise UsageError(f"{file.relative_to(into)}: links to {file.readlink()}, outside of the repository")
     return sources_of([here / path for path in paths], top=here)
 
 
 class Refusal(Protocol):
-    """What the entry points of `hashidrill.refusals` stand for, by product."""
+    """The protocol of the entry points of `hashidrill.refusals`, by product."""
 
     def __call__(self, binary: Path, files: Sequence[Path], settings: Mapping[str, Any], work: Path) -> str: ...
 

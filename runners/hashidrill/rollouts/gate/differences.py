@@ -1,4 +1,4 @@
-"""What differs between two configurations, without all that ties an agent to its machine."""
+"""The differences of two configurations, without keys that tie an agent to its machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class LeftOut:
     key: str
     why: str
     differs: bool
-    """Whether the two sides disagree about it: what the gate then says nothing about."""
+    """Whether the two sides differ in it, which the gate then does not test."""
     harmless: bool = False
-    """Whether what the datacenter does cannot depend on it; left_out.yaml must say so."""
+    """Whether the datacenter's behaviour cannot depend on it; left_out.yaml must say so."""
 
     @property
     def shown(self) -> str:
@@ -37,7 +37,7 @@ ANOTHER = "a secret that differs"
 
 @dataclass(frozen=True)
 class Change:
-    """A key whose value differs. None stands for a key that is not said. `place`: where the candidate says it."""
+    """A key whose value differs. None stands for a missing key. `place`: where the candidate sets it."""
 
     key: str
     baseline: Any
@@ -66,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Differences:
-    """`of` holds what the agents of each role get of each side's configuration: baseline, candidate."""
+    """`of` holds each role's configuration on each side: baseline, candidate."""
 
     product: str
     changes: tuple[Change, ...]
@@ -90,7 +90,7 @@ class Differences:
 
 
 def why_left_out(product: str, key: str) -> str | None:
-    """The reason for leaving this dotted key out, None where it is kept."""
+    """The reason for leaving this dotted key out, None if it is kept."""
     group = _left_out(product, key)
     return None if group is None else str(group["why"])
 
@@ -146,7 +146,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _said(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each key that is no map; null and an empty block say nothing."""
+    """Each key that is not a map; null and an empty block count as missing."""
     for path, value in leaves(settings):
         if value is not None and value != {}:
             yield dotted(path), value
@@ -181,9 +181,9 @@ Reports = Mapping[str, Mapping[str, Any]]
 
 
 def without_effect(found: Differences, one: Recording, other: Recording) -> dict[str, str]:
-    """The changes of which all agents that they are for report the same in both runs, each with what they report.
+    """The changes whose value all affected agents report alike in both runs, with that value.
 
-    By `Change.named`. Where an agent did not report, nothing is known: neither of it, nor of the others.
+    By `Change.named`. Without an agent's report, nothing is known about the change.
     """
     reports: list[Reports] = [run.run.get("reported", {}).get(found.product, {}) for run in (one, other)]
     roles = [_roles(found.product, run) for run in (one, other)]

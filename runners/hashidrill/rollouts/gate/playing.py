@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 
 def counting(figures: Sequence[Figure], experiment: Experiment) -> list[Figure]:
-    """Without those of loads that no expectation and no condition of the steady state names.
+    """The figures without those of loads that no expectation and no steady-state condition names.
 
-    Such a load is there for its pressure: how it fares is not what the experiment asks, and a change that throttles it
-    would pass for an improvement of it, or for a regression.
+    Such a load only makes pressure: the experiment does not judge it, and throttling it would look like an
+    improvement or a regression.
     """
     named = set(_texts([each.params for each in experiment.expect]))
     named |= {condition.source for condition in experiment.steady_state.require}
@@ -141,7 +141,7 @@ def key_of(experiment: Experiment) -> str:
 
 
 def _datacenter(experiment: Experiment) -> dict[str, Any]:
-    """All of it but its agents' configuration, and their versions, which are those of the binaries."""
+    """The datacenter without its agents' configuration and versions, which are those of the binaries."""
     said = experiment.datacenter.model_dump(mode="json", by_alias=True)
     return {
         part: {key: value for key, value in of.items() if key not in _NO_SIZE} if isinstance(of, dict) else of
@@ -166,7 +166,7 @@ def keep(experiment: Experiment, calibration: Calibration, folder: Path | None =
 
 
 def kept(experiment: Experiment, folder: Path | None = None) -> Calibration | None:
-    """The last one of this machine, these versions and this experiment; None where none is, or none that reads."""
+    """The last calibration of this machine, these versions and this experiment; None without a readable one."""
     try:
         document: dict[str, Any] = parse(_file(experiment, folder).read_bytes())
         priors = {name: Prior(float(each["sd"]), int(each["rounds"])) for name, each in document["figures"].items()}
@@ -252,7 +252,7 @@ _NOBODYS = {"unfit", "interrupted", "died"}
 
 @dataclass(frozen=True)
 class Plan:
-    """What is played: both sides' configuration, and how long it may take."""
+    """Both sides' configuration, and the time limit."""
 
     differences: Differences
     versions: tuple[str | None, str | None]
@@ -263,7 +263,7 @@ class Plan:
 
 
 class InterruptedGate(Exception):  # noqa: N818 - no error of anybody's
-    """Ctrl-C; what was found until then goes with it."""
+    """Ctrl-C; it carries the results so far."""
 
 
 def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
@@ -284,7 +284,7 @@ def sides_of(member: Member, plan: Plan) -> tuple[Side, Side]:
 
 
 def _check_method(member: Member, found: Differences) -> None:
-    """Under a fault that sets a changed key, both sides would run the same, and what it is worth is measured there."""
+    """Refuses a fault that sets a changed key, because both sides would run the same."""
     for step in member.experiment.faults:
         if step.fault != f"{found.product}.config":
             continue
@@ -317,11 +317,11 @@ def runs_of(member: Member) -> int:
 
 
 def play_all(picked: Picked, plan: Plan, means: Means, *, ran: list[Ran] | None = None) -> list[Ran]:
-    """In order; a regression ends it, and no change, since then the answer is known. `ran` has what was done so far.
+    """In order; a regression ends it, because the answer is then known. `ran` has the earlier results.
 
-    Each experiment gets its share of the time that is left, by how long its runs take; when all that were picked took
-    less than that, those that there was no time for follow. The share of false alarms is that of the whole gate: each
-    experiment gets an equal part of it. Raises RevertError, InterruptedGate.
+    Each experiment gets its share of the remaining time, by the length of its runs; left-over time goes to
+    experiments that did not fit before. All experiments share the rate of false alarms equally. Raises RevertError,
+    InterruptedGate.
     """
     ran = [] if ran is None else ran
     began_s = means.now_s()
@@ -441,7 +441,7 @@ def _unsteady(series: Series) -> list[dict[str, bool]]:
 
 
 def _of_one_side(series: Series) -> Iterator[str]:
-    """The candidate's runs that were INVALID, where the baseline's were not: those that are left passed a selection."""
+    """INVALID runs of the candidate whose baseline runs were valid: the rest is a biased selection."""
     runs = [
         run
         for run in series.spoilt
@@ -468,7 +468,7 @@ def _same(series: Series, secrets: Sequence[str], without: Collection[str]) -> I
 
 
 def _known(experiment: Experiment) -> Mapping[str, Prior]:
-    """A calibration that is too old says nothing of the machine as it is now."""
+    """The calibrations that are recent enough to describe the machine."""
     calibration = kept(experiment)
     stale = calibration is None or calibration.age_days(dt.datetime.now(dt.UTC)) > STALE_DAYS
     return {} if calibration is None or stale else calibration.priors

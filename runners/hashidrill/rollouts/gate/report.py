@@ -515,9 +515,9 @@ def advice(result: Result) -> list[str]:
     elif result.not_run and not noisy:
         said.append("Give it time for the experiments that did not run: a longer --time-budget.")
     if any(slo.state is SloState.SICK for outcome in outcomes for slo in outcome.slos):
-        said.append("Mend what breaks with the configuration of today, or gate with experiments that hold: --suite")
+        said.append("Fix what breaks with the configuration of today, or gate with experiments that hold: --suite")
     if any(outcome.invalid for outcome in outcomes):
-        said.append("Look at the rounds that do not count: `hashidrill check RUN` says of each what to mend.")
+        said.append("Look at the rounds that do not count: `hashidrill check RUN` says of each what to fix.")
     return said
 
 

@@ -1,4 +1,4 @@
-"""Which experiments a gate runs: a suite, what matters for the changed keys first, as many as there is time for."""
+"""The experiments of a gate: a suite, those for the changed keys first, as many as fit into the time."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Member:
 
 
 Runs = Callable[[Member], int]
-"""How many runs of an experiment it probably takes to tell anything."""
+"""How many runs of an experiment are probably needed for an answer."""
 
 
 @dataclass(frozen=True)
 class Picked:
-    """What is run, in order, and what there is no time for."""
+    """The experiments to run, in order, and those without time."""
 
     members: tuple[Member, ...]
     left: tuple[Member, ...]
@@ -146,7 +146,7 @@ def picked(
         groups = [group for group in mapped.get(product, ()) if any(_stands_for(each, key) for each in group["keys"])]
         if not groups:
             unmapped.append(key)
-        for group in groups[:1]:  # the most particular: the user's own, then ours in their order
+        for group in groups[:1]:  # the most specific: the user's own, then the shipped ones in their order
             for rank, name in enumerate(group["experiments"]):
                 worth[name] = worth.get(name, 0.0) + 1 / (1 + rank)
                 keys.setdefault(name, []).append(key)

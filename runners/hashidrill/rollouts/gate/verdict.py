@@ -1,11 +1,10 @@
 """From rounds to the gate's verdict.
 
 Of one experiment: a figure that is surely worse, or an expectation that holds for the baseline and breaks for the
-candidate, is a regression. An expectation that breaks for both says that the baseline is itself sick, and a gate cannot
-tell anything then. A figure that decides and stays undecided, and an expectation that broke once, cannot be told
-either. What one side alone lacks hides what that side did then: runs that were INVALID, expectations that could not
-be judged. It keeps the rest from passing for all there was. Of a suite: a regression anywhere is one, and what cannot
-be told anywhere keeps the whole from passing.
+candidate, is a regression. An expectation that breaks for both shows a sick baseline, so the gate cannot tell. It
+cannot tell either if a deciding figure stays undecided, or an expectation broke once. Runs that were INVALID, or
+expectations that could not be judged, on one side only hide that side's behaviour, so the rest does not pass. Of a
+suite: one regression anywhere is a regression, and one experiment without an answer keeps the suite from passing.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class GateVerdict(StrEnum):
 
 
 class SloState(StrEnum):
-    """What the rounds say of one expectation."""
+    """The result of one expectation over the rounds."""
 
     HELD = "held"
     BROKEN = "broken by the candidate"
@@ -61,12 +60,12 @@ class SloState(StrEnum):
 
 @dataclass(frozen=True)
 class Slo:
-    """An expectation over all rounds. `pairs`: whether it held for baseline and candidate, None where nobody knows."""
+    """An expectation over all rounds. `pairs`: whether it held for baseline and candidate, None if unknown."""
 
     title: str
     pairs: tuple[tuple[bool | None, bool | None], ...]
     text: str = ""
-    """What the judge said of the last run that broke it, or could not be judged."""
+    """The judge's text for the last run that broke it, or could not be judged."""
     often: int = OFTEN
     """Rounds that must agree before it counts as broken."""
 
@@ -99,7 +98,7 @@ class Slo:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the rounds of one experiment say: `figures` and `slos`, and why rounds did not count."""
+    """The result of one experiment's rounds: `figures` and `slos`, and why rounds did not count."""
 
     experiment: str
     figures: tuple[Compared, ...] = ()
