@@ -20,7 +20,7 @@ from hashidrill.core.util.safe_json import parse
 AT_MOST = 60
 """The most runs of a search, including INVALID ones."""
 INVALID_IN_A_ROW = 5
-"""After so many INVALID runs in a row, a candidate counts as unresolved."""
+"""After this number of INVALID runs in a row, a candidate counts as unresolved."""
 
 
 class Outcome(StrEnum):
