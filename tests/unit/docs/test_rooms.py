@@ -147,26 +147,31 @@ def test_no_module_is_longer_than_one_sitting():
 
 
 def foreign(source: str) -> set[str]:
-    """Top-level names that a module imports, inside functions and by `import_module` too, and that are not ours."""
-    found = set()
+    """Top-level names that a module imports, inside functions and by `import_module` too, and that are not ours.
+
+    Nor of an extra that it asks for: `with extra("ssh", ...)`.
+    """
+    found, of_extras = set(), set()
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.With) and (said := re.match(r"extra\('(\w+)'", ast.unparse(node.items[0]))):
+            of_extras |= declared(said[1])
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module or "")
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
-    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"hashidrill", "__main__", ""}
+    ours = {"hashidrill", "__main__", ""}
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - ours - of_extras
 
 
 @cache
-def declared() -> set[str]:
-    """Names that can be imported from the packages that pyproject.toml asks for, its extras included."""
+def declared(extra: str = "") -> set[str]:
+    """Names that can be imported from the packages that pyproject.toml asks for, always or in that extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
     asked = {re.split(r"[<>=\[ ]", line)[0].lower() for line in lines}
-    # pydantic's own half: its documentation imports errors and schemas from there; what httpx2's extra `ws` brings
-    asked |= {"pydantic_core", "wsproto"}
+    asked.add("pydantic_core")  # pydantic's own half: its documentation imports errors and schemas from there
     return {name for name, brought in packages_distributions().items() if asked & {each.lower() for each in brought}}
 
 
@@ -184,6 +189,8 @@ def test_what_ships_imports_only_what_the_wheel_asks_for():
         "def f():\n    from hvac import Client",
         "import msgspec",
         "importlib.import_module('requests.adapters')",
+        "import asyncssh",
+        "with extra('page', '--serve'):\n    import asyncssh",
     ],
 )
 def test_an_import_of_the_dev_group_or_of_a_dependencys_dependency_is_found(line):

@@ -1,17 +1,27 @@
-"""Checks the snapshots of a method: restored without being saved, or saved twice."""
+"""What faults share that save a product's state during the run or restore it, and what is wrong with their order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+import anyio
+
+from hashidrill.core.errors import FaultError
 from hashidrill.core.experiment.model import Name, Step
 from hashidrill.core.experiment.strict import Strict
+from hashidrill.core.faults.base import BaseFault
+from hashidrill.core.protocols.abc import Evidence
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration, shown
+from hashidrill.core.util.raft_archive import SnapshotError, restored_name, saved_name
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.checks import Note
     from hashidrill.core.experiment.model import Experiment
+
+S = TypeVar("S")
 
 
 class SaveParams(Strict):
@@ -26,6 +36,58 @@ class RestoreParams(Strict):
 
     snapshot: Name
     """The `name` of the save."""
+
+
+class SavesSnapshot(BaseFault[SaveParams]):
+    """It saves the state in the recording, at once, while a marker of its own is there."""
+
+    once: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = SaveParams
+    files: ClassVar[str] = ""
+    """What the names of its files begin with."""
+
+    @property
+    def file(self) -> Path:
+        return self.hosts.artifacts / f"{self.files}{saved_name(self.params.name)}"
+
+    async def proof(
+        self, read: Callable[[Path], S], judge: Callable[[S], tuple[bool, str, Mapping[str, float | str]]]
+    ) -> Evidence:
+        """`judge` says whether the fault's own marker is in the snapshot, what else is, and in figures."""
+        asked = "a whole snapshot file with the marker that was there while it was taken"
+        try:
+            snapshot = await anyio.to_thread.run_sync(read, self.file)
+        except SnapshotError as error:
+            return Evidence(False, asked, str(error))
+        ours, found, figures = judge(snapshot)
+        return Evidence(ours, asked, f"{found}, {'with the marker' if ours else 'another marker, or none'}", figures)
+
+
+class RestoresSnapshot(BaseFault[RestoreParams]):
+    """It sets the state back to that of an earlier save, at once, and saves it again afterwards for the verdicts."""
+
+    once: ClassVar[bool] = True
+    sets_back: ClassVar[bool] = True
+    Params: ClassVar[type[Strict]] = RestoreParams
+    files: ClassVar[str] = ""
+
+    @property
+    def file(self) -> Path:
+        return self.hosts.artifacts / f"{self.files}{saved_name(self.params.snapshot)}"
+
+    @property
+    def restored_file(self) -> Path:
+        return self.hosts.artifacts / f"{self.files}{restored_name(self.params.snapshot)}"
+
+    async def saved(self, read: Callable[[Path], S], marker_in: Callable[[S], object]) -> S:
+        """The snapshot to restore. Raises FaultError if it cannot be read, or holds no marker of a save."""
+        try:
+            snapshot = await anyio.to_thread.run_sync(read, self.file)
+        except SnapshotError as error:
+            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
+        if not marker_in(snapshot):
+            raise FaultError(f"{self.file} holds no marker, so {self.kind.replace('restore', 'save')} did not write it")
+        return snapshot
 
 
 def check_snapshots(experiment: Experiment, note: Note, *, save: str, restore: str) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from typer.core import TyperCommand
 
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.folders import RUNS_DIR, both, state_folder
+from hashidrill.core.util.safe_json import parse
 from hashidrill.faces.cli import listing
 from hashidrill.faces.cli.common import recordings
 
@@ -91,7 +91,7 @@ def _hypotheses() -> list[str]:
 
 
 def _hosts() -> list[str]:
-    up = [json.loads(path.read_text()) for path in (state_folder() / "up").glob("*.json")]
+    up = [parse(path.read_text()) for path in (state_folder() / "up").glob("*.json")]
     return [host["name"] for datacenter in up for host in datacenter["hosts"]]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from importlib import metadata
@@ -31,6 +30,7 @@ from hashidrill.core.experiment.model import NAME_PATTERN
 from hashidrill.core.experiment.schema import SCHEMA_TITLE
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.folders import PLAYBOOKS, both, find_playbook, shipped
+from hashidrill.core.util.safe_json import parse
 from hashidrill.faces.cli.common import console, examples
 from hashidrill.reports.live import display as live
 
@@ -318,7 +318,7 @@ def _requirement() -> str:
     noted = installed.read_text("direct_url.json")
     if noted is None:
         return f"hashidrill=={installed.version}"
-    about = json.loads(noted)
+    about = parse(noted)
     commit, url = about.get("vcs_info", {}).get("commit_id"), str(about.get("url"))
     shown = commit and url.startswith("https://") and "@" not in url  # a login before the @ belongs into no file
     return f"git+{url}@{commit}" if shown else PLACEHOLDER

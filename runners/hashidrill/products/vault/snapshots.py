@@ -16,7 +16,7 @@ from hashidrill.core.util.raft_archive import SnapshotError, decoded, unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Snapshot", "SnapshotError", "decode", "read_snapshot", "restored_name", "saved_name"]
+__all__ = ["Snapshot", "SnapshotError", "decode", "read_snapshot"]
 
 _POLICIES, _TOKENS, _LEASES, _SECRETS = "sys/policy/", "sys/token/id/", "sys/expire/id/", "logical/"
 _VERSIONS = "/versions/"
@@ -36,16 +36,6 @@ class Snapshot:
     leases: int
     versions: int
     """Of secrets."""
-
-
-def saved_name(name: str) -> str:
-    """What the file of a saved snapshot is called among a recording's artifacts."""
-    return f"vault-snapshot-{name}.snap"
-
-
-def restored_name(name: str) -> str:
-    """The snapshot that was taken right after that one was restored."""
-    return f"vault-snapshot-{name}.restored.snap"
 
 
 def read_snapshot(path: Path) -> Snapshot:

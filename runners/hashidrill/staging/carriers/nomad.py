@@ -20,9 +20,14 @@ from typing import Any, Literal, Protocol
 
 import anyio
 import httpx2
-import wsproto
 from anyio.abc import TaskGroup, TaskStatus
-from httpx2.websockets import AsyncWebSocketSession, HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
+from httpx2.websockets import (
+    AsyncWebSocketSession,
+    HTTPXWSException,
+    WebSocketDisconnect,
+    WebSocketInvalidTypeReceived,
+    WebSocketUpgradeError,
+)
 
 from hashidrill.core.errors import FaultError
 from hashidrill.core.util import safe_json
@@ -34,6 +39,8 @@ from hashidrill.staging.carriers.shell import NOTES, STARTER, Session, handed, p
 _CONNECTS_WITHIN_S = 10.0
 _PIECE = 16384
 _ALIVE_EVERY_S = 10.0
+_CLOSED_WELL = 1000
+"""RFC 6455, 7.4.1."""
 _LARGEST_MESSAGE = 1 << 24
 """In bytes."""
 
@@ -67,7 +74,7 @@ class SocketStream:
     async def send(self, message: dict[str, Any]) -> None:
         try:
             await self._session.send_json(message)
-        except (HTTPXWSException, wsproto.utilities.LocalProtocolError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - httpx2 lets errors of what it is made of through
             raise FaultError(f"the connection was lost: {error or type(error).__name__}") from None
 
     async def receive(self) -> dict[str, Any] | None:
@@ -75,18 +82,19 @@ class SocketStream:
             raise FaultError(self._lost)
         while True:
             try:
-                message = await self._session.receive()
+                text = await self._session.receive_text()
+            except WebSocketInvalidTypeReceived:
+                continue
             except WebSocketDisconnect as closed:
-                if closed.code == wsproto.frame_protocol.CloseReason.NORMAL_CLOSURE:
+                if closed.code == _CLOSED_WELL:
                     return None
                 self._lost = refused(closed.reason or str(closed.code))
                 raise FaultError(self._lost) from None
             except (HTTPXWSException, anyio.ClosedResourceError, anyio.EndOfStream) as error:
                 self._lost = f"the connection was lost: {error or type(error).__name__}"
                 raise FaultError(self._lost) from None
-            if isinstance(message, wsproto.events.TextMessage):
-                with contextlib.suppress(ValueError, TypeError):
-                    return dict(safe_json.parse(message.data))
+            with contextlib.suppress(ValueError, TypeError):
+                return dict(safe_json.parse(text))
 
     async def close(self) -> None:
         self.over.set()

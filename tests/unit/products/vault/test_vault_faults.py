@@ -162,8 +162,8 @@ def test_a_restore_takes_back_what_was_written_since_the_save(fake):
 def test_a_save_that_keeps_another_snapshot_is_caught(fake):
     class Old(SnapshotSave):
         async def apply(self, undo):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_bytes(packed(["sys/policy/hashidrill-marker-saved-before-another"]))
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_bytes(packed(["sys/policy/hashidrill-marker-saved-before-another"]))
 
     with pytest.raises(AssertionError, match="another marker, or none"):
         check(fake, Old, "vault-1", momentary=True)

@@ -7,22 +7,20 @@ loss. The observer reads the snapshot file itself, and markers: keys that must b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import BaseFault, Cases, P
-from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
+from hashidrill.core.faults.saved_first import RestoreParams, RestoresSnapshot, SaveParams, SavesSnapshot
 from hashidrill.core.protocols.abc import Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.raft_archive import keep
 from hashidrill.products.consul import markers, rights
 from hashidrill.products.consul.api import AGENT, said, when_led
-from hashidrill.products.consul.snapshots import Snapshot, SnapshotError, read_snapshot, restored_name, saved_name
+from hashidrill.products.consul.snapshots import Snapshot, SnapshotError, read_snapshot
 
 _SNAPSHOT_WITHIN_S = 30.0
 """For the request: some 30 kB take 0.1 s; Consul itself waits up to a minute for its leader's part of a restore."""
@@ -41,7 +39,7 @@ class _OfTheState(BaseFault[P]):
         return (*rights.READS, rights.STATE, rights.keys(f"{markers.PREFIX}/"))
 
 
-class SnapshotSave(_OfTheState[SaveParams]):
+class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     """Saves a snapshot of Consul's state in the recording, for a later restore.
 
     Limits: it happens at once, and reverting only removes the marker. All servers share one state, so name one host; a
@@ -53,41 +51,34 @@ class SnapshotSave(_OfTheState[SaveParams]):
         "hashidrill's own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
-    once: ClassVar[bool] = True
-    Params: ClassVar[type[Strict]] = SaveParams
     cases: ClassVar[Cases] = Cases(
         each=({"name": "later"},), momentary=True, overlaps=((["consul:leader"], {"name": "?"}),)
     )
-
-    @property
-    def _file(self) -> Path:
-        return self.hosts.artifacts / saved_name(self.params.name)
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
         await markers.put(host, _marker_of(self.params.name), undo["fault_id"])
         snapshot = await _take(host)
         await markers.remove(host, _marker_of(self.params.name))
-        await anyio.to_thread.run_sync(keep, self._file, snapshot)
+        await anyio.to_thread.run_sync(keep, self.file, snapshot)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         return await (self._saved(undo) if present else self._over(undo))
 
     async def _saved(self, undo: Undo) -> Evidence:
-        asked = "a whole snapshot file with the marker that was there while it was taken"
-        try:
-            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
-        except SnapshotError as error:
-            return Evidence(False, asked, str(error))
-        figures: dict[str, float | str] = {
-            "index": snapshot.index,
-            "keys": len(snapshot.kv),
-            "sessions": len(snapshot.sessions),
-            "bytes": self._file.stat().st_size,
-        }
-        ours = _holds_marker_of(snapshot, self.params.name, undo["fault_id"])
-        measured = f"checksums right, Raft index {snapshot.index}, {len(snapshot.kv)} keys, "
-        return Evidence(ours, asked, f"{measured}{'with the marker' if ours else 'another marker, or none'}", figures)
+        return await self.proof(
+            read_snapshot,
+            lambda snapshot: (
+                _holds_marker_of(snapshot, self.params.name, undo["fault_id"]),
+                f"checksums right, Raft index {snapshot.index}, {len(snapshot.kv)} keys",
+                {
+                    "index": snapshot.index,
+                    "keys": len(snapshot.kv),
+                    "sessions": len(snapshot.sessions),
+                    "bytes": self.file.stat().st_size,
+                },
+            ),
+        )
 
     async def _over(self, undo: Undo) -> Evidence:
         host, asked = self._host(undo), "the datacenter takes a write, and the marker is gone"
@@ -105,12 +96,12 @@ class SnapshotSave(_OfTheState[SaveParams]):
 
     def _is_saved(self, undo: Undo) -> bool:
         try:
-            return _holds_marker_of(read_snapshot(self._file), self.params.name, undo["fault_id"])
+            return _holds_marker_of(read_snapshot(self.file), self.params.name, undo["fault_id"])
         except SnapshotError:
             return False
 
 
-class SnapshotRestore(_OfTheState[RestoreParams]):
+class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     """Restores a snapshot saved earlier in the run. Reverting does not undo the restore.
 
     Limits: it happens at once. Nothing restores the rolled-back state; reverting only removes the markers. The step's
@@ -118,15 +109,12 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     """
 
     kind: ClassVar[str] = "consul.snapshot.restore"
-    sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         "consistent reads and another server's own copy of the markers",
         "the markers are the fault's own; the second snapshot is evidence for the verdicts and not for this proof",
     )
-    once: ClassVar[bool] = True
     observed_within_s = 90.0
     """Followers get the whole state from the leader after it has taken it, and a sick one took 12 s for a write."""
-    Params: ClassVar[type[Strict]] = RestoreParams
     cases: ClassVar[Cases] = Cases(
         each=({"snapshot": "before"},),
         momentary=True,
@@ -134,21 +122,17 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     )
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        try:
-            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
-        except SnapshotError as error:
-            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
-        saved = snapshot.kv.get(_key_of(self.params.snapshot))
-        if saved is None:
-            raise FaultError(f"{self._file} holds no marker, so consul.snapshot.save did not write it")
-        return {"index": snapshot.index, "keys": len(snapshot.kv), "marker_index": saved.modify_index}
+        key = _key_of(self.params.snapshot)
+        snapshot = await self.saved(read_snapshot, lambda found: key in found.kv)
+        marker_index = snapshot.kv[key].modify_index
+        return {"index": snapshot.index, "keys": len(snapshot.kv), "marker_index": marker_index}
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
-        self._restored_file.unlink(missing_ok=True)
+        self.restored_file.unlink(missing_ok=True)
         await markers.put(host, _restored_marker(undo), undo["fault_id"])
         await markers.remove(host, _marker_of(self.params.snapshot))
-        body = await anyio.to_thread.run_sync(self._file.read_bytes)
+        body = await anyio.to_thread.run_sync(self.file.read_bytes)
         answer = await host.use(AgentApi).api(
             "PUT", "/v1/snapshot", body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=AGENT
         )
@@ -168,8 +152,8 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
             f"(saved at {undo['prior']['marker_index']}); what was written before the restore is "
             f"{'gone' if later is None else 'there'}"
         )
-        if back and later is None and not self._restored_file.is_file():
-            await anyio.to_thread.run_sync(keep, self._restored_file, await _take(host))
+        if back and later is None and not self.restored_file.is_file():
+            await anyio.to_thread.run_sync(keep, self.restored_file, await _take(host))
         figures: dict[str, float | str] = {"index": undo["prior"]["index"], "keys": undo["prior"]["keys"]}
         copied = await self._copied(undo)
         return Evidence(back and later is None and copied, asked, measured + _elsewhere(copied), figures)
@@ -193,14 +177,6 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         host = self._host(undo)
         await markers.remove(host, _restored_marker(undo))
         await markers.remove(host, _marker_of(self.params.snapshot))
-
-    @property
-    def _file(self) -> Path:
-        return self.hosts.artifacts / saved_name(self.params.snapshot)
-
-    @property
-    def _restored_file(self) -> Path:
-        return self.hosts.artifacts / restored_name(self.params.snapshot)
 
 
 def _elsewhere(copied: bool) -> str:

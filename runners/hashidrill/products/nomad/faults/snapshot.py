@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 import anyio
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import Cases, P
-from hashidrill.core.faults.saved_first import RestoreParams, SaveParams
+from hashidrill.core.faults.saved_first import RestoreParams, RestoresSnapshot, SaveParams, SavesSnapshot
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import EVERYWHERE, takes
 from hashidrill.core.protocols.rights import Right
-from hashidrill.core.util.raft_archive import Archive, SnapshotError, decoded, keep, restored_name, saved_name, unpack
+from hashidrill.core.util.raft_archive import Archive, decoded, keep, unpack
 from hashidrill.products.nomad import api, markers, rights, tasks
 from hashidrill.products.nomad.faults.declared import OfWork
 
@@ -38,7 +37,7 @@ class _OfTheState(OfWork[P]):
         return (*rights.READS, *rights.JOBS, rights.STATE)
 
 
-class SnapshotSave(_OfTheState[SaveParams]):
+class SnapshotSave(SavesSnapshot, _OfTheState[SaveParams]):
     """Saves a snapshot of Nomad's state in the recording, for a later restore.
 
     Limits: it happens at once, and reverting only removes the marker. All servers share one state, so name one host.
@@ -49,39 +48,32 @@ class SnapshotSave(_OfTheState[SaveParams]):
         "hashidrill's own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
-    once: ClassVar[bool] = True
-    Params: ClassVar[type[Strict]] = SaveParams
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"name": "before"}),), momentary=True)
-
-    @property
-    def _file(self) -> Path:
-        return self.hosts.artifacts / saved_name(self.params.name)
 
     async def apply(self, undo: Undo) -> None:
         await markers.put(self.hosts, self.params.name, undo["fault_id"])
         snapshot = await _take(self._host(undo))
         await markers.remove(self.hosts, self.params.name)
-        await anyio.to_thread.run_sync(keep, self._file, snapshot)
+        await anyio.to_thread.run_sync(keep, self.file, snapshot)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         if not present:
             return await _over(self.hosts, undo["fault_id"], [self.params.name])
-        asked = "a whole snapshot file with the marker that was there while it was taken"
-        try:
-            archive = await anyio.to_thread.run_sync(_read, self._file)
-        except SnapshotError as error:
-            return Evidence(False, asked, str(error))
-        ours = _holds(archive, self.params.name, undo["fault_id"])
-        words = "with the marker" if ours else "another marker, or none"
-        figures: dict[str, float | str] = {"index": archive.index, "bytes": len(archive.state)}
-        return Evidence(ours, asked, f"checksums right, Raft index {archive.index}, {words}", figures)
+        return await self.proof(
+            _read,
+            lambda archive: (
+                _holds(archive, self.params.name, undo["fault_id"]),
+                f"checksums right, Raft index {archive.index}",
+                {"index": archive.index, "bytes": len(archive.state)},
+            ),
+        )
 
     async def revert(self, undo: Undo) -> None:
         """Removes only a marker left by an interrupted save: the snapshot itself changes nothing."""
         await markers.remove(self.hosts, self.params.name)
 
 
-class SnapshotRestore(_OfTheState[RestoreParams]):
+class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     """Restores a snapshot of Nomad's state saved earlier in the run. Reverting does not undo the restore.
 
     Limits: it happens at once. Nothing restores the rolled-back state; reverting only removes the markers. The step's
@@ -89,12 +81,9 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
     """
 
     kind: ClassVar[str] = "nomad.snapshot.restore"
-    sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         "the leader's and a follower's own copy of the markers", "the markers are the fault's own jobs"
     )
-    once: ClassVar[bool] = True
-    Params: ClassVar[type[Strict]] = RestoreParams
     cases: ClassVar[Cases] = Cases(on=(("nomad:leader", {"snapshot": "before"}),), momentary=True)
 
     @property
@@ -102,21 +91,8 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
         """Followers get the whole state from the leader after it has taken it."""
         return 30.0
 
-    @property
-    def _file(self) -> Path:
-        return self.hosts.artifacts / saved_name(self.params.snapshot)
-
-    @property
-    def _restored_file(self) -> Path:
-        return self.hosts.artifacts / restored_name(self.params.snapshot)
-
     async def prior(self, target: Target) -> Mapping[str, Any]:
-        try:
-            archive = await anyio.to_thread.run_sync(_read, self._file)
-        except SnapshotError as error:
-            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
-        if markers.id_of(self.params.snapshot).encode() not in archive.state:
-            raise FaultError(f"{self._file} holds no marker, so nomad.snapshot.save did not write it")
+        archive = await self.saved(_read, lambda found: markers.id_of(self.params.snapshot).encode() in found.state)
         return {"index": archive.index, "allocs": sorted(await self._allocs_with_processes())}
 
     async def _allocs_with_processes(self) -> set[str]:
@@ -124,10 +100,10 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
 
     async def apply(self, undo: Undo) -> None:
         host = self._host(undo)
-        self._restored_file.unlink(missing_ok=True)
+        self.restored_file.unlink(missing_ok=True)
         await markers.put(self.hosts, undo["fault_id"], undo["fault_id"])
         await markers.remove(self.hosts, self.params.snapshot)
-        body = await anyio.to_thread.run_sync(self._file.read_bytes)
+        body = await anyio.to_thread.run_sync(self.file.read_bytes)
         answer = await host.use(AgentApi).api(
             "PUT", _SNAPSHOT, body=body, timeout_s=_SNAPSHOT_WITHIN_S, agent=api.AGENT
         )
@@ -139,8 +115,8 @@ class SnapshotRestore(_OfTheState[RestoreParams]):
             return await _over(self.hosts, undo["fault_id"], [self.params.snapshot, undo["fault_id"]])
         asked = "the save's marker from before the snapshot, and none of the jobs registered just before the restore"
         back = [await self._is_back(undo, copy=copy) for copy in (False, True)]
-        if all(back) and not self._restored_file.is_file():
-            await anyio.to_thread.run_sync(keep, self._restored_file, await _take(self._host(undo)))
+        if all(back) and not self.restored_file.is_file():
+            await anyio.to_thread.run_sync(keep, self.restored_file, await _take(self._host(undo)))
         known = {one["ID"] for one in await api.from_copy(self.hosts, "/v1/allocations")}
         unknown = await self._allocs_with_processes() - known
         words = {True: "set back", False: "not set back"}

@@ -8,15 +8,13 @@ are readable in a snapshot.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 
 from hashidrill.core.errors import FaultError
-from hashidrill.core.experiment.model import Name
-from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.faults.base import BaseFault, Cases, P
+from hashidrill.core.faults.saved_first import RestoreParams, RestoresSnapshot, SaveParams, SavesSnapshot
 from hashidrill.core.protocols.abc import Claim, Evidence, Host, Observer, Place, Target, Trouble, Undo
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.claims import ANSWERS, needs
@@ -26,32 +24,18 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.products.vault import rights
 from hashidrill.products.vault.faults import servers
 from hashidrill.products.vault.operator import VaultOperator
-from hashidrill.products.vault.snapshots import SnapshotError, read_snapshot, restored_name, saved_name
+from hashidrill.products.vault.snapshots import Snapshot, read_snapshot
 
 _MARKER = "hashidrill-marker-"
 _RULES = "# a marker of hashidrill's: it allows nothing"
 _REMOVED_WITHIN_S = 20.0
+_FILES = "vault-"
 _NO_RAFT = "Vault keeps its data in Consul here (datacenter.vault.storage): use consul.snapshot.{}"
-
-
-class SaveParams(Strict):
-    """The name of the snapshot; a later `vault.snapshot.restore` refers to it."""
-
-    name: Name
-    """The name for a later `vault.snapshot.restore`."""
-
-
-class RestoreParams(Strict):
-    """Which snapshot: the `name` of an earlier `vault.snapshot.save`."""
-
-    snapshot: Name
-    """The `name` of an earlier `vault.snapshot.save`."""
 
 
 class _OfTheStorage(BaseFault[P]):
     at_a_time: ClassVar[int | None] = 0
     capabilities: ClassVar[frozenset[type[Any]]] = frozenset({AgentApi, VaultOperator})
-    once: ClassVar[bool] = True
 
     def uses(self, place: Place) -> Sequence[Claim]:
         return (*super().uses(place), needs(ANSWERS))
@@ -114,7 +98,7 @@ class _OfTheStorage(BaseFault[P]):
         return others[0] if others else self._host(undo)
 
 
-class SnapshotSave(_OfTheStorage[SaveParams]):
+class SnapshotSave(SavesSnapshot, _OfTheStorage[SaveParams]):
     """Saves a snapshot of Vault's integrated storage in the recording, for a later restore.
 
     Limits: it happens at once, and reverting only removes the marker. Use it on `vault:active` with `storage: raft`;
@@ -126,44 +110,39 @@ class SnapshotSave(_OfTheStorage[SaveParams]):
         "hashidrill's own reader of the file: its checksums, and the marker in it",
         "the file is the one that was saved, and the marker is the fault's own",
     )
-    Params: ClassVar[type[Strict]] = SaveParams
+    files: ClassVar[str] = _FILES
     cases: ClassVar[Cases] = Cases(on=(("vault:active", {"name": "before"}),), momentary=True)
-
-    @property
-    def _file(self) -> Path:
-        return self.hosts.artifacts / saved_name(self.params.name)
 
     async def apply(self, undo: Undo) -> None:
         await self._mark(undo, saved_marker(self.params.name, undo["fault_id"]))
         packed = await self._operator(undo).take_snapshot()
-        await anyio.to_thread.run_sync(keep, self._file, packed)
+        await anyio.to_thread.run_sync(keep, self.file, packed)
         await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
         marker = saved_marker(self.params.name, undo["fault_id"])
         if not present:
             return await self._over(undo, marker)
-        asked = "a whole snapshot file with the marker that was there while it was taken"
-        try:
-            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
-        except SnapshotError as error:
-            return Evidence(False, asked, str(error))
-        ours = marker in snapshot.policies
-        figures: dict[str, float | str] = {
-            "entries": snapshot.entries,
-            "tokens": snapshot.tokens,
-            "leases": snapshot.leases,
-            "secrets": snapshot.versions,
-        }
-        counted = f"{snapshot.versions} secrets, {snapshot.leases} leases, {snapshot.entries} entries"
-        return Evidence(ours, asked, f"{counted}; {'with the marker' if ours else 'another marker, or none'}", figures)
+        return await self.proof(
+            read_snapshot,
+            lambda snapshot: (
+                marker in snapshot.policies,
+                f"{snapshot.versions} secrets, {snapshot.leases} leases, {snapshot.entries} entries",
+                {
+                    "entries": snapshot.entries,
+                    "tokens": snapshot.tokens,
+                    "leases": snapshot.leases,
+                    "secrets": snapshot.versions,
+                },
+            ),
+        )
 
     async def revert(self, undo: Undo) -> None:
         """Removes only the marker: the snapshot itself changes nothing."""
         await self._unmark(undo, saved_marker(self.params.name, undo["fault_id"]))
 
 
-class SnapshotRestore(_OfTheStorage[RestoreParams]):
+class SnapshotRestore(RestoresSnapshot, _OfTheStorage[RestoreParams]):
     """Restores a snapshot saved earlier in the run: secrets, tokens and leases. Reverting does not undo it.
 
     Limits: a standby forwards requests to the active server. `no_secret_lost` and `no_lease_lost` with `snapshot`
@@ -171,7 +150,6 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
     """
 
     kind: ClassVar[str] = "vault.snapshot.restore"
-    sets_back: ClassVar[bool] = True
     observer: ClassVar[Observer] = Observer(
         (
             "the markers that Vault's storage lists, read through another server, and hashidrill's count of a "
@@ -180,34 +158,24 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
         "the markers are the fault's own; a standby forwards the query to the active server",
     )
     observed_within_s = 30.0
-    """Vault answers before it has restored: it first waits for all requests, and then loads its state again."""
-    Params: ClassVar[type[Strict]] = RestoreParams
+    """Vault answers before it has restored: it waits for all requests first, and loads its state again after."""
+    files: ClassVar[str] = _FILES
     cases: ClassVar[Cases] = Cases(on=(("vault:active", {"snapshot": "before"}),), momentary=True)
-
-    @property
-    def _file(self) -> Path:
-        return self.hosts.artifacts / saved_name(self.params.snapshot)
-
-    @property
-    def _restored_file(self) -> Path:
-        return self.hosts.artifacts / restored_name(self.params.snapshot)
 
     async def prior(self, target: Target) -> Mapping[str, Any]:
         await super().prior(target)
-        try:
-            snapshot = await anyio.to_thread.run_sync(read_snapshot, self._file)
-        except SnapshotError as error:
-            raise FaultError(f"there is no snapshot {self.params.snapshot!r} to restore: {error}") from None
         begin = saved_marker(self.params.snapshot, "")
-        marker = next((name for name in sorted(snapshot.policies) if name.startswith(begin)), None)
-        if marker is None:
-            raise FaultError(f"{self._file} holds no marker, so vault.snapshot.save did not write it")
-        return {"marker": marker, "secrets": snapshot.versions, "leases": snapshot.leases}
+
+        def marks(snapshot: Snapshot) -> list[str]:
+            return sorted(name for name in snapshot.policies if name.startswith(begin))
+
+        snapshot = await self.saved(read_snapshot, marks)
+        return {"marker": marks(snapshot)[0], "secrets": snapshot.versions, "leases": snapshot.leases}
 
     async def apply(self, undo: Undo) -> None:
-        self._restored_file.unlink(missing_ok=True)
+        self.restored_file.unlink(missing_ok=True)
         await self._mark(undo, _restored_marker(undo))
-        packed = await anyio.to_thread.run_sync(self._file.read_bytes)
+        packed = await anyio.to_thread.run_sync(self.file.read_bytes)
         await self._operator(undo).restore_snapshot(packed)
 
     async def verify(self, undo: Undo, *, present: bool) -> Evidence:
@@ -222,10 +190,10 @@ class SnapshotRestore(_OfTheStorage[RestoreParams]):
         words = f"asked through {who}: the save's {_seen(saved in there)}, the restore's {_seen(later in there)}"
         if not back:
             return Evidence(False, asked, words)
-        if not self._restored_file.is_file():
+        if not self.restored_file.is_file():
             packed = await self._operator(undo).take_snapshot()
-            await anyio.to_thread.run_sync(keep, self._restored_file, packed)
-        after = await anyio.to_thread.run_sync(read_snapshot, self._restored_file)
+            await anyio.to_thread.run_sync(keep, self.restored_file, packed)
+        after = await anyio.to_thread.run_sync(read_snapshot, self.restored_file)
         figures: dict[str, float | str] = {"secrets": after.versions, "leases": after.leases, "tokens": after.tokens}
         counted = f"{after.versions} secrets and {after.leases} leases in it (saved: {undo['prior']['secrets']} and "
         return Evidence(True, asked, f"{words}; {counted}{undo['prior']['leases']})", figures)
