@@ -128,6 +128,18 @@ def test_py_consul_without_a_timeout_waits_for_ever(monkeypatch):
     assert sorted(given, key=str) == [0.3, 30, None]
 
 
+def test_a_function_of_requests_sends_once_and_waits_for_ever(monkeypatch):
+    """HD618, HD619: a 500 is an answer, and no timeout is asked for; with one, it gives up."""
+    given = given_timeouts(monkeypatch)
+    with Scripted(failing(1, LEADERLESS, KEY)) as server:
+        assert requests.get(server.url).status_code == 500
+        assert len(server.seen) == 1
+    hanging = Scripted(lambda *_: Answer(then="hang"))
+    with hanging as server, pytest.raises(requests.ReadTimeout):
+        requests.get(server.url, timeout=0.3)
+    assert given == [None, 0.3]
+
+
 @pytest.mark.filterwarnings("ignore:ssl_context is deprecated:DeprecationWarning")
 def test_asyncio_py_consul_has_the_five_minutes_of_aiohttp():
     async def given(**settings):

@@ -7,6 +7,7 @@ them says nothing about the others.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from hashidrill.clients.audit.audited import Audited
@@ -232,3 +233,61 @@ def _never(module: Module, stop: ast.expr) -> bool:
 def _infinite(node: ast.expr) -> bool:
     written = isinstance(node, ast.Call) and last(node.func) == "float" and str(constant(node.args[0])).lower()
     return written in {"inf", "infinity", "+inf"} or (isinstance(node, ast.Attribute) and node.attr == "inf")
+
+
+_VERBS = ("delete", "get", "head", "options", "patch", "post", "put", "request")
+_REQUESTS = {f"requests.{module}{verb}": verb for verb in _VERBS for module in ("", "api.")}
+_PORTS = {"8500": "Consul", "8501": "Consul", "4646": "Nomad", "8200": "Vault"}
+_AT_PORT = re.compile(rf"^https?://[^/\s]*:({'|'.join(_PORTS)})(?:/|$)")
+_PATHS = {
+    "Consul": re.compile(r"/v1/(catalog|coordinate|health|kv|session|txn)/"),
+    "Nomad": re.compile(r"/v1/(allocations?|deployments?|evaluations?|jobs?|nodes?)\b"),
+    "Vault": re.compile(r"/v1/(auth|secret|sys)/"),
+}
+
+
+def _requests(audited: Audited) -> Iterator[tuple[Document, Module, ast.Call, str]]:
+    """Calls of requests' functions with an address of Consul, Nomad or Vault: its usual port, or a path of its API."""
+    for document, module in _modules(audited):
+        for call, name in module.calls:
+            if (verb := _REQUESTS.get(name)) is not None:
+                given = arguments(call, ("method", "url") if verb == "request" else ("url",))
+                if product := _product(_written(given.get("url"), module)):
+                    yield document, module, call, product
+
+
+def _product(url: str) -> str:
+    if at_port := _AT_PORT.match(url):
+        return _PORTS[at_port[1]]
+    return next((product for product, path in _PATHS.items() if path.search(url)), "")
+
+
+def _written(node: ast.expr | None, module: Module) -> str:
+    """As much of a text as the module has: what is not known of it is left out."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _written(node.left, module) + _written(node.right, module)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_written(part, module) for part in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return _written(node.value, module)
+    if isinstance(node, ast.Name) and module.tree is not None:
+        top = [each for each in module.tree.body if isinstance(each, ast.Assign) and last(each.targets[0]) == node.id]
+        return _written(top[0].value, module) if len(top) == 1 and not isinstance(top[0].value, ast.Name) else ""
+    text = constant(node)
+    return text if isinstance(text, str) else ""
+
+
+@rule("HD618")
+def requests_no_retry(audited: Audited) -> Iterator[Hit]:
+    for document, module, call, product in _requests(audited):
+        why = module.clients.why(call) if module.clients is not None else ""
+        text = f"this request to {product} is sent once, and nothing here retries it"
+        yield Hit(document, place_of(call), text, muted=f"it is retried {why}" if why else "")
+
+
+@rule("HD619")
+def requests_no_timeout(audited: Audited) -> Iterator[Hit]:
+    for document, _, call, product in _requests(audited):
+        given = keywords(call).get("timeout")
+        if constant(given) is None or (given is None and not spreads(call)):
+            yield Hit(document, place_of(call), f"no timeout: a {product} that never answers holds the caller for ever")

@@ -86,7 +86,9 @@ SUFFIXES = (".hcl", ".nomad", ".json", ".service", ".py", ".env")
 
 _DROPINS = ".service.d"
 
-SKIPPED = frozenset({".git", ".hg", ".svn", ".terraform", ".tox", ".venv", "__pycache__", "node_modules", "venv"})
+SKIPPED = frozenset(
+    {".git", ".hashidrill", ".hg", ".svn", ".terraform", ".tox", ".venv", "__pycache__", "node_modules", "venv"}
+)
 """Directories that are not gone into."""
 
 MAX_BYTES = 1024 * 1024
