@@ -28,6 +28,7 @@ from hashidrill.clients.retry.timed_taps import TimedTaps
 from hashidrill.clients.retry.verdicts import (
     Judged,
     bounded,
+    failed,
     idempotent_only,
     not_for_it,
     present,
@@ -421,6 +422,7 @@ class Battery:
             plain.attempts if plain is not None else (),
             ended.cpu_s,
             ended.note,
+            ended.crash,
         )
 
 
@@ -541,6 +543,8 @@ def _bounded(measured: Measured, fault: str) -> Judged:
 
 def _retry_after(measured: Measured, fault: str) -> Judged:
     runs = measured.told.get(fault) or _runs(measured.once.get(fault))
+    if crash := next((run.crash for run in runs if run.crash and run.faulted), ""):
+        return failed("retry_after_honoured", fault, f"it crashed on the answer: {crash}", crash=crash)
     return timing.retry_after_honoured(fault, runs, measured.told_less)
 
 

@@ -39,7 +39,12 @@ class Judged:
         evidence = {"text": self.text, **self.evidence}
         if not self.applies:
             evidence["applies"] = False
-        return {"name": self.name, "fault": self.fault, "verdict": self.verdict.value, "evidence": evidence}
+        return {"name": self.name, "fault": self.fault, "verdict": self.word, "evidence": evidence}
+
+    @property
+    def word(self) -> str:
+        """The verdict as it is printed: `n/a` where it does not apply."""
+        return self.verdict.value if self.applies else "n/a"
 
 
 def passed(name: str, fault: str, text: str, /, **evidence: Any) -> Judged:
@@ -66,6 +71,8 @@ def overall(judged: Sequence[Judged]) -> Verdict:
 
 
 _RESETS_OF_FRESH = ("reset-after-fresh", "reset-before-fresh")
+_DRIP_S = 0.5
+"""Between two bytes of a `slow-body`."""
 _PROMPT_S = 0.1
 """An attempt that ends so close to the moment its client was killed was ended by that."""
 
@@ -158,6 +165,9 @@ def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Ju
     if not faulted:
         return unknown("timeout_present", fault, "no attempt failed this way")
     waits = [_waited_s(run, run.faulted[0]) for run in faulted]
+    if all(run.ok and len(run.attempts) == 1 for run in faulted) and max(map(_or_forever, waits)) < _DRIP_S:
+        text = "it succeeded on the head of the answer, and never read its body: there was nothing to time out"
+        return not_for_it("timeout_present", fault, text)
     still = [run for run, waited in zip(faulted, waits, strict=True) if waited is None or waited > deadline_s]
     if still:
         text = f"still {'waiting' if fault == 'hang' else 'reading, though no limit for one read was reached,'}"
@@ -170,6 +180,10 @@ def timeout_present(fault: str, runs: Sequence[Run], *, deadline_s: float) -> Ju
         waited_s=round(longest, 3),
         deadline_s=deadline_s,
     )
+
+
+def _or_forever(waited_s: float | None) -> float:
+    return float("inf") if waited_s is None else waited_s
 
 
 def idempotent_only(fault: str, runs: Sequence[Run]) -> Judged:

@@ -171,6 +171,8 @@ class Run:
     """Processor time of the caller in seconds, if known."""
     note: str = ""
     """How the caller ended, for a person: `exit status 1`, `stopped after 90 attempts`."""
+    crash: str = ""
+    """The last line of its traceback, where a mistake in its code ended it."""
 
     @cached_property
     def faulted(self) -> tuple[Attempt, ...]:

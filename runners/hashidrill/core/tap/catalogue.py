@@ -286,6 +286,19 @@ _VERDICTS = [
         (),
     ),
 ]
+FIXES = {
+    "present": "try again, a few times, after a failed connection, a timeout, 429, 500, 502, 503 and 504",
+    "transport_only": "retry yourself: what the HTTP library sends again keeps its pool honest, and is no retry",
+    "bounded": "end after a few attempts, and at a deadline",
+    "timeout_present": "set a timeout for each attempt, and a deadline for the whole operation",
+    "backoff": "wait longer before each attempt than before the last one",
+    "exponential": "double the wait each time, up to a limit",
+    "jitter": "make the waits random, between 0 and what backoff says",
+    "retry_after_honoured": "wait as long as Retry-After says: a number of seconds, or a date",
+    "idempotent_only": "send a write again only if it carries an idempotency key or a check-and-set",
+    "watch_resets": "begin again at index 0 when the index goes backwards",
+}
+"""What a client that fails a verdict of the battery should do."""
 VERDICTS: dict[str, VerdictClass] = {verdict.name: verdict for verdict in _VERDICTS}
 
 BATTERY_PAIRS: tuple[tuple[str, str], ...] = tuple((v.name, f) for v in _VERDICTS for f in v.battery_faults)

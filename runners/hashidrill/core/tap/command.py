@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,8 @@ _FLOOD_BYTES = 8 * 1024 * 1024
 _KEPT_BYTES = 4096
 _READ_BYTES = 65536
 _LOOK_GAP_S = 0.1
+_MISTAKE = re.compile(r"(?:Arithmetic|Attribute|Index|Key|Name|Overflow|Type|UnboundLocal|Value)Error\b")
+_CRASH_LENGTH = 200
 
 
 class CommandError(HashidrillError):
@@ -50,6 +53,16 @@ class Ended:
         if self.status is None:
             return f"stopped {self.stopped}"
         return f"exit status {self.status}" if self.status >= 0 else f"killed by {signal.Signals(-self.status).name}"
+
+    @property
+    def crash(self) -> str:
+        """The last line of a Python traceback that ended it, if it names a mistake in code; "" for anything else.
+
+        An error that the client raises about the answer (`requests.HTTPError`, OSError) is no mistake.
+        """
+        traced = self.output.rpartition("Traceback (most recent call last):")
+        lines = [line for line in traced[2].splitlines() if _MISTAKE.match(line)] if traced[1] and self.status else []
+        return lines[-1][:_CRASH_LENGTH] if lines else ""
 
 
 def pointed_at(command: Sequence[str], url: str, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -148,13 +148,12 @@ def print_card(console: Console, command: Sequence[str], judged: Sequence[Judged
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column()
-    for one in judged:
-        if one.applies:
-            table.add_row(Text(one.verdict, _COLOURS[one.verdict]), one.name, one.fault, Text(one.text))
-    for one in judged:
-        if not one.applies:
-            dim = [Text(word, "dim") for word in (one.verdict, one.name, one.fault, one.text)]
-            table.add_row(*dim)
+    order = [Verdict.FAIL, Verdict.INVALID, Verdict.PASS]
+    for one in sorted(judged, key=lambda one: (not one.applies, order.index(one.verdict))):
+        fix = f"\nfix: {catalogue.FIXES[one.name]}" if one.verdict is Verdict.FAIL else ""
+        style = _COLOURS[one.verdict] if one.applies else "dim"
+        plain = "" if one.applies else "dim"
+        table.add_row(Text(one.word, style), *(Text(word, plain) for word in (one.name, one.fault, one.text + fix)))
     console.print(table)
     counts = {verdict: sum(one.verdict is verdict and one.applies for one in judged) for verdict in Verdict}
     rest = sum(not one.applies for one in judged)

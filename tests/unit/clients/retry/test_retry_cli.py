@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
+from hashidrill.clients.retry import battery
+from hashidrill.clients.retry.battery import Measured, Settings
 from hashidrill.clients.retry.verdicts import Judged
 from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.tap import catalogue
+from hashidrill.core.tap.command import Ended
 from hashidrill.faces import cli
 from hashidrill.faces.cli import retry
+from retry_runs import attempt, run
 
 GOOD = Judged("present", "503", Verdict.PASS, "tried again", {"attempts": 2})
 BAD = Judged("jitter", "503", Verdict.FAIL, "gaps vary by 0.10%")
@@ -73,22 +79,24 @@ def test_json_is_what_scripts_were_promised(hashidrill):
             {
                 "name": "idempotent_only",
                 "fault": "hang",
-                "verdict": "INVALID",
+                "verdict": "n/a",
                 "evidence": {"text": "no write was sent", "applies": False},
             },
         ],
     }
 
 
-def test_the_card_has_one_line_a_verdict_and_a_sum(hashidrill):
-    _, out, _ = hashidrill("--no-upstream", "--", "curl", "{url}", finds=[NOT_FOR_IT, GOOD, BAD])
+def test_the_card_begins_with_what_failed_and_its_fix_and_ends_with_a_sum(hashidrill):
+    _, out, _ = hashidrill("--no-upstream", "--", "curl", "{url}", finds=[NOT_FOR_IT, GOOD, UNKNOWN, BAD])
     lines = out.splitlines()
-    assert [line.split()[:3] for line in lines[1:4]] == [
-        ["PASS", "present", "503"],
+    assert [line.split()[:3] for line in (lines[1], *lines[3:6])] == [
         ["FAIL", "jitter", "503"],
-        ["INVALID", "idempotent_only", "hang"],
+        ["INVALID", "present", "refused"],
+        ["PASS", "present", "503"],
+        ["n/a", "idempotent_only", "hang"],
     ]
-    assert lines[4] == "FAIL: 1 PASS, 1 FAIL, 0 INVALID; 1 say nothing about this command"
+    assert lines[2].strip() == "fix: make the waits random, between 0 and what backoff says"
+    assert lines[6] == "FAIL: 1 PASS, 1 FAIL, 1 INVALID; 1 say nothing about this command"
 
 
 def test_what_is_declared_arrives(hashidrill):
@@ -148,3 +156,37 @@ def test_what_is_typed_wrong_is_named(hashidrill, arguments, message):
     code, _, err = hashidrill(*arguments)
     assert code == 2
     assert message in err
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    int(date)\n'
+ADMITTED = "ValueError: invalid literal for int() with base 10: 'Thu, 26 Nov 2026 12:00:00 GMT'"
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "crash"),
+    [
+        (1, TRACEBACK + ADMITTED, ADMITTED),
+        (1, f"{TRACEBACK}requests.exceptions.HTTPError: 503 Server Error", ""),
+        (1, f"{TRACEBACK}ConnectionResetError: [Errno 104]", ""),
+        (0, TRACEBACK + ADMITTED, ""),
+        (1, ADMITTED, ""),
+        (None, TRACEBACK + ADMITTED, ""),
+    ],
+)
+def test_a_mistake_in_the_clients_code_is_told_from_its_word_about_the_answer(status, output, crash):
+    assert Ended(status, "" if status is not None else "after 5s", 0, 1, output).crash == crash
+
+
+@pytest.mark.lie
+def test_a_client_that_crashes_on_a_date_fails_and_does_not_just_not_retry():
+    """It reads Retry-After as a number of seconds."""
+    told = run(attempt(fault="503-retry-after-date", status=503, retry_after_s=2.0), ok=False)
+    measured = Measured([], Settings(), once={"503-retry-after-date": replace(told, crash=ADMITTED)})
+    judged = battery._retry_after(measured, "503-retry-after-date")
+    assert (judged.verdict, judged.text) == ("FAIL", f"it crashed on the answer: {ADMITTED}")
+    other = Measured([], Settings(), once={"503-retry-after-date": told})
+    assert battery._retry_after(other, "503-retry-after-date").applies is False
+
+
+def test_each_verdict_of_the_battery_has_a_fix():
+    assert set(catalogue.FIXES) == {name for name, _ in catalogue.BATTERY_PAIRS}

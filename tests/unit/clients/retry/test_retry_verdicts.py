@@ -156,6 +156,15 @@ class TestTimeoutPresent:
         judged = timeout_present("hang", [run(hung, ended=False, ok=False, end=10)], deadline_s=10)
         assert judged.verdict == "PASS"
 
+    @pytest.mark.lie
+    def test_one_that_never_read_the_body_gave_nothing_up(self):
+        """It took the head for the answer, and was done after 0 s."""
+        judged = timeout_present("slow-body", [run(attempt(end=0.01, fault="slow-body"), end=0.02)], deadline_s=10)
+        assert (judged.verdict, judged.applies) == ("INVALID", False)
+        assert "never read its body" in judged.text
+        slower = run(attempt(end=2, fault="slow-body", abandoned=True), end=2.1)
+        assert timeout_present("slow-body", [slower], deadline_s=10).verdict == "PASS"
+
     def test_nothing_that_hung_is_invalid(self):
         assert timeout_present("hang", [run(attempt(status=200))], deadline_s=10).verdict == "INVALID"
 
