@@ -128,6 +128,10 @@ class Script:
         self.asked.append(("go", run.name))
         return self.does.get(run.name, "go")
 
+    def goes_on(self, run):
+        self.asked.append(("goes on", run.name))
+        return self.does.get(run.name, "go") != "not now"
+
     def begins(self, run, attempt):
         self.asked.append(("run", run.name, attempt))
 

@@ -74,7 +74,7 @@ def read_answer(question: Question, written: str, alerts: Sequence[str]) -> Valu
     """Reads an answer. Raises ValueError with an example of a valid one."""
     text = " ".join(written.split())
     if question.measure in UNITS:
-        return float(UNITS[question.measure](text))
+        return 0.0 if text == "0" else float(UNITS[question.measure](text))  # nothing has the same size in any unit
     if question.measure == "alerts":
         names = [part.strip().lower() for part in text.split(",") if part.strip()]
         if names == [_NONE]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.gamedays.gameday.answers import Value
+from hashidrill.gamedays.gameday.answers import Measured, Value, compared, in_words
 from hashidrill.gamedays.gameday.journal import DayJournal, Result
 from hashidrill.gamedays.gameday.model import GoCheck, Message, Person, Question
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
@@ -191,17 +191,23 @@ class Lead(Protocol):
     def goes(self, run: PlannedRun) -> str:
         """go, skip or stop."""
 
+    def goes_on(self, run: PlannedRun) -> bool:
+        """Whether a run whose go was given before the day was interrupted begins now."""
+
     def begins(self, run: PlannedRun, attempt: int) -> None:
         """The run begins now."""
 
     def notes(self, run: PlannedRun, result: Result) -> str:
-        """Shows the result, and returns the scribe's notes."""
+        """Shows the result with what was predicted (`predictions`), and returns the scribe's notes."""
 
     def pauses(self, run: PlannedRun) -> None:
         """Waits as long as the plan says, or less."""
 
     def action(self, number: int) -> Result:
-        """`what`, `owner` (a key of people) and `due` (ISO date) of an action item; an empty `what` for no more."""
+        """An action item; an empty `what` for no more.
+
+        `owner` is a key of people, free text, or empty for none; `due` is an ISO date.
+        """
 
 
 class Unattended:
@@ -227,6 +233,10 @@ class Unattended:
     def goes(self, run: PlannedRun) -> str:
         del run
         return "go"
+
+    def goes_on(self, run: PlannedRun) -> bool:
+        del run
+        return True
 
     def begins(self, run: PlannedRun, attempt: int) -> None:
         again = f" again, because it was INVALID (attempt {attempt})" if attempt > 1 else ""
@@ -256,15 +266,24 @@ def conduct(
 ) -> None:
     """Plays from the journal's position to the end of the day. Raises what `play` raises; the day can be resumed then.
 
-    Raises KeyboardInterrupt if `stopped` reports a stop after a step; the step is done.
+    Raises KeyboardInterrupt if `stopped` reports a stop after a step; the step is done. If the first step is a run, its
+    go was given before an interruption: the lead is asked again before anything breaks.
     """
     folder = journal.path.parent
     if interrupted := journal.dangling:
         journal.interrupt(interrupted, left_recording(journal, folder))
+    first = True
     while (step := next((each for each in steps(plan, journal.done) if each.id not in journal.done), None)) is not None:
+        known = None
+        if first and step.kind == "run":
+            run, left = plan.run(step.run), _left_by(journal, step)
+            known = again(run, folder / left) if left else None
+            if known is None and not lead.goes_on(run):
+                raise KeyboardInterrupt
+        first = False
         journal.begin(step.id)
         try:
-            result = _do(plan, journal, lead, step, play=play, look=look, again=again)
+            result = _do(plan, journal, lead, step, play=play, look=look, known=known)
         except KeyboardInterrupt as stop:
             if step.kind == "run":
                 left = _relative(stop.args[0], folder) if stop.args else left_recording(journal, folder)
@@ -276,7 +295,7 @@ def conduct(
 
 
 def _do(  # noqa: PLR0911 - one return a kind
-    plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look, again: Again
+    plan: Plan, journal: DayJournal, lead: Lead, step: Step, *, play: Play, look: Look, known: Result | None
 ) -> Result:
     day = plan.day
     if step.kind == "check":
@@ -298,25 +317,42 @@ def _do(  # noqa: PLR0911 - one return a kind
     if step.kind == "go":
         return {"do": _go(plan, journal, lead, run)}
     if step.kind == "run":
-        folder = journal.path.parent
-        left = next(
-            (
-                each["recording"]
-                for each in reversed(journal.interrupted)
-                if each["step"] == step.id and each["recording"]
-            ),
-            "",
-        )
-        result = again(run, folder / left) if left else None
+        folder, result = journal.path.parent, known
         if result is None:
             lead.begins(run, step.number)
             result = play(run, folder / RUNS)
         result["recording"] = _relative(result["recording"], folder)
         return {**result, "abort": decide_abort(plan, journal.done, step, result, journal.worked_s())}
     if step.kind == "note":
-        return {"text": lead.notes(run, attempts(journal.done, run)[-1])}
+        last = attempts(journal.done, run)[-1]
+        predicted = {name: predictions(plan, journal.done, run, name, last) for name in run.questions}
+        return {"text": lead.notes(run, {**last, "predicted": predicted})}
     lead.pauses(run)
     return {}
+
+
+def _left_by(journal: DayJournal, step: Step) -> str:
+    """The recording that the last interruption of a step left; empty without one."""
+    lefts = [str(each["recording"]) for each in journal.interrupted if each["step"] == step.id and each["recording"]]
+    return lefts[-1] if lefts else ""
+
+
+def predictions(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result) -> list[dict[str, str]]:
+    """What people predicted of a question, and what came of it in the run's last attempt."""
+    question, said = plan.day.questions[name], last.get("measured", {}).get(name)
+    # a run that proves nothing surprises nobody
+    told = Measured.from_data(said) if said is not None and last["verdict"] != Verdict.INVALID else None
+    given = {key: done.get(f"predict:{run.name}:{key}:{name}") for key in plan.day.people}
+    return [
+        {
+            "person": key,
+            "name": plan.day.shown(key),
+            "answer": in_words(question, result["answer"]),
+            "came": compared(question, result["answer"], told),
+        }
+        for key, result in given.items()
+        if result is not None
+    ]
 
 
 def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:

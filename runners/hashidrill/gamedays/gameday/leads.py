@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from hashidrill.core.protocols.registry import near
+from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.answers import Value, choices, how_to_answer, in_words, read_answer
 from hashidrill.gamedays.gameday.conduct import Lead, Looked
 from hashidrill.gamedays.gameday.journal import Result
 from hashidrill.gamedays.gameday.model import GoCheck, Message, Person, Question
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
-from hashidrill.reports.text import counted
+from hashidrill.reports.text import counted, one_line
 
 if TYPE_CHECKING:
     from hashidrill.core.protocols.events import Subscriber
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Say = Callable[..., None]
 Ask = Callable[[str], str]
 Answer = TypeVar("Answer")
-_LONGEST = 4000
+_LONGEST, _LONGEST_NAME = 4000, 120
 TROUBLE = "yellow"
 """The style of errors in an answer."""
 
@@ -106,6 +106,12 @@ class Terminal:
         self._say("  Next: the experiment runs by itself, from the start of its datacenter to its verdict.")
         return self._until("  Enter starts it, s skips it, e ends the day here: ", _go)
 
+    def goes_on(self, run: PlannedRun) -> bool:
+        self._enter(run.name)
+        self._say("")
+        self._say("  The go for this experiment was given before the day was interrupted.")
+        return self._until("  Enter starts it now, e leaves the day as it is: ", _go_on)
+
     def begins(self, run: PlannedRun, attempt: int) -> None:
         self._enter(run.name)
         if attempt > 1:
@@ -115,10 +121,18 @@ class Terminal:
     def notes(self, run: PlannedRun, result: Result) -> str:
         self._enter(run.name)
         self._say("")
+        self._say(f"  {result['verdict']}  {run.name}", _STYLES.get(result["verdict"], "bold"))
+        for each in result["expectations"]:
+            if Finding(each["finding"]).verdict is not Verdict.PASS:
+                self._say(f"    {each['finding']}: {each['title']}: {one_line(each['text'])}")
         for name in run.questions:
             measured = result["measured"].get(name)
             if measured is not None:
                 self._say(f"  {self._plan.day.questions[name].ask} {measured['text']}")
+                for each in result.get("predicted", {}).get(name, ()):
+                    if each["answer"]:
+                        style = TROUBLE if each["came"] == "surprise" else ""
+                        self._say(f"    {each['name']} predicted {each['answer']}: {each['came']}", style)
         for each in run.spec.discuss:
             self._say(f"  Discuss: {each}")
         return self._ask("  Notes of the scribe, on one line (Enter alone: none): ").strip()[:_LONGEST]
@@ -133,7 +147,8 @@ class Terminal:
         what = self._ask(f"  {number}. What: ").strip()[:500]
         if not what:
             return {"what": "", "owner": "", "due": ""}
-        owner = self._until(f"     Who ({', '.join(self._plan.day.people)}): ", self._person)
+        who = ", ".join(self._plan.day.people)
+        owner = self._until(f"     Who ({who}, or anybody else; Enter alone: no owner yet): ", self._person)
         due = self._until("     By when (2026-12-31, or 14d for in 14 days): ", self._date)
         return {"what": what, "owner": owner, "due": due}
 
@@ -164,7 +179,7 @@ class Terminal:
             return named[0]
         if named:
             raise ValueError(f"{counted(len(named), 'person')} of that name: answer {' or '.join(named)}")
-        raise ValueError(f"{shown(wanted)} takes no part: {near(wanted, people)}")
+        return wanted[:_LONGEST_NAME]
 
     def _date(self, text: str) -> str:
         wanted = text.strip()
@@ -190,6 +205,8 @@ def _one_of(answers: Mapping[str, Answer], otherwise: str) -> Callable[[str], An
 
 _yes_or_no = _one_of({"y": True, "yes": True, "n": False, "no": False}, "answer y or n")
 _go = _one_of({"": "go", "s": "skip", "e": "stop"}, "press Enter, or answer s or e")
+_go_on = _one_of({"": True, "e": False}, "press Enter, or answer e")
+_STYLES = {"PASS": "bold green", "FAIL": "bold red", "INVALID": "bold yellow"}
 _YES_OR_NO = (("Yes", "y"), ("No", "n"))
 _GO = (("Go", ""), ("Skip it", "s"), ("End the day here", "e"))
 
@@ -275,6 +292,12 @@ class OnPage:
         said = self._lead.goes(run)
         self._room.note("", f"{run.name}: {said}")
         return said
+
+    def goes_on(self, run: PlannedRun) -> bool:
+        which = f"experiment {self.number(run)} of {len(self._plan.runs)}"
+        text = f"The day was interrupted. Begin {run.name} now?"
+        self._expect(text, f"Go on with {which}", (("Begin", ""), ("Leave the day as it is", "e")))
+        return self._lead.goes_on(run)
 
     def begins(self, run: PlannedRun, attempt: int) -> None:
         self._lead.begins(run, attempt)

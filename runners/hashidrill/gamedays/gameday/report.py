@@ -10,8 +10,16 @@ from typing import Any
 from hashidrill.core.errors import UsageError
 from hashidrill.core.judging.verdict import Finding, Verdict, merge
 from hashidrill.core.util.files import write_whole
-from hashidrill.gamedays.gameday.answers import Measured, compared, in_words
-from hashidrill.gamedays.gameday.conduct import RUNS, abort_reason, attempts, due_date, no_go, stopped_by_lead
+from hashidrill.gamedays.gameday.answers import Measured
+from hashidrill.gamedays.gameday.conduct import (
+    RUNS,
+    abort_reason,
+    attempts,
+    due_date,
+    no_go,
+    predictions,
+    stopped_by_lead,
+)
 from hashidrill.gamedays.gameday.journal import DayJournal, Result
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
 from hashidrill.gamedays.gameday.player import FIGURES
@@ -133,22 +141,12 @@ def _question(plan: Plan, done: Mapping[str, Result], run: PlannedRun, name: str
     said = last.get("measured", {}).get(name)
     measured = Measured.from_data(said) if said is not None else None
     told = None if last["verdict"] == Verdict.INVALID else measured  # a run that proves nothing cannot surprise
-    given = {key: done.get(f"predict:{run.name}:{key}:{name}") for key in plan.day.people}
     return {
         "name": name,
         "ask": question.ask,
         "happened": measured.text if measured is not None else "",
         "measured": told is not None and told.value is not None,
-        "answers": [
-            {
-                "person": key,
-                "name": plan.day.shown(key),
-                "answer": in_words(question, result["answer"]),
-                "came": compared(question, result["answer"], told),
-            }
-            for key, result in given.items()
-            if result is not None
-        ],
+        "answers": predictions(plan, done, run, name, last),
     }
 
 
@@ -161,10 +159,16 @@ def _surprises(run: Found) -> Iterator[dict[str, str]]:
 
 
 def _actions(plan: Plan, journal: DayJournal, runs: Sequence[Found]) -> Iterator[dict[str, str]]:
-    """The agreed actions, and the plan's actions for each FAIL. Owners are keys of `people`."""
+    """The agreed actions, and the plan's actions for each FAIL. Owners are keys of `people`, or free text."""
 
     def item(what: str, owner: str, due: str, source: str) -> dict[str, str]:
-        return {"what": what, "owner": owner, "name": plan.day.shown(owner), "due": due, "from": source}
+        return {
+            "what": what,
+            "owner": owner,
+            "name": plan.day.shown(owner) or "no owner yet",
+            "due": due,
+            "from": source,
+        }
 
     number = 1
     while (agreed := journal.done.get(f"action:{number}", {})).get("what"):

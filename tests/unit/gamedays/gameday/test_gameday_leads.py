@@ -90,7 +90,13 @@ def test_it_says_what_comes_next_before_each_run_and_what_happened_after_it(tmp_
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [("2", "has no unit"), ("5%", "is not a duration"), ("soon", "is not a duration"), ("-2s", "is negative")],
+    [
+        ("2", "has no unit"),
+        ("00", "has no unit"),
+        ("5%", "is not a duration"),
+        ("soon", "is not a duration"),
+        ("-2s", "is negative"),
+    ],
 )
 def test_a_prediction_in_a_wrong_unit_is_asked_again(tmp_path, wrong, said):
     typed = [*WHOLE[:3], wrong, *WHOLE[3:]]
@@ -110,12 +116,38 @@ def test_an_answer_that_is_none_of_those_asked_for_is_asked_again(tmp_path):
 
 def test_an_action_item_has_somebody_of_the_day_and_a_date_to_come(tmp_path):
     people = DAY["people"] | {"grace-2": {"role": "observer", "name": "Grace", "predicts": False}}
-    items = ["Fix it", "Nobody", "Grace", "grace-2", "tomorrow", "2026-02-28", "2026-02-30", "2026-03-02", "", "y"]
+    items = ["Fix it", "Grace", "grace-2", "tomorrow", "2026-02-28", "2026-02-30", "2026-03-02", "", "y"]
     sitting, found = sat(tmp_path, *WHOLE[:-5], *items, people=people)
     [item] = found["actions"]
     assert (item["owner"], item["name"], item["due"]) == ("grace-2", "Grace (grace-2)", "2026-03-02")
-    for said in ("'Nobody' takes no part", "answer grace or grace-2", "'tomorrow' is no date", "2026-02-28 is over"):
+    for said in ("answer grace or grace-2", "'tomorrow' is no date", "2026-02-28 is over"):
         assert said in sitting.text
+
+
+@pytest.mark.parametrize(("typed", "name"), [("the storage team", "the storage team"), ("", "no owner yet")])
+def test_an_owner_may_be_somebody_else_or_nobody_yet(tmp_path, typed, name):
+    _, found = sat(tmp_path, *WHOLE[:-5], "Fix it", typed, "14d", "", "y")
+    [item] = found["actions"]
+    assert (item["owner"], item["name"], item["due"]) == (typed, name, "2026-03-15")
+
+
+def test_nothing_is_a_duration_and_a_share(tmp_path):
+    typed = [*WHOLE[:3], "0", *WHOLE[4:]]
+    _, found = sat(tmp_path, *typed)
+    [question] = [each for each in found["runs"][0]["questions"] if each["name"] == "stop"]
+    assert [(each["answer"], each["came"]) for each in question["answers"]] == [("0s", "surprise"), ("30s", "surprise")]
+
+
+def test_after_a_run_each_prediction_stands_beside_what_happened(tmp_path):
+    """As on the page: the verdict first, and what broke."""
+    sitting, found = sat(tmp_path, *WHOLE)
+    after = sitting.text.partition("It runs now.")[2].partition("Step 3")[0]
+    [leader, stop] = found["runs"][0]["questions"]
+    assert f"  {found['runs'][0]['verdict']}  first" in after
+    for question in (leader, stop):
+        for each in question["answers"]:
+            assert f"{each['name']} predicted {each['answer']}: {each['came']}" in after
+    assert {each["came"] for each in stop["answers"]} == {"right", "surprise"}
 
 
 def test_no_is_a_no_go(tmp_path):

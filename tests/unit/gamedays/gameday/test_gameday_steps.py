@@ -343,6 +343,21 @@ def test_a_day_cut_off_after_any_line_is_resumed_to_the_same_report(tmp_path, st
             assert found["interrupted"][0]["recording"] == left
 
 
+@pytest.mark.lie
+def test_a_resumed_day_asks_before_it_breaks_things_again(tmp_path):
+    """Whoever resumes a day may only want to look: its go was given hours ago."""
+    plan, folder, plays = planned(tmp_path), folder_of(tmp_path), Plays()
+    with pytest.raises(KeyboardInterrupt):
+        whole_day(plan, folder, lead=Script(), plays=Plays(first=[KeyboardInterrupt()]))
+    later = Script(goes={"first": "not now"})
+    with pytest.raises(KeyboardInterrupt):
+        resumed(plan, folder, lead=later, plays=plays)
+    assert (later.asked, plays.played) == ([("goes on", "first")], [])
+    last = Script()
+    assert resumed(plan, folder, lead=last, plays=plays)["outcome"] == "done"
+    assert [each for each in last.asked if each[0] in {"goes on", "go"}] == [("goes on", "first"), ("go", "second")]
+
+
 def test_the_check_of_resumed_days_sees_a_day_that_differs(tmp_path):
     """Planted: the same comparison, of days that did not go the same way."""
     plan = planned(tmp_path)
