@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+RATE = 25
 OVERLAYS: dict[str, dict[str, Any]] = {
     "old": {},
     "new": {"datacenter": {"consul": {"config": {"use_streaming_backend": True}}}},
@@ -36,7 +37,7 @@ def planted(
     slow = lambda at: p50_s * (1 + 0.2 * math.sin(7.1 * at + seed))  # noqa: E731 - it is the fault's latency over time
     (
         built.fault("disk.latency", "consul-1", at=10, until=30)
-        .load("kv-writes", rate=25, start=4, end=50, latency=lambda at: slow(at) if 10 <= at < 30 else 0.01)
+        .load("kv-writes", rate=RATE, start=4, end=50, latency=lambda at: slow(at) if 10 <= at < 30 else 0.01)
         .final_reads("kv-writes")
         .run_info(config={"consul-1": {"server": True, **streams}})
     )
@@ -52,11 +53,15 @@ def compared(
     change: Callable[[RecordingBuilder], Any] = lambda built: built,
 ) -> Kept:
     """The comparison of these runs, each round a mapping of variant to recording, written into a folder of its own."""
-    plain = RecordingBuilder(path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
+
+    def as_planted(built: RecordingBuilder) -> RecordingBuilder:
+        return built.fault("disk.latency", "consul-1", at=10, until=30).load("kv-writes", rate=RATE, end=4)
+
+    plain = as_planted(RecordingBuilder(path / "x")).experiment()
     whole = ResolvedExperiment.from_data(resolved_data({**plain, "variants": OVERLAYS, "compare": list(compare)}))
     variants = {}
     for name, overlay in OVERLAYS.items():
-        built = RecordingBuilder(path / "x").variant(name, **overlay).fault("disk.latency", "consul-1", at=10, until=30)
+        built = as_planted(RecordingBuilder(path / "x").variant(name, **overlay))
         change(built)
         variants[name] = ResolvedExperiment.from_data(resolved_data(built.experiment()))
     folder = path / "compared"

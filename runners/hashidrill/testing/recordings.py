@@ -43,8 +43,15 @@ def _ns(at_s: float) -> int:
     return round(at_s * 1e9)
 
 
+_SELDOM = 0.9
+"""The rate of a load of single operations: they are too few to count, and a gap of six seconds is one."""
+
+
 class RecordingBuilder:
-    """Collects what a run would have left; `build()` writes it and opens it."""
+    """Collects what a run would have left; `build()` writes it and opens it.
+
+    The experiment asks for the lowest rate at which a load was given.
+    """
 
     def __init__(
         self, path: Path, *, name: str = "planted", servers: int = 3, clients: int = 1, tags: Sequence[str] = ()
@@ -56,6 +63,7 @@ class RecordingBuilder:
         self._events: list[tuple[float, str, dict[str, Any]]] = []
         self._phases: dict[str, float] = {}
         self._operations: list[Operation] = []
+        self._rates: dict[str, float] = {}
         self._samples: list[tuple[int, Sample]] = []
         self._finals: dict[str, dict[str, str | None]] = {}
         self._services: dict[str, dict[str, Any]] = {}
@@ -160,6 +168,7 @@ class RecordingBuilder:
 
         Each operation has a key of its own, or with `keys` they take turns on that many.
         """
+        self._rates[load] = min(rate, self._rates.get(load, rate))
         for index in range(round((end - start) * rate)):
             at = start + index / rate
             what = outcome(at) if callable(outcome) else outcome
@@ -326,7 +335,9 @@ class RecordingBuilder:
             "kind": "Experiment",
             "metadata": {"name": self.name, "title": f"The {self.name} recording", "why": "A test", "tags": self._tags},
             "datacenter": {"consul": {"servers": self._servers, "clients": self._clients}},
-            "load": {load: {"kind": "consul.kv.write", "rate": "50/s"} for load in loads},
+            "load": {
+                load: {"kind": "consul.kv.write", "rate": f"{self._rates.get(load, _SELDOM):g}/s"} for load in loads
+            },
             **clients,
             "steady_state": {"for": "5s", "require": [f"{first}.errors < 1%"]},
             "method": self._method or [{"fault": "noop", "on": "consul:leader", "for": "20s"}],

@@ -330,17 +330,18 @@ def test_what_happens_to_one_instance_happens_in_order_however_slow_the_agent_is
     assert agent.services == {}
 
 
-def test_changes_beyond_those_that_may_be_under_way_are_not_made_and_count_as_failed():
+def test_as_many_changes_as_may_be_are_under_way_and_none_beyond_them_is_made():
     async def main():
         async with WatchedConsul(delay_s=0.5).running() as agent:
             params = {"rate": "200/s", "services": 50, "at_once": 5}
             async with Offered(ServiceChurn, params, agent) as offered:
-                await offered.until("some refusals", lambda o: len(o.operations) >= 40)
+                await offered.until("some rounds", lambda o: len(o.operations) >= 20)
             return offered.operations, len(agent.puts)
 
     operations, sent = asyncio.run(main())
-    assert {op.error for op in operations if op.outcome == "fail"} == {"not made: 5 changes are under way"}
-    assert sent <= 10 + 5
+    assert {op.outcome for op in operations} <= {"ok", "unknown"}
+    assert sent <= len(operations)
+    assert max(sum(one.start_ns <= op.start_ns < one.end_ns for one in operations) for op in operations) == 5
 
 
 def test_changes_may_go_straight_to_the_catalog():

@@ -122,7 +122,7 @@ def test_what_init_writes_is_right_there_and_all_that_ships_is_found_by_name(ins
 
 
 @pytest.mark.long
-@pytest.mark.needs("consul 1.22.2", "toxiproxy")
+@pytest.mark.needs("consul 1.22.2")
 def test_init_and_run_in_an_empty_folder_pass_and_so_does_its_game_day(installed, binary, tmp_path):
     binary("consul", "1.22.2")
     cache = {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")}

@@ -4,9 +4,9 @@ stands.
 Causes: a generator that fell behind, a load that offered nothing, a silent probe, a fault whose effect vanished
 before its revert, a machine that other work kept busy.
 
-A run is valid only if it does what the experiment promises: a load that offers nothing, although the experiment asks
-for it, puts in doubt everything measured meanwhile, whether or not an expectation reads the load (`Doubt.promise`).
-A failed operation counts as offered; so does one that waits for the datacenter.
+A run is valid only if it does what the experiment promises: a load that offers nothing, or clearly less than its rate,
+puts in doubt everything measured meanwhile, whether or not an expectation reads the load (`Doubt.promise`). A failed
+operation counts as offered; so does one that waits for the datacenter.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from hashidrill.core.experiment.model import ATTEMPTS, ClientSpec
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import SECOND
-from hashidrill.core.loads.schedule import OVERLOADED
+from hashidrill.core.loads.schedule import MAX_IN_FLIGHT, OVERLOADED
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Reason
-from hashidrill.core.protocols.service import SILENT_S, HasPeriods, probed
+from hashidrill.core.protocols.service import SILENT_S, HasClosedLoops, HasPeriods, probed
 from hashidrill.core.recording.columns import NOT_ITS_OWN, silences
 from hashidrill.core.units import Duration, Rate
 
@@ -97,6 +97,11 @@ SATURATED_CORES = 0.9
 SHED = "operations that could not be started"
 """`about` of doubts over refused operations: too many already waited for the product, or the generator was too slow."""
 _FEWEST_DUE = 5
+OFFERED_LEAST = 0.9
+"""A load that offers a smaller share of its rate did not do what the experiment promises."""
+_OFFERED_OVER = 5
+"""Seconds over which that is counted."""
+_LEVEL_NEAR_NS = 2 * SECOND
 _MOST = 0.5
 _FOREVER_NS = 2**62
 _GENERATOR = frozenset({"generator.cpu", "generator.lag"})
@@ -286,7 +291,11 @@ def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[D
         yield from _unserved(recording, name, of, ops)
         if (rate := _rate_per_s(spec)) is None:
             continue
-        for start_ns, stop_ns, refused in _without_offer(recording, name, ops, (begin_ns, end_ns), rate):
+        offer = offer_of(recording, name, spec)
+        gaps = list(_without_offer(recording, name, ops, (begin_ns, end_ns), rate=rate, offer=offer))
+        if offer is not None:
+            yield from _offered_less(recording, name, offer, of, gaps)
+        for start_ns, stop_ns, refused in gaps:
             but = f" (it refused all {refused} itself)" if refused else ""
             yield Doubt(
                 f"load {name} stopped: it started no operation for {(stop_ns - start_ns) / SECOND:.1f}s{but}, although"
@@ -308,32 +317,128 @@ def _broken_promises(recording: Recording, experiment: Experiment) -> Iterator[D
 
 
 def _without_offer(
-    recording: Recording, name: str, ops: Operations, span: tuple[int, int], rate: float
+    recording: Recording, name: str, ops: Operations, span: tuple[int, int], *, rate: float, offer: Offer | None
 ) -> Iterator[tuple[int, int, int]]:
     """Gaps in which the load started nothing although it was due, with the number of refused operations in each.
 
-    An operation that the generator refused was not started. But if as many others as the load may have were waiting
-    for the datacenter, the load did offer its traffic, and the datacenter took no more.
+    An operation that the generator refused was not started. But while as many others as the load may have wait for the
+    datacenter, the load does offer its traffic, and the datacenter takes no more.
     """
     refused = _refused(ops)
     started, refusals = ops.picked(~refused), ops.picked(refused)
     for start_ns, stop_ns in _gaps(started.intended_ns, *span):
         offered_s, full_s = _offered_s(recording, name, start_ns, stop_ns)
-        if offered_s <= SILENT_S or full_s <= _FEWEST_DUE / rate:
+        waited_s = 0 if offer is None else int(offer.full[offer.seconds(start_ns, stop_ns)].sum())
+        if offered_s - waited_s > SILENT_S and full_s > _FEWEST_DUE / rate:
+            yield start_ns, stop_ns, len(refusals.between(start_ns, stop_ns))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a load's rate and level asked for, what it started, and how many were under way on average: by seconds.
+
+    `at_once` is how many it has under way at most: then it offers what the datacenter takes.
+    """
+
+    start_ns: int
+    asked: Floats
+    started: Floats
+    under_way: Floats
+    at_once: int
+
+    @property
+    def full(self) -> Bools:
+        """Where that many were under way."""
+        return np.asarray(self.under_way >= OFFERED_LEAST * self.at_once, np.bool_)
+
+    @property
+    def missing(self) -> Floats:
+        """What was due and not started, although fewer were under way."""
+        return np.where(self.full, 0.0, np.maximum(self.asked - self.started, 0.0))
+
+    def seconds(self, start_ns: int, end_ns: int) -> Bools:
+        """Those that overlap with that time."""
+        at_ns = self.start_ns + np.arange(len(self.asked)) * SECOND
+        return np.asarray((at_ns > start_ns - SECOND) & (at_ns < end_ns), np.bool_)
+
+
+def offer_of(recording: Recording, name: str, spec: LoadSpec | ClientSpec) -> Offer | None:
+    """From the steady state to the end of the loads; None for a load without a rate, and for a client."""
+    if isinstance(spec, ClientSpec) or "rate" not in spec.params or (rate := _rate_per_s(spec)) is None:
+        return None
+    begin_ns, end_ns = _measured_span(recording)
+    ops = recording.operations(name)
+    started = ops.picked(~_refused(ops))
+    edges = np.arange(begin_ns, end_ns + 1, SECOND)
+    if len(edges) < 2:
+        return None
+    asked = np.diff([rate * _level_s(recording, name, begin_ns, int(edge)) for edge in edges])
+    under_way = np.diff(_passed_s(started.start_ns, edges) - _passed_s(started.end_ns, edges))
+    counted = np.histogram(started.intended_ns, edges)[0].astype(np.float64)
+    return Offer(begin_ns, asked, counted, under_way, closed_loop(spec) or MAX_IN_FLIGHT)
+
+
+def _passed_s(since_ns: Int64s, edges: Int64s) -> Floats:
+    """At each edge, the sum of the seconds since those of the moments that are over."""
+    since_s = np.sort(since_ns.astype(np.float64)) / SECOND
+    sums = np.concatenate([[0.0], np.cumsum(since_s)])
+    count = np.searchsorted(since_s, edges / SECOND)
+    return np.asarray(count * (edges / SECOND) - sums[count], np.float64)
+
+
+def _level_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> float:
+    """The level, summed over the seconds of that time: of two samples that are near, the lower one, as it may ramp."""
+    if f"{load}.level" not in recording.signals:
+        return (end_ns - start_ns) / SECOND
+    level = recording.series(f"{load}.level").known_between(start_ns, end_ns)
+    value = np.nan_to_num(level.value)
+    near = np.diff(level.t_ns) < _LEVEL_NEAR_NS
+    value[:-1] = np.where(near, np.minimum(value[:-1], value[1:]), value[:-1])
+    lasted_s = np.diff(np.clip([*level.t_ns, end_ns], start_ns, end_ns)) / SECOND
+    return float((lasted_s * value).sum())
+
+
+def _offered_less(
+    recording: Recording, name: str, offer: Offer, of: frozenset[str], gaps: Sequence[tuple[int, int, int]]
+) -> Iterator[Doubt]:
+    """Where a load offered clearly less than its rate, and the datacenter did not keep it from that.
+
+    Gaps in which it offered nothing are told by themselves.
+    """
+    for start_ns, stop_ns, _ in gaps:
+        offer.asked[offer.seconds(start_ns, stop_ns)] = 0.0
+    over = np.ones(min(_OFFERED_OVER, len(offer.asked)))
+    asked, missing = (np.convolve(each, over, "valid") for each in (offer.asked, offer.missing))
+    few = np.convolve((asked >= _FEWEST_DUE) & (missing > (1 - OFFERED_LEAST) * asked + 1), over) > 0
+    for first, last in runs_of(few & (offer.missing > (1 - OFFERED_LEAST) * offer.asked)):
+        part = slice(first, last + 1)
+        due, started = float(offer.asked[part].sum()), float(offer.started[part].sum())
+        from_ns, until_ns = offer.start_ns + first * SECOND, offer.start_ns + (last + 1) * SECOND
+        yield Doubt(
+            f"load {name} offered {started:,.0f} of the {due:,.0f} operations that its rate asks for"
+            f" ({measure.share(min(started / due, 1.0))}, at least {OFFERED_LEAST:.0%} are needed), with"
+            f" {offer.under_way[part].mean():,.0f} of {offer.at_once:,} under way",
+            from_ns,
+            _spoilt_until(recording, name, from_ns, until_ns),
+            of,
+            promise=True,
+        )
+
+
+def offers(recording: Recording, experiment: Experiment) -> Iterator[str]:
+    """Of each load that had under way as many as it may: how many it offered of those that its rate asks for."""
+    for name, spec in experiment.load.items():
+        if not (limit := closed_loop(spec)) or name not in recording.loads:
             continue
-        inside = len(refusals.between(start_ns, stop_ns))
-        if not inside or offered_s - _under_way_s(started, start_ns, stop_ns) > SILENT_S:
-            yield start_ns, stop_ns, inside
-
-
-def _under_way_s(ops: Operations, start_ns: int, end_ns: int) -> float:
-    """How many seconds of that time at least one of the operations was in flight."""
-    inside = (ops.start_ns < end_ns) & (ops.end_ns > start_ns)
-    begins, ends = np.clip(ops.start_ns[inside], start_ns, end_ns), np.clip(ops.end_ns[inside], start_ns, end_ns)
-    order = np.argsort(begins)
-    until = np.maximum.accumulate(ends[order]) if len(order) else ends
-    covered = until - np.maximum(begins[order], np.concatenate([[start_ns], until[:-1]])) if len(order) else until
-    return float(np.clip(covered, 0, None).sum()) / SECOND
+        if (offer := offer_of(recording, name, spec)) is None:
+            continue
+        full = offer.full & (offer.started < OFFERED_LEAST * offer.asked)
+        if full.any():
+            asked, started = offer.asked[full].sum(), offer.started[full].sum()
+            yield (
+                f"load {name} offered {started / full.sum():,.1f}/s of {asked / full.sum():,.1f}/s asked for"
+                f" {int(full.sum())}s: all that the datacenter took with {limit} under way at once, as the load says"
+            )
 
 
 def _refused(ops: Operations) -> Bools:
@@ -424,6 +529,16 @@ def _rate_per_s(spec: LoadSpec | ClientSpec) -> float | None:
 def _period(kind: str) -> tuple[str, str] | None:
     """For a load without a rate whose operations recur: its parameter for the period, and the default."""
     return next((one.periods[kind] for one in registry.services_with(HasPeriods) if kind in one.periods), None)
+
+
+def closed_loop(spec: LoadSpec | ClientSpec) -> int | None:
+    """How many operations the load has under way at most; None for one that asks for its rate whatever comes back."""
+    if isinstance(spec, ClientSpec):
+        return None
+    found = (one.at_once[spec.kind] for one in registry.services_with(HasClosedLoops) if spec.kind in one.at_once)
+    name, default = next(found, ("", 0))
+    limit = spec.params.get(name, default)
+    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> tuple[float, float]:

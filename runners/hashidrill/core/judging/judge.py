@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from hashidrill.core import hypothesis
 from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.core.judging import measure
-from hashidrill.core.judging.doubts import Doubt, readable
+from hashidrill.core.judging.doubts import Doubt, offers, readable
 from hashidrill.core.judging.measure import SECOND, in_force, percentile, served_s
 from hashidrill.core.judging.reads import Read, TracedRecording, blind, unseen
 from hashidrill.core.judging.validity import Validity
@@ -194,7 +194,7 @@ def _judged(recording: Recording, experiment: Experiment, validity: Validity) ->
         invalid,
         [*judgements, *_guardrails(recording, experiment, doubtful)],
         list(_notes(doubtful, recording, judged)),
-        notes=list(without_effect(recording)) if "method" in recording.phases else [],
+        notes=[*without_effect(recording), *offers(recording, experiment)] if "method" in recording.phases else [],
     )
 
 

@@ -95,9 +95,10 @@ class AgentLoad(BaseLoad):
         plan: Callable[[int], tuple[str, str]],
         perform: Callable[[int, str, str], Awaitable[Reply]],
         *,
+        at_once: int | None = None,
         detail: Callable[[int], Detail] | None = None,
     ) -> OpenLoop:
-        """The load's operations at its parameter `rate`."""
+        """The load's operations at its parameter `rate`, with `at_once` of them under way at most."""
         context = self.context
         return OpenLoop(
             self.name,
@@ -108,5 +109,6 @@ class AgentLoad(BaseLoad):
             lag=context.lag,
             waiting=context.waiting,
             course=context.course,
+            at_once=at_once,
             detail=detail,
         )

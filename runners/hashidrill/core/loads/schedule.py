@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -79,6 +80,7 @@ OVERLOADED = "generator overloaded"
 CANCELLED = "still in flight when the load was stopped"
 
 CPU_EVERY_S = 0.25
+_OWED_FOR_NS = _NS
 _LOOK_EVERY_S = 0.05
 """How long a change of the level may go unseen: what became due since then starts at once."""
 
@@ -200,6 +202,10 @@ class OpenLoop:
     of the load over time (`LoadContext.course`): a load that does not hand it on has no profile. It also has the share
     of the operations that this generator offers: `n` counts those of all generators. `detail(n)` is asked once for each
     operation, when it has ended: that is recorded of it, unless its reply has a detail.
+
+    `at_once` makes it a closed loop where the datacenter is slower than the rate: so many are under way, and one starts
+    when another ends, due at that moment. `n` counts those that are started. The judge measures how many were under way
+    (hashidrill.core.judging.doubts). Without it, what is due beyond MAX_IN_FLIGHT is refused, and recorded as such.
     """
 
     def __init__(
@@ -214,6 +220,7 @@ class OpenLoop:
         waiting: Waiting | None = None,
         course: Course | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
+        at_once: int | None = None,
         detail: Callable[[int], Detail] | None = None,
     ) -> None:
         self._load = load
@@ -225,6 +232,9 @@ class OpenLoop:
         self._waiting = waiting or Waiting()
         self._course = course or Course()
         self._max_in_flight = max_in_flight
+        self._at_once = at_once
+        self._owed = deque[int](maxlen=at_once)
+        self._turn = 0
         self._detail = detail
         self._pending: dict[int, _Pending] = {}
 
@@ -240,32 +250,41 @@ class OpenLoop:
     async def _start_all(self, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
         agreed_ns, share = self._course.start_ns, self._course.share
         pace = Pace(self._course, self._rate_per_s, self._clock.now_ns() if agreed_ns is None else agreed_ns)
-        n = share.index
+        n = self._turn = share.index
         while True:
             now_ns = self._clock.now_ns()
             due_ns = pace.due_ns(n)
             while due_ns is not None and due_ns <= now_ns:
-                self._start_one(n, due_ns, tasks, emit)
+                if self._at_once is not None and len(self._pending) >= self._at_once:
+                    self._owed.append(due_ns)
+                else:
+                    self._start_one(due_ns, tasks, emit)
                 n += share.of
                 due_ns = pace.due_ns(n)
             wait_s = _LOOK_EVERY_S if due_ns is None else min(_LOOK_EVERY_S, (due_ns - now_ns) / _NS)
             # Event loops keep time in milliseconds and round: a shorter sleep would be a busy loop.
             await asyncio.sleep(math.ceil(wait_s * 1e3) / 1e3)
 
-    def _start_one(self, n: int, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
+    def _start_one(self, due_ns: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
+        n, self._turn = self._turn, self._turn + self._course.share.of
         key, value = self._plan(n)
         full = len(self._pending) >= self._max_in_flight
         self._pending[n] = _Pending(due_ns, self._clock.now_ns(), key, value, self._waiting.begin(due_ns))
         if full:
             self._settle(n, overloaded(self._max_in_flight), emit)
         else:
-            tasks.create_task(self._perform_one(n, emit))
+            tasks.create_task(self._perform_one(n, tasks, emit))
 
-    async def _perform_one(self, n: int, emit: EmitOperation) -> None:
+    async def _perform_one(self, n: int, tasks: asyncio.TaskGroup, emit: EmitOperation) -> None:
         pending = self._pending[n]
         pending.start_ns = self._clock.now_ns()
         self._lag.note(pending.start_ns - pending.intended_ns)
         self._settle(n, await self._perform(n, pending.key, pending.value), emit)
+        now_ns = self._clock.now_ns()
+        while self._owed:
+            if self._owed.popleft() > now_ns - _OWED_FOR_NS:  # an older one: the level may ask for none by now
+                self._start_one(now_ns, tasks, emit)
+                return
 
     def _settle(self, n: int, reply: Reply, emit: EmitOperation) -> None:
         pending = self._pending.pop(n)

@@ -369,6 +369,14 @@ class HasPeriods(Protocol):
     """By kind, the parameter with the period, and its default."""
 
 
+@runtime_checkable
+class HasClosedLoops(Protocol):
+    """Some of its kinds of loads start no operation while so many are under way (OpenLoop's `at_once`)."""
+
+    at_once: ClassVar[Mapping[str, tuple[str, int]]]
+    """By kind, the parameter that says how many, and its default."""
+
+
 # its users' rights
 
 

@@ -68,6 +68,7 @@ class ConsulService(BaseService):
         "consul.health_checks": ("interval", "1s"),
         "consul.lock": ("renew", "5s"),
     }
+    at_once: ClassVar[Mapping[str, tuple[str, int]]] = {"consul.service.churn": ("at_once", 50)}
     panels: ClassVar[Sequence[Panel]] = (
         Panel("raft.commit_time", "Raft commit time", "s"),
         Panel("raft.dispatch_log", "Raft log write on the leader (dispatchLog)", "s"),

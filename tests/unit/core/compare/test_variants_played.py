@@ -25,7 +25,7 @@ kind: Experiment
 metadata: {name: planted, title: Old and new, why: To see what is played}
 datacenter: {consul: {servers: 3, clients: 1}}
 load:
-  kv-writes: {kind: consul.kv.write, rate: 50/s}
+  kv-writes: {kind: consul.kv.write, rate: 25/s}
 steady_state: {for: 5s, require: ["kv-writes.errors < 1%"]}
 method:
   - {fault: disk.latency, on: "host:consul-1", with: {op: fsync, delay: 20ms}, for: 20s}
@@ -212,7 +212,7 @@ def called(tmp_path, monkeypatch):
     """`hashidrill run` of an experiment with variants, with an engine that leaves planted recordings."""
     plain = RecordingBuilder(tmp_path / "x").fault("disk.latency", "consul-1", at=10, until=30).experiment()
     plain["method"][0]["with"] = {"op": "fsync", "delay": "20ms"}
-    whole = plain | {"load": {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s"}}}
+    whole = plain | {"load": {"kv-writes": {"kind": "consul.kv.write", "rate": "25/s"}}}
     whole |= {"variants": OVERLAYS, "rounds": 3, "compare": [NO_WORSE]}
     (tmp_path / "planted.yaml").write_text(json.dumps(whole))
     monkeypatch.setattr(runs, "prepare", nothing)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hashidrill.core.experiment.model import Experiment
+from hashidrill.core.experiment.model import Experiment, LoadSpec
+from hashidrill.core.judging.doubts import closed_loop
 from hashidrill.core.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.probes import hosts
@@ -168,6 +169,13 @@ class TestALoadThatDoesNotCoverTheMethod:
     def test_how_often_that_is_by_itself_is_what_the_load_says(self, kind):
         parameter, default = PERIODS[kind]
         assert registry.load(kind).Params.model_fields[parameter].default == Duration(default)
+
+    def test_how_many_it_has_under_way_at_most_is_what_the_load_says(self):
+        for kind, (parameter, default) in registry.services()["consul"].at_once.items():
+            assert registry.load(kind).Params.model_fields[parameter].default == default
+            assert closed_loop(LoadSpec(kind=kind, rate="1/s")) == default
+            assert closed_loop(LoadSpec(kind=kind, rate="1/s", **{parameter: 7})) == 7
+        assert closed_loop(LoadSpec(kind="consul.kv.write", rate="1/s")) is None
 
     def test_a_generator_without_a_sign_of_life_measured_nothing(self, builder):
         _, found = judged(both(cpu(good(builder).healthy(), until=40)))

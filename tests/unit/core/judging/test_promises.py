@@ -19,8 +19,12 @@ def builder(tmp_path):
     return builder.expect("available_during", load=LOAD).expect("leadership_stays")
 
 
-def judged(builder):
-    verdict = judge(builder.build(), near_to=builder.path.parent)
+def judged(builder, **load):
+    """`load`: what the experiment says of the stress load."""
+    document = builder.experiment()
+    if load:
+        document["load"][STRESS] = {"kind": "consul.service.churn", "rate": f"{RATE}/s", **load}
+    verdict = judge(builder.build(), Experiment.model_validate(document), near_to=builder.path.parent)
     return verdict, {each.hypothesis: each.finding for each in verdict.judgements}
 
 
@@ -57,15 +61,60 @@ def test_one_that_refuses_all_of_its_operations_offers_nothing(builder):
     assert "it started no operation for 40.0s (it refused all 800 itself), although" in " ".join(verdict.doubts)
 
 
-def test_operations_that_wait_for_the_datacenter_are_an_offer(builder):
-    """It takes no more of them: each waits for as long as the fault lasts, and the others cannot be started."""
+def waits(builder):
+    """Twenty operations wait for the datacenter for as long as the fault lasts, and no other one is started."""
     stress(builder, end=10).load(STRESS, rate=RATE, start=10, end=11, latency=lambda t: 30 - t)
-    verdict, found = judged(stress(refuses(builder, 11, 30), start=30))
-    assert set(found.values()) == {Finding.HELD}
-    assert (
-        "380 of 920 operations could not be started: generator overloaded; it offered 58.7% of what"
-        in verdict.doubts[0]
-    )
+    return stress(builder, start=30)
+
+
+@pytest.mark.parametrize(("at_once", "finding"), [(20, Finding.HELD), (22, Finding.HELD), (50, Finding.INVALID)])
+def test_as_many_operations_as_it_may_have_under_way_are_an_offer(builder, at_once, finding):
+    """The datacenter takes no more of them. With fewer, the load did not do what it promises."""
+    verdict, found = judged(waits(builder), at_once=at_once)
+    assert set(found.values()) == {finding}
+    held = finding is Finding.HELD
+    assert bool(verdict.doubts) is not held
+    said = f"churn offered 0.0/s of 20.0/s asked for 19s: all that the datacenter took with {at_once} under way at once"
+    assert any(said in note for note in verdict.notes) is held
+
+
+@pytest.mark.lie
+def test_its_own_word_that_it_could_not_start_them_is_no_offer(builder):
+    """It says that it was overloaded, with 20 operations under way of the 10,000 that it may have."""
+    refuses(waits(builder), 11, 30)
+    verdict, found = judged(builder)
+    assert set(found.values()) == {Finding.INVALID}
+    assert "380 of 920 operations could not be started: generator overloaded" in " ".join(verdict.doubts)
+    assert "it started no operation for 19.1s (it refused all 380 itself)" in " ".join(verdict.doubts)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(("share", "finding"), [(1.0, Finding.HELD), (0.95, Finding.HELD), (0.5, Finding.INVALID)])
+@pytest.mark.parametrize("spec", [{}, {"at_once": 500}])
+def test_a_stress_load_that_silently_offers_half_is_not_what_was_promised(builder, share, finding, spec):
+    """Nothing is refused, and nothing waits: the other half is not there."""
+    stress(builder, end=10).load(STRESS, rate=RATE * share, start=10)
+    verdict, found = judged(builder, rate=f"{RATE}/s", **spec)
+    assert set(found.values()) == {finding}
+    if finding is Finding.INVALID:
+        [doubt] = verdict.doubts
+        assert "load churn offered " in doubt
+        assert "makes INVALID: available_during" in doubt
+
+
+@pytest.mark.lie
+def test_one_that_offers_half_of_what_its_level_asks_for(builder):
+    """The search found 300 %, and the generator goes on at 150 %."""
+    level = lambda t: 3.0 if 15 <= t < 25 else 1.0  # noqa: E731
+    builder.series(f"{STRESS}.level", level, every=0.25)
+    all_of_it = lambda share: stress(builder, end=15).load(STRESS, rate=3 * RATE * share, start=15, end=25)  # noqa: E731
+    assert set(judged(stress(all_of_it(0.5), start=25))[1].values()) == {Finding.INVALID}
+
+
+def test_a_short_burst_that_it_could_not_start_spoils_nothing_else(builder):
+    """Of 100 operations in five seconds, 8."""
+    stress(builder, end=15).load(STRESS, rate=RATE, start=15.4)
+    assert judged(builder)[0].verdict is Verdict.PASS
 
 
 def test_one_operation_that_waits_for_a_moment_is_none(builder):

@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from hashidrill.core.experiment.load_levels import Course, Piece
 from hashidrill.core.loads.schedule import CANCELLED, OVERLOADED, LagMeter, OpenLoop, Reply
 from hashidrill.core.protocols.abc import Reason
 from virtual_time import VirtualClock, run
@@ -130,6 +131,44 @@ def test_operations_over_the_bound_fail_as_generator_overload_and_are_not_sent()
     assert len(overloaded) == 30
     assert all(op.reason == Reason.OVERLOADED and op.error.startswith(OVERLOADED) for op in overloaded)
     assert len(operations) == 50
+
+
+def test_a_closed_loop_keeps_so_many_under_way_and_starts_the_next_when_one_ends():
+    under_way = []
+
+    async def takes_a_second(n, key, value):
+        under_way.append(n)
+        await asyncio.sleep(1)
+        under_way.remove(n)
+        most.append(len(under_way) + 1)
+        return Reply("ok")
+
+    most = []
+    operations = offer(takes_a_second, rate=100, seconds=6, at_once=5)
+    assert max(most) == 5
+    assert {op.outcome for op in operations if op.end_ns < 5990 * MS} == {"ok"}
+    assert sorted(op.key for op in operations) == sorted(f"key-{n}" for n in range(len(operations)))  # none is skipped
+    assert len(operations) == 30
+    assert max(op.start_ns - op.intended_ns for op in operations) <= 1.01 * MS
+    busy_ns = sum(op.end_ns - op.start_ns for op in operations)
+    assert busy_ns >= 0.98 * 5 * 6000 * MS
+
+
+@pytest.mark.lie
+def test_a_closed_loop_that_is_fast_enough_offers_its_rate_and_no_more():
+    assert len(offer(answers_in_10_ms, rate=100, seconds=5, at_once=5)) == 500
+
+
+def test_what_was_due_long_before_one_ended_is_not_made_up_for():
+    """A level that is 0 % by now asks for none: only what was due within the last second is still wanted."""
+
+    async def first_one_hangs(n, key, value):
+        await asyncio.sleep(3 if n == 0 else 0.001)
+        return Reply("ok")
+
+    course = Course([Piece(1000 * MS, 0.0)])
+    course.begin(0)
+    assert len(offer(first_one_hangs, rate=10, seconds=5, at_once=1, course=course)) == 1
 
 
 def test_a_bug_in_a_load_ends_the_run_and_loses_no_operation():

@@ -17,7 +17,6 @@ from hashidrill.core.loads.base import LoadRate, Timeout
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.core.loads.http_client import for_each
 from hashidrill.core.loads.schedule import Reply
-from hashidrill.core.protocols.abc import Reason
 from hashidrill.core.protocols.rights import Left, Right
 from hashidrill.core.units import Duration
 from hashidrill.products.consul import leftovers, rights
@@ -45,17 +44,15 @@ class ServiceChurn(ConsulLoad):
         """Each instance is registered, becomes critical, becomes passing, is deregistered, and so on.
 
         An agent carries out one change after the other, each up to its commit by Raft. An unlimited queue would
-        outlast the load, so a change that is due while `at_once` others are in flight counts as failed.
+        outlast the load, so no change starts while `at_once` are in flight: the load then offers as many as the
+        datacenter takes, and the verdict says how many.
         """
 
         rate: LoadRate
         services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
         service: Service = "hashidrill"
         at_once: Annotated[
-            int,
-            Field(
-                ge=1, le=10_000, description="The most changes in flight; a change that is due beyond that is not made"
-            ),
+            int, Field(ge=1, le=10_000, description="The most changes in flight; none starts while so many are")
         ] = 50
         through: Annotated[
             str,
@@ -90,11 +87,10 @@ class ServiceChurn(ConsulLoad):
         super().__init__(name, params, context)
         self._turns = [asyncio.Lock() for _ in range(params.services)]
         self._registered: set[int] = set()
-        self._under_way = 0
 
     async def run(self, emit: EmitOperation) -> None:
         async with self.context.http() as self._http:
-            await self.open_loop(self._plan, self._change).run(emit)
+            await self.open_loop(self._plan, self._change, at_once=self.params.at_once).run(emit)
 
     async def clean_up(self) -> None:
         """Deregisters the instances, for a few seconds: it does not wait for a sick agent."""
@@ -122,14 +118,8 @@ class ServiceChurn(ConsulLoad):
 
     async def _change(self, n: int, key: str, step: str) -> Reply:
         instance = n % self.params.services
-        if self._under_way >= self.params.at_once:
-            return Reply("fail", error=f"not made: {self._under_way} changes are under way", reason=Reason.OVERLOADED)
-        self._under_way += 1
-        try:
-            async with self._turns[instance]:  # the changes of one instance happen in order
-                return _reply(await self._send(instance, key, step), step)
-        finally:
-            self._under_way -= 1
+        async with self._turns[instance]:  # the changes of one instance happen in order
+            return _reply(await self._send(instance, key, step), step)
 
     async def _send(self, instance: int, key: str, step: str) -> Answer:
         agent, timeout_s = self.endpoint(instance), float(self.params.timeout)
