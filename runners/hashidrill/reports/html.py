@@ -143,13 +143,14 @@ def banner(recording: Recording, verdict: RunVerdict, told: Story) -> Html:
     if not verdict.judgements and not verdict.invalid:
         reasons.append(el("li", "There was no expectation to judge."))
     ended = how_it_ended(recording)
+    said_already = any(ended.partition(".")[0].lower() in reason.lower() for reason in verdict.invalid)
     notes = [el("li", note) for note in verdict.notes[:MOST_ROWS]]
     return verdict_banner(
         (SYMBOLS[result], result.value, result.value.lower()),
         experiment_title(recording),
         el("p", meaning(verdict)),
         el("p", told.warning, class_="warning") if told.warning else None,
-        el("p", ended, class_="ended") if ended else None,
+        el("p", ended, class_="ended") if ended and not said_already else None,
         el("ul", reasons, class_="reasons") if reasons else None,
         el("p", " ".join(told.sentences), class_="story") if told.sentences else None,
         el("p", told.closest) if told.closest else None,

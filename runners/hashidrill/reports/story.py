@@ -114,9 +114,8 @@ def _broke(recording: Recording) -> str:
     told = {name: value for name, value in first.params.items() if value not in _NOTHING}
     how = f" ({one_line(', '.join(f'{name}={value}' for name, value in told.items()), 120)})" if told else ""
     proven = "" if first.proven else ", but was not proven in force"
-    return (
-        f"At {at(start)}, {first.kind}{how} hit {first.host}{led} for {human_duration((end - start) / SECOND)}{proven}."
-    )
+    lasted = human_duration((end - start) / SECOND)
+    return f"At {at(start)} into the run, {first.kind}{how} hit {first.host}{led} for {lasted}{proven}."
 
 
 def _users(recording: Recording) -> str:
@@ -195,8 +194,8 @@ def _over(recording: Recording) -> str:
         over = f"it was not over when the loads stopped at {at(stop)}"
     else:
         gap_s = (last - ended) / SECOND
-        side = "after" if gap_s >= 0 else "before"
-        over = f"it was over at {at(last)}, {human_duration(abs(gap_s))} {side} {what} ended"
+        side = f"{human_duration(abs(gap_s))} {'after' if gap_s >= 0 else 'before'}" if abs(gap_s) >= 1 else "as"
+        over = f"it was over at {at(last)}, {side} {what} ended"
     return f"{led}; {over}." if led else f"{over[0].upper()}{over[1:]}."
 
 

@@ -392,6 +392,7 @@ def two_timelines(sides: Mapping[str, Recording]) -> dict[str, Any]:
     """As `timeline`; lanes and series have the names of their sides. Times are seconds of the method."""
     drawn = {name: _shifted(timeline(recording), -_begin_s(recording)) for name, recording in sides.items()}
     payload = {
+        "clock": "Seconds into the method.",
         "start": min(each["start"] for each in drawn.values()),
         "end": max(each["end"] for each in drawn.values()),
         "bucket": max(each["bucket"] for each in drawn.values()),

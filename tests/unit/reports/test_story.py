@@ -36,7 +36,7 @@ def test_three_sentences_say_what_broke_what_users_noticed_and_who_led(builder):
     run.load("kv-writes", latency=sick).load("kv-reads")
     run.leader(lambda at: "consul-1" if at < 12 else "" if at < 15 else "consul-2")
     broke, users, over = story(run.build(), passing()).sentences
-    assert broke == "At 11.0 s, process.kill (signal=KILL) hit consul-1, then the leader, for 9.0 s."
+    assert broke == "At 11.0 s into the run, process.kill (signal=KILL) hit consul-1, then the leader, for 9.0 s."
     assert users == (
         "kv-writes noticed 1.0 s later, for 5 seconds: p50 up to 3.0 s instead of 10 ms; kv-reads noticed nothing."
     )

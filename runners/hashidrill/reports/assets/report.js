@@ -13,7 +13,7 @@ const at = (segments, t) => (segments.find((part) => t >= part.start && t < part
 const read = () => {
   for (const plot of plots) { pointAt(plot.frame, cursor); plot.read(); }
   if (cursor === null) {
-    readout.textContent = "Seconds into the run. Drag to zoom, double-click for the whole run, point at a curve to read it. Keys: ← → + − 0.";
+    readout.textContent = `${data.clock || "Seconds into the run."} Drag to zoom, double-click for the whole run, point at a curve to read it. Keys: ← → + − 0.`;
     return;
   }
   const inForce = data.faults.filter((fault) => fault.applied && cursor >= fault.applied[0] && cursor < fault.applied[1]);

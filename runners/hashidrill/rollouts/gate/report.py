@@ -402,7 +402,9 @@ _OF_DECISIONS = {Decision.WORSE: "broken", Decision.BETTER: "held", Decision.NO_
 def _member(ran: Ran, file: str = "") -> Section:
     """What decides first; the rows that decide nothing are folded. `file`: its own page, to link to."""
     slos, figures = ran.outcome.slos, ran.outcome.figures
-    deciding = [each for each in figures if each.is_open or each.decision in {Decision.WORSE, Decision.BETTER}]
+    open_counts = ran.outcome.verdict is not GateVerdict.REGRESSION  # a regression is one, whatever else is open
+    decided = {Decision.WORSE, Decision.BETTER}
+    deciding = [each for each in figures if (each.is_open and open_counts) or each.decision in decided]
     parts = [
         _slos([each for each in slos if each.state is not SloState.HELD]),
         _figures(deciding),
