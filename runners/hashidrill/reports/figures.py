@@ -78,7 +78,7 @@ def mark_spans(recording: Recording) -> list[Span]:
 
 
 def marked(recording: Recording) -> list[str]:
-    """What the marks are called, and when they lasted, in a sentence each."""
+    """The names and times of the marks, in a sentence each."""
     return [
         f"{mark.mark}, from {human_duration(start / 1e9)} to {human_duration(end / 1e9)} into the run"
         for mark, (start, end) in zip(recording.marks, mark_spans(recording), strict=True)
@@ -166,7 +166,7 @@ def how_it_ended(recording: Recording) -> str:
 
 
 def found_on_the_way(recording: Recording) -> list[str]:
-    """What the run found out while it ran, in a sentence each: levels of loads, and steps that others waited for."""
+    """Findings during the run, in a sentence each: levels of loads, and steps that others waited for."""
     searched = [f"Search: {entry.data.get('text', '')}" for entry in recording.events("search")]
     return [*searched, *(f"Wait: {entry.data.get('text', '')}" for entry in recording.events("clock.goes"))]
 

@@ -1,7 +1,7 @@
-"""What a run says in a few sentences: what happened, what came closest to breaking, and what to do now.
+"""The story of a run in a few sentences: what happened, what came closest to breaking, and what to do now.
 
-Every moment is in seconds into the run, as on the timeline. A recording may lack anything (an aborted run, no samples,
-no loads): what cannot be said is left out.
+Every moment is in seconds into the run, as on the timeline. A recording may lack anything (an aborted run, no
+samples, no loads): sentences without data are left out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Story:
 
 
 def story(recording: Recording, verdict: RunVerdict) -> Story:
-    """Raises nothing for a recording that lacks what it would tell."""
+    """Raises nothing for an incomplete recording."""
     experiment = _experiment(recording)
     passed = verdict.verdict is Verdict.PASS
     return Story(
@@ -174,7 +174,7 @@ def _loads_end(recording: Recording) -> int:
 
 
 def _over(recording: Recording) -> str:
-    """Who led meanwhile, and when users were served as before."""
+    """The leaders meanwhile, and when users were served as before."""
     spans = _spans(recording)
     if not spans:
         return ""

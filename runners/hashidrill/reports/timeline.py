@@ -1,7 +1,7 @@
-"""What the report's timeline shows, as plain JSON for the page's script: lanes, marks and panels over one time axis.
+"""The data of the report's timeline, as plain JSON for the page's script: lanes, marks and panels over one time axis.
 
-Times are seconds of the run's clock, latencies are seconds. Whatever the run's length, the result stays under
-`LIMIT_BYTES`: points share buckets that grow until it does.
+Times are seconds of the run's clock, latencies are seconds. The result stays under `LIMIT_BYTES`: points share
+buckets that grow until it fits.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _fault(fault: FaultWindow, request: tuple[float, float] | None, end_ns: int)
 
 
 def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
-    """When each fault was to begin and end, as the experiment says; nothing where that cannot be read any more."""
+    """The planned begin and end of each fault; empty if the experiment can no longer be read."""
     try:
         steps = recording.experiment.method
         return {
@@ -198,7 +198,7 @@ def _lanes(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:
-    """The marks of the method, in as few lanes as show them beside each other."""
+    """The marks of the method, in as few lanes as possible without overlaps."""
     lanes: list[list[dict[str, Any]]] = []
     spans = zip(recording.marks[:MOST_MARKS], mark_spans(recording), strict=False)
     for mark, (start, end) in sorted(spans, key=lambda each: each[1]):
@@ -454,7 +454,7 @@ def _panels(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _shifted(value: Any, by: float, key: str = "") -> Any:
-    """The payload with every time moved; what is no time stays."""
+    """The payload with every time moved; other values stay."""
     if isinstance(value, dict):
         return {name: _shifted(inner, by, name) for name, inner in value.items()}
     if isinstance(value, list):

@@ -76,7 +76,7 @@ def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
     slope, slope_error = float(weights @ logs), float(np.sqrt(np.sum((weights * scatter) ** 2)))
 
     def best(family: Callable[[Floats, Floats], Iterator[tuple[float, str]]]) -> tuple[float, str]:
-        # a cap that noise keeps from being seen as a plateau belongs to either family
+        # noise may hide the plateau of a cap, which fits either family
         return min(
             (chi + _level(logs[end:], scatter[end:]), name)
             for end in range(_FEWEST, len(gaps) + 1)

@@ -185,7 +185,7 @@ class Generator:
             for load in self._ours.values():
                 if isinstance(load, Prepares):
                     tasks.create_task(load.prepare())
-        # what lives now lives to the end: the collector need not walk it in the middle of a run
+        # these objects live to the end: the garbage collector can skip them during a run
         gc.freeze()
         if self._together:
             await self._start_together()

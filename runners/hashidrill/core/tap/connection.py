@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         """Until it is closed, after `stop`."""
         if self.task is not None:
             await asyncio.gather(self.task, return_exceptions=True)
-            self.transport.close()  # a task that had not begun closes nothing
+            self.transport.close()  # a task that never started has no connection to close
 
     # inside
 

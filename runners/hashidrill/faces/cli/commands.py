@@ -33,7 +33,7 @@ PANELS = {
     "Datacenters": "lab staging",
     "Files": "convert schema",
 }
-"""As `hashidrill --help` lists the commands. Those of other packages follow."""
+"""The groups of commands in `hashidrill --help`. Those of other packages follow."""
 _OTHERS = "Other packages"
 GROUPS = {
     "gameday": (

@@ -49,7 +49,7 @@ def examples(*commands: str) -> str:
 
 
 def duration_s(option: str, text: str) -> float:
-    """The seconds that an option says. Raises UsageError."""
+    """The value of an option in seconds. Raises UsageError."""
     try:
         return float(Duration(text))
     except ValueError as error:
@@ -80,12 +80,12 @@ def plain_console(**how: Any) -> Console:
 
 
 def print_line(line: str) -> None:
-    """One plain line on standard output, as `live.say` says it, without rich."""
+    """Prints one plain line, like `live.say`, without rich."""
     print_text(plain_line(line) + "\n")
 
 
 def print_text(text: str, *, stderr: bool = False) -> None:
-    """Text as it is, without the control characters that a terminal would obey."""
+    """Prints the text without control characters that a terminal would obey."""
     (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _STOPPED = "interrupted"
-"""The outcome of a run that somebody stopped, also one that was stopped from outside."""
+"""The outcome of a run that was stopped by a person, locally or from outside."""
 _DAY_HELP = "A day: its folder, the folder's name, or `last`."
 
 BreaksQuorum = Annotated[
@@ -351,16 +351,16 @@ class _Day:
 
 
 def _forget_typed() -> None:
-    """Keys that somebody typed while a run went on answer no question: Enter alone would start the next experiment."""
+    """Discards keys typed during a run: Enter alone would start the next experiment."""
     with contextlib.suppress(OSError, ValueError, termios.error):  # a closed terminal: the next question says so
         if sys.stdin.isatty():
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _tidy(folder: Path, journal: DayJournal, there: Standing | None, tell: Callable[[str], None]) -> None:
-    """Heals each run that was interrupted, closes the one whose runner died, and removes what is left of its sandbox.
+    """Heals each interrupted run, closes the one whose runner died, and removes its sandbox.
 
-    Raises RevertError where a fault of one of them may still be in force: nothing begins on top of it.
+    Raises RevertError if a fault of one of them may still be in force, because no run may begin then.
     """
     dirty = bool(journal.dangling)
     lefts = [str(entry["recording"]) for entry in journal.interrupted]

@@ -118,7 +118,7 @@ class Asker:
                 termios.tcflush(self._stdin, termios.TCIFLUSH)
 
     def _forget_answers(self) -> None:
-        """An answer that came as the line of the terminal did answers no other question."""
+        """An answer from the page that arrives with the terminal's line must not answer the next question."""
         while self._answers:
             os.read(self._woken, 1)
             self._answers.popleft()

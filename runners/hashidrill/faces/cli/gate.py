@@ -1,4 +1,4 @@
-"""gate: says no to a change of configuration or version that would not survive a bad day."""
+"""gate: refuses a change of configuration or version that would not survive a fault."""
 
 from __future__ import annotations
 

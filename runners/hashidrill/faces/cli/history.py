@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _store(db: Path | None, *, must_exist: bool = True) -> Iterator[Store]:
-    """Raises UsageError where there is no history yet, HistoryError where it cannot be used."""
+    """Raises UsageError without a history, HistoryError for an unusable one."""
     file = db or history_file()
     if must_exist and not file.exists():
         raise UsageError(f"{file}: no history yet; `hashidrill run` begins one, `hashidrill history add` imports runs")

@@ -26,7 +26,7 @@ from hashidrill.faces.cli.common import (
 )
 
 _FIRST = re.compile(rb'\{\s*"verdict": "(PASS|FAIL|INVALID)",')
-"""As a verdict is written: all of it, or none."""
+"""A verdict is written whole or not at all."""
 _BEGINS_IN = 64
 KINDS = {
     "experiments": "experiment",

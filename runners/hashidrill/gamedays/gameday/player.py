@@ -42,9 +42,10 @@ Say = Callable[[str], None]
 
 
 def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing | None = None) -> Looked:
-    """What a check finds here. `folder` is where the recordings will be; `say` is told what takes long.
+    """The result of a check on this machine. `folder` is where the recordings will be; `say` is called before slow
+    steps.
 
-    In a datacenter that stands, its interlocks are asked instead of this machine.
+    In an attached datacenter, its interlocks are checked instead of this machine.
     """
     if check.condition is not None:
         value = machine_figures(folder)[check.condition.what]
@@ -68,7 +69,7 @@ def look_at(plan: Plan, check: GoCheck, folder: Path, say: Say, there: Standing 
 
 
 def machine_figures(folder: Path) -> Mapping[str, float]:
-    """What MACHINE names, of this machine now. Bytes, CPUs, and the load of a minute for each CPU."""
+    """The figures of MACHINE, of this machine now. Bytes, CPUs, and the load of a minute for each CPU."""
     return {
         "memory_available": float(available_bytes()),
         "disk_free": float(shutil.disk_usage(folder).free),
@@ -90,13 +91,13 @@ Runner = Callable[..., Path]
 
 
 class Standing(Protocol):
-    """A datacenter that stands, which a day is played against (hashidrill.staging.runs.launch_attached.Attached)."""
+    """An attached datacenter for a game day (hashidrill.staging.runs.launch_attached.Attached)."""
 
     def over(self, path: Path) -> ResolvedExperiment:
         """The experiment in a file, over it. Raises ExperimentError, AttachError."""
 
     def allowed(self, resolved: ResolvedExperiment) -> None:
-        """Raises InterlockError where it may not be run."""
+        """Raises InterlockError if it may not be run."""
 
     def run(self, resolved: ResolvedExperiment, *, runs_dir: Path, events: Bus) -> Path:
         """As `run_experiment`."""
@@ -106,7 +107,7 @@ class Standing(Protocol):
 
 
 _ENDED = frozenset(outcome for outcome, code in EXIT_CODES.items() if code in {0, 3})
-"""How runs end that came to their own end."""
+"""Outcomes of runs that ended by themselves."""
 
 
 def play(
@@ -118,11 +119,10 @@ def play(
     runner: Runner = run_experiment,
     also: Sequence[Subscriber] = (),
 ) -> tuple[Result, Recording, RunVerdict]:
-    """What came of it, as the journal keeps it; the recording, which `runner` makes; and its verdict.
+    """Plays a run: the journal's result; the recording, which `runner` makes; and its verdict.
 
-    `view` and each of `also` see the events of the run, and what it was judged to be.
-
-    Raises KeyboardInterrupt with the recording for a run that was interrupted, and what `runner` raises.
+    `view` and each of `also` see the events of the run, and its judgement. Raises KeyboardInterrupt with the
+    recording for a run that was interrupted, and what `runner` raises.
     """
     recording, verdict, report = play_alone(run.resolved, folder, view=view, runner=runner, also=also)
     return result_of(plan, run, recording, verdict, report), recording, verdict
@@ -136,7 +136,7 @@ def play_alone(
     runner: Runner = run_experiment,
     also: Sequence[Subscriber] = (),
 ) -> tuple[Recording, RunVerdict, Path | None]:
-    """As `play`, of an experiment by itself: the recording, its verdict, and the report."""
+    """Plays a single experiment: the recording, its verdict, and the report."""
     events = Bus(view, *also)
     recording = Recording(runner(resolved, runs_dir=folder, events=events))
     verdict, report = judge_and_report(recording, near_to=resolved.path)
@@ -145,7 +145,7 @@ def play_alone(
 
 
 def judged_again(plan: Plan, run: PlannedRun, path: Path) -> tuple[Result, Recording, RunVerdict] | None:
-    """As `play`, of a run that had ended, with all that belongs to its recording, before anybody judged it.
+    """Like `play`, for a run that ended and was not judged yet.
 
     None for one that was interrupted itself, died, or left a fault: it proves nothing.
     """
@@ -197,7 +197,7 @@ Prepare = Callable[["ResolvedExperiment", Callable[[str], None]], object]
 def compare(
     plan: Plan, run: PlannedRun, folder: Path, *, one: PlayOne, say: Callable[[str], None], prepare: Prepare = prepare
 ) -> Result:
-    """What came of it, as the journal keeps it; all of its recordings are in one folder below `folder`.
+    """Plays a comparison: the journal's result; all of its recordings are in one folder below `folder`.
 
     Raises KeyboardInterrupt with the folder of the comparison, and what `one` and `prepare` raise.
     """

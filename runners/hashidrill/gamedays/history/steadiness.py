@@ -3,12 +3,12 @@
 Only PASS and FAIL count, oldest first. *Flaky*: it fails with one constant chance, run by run. *Broken*: since some
 run, it fails each time.
 
-The test. Were it flaky, every order of its k failures among n runs would be equally likely, whatever the chance is. So
-the chance that its last s runs all failed is k/n * (k-1)/(n-1) * ..., s factors. At most LEVEL, and at least two
-failures in a row: it is broken. The same is asked of the longest row of failures that has ended, against all orders:
-at most LEVEL, it was broken then and fixed, and the runs up to there are left out. An experiment that never passed has
-no such order; it is broken from the number of runs on that a chance of a half would fail all with a probability of at
-most LEVEL: seven. One that fails more often than every second time can pass for broken.
+The test. For a flaky experiment, every order of its k failures among n runs is equally likely, whatever the chance. So
+the chance that its last s runs all failed is k/n * (k-1)/(n-1) * ..., s factors. If that is at most LEVEL, with at
+least two failures in a row, the experiment is broken. The same test decides about the longest earlier row of failures:
+if its chance is at most LEVEL, the experiment was broken then and fixed, and the runs up to there are left out. An
+experiment that never passed has no such order; it is broken from seven runs on, when a chance of a half would fail all
+with a probability of at most LEVEL. One that fails more often than every second time can pass for broken.
 
 Flaky takes a failure and a later pass under the same conditions (versions, experiment, configuration, machine), in the
 runs that are left, so that the failure needs no other explanation. Steady takes enough runs without a failure that the

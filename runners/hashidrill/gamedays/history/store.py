@@ -307,7 +307,7 @@ class Store:
         return self._runs(f"WHERE {' AND '.join(where)} ORDER BY ended_s DESC, id DESC LIMIT ?", *values, last)[::-1]
 
     def run(self, name: str) -> Run:
-        """By its id, the beginning of that, or `last`. Raises HistoryError."""
+        """The run with this id, or this beginning of one, or `last`. Raises HistoryError."""
         if name == "last":
             found = self.runs(last=1)
         else:

@@ -39,7 +39,7 @@ PASSED, PARTLY, FAILED, NOT_COUNTED = "passed", "partly", "failed", "not counted
 DETECT, DIAGNOSE, MITIGATE, NO_HARM = 10, 30, 40, 20
 WRONG_PRICE, HARM_PRICE = 5, 10
 MOST_HARM = 1
-"""Whoever restarts one healthy agent after the other did not know what was sick, whatever they said."""
+"""A trainee who restarts one healthy agent after the other did not know what was sick."""
 _SAID_BY = {"pager": "truth", "limit": "truth", OVERRULED: "trainer"}
 _IN_TIME = 1 / 3
 """Full points up to this share of the time; half of them at its end."""
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Card:
-    """What became of a game. Times in seconds after the hidden fault was in force; None: never."""
+    """The result of a game. Times in seconds after the hidden fault was in force; None: never."""
 
     scenario: str
     title: str
@@ -76,7 +76,8 @@ class Card:
     paged_s: float | None
     truth: Mapping[str, Any] = field(default_factory=dict)
     timeline: list[dict[str, Any]] = field(default_factory=list)
-    """What the trainee did beside the truth: `at_s`, `who` (trainee, truth, expert or trainer), `what`, `text`, `host`.
+    """The trainee's actions next to the truth: `at_s`, `who` (trainee, truth, expert or trainer), `what`, `text`,
+    `host`.
     """
 
     def data(self) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdic
 def _result(
     desk: Desk, verdict: RunVerdict, back: Sequence[Judgement], kept: Sequence[Judgement], damage: Sequence[Harm]
 ) -> tuple[list[str], str]:
-    """Why it is no better, and the result as if the diagnosis were right. What is proven broken counts first."""
+    """The reasons against a better result, and the result with a right diagnosis. Proven failures count first."""
     broken = [each for each in [*back, *kept] if each.finding is Finding.BROKEN]
     grave = [harm.text for harm in damage if harm.grave]
     if desk.page_ns is None or desk.fault_ns is None:
@@ -276,7 +277,7 @@ def _truth(course: Course, desk: Desk) -> dict[str, Any]:
 
 
 def timeline(course: Course, desk: Desk, entries: Sequence[Entry], damage: Sequence[Harm]) -> list[dict[str, Any]]:
-    """What the trainee did, the truth, and what an expert would have looked at by then; seconds after the fault."""
+    """The trainee's actions, the truth, and an expert's looks by then; seconds after the fault."""
     if desk.fault_ns is None:
         return []
     host = ", ".join(desk.hosts)
@@ -391,7 +392,7 @@ def _sections(card: Card) -> Iterator[Section]:
 
 
 def _words_of(row: Mapping[str, Any]) -> str:
-    """`diagnosis: the leader's disk`, and `consul-1$ consul info` for what was typed."""
+    """`diagnosis: the leader's disk`, or `consul-1$ consul info` for typed text."""
     if row["what"] == "typed":
         return f"{row['host']}$ {row['text']}"
     where = f" on {row['host']}" if row["host"] else ""

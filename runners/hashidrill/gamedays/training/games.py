@@ -89,7 +89,7 @@ def _log_of(trainee: str) -> Path:
 
 
 def find_game(trainee: str | None = None) -> Game:
-    """The game of that trainee, or the only one. Raises UsageError that says which are on."""
+    """The game of that trainee, or the only one. Raises UsageError with the games in progress."""
     on = {game.trainee: game for game in all_games()}
     if trainee is not None and trainee in on:
         return on[trainee]

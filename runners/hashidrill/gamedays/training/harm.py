@@ -152,7 +152,7 @@ STOPS = ("stop", "restart", "kill")
 ELECTION_NS = 20 * SECOND
 """Longer than elections take on a busy machine, with the longest Raft timeouts that a scenario asks for."""
 OUTSIDE_NS = 10 * SECOND
-"""A server that the others still count as one of them hears of its leader several times a second."""
+"""A server that is still a member hears from its leader several times a second."""
 _ORDER_NS = 60 * SECOND
 _WRITES = ".write"
 _HARMLESS = ("(SIGCONT)", "(SIGHUP)", "(SIGUSR1)", "(SIGUSR2)", "(SIGWINCH)")

@@ -43,7 +43,7 @@ class SealedJournal(Journal):
 
 
 class SealedWriter(RecordingWriter):
-    """Its database is in memory, and on closing, a message."""
+    """Keeps its database in memory, and encrypts it as one message on closing."""
 
     def __init__(self, path: Path, redactor: Redactor | None = None, *, sealer: Sealer) -> None:
         self._sealer = sealer

@@ -74,7 +74,7 @@ class Room:
         """Called after each change, in the thread that made it; must return at once."""
         self._notes: list[str] = []
         self.is_over = False
-        """Everything was told, and nothing comes any more."""
+        """Whether all events have been shown; none follows."""
 
     # whoever plays
 

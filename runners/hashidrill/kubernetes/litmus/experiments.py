@@ -331,7 +331,7 @@ Plain = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:;/+=-]{1,200}$")]
 
 
 class HttpHeaderParams(HttpParams):
-    """Which header each answer has."""
+    """The header that each answer gets."""
 
     header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,60}$")]
     """The name of the header that is changed."""

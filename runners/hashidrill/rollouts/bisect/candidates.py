@@ -124,7 +124,7 @@ _ROLE = "server"
 """The key that says whose configuration it is: left out of what agents get, and needed to validate it."""
 
 Refusal = Callable[[Path, Path, Mapping[str, Any]], str]
-"""(file, working folder, settings) to the agent's own refusal; "" if it accepts them."""
+"""Maps (file, working folder, settings) to the agent's own refusal; "" if it accepts them."""
 
 
 @dataclass(frozen=True)
@@ -446,7 +446,7 @@ class Programs(Commits):
         return Alike(f"{programs}: the same at both commits, byte by byte; does the build use what is committed?")
 
     def _built(self, name: str) -> dict[str, dict[str, Any]]:
-        """What the clients run at this commit. Raises RefusedError, also for a build that did not make it."""
+        """The programs of the clients at this commit. Raises RefusedError, also for a build that did not make it."""
         folder, _ = self.made(name, self.build)
         for command in self.clients.values():
             program = _program(command)

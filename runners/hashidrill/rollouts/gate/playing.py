@@ -80,7 +80,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 FOLDER = "calibration"
 FEWEST_ROUNDS = 3
-"""With fewer rounds, there is no telling how noisy a figure is."""
+"""With fewer rounds, a figure's noise is unknown."""
 STALE_DAYS = 30
 _RUN_BY = {"load", "clients", "method", "recovery", "steady_state"}
 _NO_SIZE = {"version", "binary", "config", "server_config", "client_config"}

@@ -1,7 +1,7 @@
 """HTTP requests to the agents of an attached datacenter, with their TLS files and tokens.
 
-`Wire` asks an agent by its URL: discovery, interlocks and faults use it. `AgentTransport` serves probes and other code
-that asks `http://ADDRESS:PORT` of an agent: the request goes to that agent's own URL, with its login.
+`Wire` calls an agent by its URL: discovery, interlocks and faults use it. `AgentTransport` serves probes and other
+code that calls `http://ADDRESS:PORT` of an agent: the request goes to that agent's own URL, with its login.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_S = 600.0
 
 
 class UnansweredError(FaultError):
-    """No answer from an agent. `certificate` says whether TLS is why."""
+    """An agent did not answer. `certificate` says whether TLS is the reason."""
 
     def __init__(self, text: str, *, certificate: bool = False) -> None:
         super().__init__(text)
@@ -34,10 +34,10 @@ class Wire:
     """An async context manager around one connection pool for one product."""
 
     def __init__(self, login: Login, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """Raises AttachError for TLS files that cannot be used. `transport` is for tests."""
+        """Raises AttachError for unusable TLS files. `transport` is for tests."""
         self.login = login
         self._moved: dict[str, str] = {}
-        # no proxy of the environment stands between us and an agent; each request has its own deadline
+        # no proxy of the environment between this client and an agent; each request has its own deadline
         self._transport = transport or httpx2.AsyncHTTPTransport(verify=login.tls.context(), trust_env=False)
         self._client = httpx2.AsyncClient(transport=self._transport, trust_env=False, timeout=_LONGEST_S)
 
@@ -53,7 +53,7 @@ class Wire:
         await self._client.aclose()
 
     def move(self, old: str, new: str) -> None:
-        """Who asks for the URL `old` asks `new` from now on: the agent there has another address."""
+        """Sends requests for the URL `old` to `new` from now on: the agent has a new address."""
         self._moved = {asked: new if at == old else at for asked, at in self._moved.items() if asked != new}
         if old != new:
             self._moved[old] = new
@@ -94,7 +94,7 @@ def extensions(login: Login) -> dict[str, Any]:
 
 
 def why(error: Exception) -> tuple[str, bool]:
-    """In words why there was no answer, and whether TLS is the reason."""
+    """Why there was no answer, in words, and whether TLS is the reason."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -119,7 +119,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """One agent as others ask for it, and where it really is."""
+    """One agent: the address that others use, and its real one."""
 
     url: str
     login: Login
@@ -160,7 +160,7 @@ class AgentTransport(httpx2.AsyncBaseTransport):
             raise httpx2.ReadError(why(error)[0], request=request) from error
 
     async def aclose(self) -> None:
-        """Nothing yet: several clients share it, and each closes it. `close` ends it."""
+        """Does nothing yet: several clients share it, and each closes it. `close` ends it."""
 
     async def close(self) -> None:
         for transport in self._made.values():
@@ -175,7 +175,7 @@ _WITHIN_S = 10.0
 
 
 class WeakTokenError(AttachError):
-    """The token may not read this: some callers can do without."""
+    """The token may not read this; some callers can do without."""
 
 
 async def read(
@@ -189,7 +189,7 @@ async def read(
 ) -> ApiAnswer:
     """The answer to a GET.
 
-    `needs` is the rule that the token needs, for the message: `operator:read`. Raises AttachError, WeakTokenError where
+    `needs` is the rule that the token needs, for the message: `operator:read`. Raises AttachError; WeakTokenError if
     the token may not read it.
     """
     where = url or wire.login.address

@@ -1,9 +1,10 @@
-"""Our programs on hosts as jobs of Nomad: a job for each fault, and one for what observes and reverts from notes.
+"""Runs hashidrill's programs on hosts as Nomad jobs: one for each fault, and one for observers and reverts from notes.
 
-The job of a fault says `ready` and waits for a signal: a job that Nomad places too late, or twice, applies nothing. The
-fault's arguments are handed over by exec before that signal, and are not in the job's specification. SIGUSR1 renews,
-SIGTERM reverts, both as signals to its allocation; its output is its log. Observers need answers: they run by Nomad's
-exec (a WebSocket to the client, through a server) in the allocation of the host's other job, which a signal renews too.
+The job of a fault says `ready` and waits for a signal, so a job that Nomad places too late, or twice, applies
+nothing. The fault's arguments are handed over by exec before that signal, and are not in the job's specification.
+SIGUSR1 renews, SIGTERM reverts, both as signals to its allocation; its output is its log. Observers need answers, so
+they run by Nomad's exec (a WebSocket to the client, through a server) in the allocation of the host's other job,
+which a signal renews too.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ async def _hold(
 
 
 def refused(why: str) -> str:
-    """In words of what to do."""
+    """The refusal in words, with a remedy."""
     if "Permission denied" in why:
         return (
             "Nomad allows no exec there: its token lacks alloc-exec or alloc-node-exec, or the client says"
@@ -170,7 +171,7 @@ def refused(why: str) -> str:
 
 
 class ExecSession:
-    """A program that runs in an allocation of ours (hashidrill.staging.carriers.shell.Session)."""
+    """A program that runs in one of hashidrill's allocations (hashidrill.staging.carriers.shell.Session)."""
 
     def __init__(self, stream: Stream, where: str) -> None:
         self._stream, self._where = stream, where
@@ -187,7 +188,7 @@ class ExecSession:
             raise FaultError(f"{self._where}: {error}") from None
 
     async def end_input(self) -> None:
-        """Nothing more is sent: until then Nomad does not tell that the program has ended. Raises FaultError."""
+        """Closes its input; before that, Nomad does not report the program's end. Raises FaultError."""
         await self._stream.send({"stdin": {"close": True}})
 
     async def receive(self) -> bytes:
@@ -230,9 +231,9 @@ def _data(message: dict[str, Any], of: str) -> bytes:
 Tell = Callable[[str], None]
 _RENEWALS = 3
 _SOON_S, _LATER_S = 0.3, 1.0
-"""Between two looks at a log: while somebody waits for what comes, and while a fault is in force."""
+"""Seconds between two looks at a log: while a caller waits, and while a fault is in force."""
 _STATUS_EVERY = 3
-"""Looks at a log that has nothing new, until Nomad is asked what became of the allocation."""
+"""After this many looks at an unchanged log, Nomad is asked about the allocation."""
 _ENDS_WITHIN_S = 20.0
 _HANDED_WITHIN_S = 10.0
 RPC_PORT = 4647
@@ -250,10 +251,10 @@ class Wanted:
     """For Nomad to place a job."""
     run: str = ""
     servers: Collection[str] = field(default_factory=tuple)
-    """The addresses of Nomad's servers: a host that cannot speak to them hears no renewal."""
+    """The addresses of Nomad's servers: a host that is cut off from them gets no renewal."""
     tell: Tell = print
     tasks: TaskGroup | None = None
-    """In which observers are kept; None where nothing is started."""
+    """Runs the observers; None if nothing is started."""
 
 
 class NomadShell:
@@ -266,7 +267,7 @@ class NomadShell:
         self.where = f"{host} (nomad client {node.name})"
         self._host, self._node, self._wanted = host, node, wanted
         self._holder = ""
-        """The allocation that observers run in; "" before there is one."""
+        """The allocation of observers; "" before there is one."""
         self._names: list[str] = []
         self._one = anyio.Lock()
         self._over = anyio.Event()
@@ -281,14 +282,14 @@ class NomadShell:
         return ""
 
     async def again(self) -> None:
-        """Another allocation for observers, if theirs is gone. Raises FaultError."""
+        """Makes a new allocation for observers, if theirs has ended. Raises FaultError."""
         if self._holder:
             status, _ = await self._named(self._wanted.jobs.status(self._holder))
             if status in ENDED:
                 self._holder = ""
 
     async def start(self, program: str) -> Session:
-        """By exec in the allocation for observers, or in another one where theirs has ended. Raises FaultError."""
+        """Starts by exec in the observers' allocation, or in a new one. Raises FaultError."""
         await self.again()
         async with self._one:
             if not self._holder:
@@ -302,7 +303,7 @@ class NomadShell:
         return session
 
     async def hold(self, told: Mapping[str, Any]) -> Session:
-        """As a job of its own. Raises FaultError; it applies nothing then, even if Nomad places it later."""
+        """Starts as a job of its own. Raises FaultError; then it applies nothing, even if Nomad places it later."""
         began = anyio.current_time()
         name, allocation = await self._placed(program({**told, "args": {}, "handed": True}), told["args"])
         return JobSession(self._wanted, self.where, name, allocation, began_s=began)
@@ -315,7 +316,7 @@ class NomadShell:
         return allocation
 
     async def _placed(self, text: str, args: Mapping[str, Any] | None = None) -> tuple[str, str]:
-        """(name, allocation) of a job that runs, and has its arguments. Raises FaultError; nothing is left then."""
+        """(name, allocation) of a running job with its arguments. Raises FaultError and removes the job."""
         wanted = self._wanted
         name = job_name(wanted.run, os.urandom(4).hex())
         job = job_of(name, self._node, text, python=wanted.python, run=wanted.run, host=self._host)
@@ -357,7 +358,7 @@ class NomadShell:
             raise FaultError(f"{self.where}: {error}") from None
 
     async def _keep(self, session: JobSession, allocation: str) -> None:
-        """Renews the holder until the shell closes; goes on in a run that is cancelled, whose reverts may need it."""
+        """Renews the holder until the shell closes, even in a cancelled run, whose reverts may need it."""
         with anyio.CancelScope(shield=True):
             while not self._over.is_set() and self._holder == allocation:
                 if await self._listens(allocation):  # before it listens, a signal would end it
@@ -375,7 +376,7 @@ class NomadShell:
         return False
 
     async def close(self) -> None:
-        """Removes each job of this shell: where that fails, each ends by itself, and heal removes it."""
+        """Removes each job of this shell; if that fails, each ends by itself, and heal removes it."""
         self._over.set()
         with anyio.CancelScope(shield=True):
             for name in self._names:
@@ -400,7 +401,7 @@ class JobSession:
         self._how = self._lost = ""
 
     async def send(self, line: bytes) -> None:
-        """Signals what the line says; a revert that was asked for is asked for again by each renewal."""
+        """Signals the line's request; each renewal repeats a requested revert."""
         said = safe_json.parse(line)
         if "revert" in said:
             self._reverting = True
@@ -409,7 +410,7 @@ class JobSession:
         await self._signal("SIGTERM" if self._reverting else "SIGUSR1")
 
     async def _signal(self, name: str) -> None:
-        """Raises FaultError once nothing got there for as long as a lease: then its agent reverts by itself."""
+        """Raises FaultError once no signal arrived for a whole lease: then its agent reverts by itself."""
         try:
             await self._wanted.jobs.signal(self._allocation, name)
             self._told_s = anyio.current_time()
@@ -438,7 +439,7 @@ class JobSession:
             await anyio.sleep(_LATER_S if self._applied and not self._reverting else _SOON_S)
 
     async def _own(self, line: bytes) -> bool:
-        """Whether a line is for us alone: that it waits to be asked for."""
+        """Whether a line is only for this class: that the program waits for its signal."""
         if b'"ready"' in line and self._asks:
             await self._signal("SIGUSR1")
             return True
@@ -452,7 +453,7 @@ class JobSession:
         return False
 
     async def _new(self) -> bool:
-        """Raises FaultError when Nomad did not answer for as long as a lease."""
+        """Raises FaultError if Nomad did not answer for a whole lease."""
         try:
             found = await self._wanted.jobs.log(self._allocation, self._read)
             self._heard_s = anyio.current_time()
@@ -466,7 +467,7 @@ class JobSession:
         return bool(found)
 
     async def _ended_there(self) -> bool:
-        """Whether the allocation is over and all of its log was read. Asks a program that waits once more."""
+        """Whether the allocation has ended and its whole log was read. Signals a waiting program once more."""
         try:
             status, said = await self._wanted.jobs.status(self._allocation)
         except FaultError:
@@ -503,7 +504,7 @@ class JobSession:
 
 @asynccontextmanager
 async def shell(host: str, node: Node, wanted: Wanted) -> AsyncIterator[NomadShell]:
-    """Starts nothing before it is asked to; removes its jobs at the end of the block."""
+    """Starts nothing before a request; removes its jobs at the end of the block."""
     one = NomadShell(host, node, wanted)
     try:
         yield one
