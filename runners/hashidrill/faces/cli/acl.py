@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def acl(
     product: Annotated[str, typer.Argument(metavar="PRODUCT", help="`consul`, `nomad`, `vault` or `kubernetes`.")],
-    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT...", help="Names or paths of experiments.")],
+    experiments: Annotated[list[str], typer.Argument(metavar="EXPERIMENT", help="Names or paths of experiments.")],
     *,
     attach: Annotated[
         Path | None,

@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(  # noqa: PLR0917 - each is an option of the command line
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH...", help="Files and directories.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="Files and directories.")] = None,
     output_format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.text,
     output: Annotated[Path | None, typer.Option(help="Write to this file instead of standard output.")] = None,
     fail_on: Annotated[FailOn, typer.Option(help="Lowest severity that causes exit code 1.")] = FailOn.warning,

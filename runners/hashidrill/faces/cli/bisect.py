@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
 def bisect(
     version: Annotated[
-        list[str] | None, typer.Argument(metavar="[VERSION...]", help="With --versions: the good one first.")
+        list[str] | None, typer.Argument(metavar="VERSION", help="With --versions: the good one first.")
     ] = None,
     *,
     experiment: Annotated[str | None, typer.Option(help="Name or path of the experiment that breaks.")] = None,

@@ -226,7 +226,7 @@ def shell(
         str | None, typer.Argument(help="The host, like consul-1 (default: in a training game, one near the users).")
     ] = None,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A command (default: a shell).")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="A command, after `--` (default: a shell).")
     ] = None,
     name: OneOfThem = None,
     trainee: Annotated[

@@ -122,7 +122,7 @@ def _said(breaks_quorum: bool) -> list[str]:
 
 def resume(
     day: Annotated[
-        str | None, typer.Argument(metavar="[DAY]", help=f"{_DAY_HELP} Default: the last one not over.")
+        str | None, typer.Argument(metavar="DAY", help=f"{_DAY_HELP} Default: the last one not over.")
     ] = None,
     *,
     attach: AttachTo = None,
@@ -174,7 +174,7 @@ def _where(journal: DayJournal, attach: Path | None, *, breaks_quorum: bool) -> 
 
 
 def report(
-    day: Annotated[str, typer.Argument(metavar="[DAY]", help=_DAY_HELP)] = "last",
+    day: Annotated[str, typer.Argument(metavar="DAY", help=_DAY_HELP)] = "last",
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:

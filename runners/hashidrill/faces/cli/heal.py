@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def heal(
-    run_: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A recording (default: all recordings).")] = None,
+    run_: Annotated[str | None, typer.Argument(metavar="RUN", help="A recording (default: all recordings).")] = None,
     attach: AttachTo = None,
     yes: Annotated[
         list[str] | None,

@@ -35,7 +35,7 @@ Db = Annotated[
 ]
 Experiment = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment that was run.")]
 AnExperiment = Annotated[
-    str | None, typer.Argument(metavar="[EXPERIMENT]", help="Name or path of an experiment (default: all).")
+    str | None, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment (default: all).")
 ]
 
 
@@ -189,7 +189,7 @@ def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None)
 
 
 def add(
-    recordings: Annotated[list[Path], typer.Argument(metavar="RECORDING...", help="Folders of recordings.")],
+    recordings: Annotated[list[Path], typer.Argument(metavar="RECORDING", help="Folders of recordings.")],
     as_json: Json = False,
     db: Db = None,
 ) -> None:

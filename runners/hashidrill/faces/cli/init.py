@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples(*calls))(new)
 
 
-def init(folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write it.")] = Path()) -> None:
+def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it.")] = Path()) -> None:
     """Write a repository of experiments to start from.
 
     An experiment, a hypothesis, a game day, a CI file and a README.

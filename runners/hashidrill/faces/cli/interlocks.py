@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 def arm(
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="EXPERIMENT...", help="Experiments, and game days for all of theirs.")
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Experiments, and game days for all of theirs.")
     ] = None,
     *,
     attach: Annotated[

@@ -302,7 +302,7 @@ def parameters(model: Any) -> list[tuple[str, str, str]]:
 
 
 def schema(
-    kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(_SCHEMAS)}.")] = "experiment",
     hypotheses: Hypotheses = None,
 ) -> None:
     """Print the JSON Schema of experiments and other files.

@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="[KIND]", help=f"One of {', '.join(KINDS)}.")] = "experiments",
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}.")] = "experiments",
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="TAG", help="Only experiments with this tag. Repeatable.")
     ] = None,

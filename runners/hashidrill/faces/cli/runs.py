@@ -94,7 +94,7 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
 def run(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths (default: all of your own `experiments/`)."),
+        typer.Argument(metavar="EXPERIMENT", help="Names or paths (default: all of your own `experiments/`)."),
     ] = None,
     *,
     plain: Plain = False,

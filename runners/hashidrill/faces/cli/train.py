@@ -154,9 +154,7 @@ def train(
 
 def say(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of: {', '.join(WORDS)}.")],
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORDS]...", help="For a diagnosis: what is wrong.")
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="For a diagnosis: what is wrong.")] = None,
     trainee: Trainee = None,
 ) -> None:
     """In a training game: say what you see, or that you are done.

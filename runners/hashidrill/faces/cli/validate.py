@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def validate(
     experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT...]", help="Names or paths (default: the whole library).")
+        list[str] | None, typer.Argument(metavar="EXPERIMENT", help="Names or paths (default: the whole library).")
     ] = None,
     as_json: Json = False,
 ) -> None:
