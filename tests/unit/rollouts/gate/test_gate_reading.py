@@ -190,7 +190,8 @@ class TestDifferences:
         assert "swordfish" not in str(found.changes[0].shown())
 
     @pytest.mark.parametrize(
-        ("product", "key"), [("consul", key) for key in FIXED_OF_CONSUL] + [("nomad", key) for key in FIXED_OF_NOMAD]
+        ("product", "key"),
+        [("consul", key) for key in sorted(FIXED_OF_CONSUL)] + [("nomad", key) for key in sorted(FIXED_OF_NOMAD)],
     )
     def test_what_the_datacenter_under_test_is_built_on_is_left_out(self, product, key):
         assert why_left_out(product, key)
