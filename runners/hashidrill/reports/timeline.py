@@ -434,7 +434,7 @@ def _begin_s(recording: Recording) -> float:
 
 
 def _panels(drawn: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Panels with the same title become one. What was due of a load is left out: it is the same on both sides."""
+    """Panels with the same title become one. The rate that was due is left out: both runs have the same."""
     merged: dict[str, dict[str, Any]] = {}
     for name, each in drawn.items():
         for panel in each["panels"]:

@@ -227,7 +227,7 @@ class _Scanner:
 
 
 class _UnexpectedError(MalformedError):
-    """The parser met another token than it wanted; what the scanner refuses is refused wherever it stands."""
+    """The parser found an unexpected token. It may ignore that; an error of the scanner always ends the reading."""
 
 
 class _EndError(Exception):

@@ -28,7 +28,7 @@ KINDS = (
     "vault-agent",
     "vault-server",
 )
-"""All that is judged. `--kind` forces one."""
+"""All kinds of files that the audit judges. `--kind` forces one."""
 
 ENTRY_KINDS = _words(
     "api-gateway control-plane-request-limit exported-services file-system-certificate http-route ingress-gateway "

@@ -303,7 +303,7 @@ class Battery:
         if alone < _CROWDED * max(timing.typical_gaps_s(measured.timed), default=0.0):
             for _ in range(_MORE_ALONE):  # one after the other: alone
                 await self._lasting(fault, attempts=_GAPS_WANTED + 1)
-        if len({run.retries for run in measured.timed if run.ended}) > 1:  # so does how often it retries
+        if len({run.retries for run in measured.timed if run.ended}) > 1:  # the number of retries is random too
             await _all([self._lasting(other) for other in retried if other != fault for _ in range(_MORE_ALONE)])
 
     async def more_clients(self, count: int) -> None:

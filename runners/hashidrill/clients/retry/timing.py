@@ -68,7 +68,7 @@ class Curve:
 
 
 def curve_of(gaps_s: Sequence[float], errors: Sequence[float]) -> Curve:
-    """The curve of at least four gaps over 0 s. `errors`: the standard error of each, as a share of it, over 0."""
+    """How four or more gaps grow, all longer than 0 s. `errors`: the standard error of each, as a share of it."""
     gaps, sigma = np.array(gaps_s, dtype=np.float64), np.array(errors, dtype=np.float64)
     logs, scatter = np.log(gaps), np.log1p(sigma)
     centred = np.arange(len(gaps)) - (len(gaps) - 1) / 2

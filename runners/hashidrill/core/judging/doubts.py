@@ -54,7 +54,7 @@ class MachineUse:
 
     @property
     def starved(self) -> Bools:
-        """Where other work left almost nothing to the datacenter, for a while."""
+        """The seconds in which other work left the datacenter almost no CPU, for several seconds in a row."""
         mask = (self.others > OTHERS_SHARE * self.cpus) & (self.idle < IDLE_SHARE * self.cpus)
         for first, last in runs_of(mask):
             mask[first : last + 1] = last - first + 1 >= SUSTAINED_S
@@ -95,7 +95,7 @@ _LATE_HALF = 0.5
 LAG_P99_MAX_S = 0.25
 SATURATED_CORES = 0.9
 SHED = "operations that could not be started"
-"""`about` of doubts over refused operations: too many already waited for the product, or the generator was too slow."""
+"""What a doubt is about when the generator started none: too many waited for the product, or it was too slow."""
 _FEWEST_DUE = 5
 OFFERED_LEAST = 0.9
 """A load that offers a smaller share of its rate did not do what the experiment promises."""

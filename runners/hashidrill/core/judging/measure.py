@@ -398,7 +398,7 @@ def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -
 def slowed(recording: Recording, start_ns: int, end_ns: int, host: str | None = None) -> tuple[str, bool | None]:
     """Raft's commit times in that span and before, as a hint, and whether they were slower; None: unknown.
 
-    On that host, or on any. Slower is twice as long, and 10 ms more.
+    On that host, or on any. They were slower if they took at least twice as long, and at least 10 ms longer.
     """
     looked = recording.aside
     try:

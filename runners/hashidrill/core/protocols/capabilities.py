@@ -1,7 +1,7 @@
 """The capabilities of hosts: one small protocol for each way to change or observe a host.
 
 A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(DiskControl)` gives the object to call,
-or raises an error that names the host and what is missing. No host implements a capability by raising.
+or raises an error that names the host and what is missing. A host has no methods for a capability that it lacks.
 
 Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, MemoryControl,
 ChaosMachine, ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, MemoryCanary, Processes, PodStatus. A canary

@@ -25,7 +25,7 @@ _MOST_LINES, _COLUMNS = 25, 80
 """The size of a screen, for output without -v."""
 _MOST_NAMED = 3
 _LATER = "not here yet: "
-"""How the detail of a program begins that the first run gets which wants it."""
+"""The detail of a program begins with this until a run first needs the program, and gets it."""
 
 
 def report(

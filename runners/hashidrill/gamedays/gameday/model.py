@@ -85,7 +85,7 @@ class GoCheck(Strict):
                 " `condition: ...` and `confirm: ...`"
             )
         if self.unattended and self.confirm is None:
-            raise ValueError("`unattended` goes with `confirm`: nobody has to say yes to anything else")
+            raise ValueError("`unattended` is for `confirm` alone: no other check asks a person")
         if self.condition is not None:
             _check_machine_condition(self.condition)
         return self

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.documents import Document, Loc
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
-_OF_ALL = "of a comparison only its verdict can be predicted: questions about a load have an answer in each run"
+_OF_ALL = "only the verdict of a comparison can be predicted: a question about a load has an answer in each of its runs"
 Resolve = Callable[[Path], "ResolvedExperiment"]
 """An experiment's file, resolved: in a local datacenter, or over an attached one."""
 

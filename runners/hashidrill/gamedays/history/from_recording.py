@@ -170,7 +170,7 @@ def _numbers(recording: Recording, verdict: RunVerdict) -> Iterator[Number]:
         of = judgement.hypothesis if count == 1 else f"{judgement.hypothesis}#{count}"
         for name, said in judgement.figures.items():
             value, unit = _number(said), _unit(name)
-            if value is not None and unit:  # figures without a unit are numbers of looks
+            if value is not None and unit:  # figures without a unit are numbers of samples
                 yield Number(f"{of}.{name}", unit, value)
 
 

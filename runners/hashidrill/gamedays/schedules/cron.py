@@ -140,8 +140,8 @@ def _check_days(found: Cron, text: str) -> None:
 
 
 def on_calendar(found: Cron, zone: str) -> list[str]:
-    """The expression in the form of systemd.time(7). Both kinds of days at once are two lines: cron takes either,
-    systemd's line both.
+    """The expression in the form of systemd.time(7). Days of the month and of the week at once
+    take two lines: cron runs when either matches, a line of systemd when both do.
 
     The values are written one by one, so that nothing depends on how a step is read.
     """

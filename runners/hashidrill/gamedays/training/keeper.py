@@ -335,7 +335,7 @@ class Keeper:
     # the trainee's side
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The door's answers: to `hashidrill say`, and to the shells of the game."""
+        """Answers a request on the game's socket, from `hashidrill say` or a shell of the game."""
         asked = request.get("op")
         if asked == "state":
             self._learn_hosts()

@@ -67,7 +67,7 @@ def base_rules(address: str, others: Sequence[str]) -> list[Statement]:
 
 
 def on_the_wire(chain: Chain, words: Sequence[Word], others: Sequence[str]) -> list[Statement]:
-    """A host's statement, as applied in front of it: packets to it are forwarded there."""
+    """A host's nftables statement, rewritten for the router in front of the host, which forwards packets to it."""
     chain = forwarded(chain)
     match words:
         case [("saddr", addresses), *conditions, ("redirect", port)]:

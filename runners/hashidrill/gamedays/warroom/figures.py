@@ -94,7 +94,7 @@ class Axis:
         return self.index(t_s) >= self._most
 
     def double(self) -> None:
-        """Every series is halved by whoever holds it."""
+        """Makes every bucket twice as wide. The holders of series then merge their buckets in pairs."""
         self.width_s *= 2
 
 

@@ -229,7 +229,7 @@ class Crowded:
     load: float
 
     def drop(self, cpus: int) -> float:
-        """The share that the loops lose."""
+        """The share of its CPU time that a busy loop loses to the stress."""
         return min(self.workers * self.load / cpus, self.workers / (self.workers + cpus))
 
     async def before(self, hosts: Hosts, target: Target) -> Mapping[str, Any]:

@@ -153,7 +153,7 @@ def in_ci() -> bool:
 
 
 def ask_on_terminal(question: str) -> bool | None:
-    """What the person at the terminal answers; None if there is none, or another job has it.
+    """The answer typed at the terminal; None without a terminal, or while another job is in its foreground.
 
     Standard input and output may be captured or piped, so it uses the terminal itself.
     """

@@ -198,7 +198,7 @@ class _Key:
         self._check(_State("at the end", self.final, self.after, self._since_restore(), surely, self.saved), judged)
 
     def _since_restore(self) -> list[int]:
-        """Writes that may have taken effect after the restore: one of unknown outcome may at any time."""
+        """Writes that may have taken effect after the restore; one of unknown outcome may take effect at any time."""
         began = self.reset.restore_ns[0]
         return [index for index in self.writes if not self.ops.ok[index] or self.ops.end_ns[index] >= began]
 

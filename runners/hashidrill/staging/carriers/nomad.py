@@ -248,7 +248,7 @@ class Wanted:
     python: str = "python3"
     lease_s: float = 15.0
     within_s: float = 30.0
-    """For Nomad to place a job."""
+    """How long Nomad may take to place a job."""
     run: str = ""
     servers: Collection[str] = field(default_factory=tuple)
     """The addresses of Nomad's servers: a host that is cut off from them gets no renewal."""

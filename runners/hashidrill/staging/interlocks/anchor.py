@@ -112,7 +112,7 @@ async def check(kv: Kv, settings: InterlockSettings, datacenter: str, where: str
 
 
 async def fix(kv: Kv, settings: InterlockSettings, datacenter: str, where: str) -> bool:
-    """Writes the anchor at the first arming, and checks it at any other. Returns whether this was the first."""
+    """Writes the anchor at the first arming, and checks it at any other. Returns whether it was the first arming."""
     anchor = Anchor.of(settings, datacenter)
     first = await kv.put(ANCHOR_KEY, anchor.text(), unchanged=0)
     await check(kv, settings, datacenter, where)

@@ -183,7 +183,7 @@ def test_after_a_comparison_an_interrupted_run_is_named_by_its_own_recording(mac
         ({"compare": True, "variant": "old"}, "all of its variants are compared: leave out `variant`"),
         ({"experiment": "raft/killed-leader", "compare": True}, "has no `variants` and `compare`: leave this out"),
         ({}, "has variants (old, new): name one with `variant`, or say `compare: true`"),
-        ({"compare": True, "predict": ["leader"]}, "of a comparison only its verdict can be predicted"),
+        ({"compare": True, "predict": ["leader"]}, "only the verdict of a comparison can be predicted"),
     ],
 )
 def test_what_cannot_be_compared_is_told_with_its_place(tmp_path, experiment, said):

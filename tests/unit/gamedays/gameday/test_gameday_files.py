@@ -63,7 +63,7 @@ def test_the_day_that_ships_takes_less_than_six_minutes_and_is_right():
         ({"goal": ["x"]}, "unknown key 'goal': did you mean goals?"),
         ({"before": [{"check": "machine", "confirm": "Yes"}]}, "says check and confirm: write one of"),
         ({"before": [{}]}, "says nothing: write one of"),
-        ({"before": [{"check": "machine", "unattended": True}]}, "`unattended` goes with `confirm`"),
+        ({"before": [{"check": "machine", "unattended": True}]}, "`unattended` is for `confirm` alone"),
         ({"before": [{"condition": "machine.memory > 2GB"}]}, "there is no machine.memory before a day"),
         ({"before": [{"condition": "kv-writes.errors < 1%"}]}, "there is no kv-writes.errors before a day"),
         ({"before": [{"condition": "machine.memory_available > 2s"}]}, "is not a size"),

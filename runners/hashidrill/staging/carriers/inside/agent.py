@@ -16,9 +16,9 @@ started too late, or twice, puts nothing in force. With `handed`, its `args` are
 
 It reverts when it is told to, when the last renewal is older than the lease, at the deadline, at SIGTERM, SIGINT and
 SIGHUP, when standard input ends, and when its guardian dies. The guardian is its child: it reverts when the agent
-dies, or hangs for longer than the lease. The note, FOLDER/ID.json, survives both: the next agent with this id, or
-`{"undo": true}`, reverts from that; the latter not from the note of another `run`, if both have one. A restart of
-the host removes the note and the fault alike.
+dies, or hangs for longer than the lease. The note FOLDER/ID.json survives agent and guardian: the next agent with
+this id reverts what the note says. So does `{"undo": true}`, unless it names another `run` than the note. A restart
+of the host removes the note and the fault alike.
 
 It reports in JSON lines: `refused` (nothing was applied; exit code 2), `applied` with proof and cost, `proof`,
 `failed` (not proven: reverted; exit code 3), `reverted` with reason, actor and proof (exit code 0), `stuck` (exit

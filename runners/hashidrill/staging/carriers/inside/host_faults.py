@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HANDLE = "6864:"
-"""The handle of hashidrill's qdisc: "hd". Any other belongs to the host."""
+"""The handle of hashidrill's qdisc: "hd". A qdisc with another handle belongs to the host."""
 
 
 class HostFault:
