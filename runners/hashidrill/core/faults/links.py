@@ -87,7 +87,7 @@ class ByProxy:
         if not proxies:
             raise SelectorError(
                 f"{self.kind} on {target.host}: no proxy of the toxiproxy leads to its port {self.port}; `hashidrill"
-                " toxiproxy plan --attach FILE` writes some"
+                " staging proxies --attach FILE` writes some"
             )
         if not links.provable(self.port):
             raise SelectorError(

@@ -203,9 +203,9 @@ class OpenLoop:
     of the operations that this generator offers: `n` counts those of all generators. `detail(n)` is asked once for each
     operation, when it has ended: that is recorded of it, unless its reply has a detail.
 
-    `at_once` makes it a closed loop where the datacenter is slower than the rate: so many are under way, and one starts
-    when another ends, due at that moment. `n` counts those that are started. The judge measures how many were under way
-    (hashidrill.core.judging.doubts). Without it, what is due beyond MAX_IN_FLIGHT is refused, and recorded as such.
+    `at_once` makes it a closed loop where the datacenter is slower than the rate: that many are under way, and one
+    starts when another ends, due at that moment. `n` counts those that are started. The judge measures how many were
+    under way (hashidrill.core.judging.doubts). Without it, what is due beyond MAX_IN_FLIGHT is refused, and recorded as such.
     """
 
     def __init__(

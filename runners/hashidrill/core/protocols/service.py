@@ -371,7 +371,7 @@ class HasPeriods(Protocol):
 
 @runtime_checkable
 class HasClosedLoops(Protocol):
-    """Some of its kinds of loads start no operation while so many are under way (OpenLoop's `at_once`)."""
+    """Some of its kinds of loads start no operation while `at_once` are under way (OpenLoop)."""
 
     at_once: ClassVar[Mapping[str, tuple[str, int]]]
     """By kind, the parameter that says how many, and its default."""

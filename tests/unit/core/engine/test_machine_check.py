@@ -162,7 +162,7 @@ def test_agents_that_share_a_host_share_what_hashidrill_runs_there():
 def test_a_datacenter_that_is_too_large_for_the_memory_is_refused_with_what_it_has():
     spec = DatacenterSpec.model_validate({"consul": {"servers": 3}, "nomad": {"servers": 3, "clients": 20}})
     with pytest.raises(
-        UnfitError, match=r"for 50 agents \(27 of Consul, 23 of Nomad\), available: 1.0 GB; ask for fewer"
+        UnfitError, match=r"for 50 agents \(27 of Consul, 23 of Nomad\), available: 1.0 GB; start fewer"
     ):
         machine_check.require_agents(spec, 1e9)
     machine_check.require_agents(spec, 8e9)

@@ -24,7 +24,7 @@ kind: Experiment
 metadata: {name: planted, title: Old and new, why: To see what is played}
 datacenter: {consul: {servers: 3, clients: 1}}
 load:
-  kv-writes: {kind: consul.kv.write, rate: 50/s}
+  kv-writes: {kind: consul.kv.write, rate: 25/s}
 steady_state: {for: 5s, require: ["kv-writes.errors < 1%"]}
 method:
   - {fault: disk.latency, on: "host:consul-1", with: {op: fsync, delay: 20ms}, at: 0s, for: 20s}

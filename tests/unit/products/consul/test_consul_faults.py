@@ -260,7 +260,9 @@ async def test_a_leader_that_does_not_hand_over_is_not_cut_off_from_the_last_maj
     monkeypatch.setattr(leader, "api", api)
     fault = fault_of(world, "consul.leader.transfer")
     undo = await planned(fault, world.target("consul-1"), "0-transfer-consul-1")
-    with pytest.raises(FaultError, match=r"without consul-1, 1 of 3 voters remain \(consul-2\), which is no majority"):
+    with pytest.raises(
+        FaultError, match=r"without consul-1, 1 of 3 voters remain \(consul-2\), which is not a majority"
+    ):
         await fault.apply(undo)
     assert not any(host.tables for host in world.hosts.values()), "nobody was cut off"
 
@@ -277,7 +279,7 @@ async def test_a_dead_server_that_is_taken_out_meanwhile_goes_on_to_count():
     async with anyio.create_task_group() as group:
         group.start_soon(taken_out)
         said = await refusal(world, "consul.config", **STREAMING_OFF)
-    assert "without consul-1, 1 of 3 voters remain (consul-2), which is no majority" in said
+    assert "without consul-1, 1 of 3 voters remain (consul-2), which is not a majority" in said
 
 
 async def test_the_last_majority_is_not_restarted_away():
@@ -285,8 +287,8 @@ async def test_the_last_majority_is_not_restarted_away():
     world.hosts["consul-3"].process = None
     said = await refusal(world, "consul.config", **STREAMING_OFF)
     assert "nothing was applied" in said
-    assert "without consul-1, 1 of 3 voters remain (consul-2), which is no majority" in said
-    assert "no majority" in await refusal(world, "consul.leader.avoid", "consul-2")
+    assert "without consul-1, 1 of 3 voters remain (consul-2), which is not a majority" in said
+    assert "not a majority" in await refusal(world, "consul.leader.avoid", "consul-2")
     await in_force(world, "consul.config", **THRESHOLD)  # a reload costs nobody
 
 

@@ -256,7 +256,7 @@ def test_a_job_that_nobody_knows_is_named_with_the_near_ones(world):
 def test_a_job_that_is_stopped_already_is_refused(world):
     world.work.stop(JOB, purge=False)
     for kind, more in (("nomad.job.stop", {}), ("nomad.alloc.fail", {"count": 1})):
-        with pytest.raises(FaultError, match="sleepers is stopped already"):
+        with pytest.raises(FaultError, match="sleepers is already stopped"):
             prior(world, kind, "nomad-1", job=JOB, **more)
 
 

@@ -52,7 +52,7 @@ class ServiceChurn(ConsulLoad):
         services: Annotated[int, Field(ge=1, le=10_000, description="Instances, each with an id of its own")] = 50
         service: Service = "hashidrill"
         at_once: Annotated[
-            int, Field(ge=1, le=10_000, description="The most changes in flight; none starts while so many are")
+            int, Field(ge=1, le=10_000, description="The most changes in flight; at that number none starts")
         ] = 50
         through: Annotated[
             str,
