@@ -205,7 +205,8 @@ class OpenLoop:
 
     `at_once` makes it a closed loop where the datacenter is slower than the rate: that many are under way, and one
     starts when another ends, due at that moment. `n` counts those that are started. The judge measures how many were
-    under way (hashidrill.core.judging.doubts). Without it, what is due beyond MAX_IN_FLIGHT is refused, and recorded as such.
+    under way (hashidrill.core.judging.doubts). Without it, what is due beyond MAX_IN_FLIGHT is refused, and recorded
+    as such.
     """
 
     def __init__(
