@@ -132,6 +132,7 @@ def test_a_node_id_selects_one_expectation(project):
     project.run(f"{two(project)}::leadership_stays").assert_outcomes(passed=1)
 
 
+@pytest.mark.long
 def test_without_the_plugin_nothing_of_it_is_left(project):
     result = project.pytester.runpytest_subprocess("-p", "no:hashidrill", two(project))
     assert result.ret in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED}

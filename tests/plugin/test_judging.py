@@ -19,6 +19,8 @@ from hashidrill.gamedays.history import (
 from hashidrill.gamedays.history.model import history_file
 from hashidrill.gamedays.history.store import Store, opened
 
+pytestmark = pytest.mark.long
+
 pytest_plugins = ["pytester"]
 LOAD = "kv-writes"
 

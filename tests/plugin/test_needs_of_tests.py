@@ -8,6 +8,8 @@ import pytest
 
 import places
 
+pytestmark = pytest.mark.long
+
 pytest_plugins = ["pytester"]
 
 SUITE = """

@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 pytest_plugins = ["pytester"]
 LOAD = "kv-writes"
 SIDES = {"candidate": "new", "baseline": "old", "figure": "kv-writes.latency.p50"}

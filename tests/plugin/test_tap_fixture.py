@@ -22,6 +22,7 @@ def test_the_playbook_has_three_examples():
     assert len(EXAMPLES) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(3))
 def test_an_example_of_the_playbook_passes(pytester, number):
     outcomes = run(pytester, EXAMPLES[number]).parseoutcomes()

@@ -32,6 +32,8 @@ from hashidrill.core.util.wait import wait_until
 from hashidrill.lab.local.hosts import LocalTap
 from hashidrill.testing.faults import check_fault
 
+pytestmark = pytest.mark.long
+
 CLASSES = sorted(FAULTS.keys() - UNSEEN)
 EXAMPLE = ["{python}", "-m", "hashidrill.clients.retry.example"]
 _WITHIN_S = 30.0

@@ -57,6 +57,7 @@ def served(*, fault, until):
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_an_attempt_that_hangs_counts_with_its_age_before_it_ends():
     p50 = Condition.parse("mine.attempts.latency.p50 > 1s")

@@ -147,6 +147,7 @@ def test_a_fault_that_breaks_the_contract_is_caught(defect: str, monkeypatch: py
         anyio.run(lambda: check_fault(fault, world.target("consul-1"), recreate=False))
 
 
+@pytest.mark.long
 def test_a_fault_whose_revert_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hashidrill.testing.faults.GONE_WITHIN_S", 0.1)
     world = FakeDatacenter()
@@ -156,6 +157,7 @@ def test_a_fault_whose_revert_does_nothing_is_caught(monkeypatch: pytest.MonkeyP
         anyio.run(lambda: check_fault(fault, world.target("consul-1"), recreate=False))
 
 
+@pytest.mark.long
 def test_an_effect_that_is_over_by_itself_is_caught_unless_it_is_done_once(monkeypatch: pytest.MonkeyPatch):
     """The first look proves it, and takes it away: at the end of a run it would have faded."""
     monkeypatch.setattr("hashidrill.testing.faults.PROVEN_WITHIN_S", 0.1)

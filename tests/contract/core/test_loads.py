@@ -294,6 +294,7 @@ def test_a_lost_write_is_absent_from_the_final_reads():
     assert "ok" in {op.outcome for op in operations}
 
 
+@pytest.mark.long
 def test_writes_to_keys_of_their_own_are_read_back_folder_by_folder_and_deleted_at_the_end():
     operations = []
 
@@ -372,6 +373,7 @@ def test_a_consul_that_drops_one_write_in_a_hundred_is_caught_20_times_of_20(tmp
             hypothesis.get("no_acknowledged_write_lost").check(run.build(), {"load": "w"})
 
 
+@pytest.mark.long
 def test_final_reads_insist_until_the_datacenter_answers():
     async def main():
         async with FakeConsul().running() as consul:
@@ -424,6 +426,7 @@ def test_the_consistency_mode_reaches_consul(mode, query):
     assert asyncio.run(main()) == {query}
 
 
+@pytest.mark.long
 def test_a_stall_of_the_server_shows_as_the_latency_that_users_had():
     """Over real sockets: operations due during the stall wait for its end, each its own time."""
     operations = []
@@ -474,6 +477,7 @@ def specification(consul, name="w", **params):
     return LoadSpecification(name, "consul.kv.write", writes(**params), [consul.url])
 
 
+@pytest.mark.long
 def test_a_process_offers_loads_stops_them_and_reads_the_end():
     sink = Sink()
 
@@ -511,6 +515,7 @@ def test_a_process_offers_loads_stops_them_and_reads_the_end():
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.long
 def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
     sink = Sink()
 
@@ -544,6 +549,7 @@ def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
     assert sum(op.load == "s" for op in sink.operations) / len(due) > 0.07
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_told_of_while_nothing_ends():
     """What the engine's guardrails need: which operations wait, and since when; and when they do not any more."""
     sink, waits = Sink(), []

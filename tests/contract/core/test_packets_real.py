@@ -18,6 +18,8 @@ from hashidrill.core.protocols import packets
 from hashidrill.core.protocols.packets import Block, Redirect
 from hashidrill.products.consul.faults import rpc
 
+pytestmark = pytest.mark.long
+
 OTHERS = ("10.73.0.12", "10.73.0.13")
 TABLE = table_of("step-1")
 RULES = {

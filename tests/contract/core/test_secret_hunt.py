@@ -91,6 +91,7 @@ def test_a_token_is_found_however_it_is_nested(hunt, layers):
     assert hunt.found == {("the job", "consul")}
 
 
+@pytest.mark.long
 def test_a_large_log_is_looked_at_in_good_time(hunt):
     lines = [
         f"{number:08x} {base64.b64encode(number.to_bytes(60, 'big')).decode()} GET /v1/kv" for number in range(20_000)

@@ -58,6 +58,7 @@ def marked(content):
     return [secret for secret in (GOSSIP, TOKEN, SHELL) if secret.encode() in content]
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.live
 def test_nothing_of_it_holds_a_secret_though_its_agent_told_them_all(experiment, tmp_path, monkeypatch):

@@ -261,6 +261,7 @@ def test_hang_holds_until_the_client_leaves():
     assert upstream.asked == []
 
 
+@pytest.mark.long
 def test_a_slow_body_outlives_a_timeout_of_each_read():
     def work(tap):
         with socket.create_connection(("127.0.0.1", tap.port), timeout=1.5) as client:

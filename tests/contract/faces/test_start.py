@@ -122,6 +122,7 @@ atexit.register(lambda: print(*(name for name in reads if name.startswith("hashi
     assert said == f"ok  {FILE}\nhashidrill.core.protocols.registry"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", sorted(SLOW | NOT_FOR_VALIDATE))
 def test_one_that_is_imported_all_the_same_is_seen(module):
     """Planted."""

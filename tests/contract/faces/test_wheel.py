@@ -102,6 +102,7 @@ def test_the_plugin_collects_experiments_there(installed):
     assert "writes_recover" in installed("pytest", "--collect-only", "-q", "collected.yaml")
 
 
+@pytest.mark.long
 def test_what_init_writes_is_right_there_and_all_that_ships_is_found_by_name(installed, tmp_path):
     installed("hashidrill", "init", cwd=tmp_path)
     right = installed(

@@ -47,6 +47,7 @@ def test_runs_of_four_processes_are_all_stored_though_none_had_made_the_file(tmp
         assert {run.id for run in Store(database).runs()} == {name for mine in names for name in mine}
 
 
+@pytest.mark.long
 def test_a_process_that_dies_while_it_writes_leaves_the_runs_before_it(tmp_path):
     with opened(history_file()):
         pass

@@ -164,6 +164,7 @@ def runs_in(file):
         return [run.id for run in Store(database).runs()]
 
 
+@pytest.mark.long
 def test_the_service_starts_the_run_which_is_in_the_history(tmp_path):
     """ExecStart and Environment as systemd reads them: words in double quotes, with $$ and %% for $ and %."""
     history = tmp_path / "history.sqlite"
@@ -185,6 +186,7 @@ def test_the_service_starts_the_run_which_is_in_the_history(tmp_path):
     assert [run[-2:] for run in runs_in(history)] == ["-0", "-1"]
 
 
+@pytest.mark.long
 def test_each_step_of_the_workflow_runs_and_the_next_workflow_has_the_history(tmp_path):
     """As a runner does: bash with its options; the cache is a folder."""
     bin_folder = tmp_path / "bin"
@@ -221,6 +223,7 @@ def test_each_step_of_the_workflow_runs_and_the_next_workflow_has_the_history(tm
     assert runs_in(cache) == ["run-0-0", "run-1-0"]
 
 
+@pytest.mark.long
 def test_the_command_writes_files_that_their_readers_take(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["hashidrill"]\n')
     for to in ("--nomad", "--systemd", "--github"):

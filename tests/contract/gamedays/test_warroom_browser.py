@@ -17,7 +17,7 @@ from hashidrill.core.protocols.events import Audience, Note
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.gamedays.warroom.serving import Guard, Server, serve
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = [pytest.mark.long, pytest.mark.needs("chromium")]
 
 DRAWN = "document.querySelectorAll('#panels svg').length >= 6"
 LIMIT_BYTES = 200e6

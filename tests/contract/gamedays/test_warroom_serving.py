@@ -59,6 +59,7 @@ def test_a_port_that_is_taken_or_is_none_is_said_before_anything_starts():
             pytest.fail("it was served")
 
 
+@pytest.mark.long
 def test_the_command_ends_with_2_where_its_port_is_taken():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -151,6 +152,7 @@ def test_what_the_lead_has_open_stays_and_the_oldest_strangers_leave_first():
             one.close()
 
 
+@pytest.mark.long
 def test_a_connection_without_a_token_has_a_moment_to_show_one(monkeypatch):
     monkeypatch.setattr(serving, "INTRODUCES_WITHIN_S", 0.3)
     with serve() as room:
@@ -219,6 +221,7 @@ time.sleep(60)
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 130
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_browser_that_reads_nothing_holds_up_nobody():
     """It connects, asks for the stream, and never takes a byte. The run goes on, and so does everybody else's page."""

@@ -112,6 +112,7 @@ def asked(cluster, what):
     return anyio.run(go)
 
 
+@pytest.mark.long
 def test_an_object_is_created_found_by_its_labels_and_gone(server):
     async def go(cluster):
         pod = objects.of_pod(cluster, OWNED, "consul-1", netem=False)
@@ -144,6 +145,7 @@ def test_another_token_and_another_ca_are_told_apart(server):
         asked(server.cluster(ca=trustme.CA()), lambda cluster: cluster.listed("v1", "Pod"))
 
 
+@pytest.mark.long
 def test_a_server_that_never_answers_ends_each_kind_of_call(server, monkeypatch):
     monkeypatch.setattr(client, "ANSWERS_WITHIN_S", 0.3)
     server.hold = threading.Event()

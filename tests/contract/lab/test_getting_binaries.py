@@ -456,6 +456,7 @@ def test_ctrl_c_while_the_compiler_is_being_started_ends_it_too(go, monkeypatch)
     assert all(one.poll() is not None for one in started)
 
 
+@pytest.mark.long
 @pytest.mark.live
 @pytest.mark.needs("go")
 def test_toxiproxy_is_built_by_go_and_says_its_version(monkeypatch):

@@ -72,6 +72,7 @@ def test_user_namespaces_that_are_forbidden_are_found_out_and_the_setting_is_nam
     assert "sudo sysctl -w user.max_user_namespaces=15000" in run.stdout
 
 
+@pytest.mark.long
 def test_detection_leaves_nothing_behind():
     group = f"hashidrill-doctor-{os.getpid()}"
 
@@ -92,5 +93,6 @@ def test_detection_leaves_nothing_behind():
         assert expected in names
 
 
+@pytest.mark.long
 def test_whatever_is_missing_says_what_it_costs():
     assert all(capability.cost for capability in machine.detect() if not capability.ok)

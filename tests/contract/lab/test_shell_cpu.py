@@ -53,6 +53,7 @@ def _host(root):
     cgroups.give_back()
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.may_skip("where root, or a delegated cgroup, is there, the same is shown")
 def test_what_a_shell_computes_takes_as_long_as_its_host_makes_it(host):

@@ -73,6 +73,7 @@ def test_a_cache_answers_what_the_store_has_and_goes_on_without_it(serve, tmp_pa
     assert get(alone, "/new")[0] == 502
 
 
+@pytest.mark.long
 def test_a_pool_that_is_full_lets_requests_wait_and_still_says_that_it_is_there(serve):
     store = serve("store", takes_s=0.2)
     told = {"at_least": 1, "most": 1, "grows_every_s": 60, "calls": 2}

@@ -168,6 +168,7 @@ def test_a_server_that_cannot_be_bloated_says_why(world, with_bbolt):
         anyio.run(planned, bloat, world.target("consul-2"), "writes")
 
 
+@pytest.mark.long
 def test_bbolt_itself_finds_nothing_wrong_with_a_bloated_file(tmp_path, bbolt):
     """One with real content: all of it is still there, and there are so many free pages more."""
     tool, db = str(bbolt.path), tmp_path / "raft.db"

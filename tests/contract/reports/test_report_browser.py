@@ -90,6 +90,7 @@ def opened(browser: str, page: Path, tmp_path: Path) -> tuple[str, list[str], li
     return done.stdout, console, addresses
 
 
+@pytest.mark.long
 def test_the_report_draws_every_curve_and_leaves_console_and_network_alone(page, tmp_path, tool):
     dom, console, addresses = opened(tool("chromium"), page, tmp_path)
     marks = re.findall(r'<path class="mark [^"]*" d="(M[^"]+)"', dom)
@@ -102,6 +103,7 @@ def test_the_report_draws_every_curve_and_leaves_console_and_network_alone(page,
     assert addresses == []
 
 
+@pytest.mark.long
 def test_a_script_that_fails_and_a_page_that_loads_would_be_noticed(page, tmp_path, tool):
     """The defects that the test above must catch, planted."""
     spoiled = tmp_path / "spoiled.html"
@@ -113,6 +115,7 @@ def test_a_script_that_fails_and_a_page_that_loads_would_be_noticed(page, tmp_pa
     assert "http://127.0.0.1:9/planted.png" in addresses
 
 
+@pytest.mark.long
 def test_the_policy_in_the_page_stops_markup_that_was_injected(page, tmp_path, tool):
     injected = tmp_path / "injected.html"
     planted = '<main><img src="http://127.0.0.1:9/x.png"><script>document.title = "owned"</script>'
@@ -123,6 +126,7 @@ def test_the_policy_in_the_page_stops_markup_that_was_injected(page, tmp_path, t
     assert '<path class="mark' in dom, "its own script still runs"
 
 
+@pytest.mark.long
 def test_a_drag_zooms_a_pointer_reads_and_a_double_click_shows_the_whole_run(page, tmp_path, tool):
     driven = tmp_path / "driven.html"
     text = re.sub(r"<meta http-equiv[^>]+>", "", page.read_text())

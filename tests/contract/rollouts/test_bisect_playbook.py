@@ -98,6 +98,7 @@ def test_each_search_of_the_page_finds_what_is_planted(reader, start, found):
     assert found in result.output
 
 
+@pytest.mark.long
 def test_the_search_of_the_page_is_resumed(reader):
     (line,) = [each for each in COMMANDS if "--resume" in each]
     log = line.split()[-1]

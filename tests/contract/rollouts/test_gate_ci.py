@@ -32,7 +32,7 @@ PLAYBOOK = "playbooks/gate-a-config-change.md"
 _INPUT = re.compile(r"\binputs\.([\w-]+)")
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}")
 _PINNED = re.compile(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+(\.\d+)+")
-pytestmark = pytest.mark.needs("consul 1.22.2")
+pytestmark = [pytest.mark.long, pytest.mark.needs("consul 1.22.2")]
 
 
 def read(path):

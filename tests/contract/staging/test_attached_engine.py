@@ -73,6 +73,7 @@ def gone(pid):
     return stat.rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.long
 def test_an_engine_whose_runner_is_killed_reverts_and_ends(tmp_path):
     file = tmp_path / "state"
     given = json.dumps({"file": str(file), "token": SECRET, "for_s": 600, "engine": ENGINE})
@@ -94,6 +95,7 @@ def test_an_engine_whose_runner_is_killed_reverts_and_ends(tmp_path):
     until(lambda: gone(engine), "the engine to end")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_engine_that_is_told_to_end_reverts_first(tmp_path, number):
     file = tmp_path / "state"
@@ -109,6 +111,7 @@ def test_an_engine_that_is_told_to_end_reverts_first(tmp_path, number):
     assert (said(file), box.process.returncode) == ("reverted", 0)
 
 
+@pytest.mark.long
 def test_a_runner_that_leaves_waits_until_its_engine_has_reverted(tmp_path):
     file = tmp_path / "state"
     lifeline, ours = os.pipe()

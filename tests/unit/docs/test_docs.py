@@ -141,6 +141,7 @@ CHECKS: dict[str, tuple[Callable[[Page], list[str]], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("check", "path"), [(check, path) for check, (_, paths) in CHECKS.items() for path in paths])
 def test_what_a_page_says_is_so(check, path):
     assert CHECKS[check][0](page(path)) == []
@@ -257,6 +258,7 @@ def test_selectors_conditions_and_findings_are_documented_completely():
     assert {row[0]: row[2] for row in rows(verdicts.section("Findings"))} == {f.value: f.verdict.value for f in Finding}
 
 
+@pytest.mark.long
 def test_every_parameter_of_a_fault_or_load_says_what_it_means_and_that_of_a_hypothesis_is_in_its_text():
     for kind, cls in {**registry.faults(), **registry.loads()}.items():
         assert [name for name, meaning in meanings(cls.Params).items() if not meaning] == [], kind
@@ -274,6 +276,7 @@ def test_the_library_page_says_what_list_prints():
     assert {row[0].strip("`"): row[1] for row in rows(section)} == printed
 
 
+@pytest.mark.long
 def test_the_examples_of_every_command_work():
     """`--help` ends with them."""
     groups = [COMMANDS, *COMMANDS.commands.values()]

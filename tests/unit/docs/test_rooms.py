@@ -111,6 +111,7 @@ def test_every_room_says_what_is_in_it():
     assert unexplained({"cellar": "import os\n"}) == ["cellar"]  # planted
 
 
+@pytest.mark.long
 def test_no_two_modules_import_each_other():
     assert cycles(edges()) == set()
 
@@ -175,6 +176,7 @@ def declared(extra: str = "") -> set[str]:
     return {name for name, brought in packages_distributions().items() if asked & {each.lower() for each in brought}}
 
 
+@pytest.mark.long
 def test_what_ships_imports_only_what_the_wheel_asks_for():
     """carriers by Nomad worked in every checkout, and in no installed wheel: aiohttp was in the dev group."""
     sources = modules() | {path.name: path.read_text() for path in (ROOT / "hypotheses").glob("*.py")}

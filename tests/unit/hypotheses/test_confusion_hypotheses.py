@@ -67,6 +67,7 @@ def test_what_is_planted_is_what_it_says(case, matrix, tmp_path):
     assert row.right, row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_where_there_is_nothing_to_judge_it_says_so(name, matrix, tmp_path):
     """A run with a fault that was proven, in which nothing that it asks for was recorded."""

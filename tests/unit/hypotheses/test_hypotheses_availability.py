@@ -39,6 +39,7 @@ class TestAvailableDuring:
         outside = lambda t: "ok" if 10 <= t < 30 else "fail"  # noqa: E731
         assert check(builder.load(LOAD, outcome=outside), "available_during")
 
+    @pytest.mark.long
     def test_one_failure_is_never_rounded_to_everything(self, builder):
         builder.load(LOAD, rate=5000, start=10, end=30, outcome=lambda t: "fail" if t == 20 else "ok")
         with pytest.raises(Broken, match=r"over 99\.99% of 100000"):

@@ -165,6 +165,7 @@ def histories(draw):
     return writes, final
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(histories())
 def test_agrees_with_brute_force_on_every_small_history(history):
@@ -194,6 +195,7 @@ def simulated(draw):
     return writes, register
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(simulated())
 def test_a_register_that_works_is_never_accused(history):
@@ -201,6 +203,7 @@ def test_a_register_that_works_is_never_accused(history):
     assert check_registers(writes, register)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(simulated(), st.data())
 def test_a_planted_loss_is_always_caught(history, data):

@@ -107,6 +107,7 @@ def shipped(name):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(("experiment", "load"), shipped("no_acknowledged_write_lost"))
 def test_every_shipped_experiment_sees_one_in_a_hundred_dropped_in_any_of_its_faults(experiment, load, tmp_path):
@@ -205,6 +206,7 @@ class TestTurns:
         assert [number for own, number in kinds if own] == list(range(900))
         assert [number for own, number in kinds if not own] == [n % 7 for n in range(100)]
 
+    @pytest.mark.long
     def test_a_long_run_leaves_a_bounded_number_of_keys_and_some_in_every_second(self):
         turns, kinds = self.kinds(1.0, 1_000_000, most=1000)
         assert turns.once < 1000 * 8

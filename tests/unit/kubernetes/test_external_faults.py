@@ -68,6 +68,7 @@ async def test_the_proof_fails_when_the_effect_is_taken_away_behind_its_back(sys
     assert system.claims in seen.measured
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(
     ("system", "controller", "told"),

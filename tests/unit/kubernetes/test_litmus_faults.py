@@ -151,6 +151,7 @@ class Died(BaseException):
     """The runner, between two requests."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", ["works", "absent", "no-runner", "fails"])
 def test_whenever_a_runner_dies_its_engine_is_found_by_its_labels_and_all_of_it_goes(controller):
     """At every moment of a fault's life: before each request that it makes, of each of its kinds of answers."""

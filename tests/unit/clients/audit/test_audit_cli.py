@@ -340,6 +340,7 @@ def test_sarif_holds_rules_findings_suppressions_and_problems(tmp_path):
     assert len(invocation["toolExecutionNotifications"]) == 2
 
 
+@pytest.mark.long
 def test_sarif_of_everything_that_fires_is_right():
     found = sarif(FIXTURES)
     # all at once they meet near misses that hold for them too: a server of that datacenter that has joined the WAN,

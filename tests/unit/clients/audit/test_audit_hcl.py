@@ -307,12 +307,14 @@ def test_any_text_is_read_or_refused(text):
     read(text)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(hcl1_texts.hcl() | hcl1_texts.json())
 def test_any_odd_text_is_read_or_refused(text):
     read(text)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_any_damage_to_a_job_is_read_or_refused(data):
@@ -328,6 +330,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(json_values, st.sampled_from([None, 2]))
 def test_json_is_read_as_the_standard_library_reads_it(value, indent):

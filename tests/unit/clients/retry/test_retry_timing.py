@@ -122,6 +122,7 @@ class TestExponential:
         """tenacity's wait_exponential_jitter adds up to a second to 1, 2, 4, 8."""
         assert exponential("503", [tried([added + 2**n for n in range(5)])] * 5).verdict == "PASS"
 
+    @pytest.mark.long
     @pytest.mark.lie
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
@@ -137,6 +138,7 @@ class TestExponential:
         found = exponential("503", runs).verdict
         assert found == "PASS" if spread < 0.1 and factor > 1.6 else found != "FAIL"
 
+    @pytest.mark.long
     @pytest.mark.lie
     @settings(max_examples=80, deadline=None, derandomize=True)
     @given(
@@ -157,6 +159,7 @@ class TestExponential:
         if spread < 0.05 and noise_s < 0.003:
             assert found == "FAIL"
 
+    @pytest.mark.long
     @pytest.mark.lie
     @pytest.mark.parametrize("factor", [1.5, 2, 3, 4])
     def test_a_factor_with_much_jitter_passes_or_asks_for_more_clients(self, factor):
@@ -187,11 +190,13 @@ class TestJitter:
         mine = clients(self.gaps, spread=spread, noise_s=noise_s, seed=seed, count=count)
         return jitter("503", mine, clients(self.gaps, noise_s=noise_s, seed=seed + 1000, count=count))
 
+    @pytest.mark.long
     def test_five_percent_passes_and_none_fails_a_hundred_times(self):
         for seed in range(100):
             assert self.judged(0.05, 0.001, seed).verdict == "PASS"
             assert self.judged(0.0, 0.001, seed).verdict == "FAIL"
 
+    @pytest.mark.long
     def test_a_busy_machine_never_gives_a_client_jitter_that_it_has_not(self):
         """Delays of 20 ms on average are as large as 5 % of jitter: no certainty, but no wrong answer either."""
         assert {self.judged(0.0, 0.02, seed).verdict for seed in range(100)} <= {"FAIL", "INVALID"}

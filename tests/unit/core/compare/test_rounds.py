@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
+pytestmark = pytest.mark.long
+
 A_RUN_S = 30.0
 
 

@@ -17,6 +17,8 @@ from hashidrill.core.util.files import COMPARISON_NAME
 from hashidrill.core.util.redaction import MARK
 from places import ROOT
 
+pytestmark = pytest.mark.long
+
 FIGURE = "kv-writes.latency.p50"
 
 

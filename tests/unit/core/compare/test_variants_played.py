@@ -19,6 +19,8 @@ from hashidrill.lab.runs.rounds import play_variants
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.testing.recordings import RecordingBuilder
 
+pytestmark = pytest.mark.long
+
 TEXT = """\
 apiVersion: hashidrill/v1
 kind: Experiment

@@ -108,6 +108,7 @@ def test_a_hypothesis_on_signals_that_nobody_samples_there_is_found_also_through
     assert unseen_signals(get("writes_recover")) == []
 
 
+@pytest.mark.long
 def test_doctor_says_all_of_it_in_words_and_as_data(stack):
     looked = examined(*stack, {"client-1/nomad": "https://10.73.0.31:4646: GET /v1/agent/health: refused"})
     text = "\n".join(lines(looked))

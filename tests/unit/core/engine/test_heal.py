@@ -210,6 +210,7 @@ def test_a_fault_of_a_sandbox_that_is_gone_ended_with_it_and_nobody_says_that_it
     assert dead.healed() is None
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_process_of_the_sandbox_that_is_left_is_named_and_its_fault_is_stuck(dead):
     """Planted: this process is in the namespace that the journal names."""

@@ -300,6 +300,7 @@ def test_no_more_entries_are_looked_at_than_a_file_may_have(monkeypatch):
     assert len(asked) == 100
 
 
+@pytest.mark.long
 def test_the_experiments_of_the_library_are_good(monkeypatch):
     monkeypatch.undo()  # the real kinds
     for path in list_experiments(SHIPPED):

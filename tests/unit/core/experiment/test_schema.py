@@ -88,6 +88,7 @@ def test_the_schema_in_the_repository_is_current():
     assert current, "experiments/schema.json is not current; run: hashidrill schema > experiments/schema.json"
 
 
+@pytest.mark.long
 def test_the_schema_is_itself_valid(schema):
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == DIALECT

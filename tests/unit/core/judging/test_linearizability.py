@@ -123,6 +123,7 @@ def operation(draw):
     return Op(kind, draw(SEEN) if kind == "read" else draw(VALUES), start, end, expected, draw(st.integers(0, 3)))
 
 
+@pytest.mark.long
 @settings(max_examples=400, deadline=None)
 @given(st.lists(operation(), max_size=7))
 @example([cas("a", "a", 0), write("a", 0), read("a", 1, 2)])

@@ -87,6 +87,7 @@ def test_a_sound_run_counts(tmp_path, counts):
     assert counts(recorded(tmp_path / "run"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoilt", SPOILT)
 @pytest.mark.parametrize("counts", CALLERS)
 def test_a_spoilt_run_counts_for_none_of_them(tmp_path, counts, spoilt):
@@ -113,6 +114,7 @@ def test_a_limit_that_broke_on_a_busy_machine_is_no_bound_of_the_datacenter(tmp_
     assert "other work kept this machine busy" in text
 
 
+@pytest.mark.long
 def test_no_room_picks_doubts_by_itself():
     """`Validity` has all of them, so a new command that judges gets the new ones too."""
     own = {"doubts", "generator_doubts", "invalid_reasons"}

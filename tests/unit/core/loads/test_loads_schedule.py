@@ -41,6 +41,7 @@ def test_operation_n_is_due_at_start_plus_n_over_rate():
     assert {op.outcome for op in operations} == {"ok"}
 
 
+@pytest.mark.long
 def test_nothing_starts_before_it_is_due_and_at_most_a_millisecond_after():
     lags = [op.start_ns - op.intended_ns for op in offer(answers_in_10_ms, rate=777, seconds=10)]
     assert min(lags) >= 0

@@ -211,6 +211,7 @@ def test_a_reply_that_is_not_http_is_refused(data):
         wire.Body(wire.take_reply(left, to_head=False)).take(left)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_whatever_is_read_is_read_as_h11_reads_it():
     """Messages with a few bytes of theirs replaced, doubled or left out, at places that repeat from run to run."""

@@ -137,12 +137,14 @@ def test_no_secret_survives_under_its_name_or_anywhere_else(secret, name, rest, 
     assert cleaned["rest"] == redactor.data(rest)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @given(structures)
 def test_what_is_no_secret_survives_unchanged(value):
     assert Redactor(["quite-another-secret"]).clean(value) == value
 
 
+@pytest.mark.long
 @given(plain, plain, secrets)
 def test_text_around_a_secret_survives(before, after, secret):
     assume(secret not in before + after and secret not in before + MARK + after)

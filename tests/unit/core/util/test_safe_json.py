@@ -130,6 +130,7 @@ def test_a_tap_that_is_told_brackets_says_that_it_does_not_understand(text):
     assert "error" in clients.ClientLoad._answer(Tapped(), text.encode(), "http://127.0.0.1:1")
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_no_other_module_reads_json_in_a_way_that_brackets_end():
     """Planted long ago, in service_clients.py. A new place reads with `safe_json.parse`, or joins the list."""

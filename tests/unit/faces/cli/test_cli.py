@@ -350,6 +350,7 @@ def test_the_parameters_of_a_kind_are_shown(name, parameters, hashidrill):
     assert all(parameter in text for parameter in parameters)
 
 
+@pytest.mark.long
 def test_every_parameter_of_every_kind_has_a_sentence(hashidrill):
     kinds = [*registry.faults(), *registry.loads(), *library.known_hypotheses(None)]
     told = {kind: library._of_kind(kind, None)["parameters"] for kind in kinds}
@@ -418,6 +419,7 @@ def test_a_name_that_cannot_be_is_refused_and_leaves_no_file(hashidrill, tmp_pat
     assert not (tmp_path / "123.yaml").exists()
 
 
+@pytest.mark.long
 def test_the_library_is_right(hashidrill):
     said = hashidrill("validate")
     assert said.code == 0
@@ -496,6 +498,7 @@ def test_a_run_prints_its_verdict_as_json_and_nothing_else(ran, recorded):
     assert "report" in said.stderr  # for the person who watches
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("loads", "code"),
     [(({}, {}), 0), (({}, SLOW_FOR_EVER), 1), ((NEVER, SLOW_FOR_EVER), 1), ((NEVER, {}), 3), ((SLOW_FOR_EVER, {}), 1)],
@@ -507,6 +510,7 @@ def test_the_exit_code_of_several_runs_is_their_worst_verdict(loads, code, ran, 
     assert len(said.json) == 2
 
 
+@pytest.mark.long
 def test_a_fault_that_could_not_be_reverted_is_exit_code_4_whatever_else_there_is(ran, recorded):
     stuck = recorded("stuck", outcome="revert", **SLOW_FOR_EVER)
     assert ran(stuck, recorded("fine"))("run", "raft/slow-leader-disk", "raft/frozen-leader").code == 4
@@ -537,6 +541,7 @@ def stopped_while_telling(monkeypatch):
     return "--notify", "https://hooks.example.org/x"
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_ctrl_c_while_the_webhook_is_told_costs_no_verdict_and_ends_the_series(ran, recorded, stopped_while_telling):
     three = ("raft/slow-leader-disk", "raft/frozen-leader", "raft/killed-leader")
@@ -548,6 +553,7 @@ def test_ctrl_c_while_the_webhook_is_told_costs_no_verdict_and_ends_the_series(r
     assert "stopped: 1 of 3 experiments were not begun" in said.stderr
 
 
+@pytest.mark.long
 def test_ctrl_c_while_the_webhook_is_told_of_the_last_run_leaves_its_exit_code(ran, recorded, stopped_while_telling):
     assert ran(recorded("a"))("run", "raft/slow-leader-disk").code == 0
     said = ran(recorded("b", **SLOW_FOR_EVER))("run", "raft/slow-leader-disk", "--json", *stopped_while_telling)

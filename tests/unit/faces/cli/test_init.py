@@ -138,6 +138,7 @@ def same(one, other):
     return one.model_copy(update={"metadata": other.metadata}) == other
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["experiments/deep/copy.yaml", "outside.yaml"])
 def test_a_copy_of_any_shipped_experiment_is_the_same_experiment(own, place):
     (own / place).parent.mkdir(parents=True, exist_ok=True)

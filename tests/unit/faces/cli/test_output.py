@@ -180,6 +180,7 @@ def test_names_and_titles_reach_a_terminal_without_their_control_characters(here
     assert shown.count(b"[/x]") == 2  # and none of it is markup
 
 
+@pytest.mark.long
 def test_a_finished_verdict_is_the_exit_code_whatever_became_of_the_terminal(here, monkeypatch):
     usual, _ = called(["check", "last"], monkeypatch, Stream(os.devnull))
     for way in WAYS.values():

@@ -73,6 +73,7 @@ def day(tmp_path, **changes):
     return called("run", day_file(tmp_path, **(LOOKS | changes)), "--yes", "--json", "--attach", "staging.yaml")
 
 
+@pytest.mark.long
 def test_its_experiments_run_there(there, tmp_path):
     code, said, _ = day(tmp_path)
     found = json.loads(said)
@@ -89,6 +90,7 @@ def test_what_the_interlocks_refuse_is_a_no_go_and_nothing_begins(there, tmp_pat
     assert found["checks"][0]["text"] == "second: slow-follower-disk breaks the quorum"
 
 
+@pytest.mark.long
 def test_it_is_resumed_there_once_what_was_left_is_reverted_there(there, tmp_path):
     there.machine.planted = {"killed-leader": {"stops": True, "outcome": "interrupted"}}
     assert day(tmp_path)[0] == 130
@@ -128,6 +130,7 @@ def test_a_run_that_is_stopped_from_outside_stops_the_day(there, tmp_path):
     assert json.loads(lines[-1])["event"] == "interrupted"
 
 
+@pytest.mark.long
 def test_its_report_is_written_again_without_the_datacenter(there, tmp_path, monkeypatch):
     day(tmp_path)
     before = json.loads((the_day(tmp_path) / "report.json").read_text())

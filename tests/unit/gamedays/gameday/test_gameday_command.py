@@ -25,6 +25,8 @@ from hashidrill.gamedays.warroom.room import Room
 from hashidrill.lab.runs.heal import Healed
 from played_days import UNATTENDED, Machine, called, the_day
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):

@@ -18,6 +18,8 @@ from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.lab.runs.heal import Healed
 from played_days import Machine, called, the_day
 
+pytestmark = pytest.mark.long
+
 TEXT = """\
 apiVersion: hashidrill/v1
 kind: Experiment

@@ -138,6 +138,7 @@ def test_control_characters_in_a_name_are_refused(tmp_path):
     assert "\x1b" not in said
 
 
+@pytest.mark.long
 def test_a_file_of_ten_thousand_lines_is_read_or_refused_in_one_message(tmp_path):
     path = day_file(tmp_path)
     path.write_text("# a comment\n" * 10_000 + path.read_text())

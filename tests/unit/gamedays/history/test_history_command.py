@@ -74,6 +74,7 @@ def test_every_run_is_in_the_history_once_it_has_ended(hashidrill, ran, tmp_path
     assert [(each["id"], each["verdict"]) for each in listed(hashidrill)] == [("a", "PASS"), ("b", "FAIL")]
 
 
+@pytest.mark.long
 def test_a_turn_is_said_at_the_end_and_in_the_json(ran, tmp_path):
     _, out, _ = ran(recorded(tmp_path, "a"))
     assert "turned" not in out
@@ -210,6 +211,7 @@ def test_states_are_told_apart_and_invalid_runs_are_none(hashidrill, store):
     assert [(each["experiment"], each["state"]) for each in said["series"]] == [("bad", "broken")]
 
 
+@pytest.mark.long
 def test_recordings_are_imported_once_and_one_that_is_none_is_named(hashidrill, tmp_path):
     paths = [recorded(tmp_path / "runs", name).path for name in ("a", "b")]
     going_on = recorded(tmp_path / "runs", "c").path

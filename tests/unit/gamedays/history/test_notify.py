@@ -232,6 +232,7 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
     assert "hooks.example.org" in told[0]
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobody(tmp_path, monkeypatch):
     sent = []

@@ -64,6 +64,7 @@ def test_a_flaky_experiment_is_called_flaky_as_often_as_is_stated_and_hardly_eve
     assert shares[BROKEN] <= 2 * LEVEL
 
 
+@pytest.mark.long
 def test_an_experiment_that_fails_every_second_time_is_hardly_ever_called_broken():
     for runs in (5, 7, 10, 20):
         assert said(0.5, runs)[BROKEN] <= 2 * LEVEL + 0.01  # and the noise of so many trials

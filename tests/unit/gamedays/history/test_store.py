@@ -153,6 +153,7 @@ def test_no_secret_gets_into_it(file, tmp_path, monkeypatch):
 # turned
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_fail_after_a_pass_is_a_turn_and_invalid_runs_between_hide_nothing(tmp_path):
     assert record_run(recorded(tmp_path, "a").path).turn is None

@@ -23,6 +23,8 @@ from hashidrill.testing.recordings import RecordingBuilder
 from rehearsals import ACT, EVERY, LEFT, PAGER, Drilled
 from runbook_pages import page, text
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def drilled(tmp_path):

@@ -191,6 +191,7 @@ def test_other_words_for_the_same_are_right_and_near_misses_are_wrong(name, trut
         assert not said_of(name, truth, filled_in(name, text)).right, text
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(("name", "truth"), all_truths())
 def test_the_diagnosis_of_another_scenario_is_wrong(name, truth):

@@ -22,6 +22,8 @@ from hashidrill.gamedays.training.card import (
 )
 from training_games import ADDRESSES, SMALL, PlayedGame, S, course
 
+pytestmark = pytest.mark.long
+
 RIGHT = "the disk of consul-1, the leader, is slow"
 
 

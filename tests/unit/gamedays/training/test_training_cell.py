@@ -107,6 +107,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400, deadline=None)
 @given(name=st.sampled_from(["systemctl", "journalctl"]), words=st.lists(st.sampled_from(WORDS), max_size=6))

@@ -198,6 +198,7 @@ def test_what_is_true_is_almost_never_punished_and_no_guess_is_right():
     assert [text for kind, text, judgement in texts_of("wrong", "everything") if judgement == "right"] == []
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_no_guess_of_every_host_is_right():
     guesses = [(case["scenario"], text, judged_as(case, text)) for case in TYPED for text in case.get("guesses", [])]

@@ -144,6 +144,7 @@ def test_no_event_is_too_odd_for_it(event):
     assert trees(room)
 
 
+@pytest.mark.long
 def test_two_hours_of_a_run_stay_small():
     """Faults that come and go all the time, and more lines than anybody reads. tests/contract measures the process."""
     room = Room()

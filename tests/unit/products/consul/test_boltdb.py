@@ -61,6 +61,7 @@ def test_bloat_adds_so_many_free_pages_and_takes_no_space_for_them(db, more):
     assert db.stat().st_blocks * 512 < (more * boltdb.ID_BYTES) * 2 + 100_000
 
 
+@pytest.mark.long
 def test_either_meta_page_knows_of_the_new_list(db):
     """So that a reader that looks at one of them only is not misled."""
     bloat(db, 70_000)

@@ -104,6 +104,7 @@ def test_a_server_restarts_with_another_configuration_and_again_with_its_own(fak
     assert fake.hosts[on].config == before
 
 
+@pytest.mark.long
 def test_a_server_that_shows_another_value_than_its_file_is_not_proven(fake):
     class Stubborn(VaultConfig):
         async def apply(self, undo):
@@ -124,6 +125,7 @@ def test_a_server_that_does_not_find_the_others_after_its_restart_fails_the_faul
         check(fake, "vault.config", "vault-2")
 
 
+@pytest.mark.long
 def test_a_configuration_that_nothing_has_read_is_not_proven(fake):
     class Unread(VaultConfig):
         async def apply(self, undo):

@@ -279,6 +279,7 @@ odd_events = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @settings(deadline=None)  # a busy machine renders slowly
 @given(st.lists(odd_events, max_size=4), st.booleans())
 def test_no_event_however_odd_breaks_the_view(events, plain):

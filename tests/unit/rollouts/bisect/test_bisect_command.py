@@ -21,6 +21,8 @@ from hashidrill.rollouts.bisect.broken import Expectations, Limit, Worse
 from hashidrill.rollouts.bisect.trials import Outcome, Trial, hash_of, hash_of_secret
 from hashidrill.testing.recordings import RecordingBuilder
 
+pytestmark = pytest.mark.long
+
 EXPERIMENT = """\
 apiVersion: hashidrill/v1
 kind: Experiment

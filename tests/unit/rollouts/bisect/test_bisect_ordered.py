@@ -33,6 +33,7 @@ def test_each_of_64_commits_is_found_with_at_most_8_builds(first_bad):
     assert trials.runs <= 20  # the repeats that it takes to be sure
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(("good_breaks", "bad_holds"), [(0.05, 0.05), (0.1, 0.1), (0.2, 0.0), (0.0, 0.2), (0.2, 0.2)])
 def test_a_wrong_turn_is_rarer_than_one_in_a_hundred_searches(good_breaks, bad_holds):

@@ -85,6 +85,7 @@ def test_a_set_that_the_agent_refuses_is_never_run():
     assert all(len({6, 20} & set(members_of(name))) != 1 for name in planted.made)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 @pytest.mark.parametrize(("good_breaks", "bad_holds"), [(0.1, 0.1), (0.2, 0.0), (0.0, 0.2)])
 def test_a_wrong_answer_is_rarer_than_one_in_a_hundred_searches(good_breaks, bad_holds):

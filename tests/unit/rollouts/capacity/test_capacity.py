@@ -383,6 +383,7 @@ def test_a_probe_runs_the_changed_experiment_and_names_its_recording(run):
     assert (done.outcome, done.recording) == (Outcome.HELD, str(built.path))
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_search_keeps_no_recording_of_the_runs_that_it_judged(run, monkeypatch):
     """Each holds all its operations, and a search makes dozens."""
@@ -428,6 +429,7 @@ def machine(monkeypatch, tmp_path):
 ARGUMENTS = ["capacity", "raft/slow-leader-disk", "--vary", "load.kv-writes.rate", "--until", SLO.text]
 
 
+@pytest.mark.long
 def test_the_command_prints_a_table_and_the_answer(machine):
     result = CliRunner().invoke(app, ARGUMENTS)
     assert result.exit_code == 0, result.output
@@ -446,6 +448,7 @@ def test_the_command_prints_a_table_and_the_answer(machine):
     ]
 
 
+@pytest.mark.long
 def test_the_command_prints_json_for_scripts(machine):
     result = CliRunner().invoke(app, [*ARGUMENTS, "--from", "200/s", "--to", "250/s", "--json"])
     document = json.loads(result.stdout)

@@ -76,6 +76,7 @@ class TestNoChange:
     def test_what_the_agent_takes_for_its_default_is_none_either(self, gate):
         assert gate("", "performance { raft_multiplier = 5 }").verdict is GateVerdict.NO_CHANGE
 
+    @pytest.mark.long
     def test_a_key_beside_it_that_has_an_effect_is_measured(self, gate, runs):
         result = gate("performance { raft_multiplier = 3 }", f"{LOG}\nperformance {{ raft_multiplier = 7 }}")
         assert result.verdict is GateVerdict.NO_REGRESSION

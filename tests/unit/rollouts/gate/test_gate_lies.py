@@ -26,7 +26,7 @@ from hashidrill.rollouts.gate.suite import Picked, key_map, picked, suite
 from hashidrill.rollouts.gate.verdict import GateVerdict, Outcome, Ran, Slo, SloState, audited, figure_line, slos_of
 from planted_gate import PlantedRuns, differing, result_of
 
-pytestmark = pytest.mark.lie
+pytestmark = [pytest.mark.long, pytest.mark.lie]
 
 ONE = "raft/slow-leader-disk"
 YES, NO = True, False

@@ -43,6 +43,8 @@ from hashidrill.rollouts.gate.suite import Picked, key_map, picked, suite
 from hashidrill.rollouts.gate.verdict import Audited, GateVerdict, Outcome, Ran, Result, Slo, SloState, audited, whole
 from planted_gate import A_RUN_S, PlantedRuns, configured, differing
 
+pytestmark = pytest.mark.long
+
 ONE = "raft/slow-leader-disk"
 
 

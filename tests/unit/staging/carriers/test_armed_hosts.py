@@ -136,6 +136,7 @@ def test_a_file_that_does_not_say_it_for_sure_lets_nobody_in(host, plant):
     assert "it is not usable: " in refusal(host, sign(GOOD, OURS))
 
 
+@pytest.mark.long
 @given(message=st.binary(max_size=200), seed=st.binary(min_size=32, max_size=32), spoil=st.integers(0, 96 * 8 - 1))
 def test_a_signature_is_verified_as_openssl_does_it(message, seed, spoil):
     key = Ed25519PrivateKey.from_private_bytes(seed)

@@ -261,6 +261,7 @@ def test_an_agent_that_leaves_by_its_api_and_that_nobody_would_start_again_is_re
     assert all("consul.agent.stop on consul:leader: consul-1: an agent that leaves by its" in why for why in reasons)
 
 
+@pytest.mark.long
 def test_doctor_says_what_is_carried_to_which_host(target, estate):
     offers = looked(
         target, estate, FakeShell(facts={"root": True, "lacks": {"strace": "no strace"}, "python": "3.9.2", "cores": 2})
@@ -324,6 +325,7 @@ def test_network_faults_need_the_canary(target, estate):
     assert NetworkCanary in looked(target, estate, FakeShell())["consul-1"].capabilities
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "refused"), [("process.kill", True), ("process.restart", True), ("process.pause", False)]
 )

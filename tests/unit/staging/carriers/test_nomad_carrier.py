@@ -610,6 +610,7 @@ def test_a_fault_on_the_agent_that_carries_it_is_refused_before_anything_starts(
     assert replace(offers["client-1"], by="SSH").refuses(pause, "nomad") == ""
 
 
+@pytest.mark.long
 def test_doctor_says_which_carrier_reaches_a_host_and_why_another_is_not_reached(scheduler):
     scheduler.nodes[OTHER] |= {"SchedulingEligibility": "ineligible"}
     there = examined(target(), ESTATE, {}, run(look(target(), ESTATE, nomad=scheduler.reaching())))

@@ -72,6 +72,7 @@ def test_all_start_at_one_instant():
     assert began == pytest.approx([1000 + fleet.conductor.starts_ns / NS] * 3, abs=0.003)
 
 
+@pytest.mark.long
 @pytest.mark.lie
 def test_a_clock_that_drifts_is_followed():
     fleet = played(Lies(), Lies(drift=150e-6), Lies(drift=-150e-6), seconds=120)
