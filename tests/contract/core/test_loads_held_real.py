@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.protocols.abc import CleansUp
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.util.wait import wait_until
 from hashidrill.products.consul.loads.churn import ServiceChurn
@@ -62,7 +63,8 @@ class Offered:
 
     async def clean_up(self):
         for load in self.loads.values():
-            await load.clean_up()
+            if isinstance(load, CleansUp):
+                await load.clean_up()
 
     async def until(self, what, enough):
         async def check():

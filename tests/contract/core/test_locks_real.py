@@ -11,6 +11,7 @@ from hashidrill.core import hypothesis
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.hypothesis import Broken
 from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.protocols.abc import Prepares
 from hashidrill.core.recording.journal import Clock
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.writer import RecordingWriter
@@ -38,7 +39,8 @@ def judged(tmp_path, name, operations, final_reads=None, **params):
 async def offered(load):
     """The load's operations, growing; and a wait for enough of them."""
     operations = []
-    await load.prepare()
+    if isinstance(load, Prepares):
+        await load.prepare()
     task = asyncio.create_task(load.run(operations.append))
 
     async def until(enough):

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from hashidrill.core.loads.context import LoadContext
+from hashidrill.core.protocols.abc import Prepares
 from hashidrill.lab.provision.products import VAULT_VERSION
 from hashidrill.products.vault import leftovers as vault_leftovers
 from hashidrill.products.vault import rights
@@ -138,7 +139,8 @@ def offered(server, load, run_id, *, name="secrets"):
             [server.url], run_id=run_id, access={"VAULT_TOKEN": server.login(rights.SECRETS).headers["X-Vault-Token"]}
         )
         one = load(name, load.Params.model_validate(wanted), context)
-        await one.prepare()
+        if isinstance(one, Prepares):
+            await one.prepare()
         if load is KvWrite:
 
             def emit(operation):
