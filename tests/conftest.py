@@ -212,7 +212,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     # messages are folded by their length, path included, and a Unix socket's path has 107 characters at most
-    if len(tempfile.gettempdir()) > len(SHORT_TEMP) and os.access(SHORT_TEMP, os.W_OK):
+    if os.access(SHORT_TEMP, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHORT_TEMP)
     if hasattr(config, "workerinput") and config.option.basetemp:  # and pytest-xdist would add `popen-gw0` to it
         config.option.basetemp = str(config.option.basetemp).replace("popen-gw", "")

@@ -66,8 +66,8 @@ def links(staging, toxiproxy, home):
     api, *others = free_ports(12, [address])
     first = next(port for port in others if all(_is_free(address, port + n) for n in range(10)))
     plan = hashidrill(
-        "toxiproxy",
-        "plan",
+        "staging",
+        "proxies",
         "--attach",
         staging.attach_file(name="plan.yaml"),
         "--listen",

@@ -179,7 +179,7 @@ def test_a_version_that_is_none_is_refused(place):
 
 
 def test_an_interrupted_up_leaves_nothing(place):
-    process = start("up", "--servers", "3", env=place.env)
+    process = start("lab", "up", "--servers", "3", env=place.env)
     deadline = time.monotonic() + 20
     while not list(place.ground.work.glob("*")) and time.monotonic() < deadline:
         time.sleep(0.01)

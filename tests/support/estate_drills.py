@@ -83,8 +83,8 @@ class Drills:
         address = "127.77.9.8"
         [api] = free_ports(1, [address])
         plan = hashidrill(
-            "toxiproxy",
-            "plan",
+            "staging",
+            "proxies",
             "--attach",
             self.file("management"),
             "--listen",

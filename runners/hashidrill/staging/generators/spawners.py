@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Protocol
 
 from hashidrill.core.errors import DatacenterError
@@ -15,7 +18,7 @@ from hashidrill.core.util import safe_json
 from hashidrill.core.util.processes import python_path
 from hashidrill.core.util.redaction import without_secrets
 from hashidrill.staging.generators.remote import Introduction
-from hashidrill.staging.generators.worker import PROTOCOL
+from hashidrill.staging.generators.worker import FOLDER, PROTOCOL
 
 
 class SpawnError(DatacenterError):
@@ -108,3 +111,11 @@ class LocalSpawner:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        for process in self._processes.values():
+            _remove_folder(process.pid)
+
+
+def _remove_folder(pid: int) -> None:
+    """A worker that was killed left its own."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}{pid}-*"):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -33,6 +33,8 @@ from hashidrill.core.errors import HashidrillError
 from hashidrill.staging.generators.link import Frame, Frames, Kind, Link, StreamError, json_frame
 from hashidrill.staging.generators.secrecy import Identity, unpacked
 
+FOLDER = "hashidrill-worker-"
+"""Begins the name of a worker's folder of temporary files; its process id follows."""
 PROTOCOL = 1
 LEASE_S = 15.0
 ENDED, FAILED, SILENT = 0, 1, 3
@@ -266,7 +268,7 @@ async def work(environ: Mapping[str, str]) -> int:
     identity = Identity.made(f"hashidrill worker {session}")
     address, port, told = place(environ)
     parent = environ.get("NOMAD_SECRETS_DIR") or None
-    with tempfile.TemporaryDirectory(prefix="hashidrill-worker-", dir=parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-", dir=parent) as folder:
         lease_s = float(environ.get("HASHIDRILL_LEASE_S") or LEASE_S)
         worker = Worker(GeneratorProcess.start, session=session, lease_s=lease_s, folder=Path(folder))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.told_to_end)
