@@ -151,7 +151,7 @@ def test_what_is_wrong_is_told_once_at_its_place_in_the_file(tmp_path, wrong):
 
 def test_a_choice_that_makes_no_experiment_is_found_whichever_the_seed_takes_first(tmp_path):
     told = refusal(tmp_path, "[300ms, 500ms]", "[300ms, 500ms, -1s]")
-    assert "delay is -1s" in told
+    assert "delay is -1s" in " ".join(told.split())  # folded by the length of the path
 
 
 SEEN_BY_THE_SCHEMA = [
