@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -46,6 +47,7 @@ NOTICED = (
     "Users notice a second in which more than 2 % of the operations that were due fail, or in which the median is over"
     " five times that of the steady state and 50 ms more."
 )
+T = TypeVar("T")
 Steps = tuple[tuple[str, str], ...]
 """What to do, and the command or the YAML to do it with; "" for a sentence alone."""
 _NOT_READ = (HashidrillError, ImportError, OSError, KeyError, IndexError, TypeError, ValueError)
@@ -71,11 +73,19 @@ def story(recording: Recording, verdict: RunVerdict) -> Story:
     passed = verdict.verdict is Verdict.PASS
     return Story(
         experiment.metadata.why.strip() if experiment else "",
-        tuple(sentence for sentence in (_broke(recording), _users(recording), _over(recording)) if sentence),
-        _warning(recording) if passed else "",
+        tuple(said for tell in (_broke, _users, _over) if (said := _told(partial(tell, recording), ""))),
+        _told(lambda: _warning(recording), "") if passed else "",
         _closest(verdict) if passed else "",
-        tuple(_next(recording, verdict, experiment)),
+        _told(lambda: tuple(_next(recording, verdict, experiment)), ()),
     )
+
+
+def _told(tell: Callable[[], T], otherwise: T) -> T:
+    """Or the other, where the recording cannot be read."""
+    try:
+        return tell()
+    except _NOT_READ:
+        return otherwise
 
 
 def _experiment(recording: Recording) -> Experiment | None:

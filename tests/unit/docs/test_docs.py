@@ -207,7 +207,7 @@ LIES = [
     (
         "images",
         "README.md",
-        "![Report of the demo: PASS, with each expectation and its evidence]",
+        "![Report of the demo: PASS, what happened, and a harder next step]",
         "![report]",
         "no words",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -54,7 +53,7 @@ def test_ten_thousand_runs_are_listed_in_a_second_and_healed_in_five(one, tmp_pa
     for number in range(MANY):
         (runs / f"20261126-{number:06}-x").mkdir(parents=True)
         for name in ("journal.jsonl", "verdict.json"):
-            os.link(one / name, runs / f"20261126-{number:06}-x" / name)
+            shutil.copy(one / name, runs / f"20261126-{number:06}-x" / name)
     took_s, lines = cpu_s("list", "runs", "--runs", str(runs))
     assert (len(lines), lines[-1]) == (MANY, "20261126-009999-x PASS")
     assert took_s < LIST_S * BUSY
