@@ -135,7 +135,7 @@ def human_figure(name: str, value: object) -> tuple[str, str]:
         return spaced(name), human_number(value)
     if isinstance(value, (list, tuple)):
         return spaced(name), listed([printable(str(item)) for item in value])
-    if value in _NO_NUMBER:  # the unit of a number that there is not
+    if isinstance(value, str) and value in _NO_NUMBER:  # the unit of a number that there is not
         name = next((name.removesuffix(suffix) for suffix, _ in _UNITS if name.endswith(suffix)), name)
     return spaced(name), printable(str(value))
 
