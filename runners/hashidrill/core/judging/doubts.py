@@ -12,7 +12,7 @@ operation counts as offered; so does one that waits for the datacenter.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -405,8 +405,8 @@ def _offered_less(
 
     Gaps in which it offered nothing are told by themselves.
     """
-    for start_ns, stop_ns, _ in gaps:
-        offer.asked[offer.seconds(start_ns, stop_ns)] = 0.0
+    in_gaps = [offer.seconds(start_ns, stop_ns) for start_ns, stop_ns, _ in gaps]
+    offer = replace(offer, asked=np.where(np.any(in_gaps, axis=0), 0.0, offer.asked)) if in_gaps else offer
     over = np.ones(min(_OFFERED_OVER, len(offer.asked)))
     asked, missing = (np.convolve(each, over, "valid") for each in (offer.asked, offer.missing))
     few = np.convolve((asked >= _FEWEST_DUE) & (missing > (1 - OFFERED_LEAST) * asked + 1), over) > 0
