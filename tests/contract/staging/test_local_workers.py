@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import ssl
+import tempfile
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,6 +21,7 @@ from hashidrill.staging.generators.link import Kind, json_frame
 from hashidrill.staging.generators.remote import dialed_by
 from hashidrill.staging.generators.secrecy import Identity
 from hashidrill.staging.generators.spawners import LocalSpawner
+from hashidrill.staging.generators.worker import FOLDER
 
 pytestmark = pytest.mark.long
 
@@ -119,6 +122,7 @@ def test_a_worker_that_is_killed_ends_the_run():
 
     with pytest.raises(DatacenterError, match=r"worker w\d on this machine \(pid \d+\): "):
         offered(enough=10**6, meanwhile=kill, fleet={**FLEET, "lost_after_s": 3.0})
+    assert list(Path(tempfile.gettempdir()).glob(f"{FOLDER}*")) == []
 
 
 @pytest.mark.lie
