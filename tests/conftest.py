@@ -194,8 +194,6 @@ def say(config, text):
 def pytest_cmdline_main(config):
     """Whole folders are run by a process per core (tests/support/parallel.py); `-n0` keeps to one."""
     config.option.numprocesses = processes(config) or config.option.numprocesses
-    # tables of tests are sets here and there: all processes must see them in one order, another one each time
-    os.environ.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4))))
 
 
 def pytest_xdist_make_scheduler(config, log):
