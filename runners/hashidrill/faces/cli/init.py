@@ -184,8 +184,7 @@ def _texts(kind: str, path: Path, name: str, copied: str | None) -> dict[Path, s
             test: _example("test_patience.py", renamed),
         }
     if kind == "fault":
-        camel = "".join(part.capitalize() for part in word.split("_"))
-        renamed = {"readonly_disk": word, "DiskReadonly": camel, "disk.readonly": f"own.{word}"}
+        renamed = {"readonly_disk": word, "DiskReadonly": _class_name(word), "disk.readonly": f"own.{word}"}
         path = path.with_stem(word)  # the test imports it
         return {
             path: _example("readonly_disk.py", renamed),
@@ -213,9 +212,7 @@ def _copied_experiment(source: Path, path: Path, name: str) -> str:
     changes: dict[Loc, str] = {("metadata", "name"): name}
     if (extends := document.data.get("extends") if isinstance(document.data, dict) else None) is not None:
         if (moved := _moved(base_at(source.parent / extends), path)) is None:
-            whole = complete(read_experiment(source)).partition("\n")[
-                2
-            ]  # without its first line, the path of the source
+            _, _, whole = complete(read_experiment(source)).partition("\n")  # the first line is the path of the source
             return _schema_line(path) + re.sub(r"^(  name: ).*$", rf"\g<1>{name}", whole, count=1, flags=re.MULTILINE)
         changes[("extends",)] = moved
     return _schema_line(path) + _SCHEMA_LINE.sub("", _changed(document, changes))
@@ -264,13 +261,17 @@ def _next(kind: str, paths: list[Path], name: str) -> str:
         case "fault":
             return (
                 f'pytest {paths[1].name}; to register it: [project.entry-points."hashidrill.faults"] {word} ='
-                f' "{word}:{"".join(part.capitalize() for part in word.split("_"))}" in pyproject.toml'
+                f' "{word}:{_class_name(word)}" in pyproject.toml'
             )
         case "gameday":
             return f"hashidrill gameday run {paths[0]}"
         case "runbook":
             return f"hashidrill rehearse {paths[0]}"
     return f"hashidrill validate {paths[0]}"
+
+
+def _class_name(word: str) -> str:
+    return "".join(part.capitalize() for part in word.split("_"))
 
 
 def _template(file: str, **values: str) -> str:

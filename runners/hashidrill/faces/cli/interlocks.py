@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="Who says so (default: you, at this machine).")]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why, for whoever reads it later.")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept for later readers.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key", metavar="FILE", help="Ed25519 key (PEM) that signs, where one is pinned.")
 ]
