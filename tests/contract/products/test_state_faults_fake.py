@@ -8,7 +8,9 @@ import subprocess
 import anyio
 import pytest
 
+import virtual_time
 from fault_cases import STATE_CASES, nature
+from hashidrill.core.engine import inject
 from hashidrill.core.engine.inject import planned
 from hashidrill.core.errors import FaultError
 from hashidrill.core.protocols import registry
@@ -85,6 +87,29 @@ def test_a_restore_sets_back_everything_and_leaves_its_evidence(world):
     assert state(world) == before
     saved, after = (read_snapshot(world.artifacts / name("before")) for name in (saved_name, restored_name))
     assert {k: e for k, e in saved.kv.items() if k in before} == {k: e for k, e in after.kv.items() if k in before}
+
+
+def test_a_restore_is_reverted_and_seen_to_be_over_while_a_sick_leader_takes_25_s_for_a_write(world, monkeypatch):
+    """As in incidents/roblox-2021 on two cores, where three tries of 5 s a request ended the run."""
+    answered = type(world.hosts["consul-1"]).api
+
+    async def sick(host, method, path, *, timeout_s=5.0, **rest):
+        if method != "GET":
+            await anyio.sleep(min(25, timeout_s))
+            if timeout_s < 25:
+                raise FaultError(f"{method} {path}: ReadTimeout")
+        return await answered(host, method, path, timeout_s=timeout_s, **rest)
+
+    async def restored():
+        restore = fault(world, "consul.snapshot.restore", snapshot="before")
+        undo = await applied(restore, world)
+        monkeypatch.setattr(type(world.hosts["consul-1"]), "api", sick)
+        with anyio.fail_after(inject.REVERT_WITHIN_S):
+            await restore.revert(undo)
+        with anyio.fail_after(restore.observed_within_s):
+            return await restore.verify(undo, present=False)
+
+    assert virtual_time.run(restored()).ok
 
 
 def test_a_restore_that_was_answered_and_not_done_is_not_proven(world, monkeypatch):

@@ -7,6 +7,7 @@ loss. The observer reads the snapshot file itself, and markers: keys that must b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import anyio
@@ -18,6 +19,7 @@ from hashidrill.core.protocols.abc import Evidence, Host, Observer, Place, Targe
 from hashidrill.core.protocols.capabilities import AgentApi
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.util.raft_archive import keep
+from hashidrill.core.util.wait import all_at_once
 from hashidrill.products.consul import markers, rights
 from hashidrill.products.consul.api import AGENT, said, when_led
 from hashidrill.products.consul.snapshots import Snapshot, SnapshotError, read_snapshot
@@ -175,8 +177,8 @@ class SnapshotRestore(RestoresSnapshot, _OfTheState[RestoreParams]):
     async def revert(self, undo: Undo) -> None:
         """Removes only the markers: the state stays that of the snapshot."""
         host = self._host(undo)
-        await markers.remove(host, _restored_marker(undo))
-        await markers.remove(host, _marker_of(self.params.snapshot))
+        left = (_restored_marker(undo), _marker_of(self.params.snapshot))
+        await all_at_once(partial(markers.remove, host, key) for key in left)
 
 
 def _elsewhere(copied: bool) -> str:
