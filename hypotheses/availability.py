@@ -88,7 +88,7 @@ def latency_stays(
         require(
             worst < limit,
             f"{load} was slow while {fault or 'a fault'} was in force: its p{percent} over {window} reached"
-            f" {seconds(worst)}, {when(recording, at)}; expected it to stay under {limit}\n"
+            f" {seconds(worst)}, {when(at)}; expected it to stay under {limit}\n"
             f"{_first_failure(recording, measure.during(recording, ops, fault))}",
             **figures,
         )
@@ -112,6 +112,6 @@ def _first_failure(recording: Recording, ops: Operations) -> str:
     for index in range(len(ops)):
         if not ops.ok[index]:
             error = ops.errors[index] or (f"status {ops.status[index]}" if ops.status[index] else "no error recorded")
-            return f"first failure: {when(recording, int(ops.intended_ns[index]))}, {ops.outcome[index]}: {error}"
+            return f"first failure: {when(int(ops.intended_ns[index]))}, {ops.outcome[index]}: {error}"
     hint = measure.clue(recording, int(ops.intended_ns.min()), int(ops.end_ns.max()))
     return f"no operation failed, they were slow\n{hint}"

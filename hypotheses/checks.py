@@ -61,7 +61,7 @@ def checks_keep_interval(
         f" (drift p50 {seconds(figures['drift_p50_s'])}, p99 {seconds(figures['drift_p99_s'])})"
     )
     measured += f"; {silent} of them were registered and never fired" if silent else ""
-    require(kept >= at_least, f"{measured}, expected {at_least}\n{_worst(recording, ops)}", **figures)
+    require(kept >= at_least, f"{measured}, expected {at_least}\n{_worst(ops)}", **figures)
     return Held(measured, **figures)
 
 
@@ -87,12 +87,12 @@ def _span(recording: Recording, during: str) -> tuple[int, int]:
     return recording.phases[during]
 
 
-def _worst(recording: Recording, ops: Operations) -> str:
+def _worst(ops: Operations) -> str:
     at = int(np.argmax(measure.served_s(ops)))
     agents = sorted({key.partition("/")[0] for key, ok in zip(ops.keys, ops.ok.tolist(), strict=True) if not ok})
     missed = f"; some never arrived, from {', '.join(agents)}" if agents else ""
     return (
-        f"worst: {ops.keys[at]}, due {when(recording, int(ops.intended_ns[at]))}{missed}\n"
+        f"worst: {ops.keys[at]}, due {when(int(ops.intended_ns[at]))}{missed}\n"
         "hint: every agent that checks a target adds its own checks. Look at process.cpu of those agents; check less"
         " often, or from fewer agents"
     )

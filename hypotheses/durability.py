@@ -55,7 +55,7 @@ def _why(recording: Recording, load: str, ops: Operations, found: Registers) -> 
     if found.lost:
         lines.append(f"{load} lost acknowledged writes on {len(found.lost)} keys: {_names(list(found.lost))}")
         for key, (index, value) in list(found.lost.items())[:3]:
-            acked = when(recording, int(ops.end_ns[index]))
+            acked = when(int(ops.end_ns[index]))
             now = "is absent" if value is None else f"holds the older {_short(value)!r}"
             lines.append(
                 f"  {key}: {_short(ops.values[index])!r} was acknowledged {acked}, but the key {now} at the end"

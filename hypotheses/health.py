@@ -54,7 +54,7 @@ def green_but_sick(
         first, last = longest_run(seen.sick & np.logical_and.reduce(list(seen.green.values())))
         length_s = (last - first + 1) * STEP_S
         if length_s > longest[0]:
-            span = f"from {when(recording, int(seen.t_ns[first]))} to {length_s:.1f}s later"
+            span = f"from {when(int(seen.t_ns[first]))} to {length_s:.1f}s later"
             longest = (length_s, f"{span}, under {named(recording, window)}")
     figures = {"green_but_sick_s": longest[0], "worst_p50_s": worst, "red": sorted(reds)}
     require(

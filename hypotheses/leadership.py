@@ -48,7 +48,7 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
                 after_s <= within,
                 f"no leader was known to a majority within {within} of its loss under {name}: "
                 + (f"{each.host} led after {seconds(after_s)}" if each.host else "none was ever seen")
-                + f"\nleaders: {_story(recording, seen)}\n"
+                + f"\nleaders: {_story(seen)}\n"
                 "hint: an election needs a majority of servers that are up and reach each other",
                 elected_after_s=after_s,
             )
@@ -91,7 +91,7 @@ def leadership_leaves(recording: Recording, *, fault: str, within: Duration) -> 
             took_s[-1] <= within,
             f"leadership did not leave {window.host} within {within} of {name}: "
             + (f"it took {seconds(took_s[-1])}" if others else f"it still led after {seconds(length_s)}")
-            + f"\nleaders: {_story(recording, seen)}\n"
+            + f"\nleaders: {_story(seen)}\n"
             f"hint: {_why_it_stays(recording, window)}",
             left_after_s=took_s[-1],
         )
@@ -120,7 +120,7 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
     for start_ns, end_ns in spans:
         seen = measure.reigns(recording, start_ns, end_ns)
         if not any(reign.host for reign in seen):
-            raise HypothesisInvalidError(f"the probe saw no leader at all from {when(recording, start_ns)} on")
+            raise HypothesisInvalidError(f"the probe saw no leader at all from {when(start_ns)} on")
         leader = next(reign.host for reign in seen if reign.host)
         wrong = [reign for reign in seen if reign.host != leader and (reign.host or _length_s(reign) >= grace)]
         wrong += [after for before, after in _elections(seen) if after.host == leader == before.host]
@@ -129,8 +129,8 @@ def leadership_stays(recording: Recording, *, fault: str | None = None, grace: D
             not wrong,
             f"leadership did not stay with {leader}"
             + (f" while {fault} was in force" if fault else "")
-            + f": it changed {len(wrong)} times, first {when(recording, wrong[0].start_ns) if wrong else ''}"
-            + f"\nleaders: {_story(recording, seen)}\nhint: {_ELECTION}",
+            + f": it changed {len(wrong)} times, first {when(wrong[0].start_ns) if wrong else ''}"
+            + f"\nleaders: {_story(seen)}\nhint: {_ELECTION}",
             changes=len(wrong),
         )
         term = _same_term(recording, leader, start_ns, end_ns)
@@ -155,7 +155,7 @@ def survives_leader_changes(
     if len(moved) < changes:
         raise HypothesisInvalidError(
             f"leadership changed {len(moved)} times, expected at least {changes}: there was too little to survive\n"
-            f"leaders: {_story(recording, seen)}"
+            f"leaders: {_story(seen)}"
         )
     ops = recording.operations(load).between(0, end_ns)
     acked_ns = np.sort(ops.end_ns[ops.ok & (ops.end_ns >= start_ns) & (ops.end_ns <= end_ns)])
@@ -172,8 +172,8 @@ def survives_leader_changes(
     require(
         stall_s <= within,
         f"{load} stalled during {len(moved)} leader changes: no operation was acknowledged for {seconds(stall_s)}"
-        f" ({when(recording, int(edges[longest]))}); allowed: {within}"
-        f"\nleaders: {_story(recording, seen)}\n{hint}",
+        f" ({when(int(edges[longest]))}); allowed: {within}"
+        f"\nleaders: {_story(seen)}\n{hint}",
         **figures,
     )
     return Held(
@@ -230,8 +230,8 @@ def _same_term(recording: Recording, leader: str, start_ns: int, end_ns: int) ->
     lately = [term for t_ns, term in said if end_ns - _LOOKS_NS <= t_ns < end_ns]
     if not said or said[0][0] > start_ns or said[0][1] not in {*late, *lately}:
         raise HypothesisInvalidError(
-            f"{leader} did not say in which term it leads before {when(recording, start_ns)} and after"
-            f" {when(recording, end_ns)}, so whether it was elected again cannot be told"
+            f"{leader} did not say in which term it leads before {when(start_ns)} and after"
+            f" {when(end_ns)}, so whether it was elected again cannot be told"
         )
     return said[0][1]
 
@@ -248,14 +248,14 @@ def _length_s(reign: Reign) -> float:
 
 
 def _name(recording: Recording, window: FaultWindow) -> str:
-    return f"{measure.named(recording, window)} ({when(recording, in_force(recording, window)[0])})"
+    return f"{measure.named(recording, window)} ({when(in_force(recording, window)[0])})"
 
 
-def _story(recording: Recording, seen: list[Reign]) -> str:
+def _story(seen: list[Reign]) -> str:
     """The first few reigns: `consul-1, then nobody 13.1s into the run, then consul-1 again (term 3) 14.0s ...`."""
     told, led = [seen[0].host or "nobody"], seen[0]
     for reign in seen[1:8]:
         again = f" again (term {reign.term:g})" if measure.elected_again(led, reign) else ""
-        told.append(f"{reign.host or 'nobody'}{again} {when(recording, reign.start_ns)}")
+        told.append(f"{reign.host or 'nobody'}{again} {when(reign.start_ns)}")
         led = reign if reign.host else led
     return ", then ".join(told) + (f", and {len(seen) - 8} more" if len(seen) > 8 else "")

@@ -118,14 +118,14 @@ def _why(recording: Recording, load: str, broken: dict[str, list[Op]]) -> str:
     lines = [f"{load} is not linearizable on {len(broken)} keys: {', '.join(sorted(broken))}"]
     for key, found in sorted(broken.items())[:_KEYS_EXPLAINED]:
         lines.append(f"  {key}: no order explains these {len(found)} operations:")
-        lines += [f"    {_told(recording, op)}" for op in found[:_OPERATIONS_SHOWN]]
+        lines += [f"    {_told(op)}" for op in found[:_OPERATIONS_SHOWN]]
         if len(found) > _OPERATIONS_SHOWN:
             lines.append(f"    and {len(found) - _OPERATIONS_SHOWN} more")
     lines.append(f"hint: {measure.restored(recording)}")
     return "\n".join(lines)
 
 
-def _told(recording: Recording, op: Op) -> str:
+def _told(op: Op) -> str:
     shown = replace(op, value=_short(op.value), expected=_short(op.expected))
     what = {
         "read": f"read {shown.value}",
@@ -134,7 +134,7 @@ def _told(recording: Recording, op: Op) -> str:
         "miss": f"cas {shown.expected} -> {shown.value}, refused: the key did not hold {shown.expected}",
     }[op.kind]
     until = "" if op.return_ns is None else f", {(op.return_ns - op.call_ns) / 1e6:.1f}ms long"
-    return f"{what} ({when(recording, op.call_ns)}{until})"
+    return f"{what} ({when(op.call_ns)}{until})"
 
 
 def _short(value: str | None) -> str:

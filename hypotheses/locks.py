@@ -86,7 +86,7 @@ def no_two_lock_holders(recording: Recording, *, load: str) -> Held:
         "shed": sum(act.status in _SHED for act in acts),
         "timed_out": sum(act.outcome == "unknown" and not act.status for act in acts),
     }
-    require(not twice and not reused, _why(recording, load, twice, reused), **figures)
+    require(not twice and not reused, _why(load, twice, reused), **figures)
     if not in_force:
         raise HypothesisInvalidError(
             f"nobody held a lock of {load} while a fault was in force, so the fault could break none"
@@ -230,9 +230,7 @@ def _length_s(one: Belief, other: Belief) -> float:
     return (min(one.end_ns, other.end_ns) - max(one.start_ns, other.start_ns)) / SECOND
 
 
-def _why(
-    recording: Recording, load: str, twice: Sequence[tuple[Belief, Belief]], reused: dict[tuple[str, int], set[str]]
-) -> str:
+def _why(load: str, twice: Sequence[tuple[Belief, Belief]], reused: dict[tuple[str, int], set[str]]) -> str:
     lines = []
     if twice:
         locks = sorted({one.key for one, _ in twice})
@@ -242,7 +240,7 @@ def _why(
         )
         lines += [
             f"  {one.key}: {one.action.holder} and {other.action.holder} both held it"
-            f" for {seconds(_length_s(one, other))} ({when(recording, other.start_ns)})"
+            f" for {seconds(_length_s(one, other))} ({when(other.start_ns)})"
             for one, other in twice[:_SHOWN]
         ]
     if reused:

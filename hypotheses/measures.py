@@ -199,7 +199,7 @@ class _Around:
 
     def told(self, recording: Recording | None = None) -> str:
         """The measured values and their meaning; with a recording, also the times."""
-        at = "" if recording is None else f" ({when(recording, self.end_ns)})"
+        at = "" if recording is None else f" ({when(self.end_ns)})"
         before, after = seconds(self.before.p50_s), seconds(self.after.p50_s)
         return f"p50 {before} before it, {after} {self.where}{at}: {self.change}"
 

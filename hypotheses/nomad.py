@@ -82,7 +82,7 @@ def replicas_return(
     require(
         longest <= within,
         f"{slow} of {len(away)} replicas of {load} were not back within {within}; the longest took"
-        f" {seconds(longest)}: {away.keys[late]}, away from {when(recording, int(away.intended_ns[late]))}",
+        f" {seconds(longest)}: {away.keys[late]}, away from {when(int(away.intended_ns[late]))}",
         **figures,
     )
     measure.nothing_longer_unseen(recording, load, span, longest_s=longest, within=within)
@@ -126,7 +126,7 @@ def services_agree(
         longest <= within,
         f"{slow} of {len(wrong)} wrong registrations of {load} ({words}) were not right within {within}; the longest"
         f" took {seconds(longest)}: {wrong.keys[late]}, {wrong.values[late]} from"
-        f" {when(recording, int(wrong.intended_ns[late]))}",
+        f" {when(int(wrong.intended_ns[late]))}",
         **figures,
     )
     measure.nothing_longer_unseen(recording, load, (start_ns, end_ns), longest_s=longest, within=within)

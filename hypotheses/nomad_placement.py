@@ -32,7 +32,7 @@ def replicas_on_distinct_hosts(recording: Recording, *, load: str, most: Annotat
     require(
         together <= most,
         f"{host} ran {together} of {sum(worst.values())} replicas of {load}, expected {most} at most on a host"
-        f" ({when(recording, max(at_ns, start_ns))})\nhint: a job without a distinct_hosts constraint, or a spread, is"
+        f" ({when(max(at_ns, start_ns))})\nhint: a job without a distinct_hosts constraint, or a spread, is"
         " packed onto as few nodes as hold it",
         **figures,
     )
@@ -58,8 +58,7 @@ def replicas_stay(recording: Recording, *, load: str, at_least: Annotated[int, F
     figures = {"least": least, "looks": len(known), "looks_failed": failed}
     require(
         least >= at_least,
-        f"{least} replicas of {load} were left {when(recording, int(series.t_ns[worst]))}, expected {at_least} at all"
-        " times",
+        f"{least} replicas of {load} were left {when(int(series.t_ns[worst]))}, expected {at_least} at all times",
         **figures,
     )
     return Held(

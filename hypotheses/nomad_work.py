@@ -194,7 +194,7 @@ def nodes_reappear(
     )
     fine = _fine(ready, ineligible)
     if not fine or not fine[0][1]:
-        raise HypothesisInvalidError(f"Nomad's nodes were not sampled around {when(recording, start_ns)}")
+        raise HypothesisInvalidError(f"Nomad's nodes were not sampled around {when(start_ns)}")
     before = fine[0][1]
     back_s = {}
     for name in sorted(before):

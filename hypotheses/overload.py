@@ -62,7 +62,7 @@ def load_is_shed(
         "served": int(picked.ok.sum()),
         "p99_of_refusals_s": quick_s,
     }
-    others = _first_of(recording, not_served, ~shed)
+    others = _first_of(not_served, ~shed)
     require(
         part >= refused,
         f"{load} was not shed: of {len(not_served)} operations that were not served, {share(part)} were refused with"
@@ -81,12 +81,12 @@ def load_is_shed(
     )
 
 
-def _first_of(recording: Recording, ops: Operations, mask: Bools) -> str:
+def _first_of(ops: Operations, mask: Bools) -> str:
     at = np.flatnonzero(mask)
     if not len(at):
         return ""
     first = int(at[0])
-    at_time = when(recording, int(ops.intended_ns[first]))
+    at_time = when(int(ops.intended_ns[first]))
     return f"first failure without a refusal: {at_time}, {ops.outcome[first]}: {ops.errors[first]}"
 
 
@@ -130,7 +130,7 @@ def recovers_without_restart(
     }
     require(
         back_s <= within,
-        f"{load} did not recover within {within} after the load was back to normal ({when(recording, start_ns)}):"
+        f"{load} did not recover within {within} after the load was back to normal ({when(start_ns)}):"
         f" goodput was {before:.1f}/s before and {after[-1]:.1f}/s at the end, expected {goodput} of before; it"
         f" {'never recovered' if np.isinf(back_s) else 'recovered after ' + seconds(back_s)}",
         **figures,

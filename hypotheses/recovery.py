@@ -104,7 +104,7 @@ def returns_in_steps(
         ups += 1
         require(
             level - before <= step * (2 - _NEARLY),
-            f"{load} was let in from {Level(before)} to {Level(level)} at once ({when(recording, t_ns)}),"
+            f"{load} was let in from {Level(before)} to {Level(level)} at once ({when(t_ns)}),"
             f" expected steps of at most {step}",
             steps=ups,
         )
@@ -113,7 +113,7 @@ def returns_in_steps(
         require(
             not len(due) or p50_s < p50_below,
             f"{load} was let in to {Level(level)} while it was sick at {Level(before)}: its p50 was {seconds(p50_s)},"
-            f" expected under {p50_below} ({when(recording, t_ns)})",
+            f" expected under {p50_below} ({when(t_ns)})",
             steps=ups,
         )
     below = [at for at, level in enumerate(levels) if level < to * _NEARLY]
@@ -203,7 +203,7 @@ def _recovers(span: _Span, p50_below: Duration, within: Duration, errors_below: 
         "operations": len(span.ops),
     }
     slowest = "not one was served" if np.isinf(worst) else f"p50 {seconds(worst)}"
-    worst_text = f"worst {span.window} since {span.mark}: {slowest}, {when(span.recording, worst_at)}"
+    worst_text = f"worst {span.window} since {span.mark}: {slowest}, {when(worst_at)}"
     if back.after_s > within:
         hint = measure.clue(span.recording, span.start_ns, span.end_ns)
         require(False, f"{_why(span, back, p50_below, within, errors_below)}\n{worst_text}\n{hint}", **figures)
@@ -228,7 +228,7 @@ def _why(span: _Span, back: _Back, p50_below: Duration, within: Duration, errors
         wrong.append(f"errors under {errors_below}: {took} ({share(span.ops.error_share())} of all since then)")
     return (
         f"{span.load} did not recover within {within} after {span.mark}"
-        f" ({when(span.recording, span.start_ns)}).\nexpected {'; expected '.join(wrong)}"
+        f" ({when(span.start_ns)}).\nexpected {'; expected '.join(wrong)}"
     )
 
 

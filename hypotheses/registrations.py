@@ -103,7 +103,7 @@ class _Found:
             "wrong_at_the_end": len(self.at_the_end),
             "changes": int(changes.ok.sum()),
         }
-        first = when(recording, int(self.wrong.intended_ns.min()))
+        first = when(int(self.wrong.intended_ns.min()))
         self.story = (
             f"from {first} on the catalog lacked {missing} instances of {load} and had {len(self.wrong) - missing} that"
             f" had been deregistered, after {int(changes.ok.sum())} changes that it had shown"

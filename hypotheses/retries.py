@@ -228,7 +228,7 @@ def _reported(recording: Recording, client: str) -> Operations:
     if missing:
         first = operations.reasons.index(Reason.UNREPORTED)
         raise HypothesisInvalidError(
-            f"client {client} went silent {measure.when(recording, int(operations.intended_ns[first]))}:"
+            f"client {client} went silent {measure.when(int(operations.intended_ns[first]))}:"
             f" {operations.errors[first]}; about {missing} operations are missing, so nothing shows how it retries"
         )
     return operations

@@ -99,7 +99,7 @@ def _breach(recording: Recording, load: str, span: _Span) -> _Breach | None:
     """None for no breach. Raises HypothesisInvalidError if the load does not show it, or was in breach before."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
     ops = settled(recording, recording.operations(load).between(first_ns, span.end_ns), grace_s=span.width_s)
-    _covers(recording, load, ops, span)
+    _covers(load, ops, span)
     before = measure.percentile(measure.served_s(ops.between(first_ns, span.start_ns)), 50)
     if not before < span.limit_s:
         raise HypothesisInvalidError(
@@ -133,7 +133,7 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
         if signal.startswith(f"{load}.") and signal != f"{load}.level":
             series = recording.series(signal, unknown=_STAYS).between(first_ns, span.end_ns)
             looked_ns.update(series.t_ns[~np.isnan(series.value)].tolist())
-    _no_gap(recording, load, sorted(looked_ns), first_ns, span)
+    _no_gap(load, sorted(looked_ns), first_ns, span)
     # what went wrong just before the loads stopped was not watched for as long as it takes to count
     ops = settled(recording, recording.operations(load, unknown=_STAYS).between(first_ns, span.end_ns), grace_s=limit_s)
     took_s = measure.served_s(ops)
@@ -150,20 +150,20 @@ def _waiting(recording: Recording, load: str, span: _Span, limit_s: float) -> _B
     )
 
 
-def _covers(recording: Recording, load: str, ops: Operations, span: _Span) -> None:
+def _covers(load: str, ops: Operations, span: _Span) -> None:
     """Raises HypothesisInvalidError if none of its operations was due for longer than two windows."""
     first_ns = span.start_ns - int(_BEFORE_S * SECOND)
-    _no_gap(recording, load, [*ops.intended_ns.tolist(), span.end_ns], first_ns, span)
+    _no_gap(load, [*ops.intended_ns.tolist(), span.end_ns], first_ns, span)
 
 
-def _no_gap(recording: Recording, load: str, moments_ns: Sequence[int], first_ns: int, span: _Span) -> None:
+def _no_gap(load: str, moments_ns: Sequence[int], first_ns: int, span: _Span) -> None:
     edges = [first_ns, *moments_ns]
     gaps = np.diff(np.asarray(edges, np.int64))
     at = int(np.argmax(gaps))
     if gaps[at] / SECOND > 2 * span.width_s:
         raise HypothesisInvalidError(
             f"{load} does not cover the cascade: it measured nothing for {seconds(gaps[at] / SECOND)} from"
-            f" {when(recording, edges[at])} on; raise its rate, or the `window`"
+            f" {when(edges[at])} on; raise its rate, or the `window`"
         )
 
 
@@ -273,7 +273,7 @@ def _first_error(recording: Recording, ops: Operations, fault: str | None) -> st
     due = measure.during(recording, ops, fault)
     return next(
         (
-            f"first failure: {when(recording, int(due.intended_ns[index]))}: {due.errors[index] or due.outcome[index]}"
+            f"first failure: {when(int(due.intended_ns[index]))}: {due.errors[index] or due.outcome[index]}"
             for index in _indexes(~due.ok)
         ),
         "no look failed: what was read came late",

@@ -154,7 +154,7 @@ def cas_does_not_cross_reset(recording: Recording, *, load: str) -> Held:
         "keys_crossed": sorted({each.key for each in wrong}),
     }
     lines = [
-        f"  {each.key}: {when(recording, each.start_ns)} a CAS with index {each.step.index}, read with the value"
+        f"  {each.key}: {when(each.start_ns)} a CAS with index {each.step.index}, read with the value"
         f" {each.step.expected!r}, succeeded; the snapshot held {each.saved}"
         for each in wrong[:_SHOWN]
     ]
@@ -274,8 +274,8 @@ def _bytes_per_commit(recording: Recording, host: str, start_ns: int, end_ns: in
             commits += float(np.clip(np.diff(index.value), 0, None).sum())
     if commits < _FEWEST_COMMITS or not written:
         raise HypothesisInvalidError(
-            f"{commits:g} commits of {host} were measured from {when(recording, start_ns)} to"
-            f" {when(recording, end_ns)}, at least {_FEWEST_COMMITS} are needed: raise the load, or measure for longer"
+            f"{commits:g} commits of {host} were measured from {when(start_ns)} to"
+            f" {when(end_ns)}, at least {_FEWEST_COMMITS} are needed: raise the load, or measure for longer"
         )
     return _Cost(written / commits, commits)
 
@@ -319,7 +319,7 @@ def raft_commit_below(
         )
     if not len(times.t_ns):
         raise HypothesisInvalidError(
-            f"raft.commit_time was not sampled from {when(recording, start_ns)} to {when(recording, end_ns)}: give the"
+            f"raft.commit_time was not sampled from {when(start_ns)} to {when(end_ns)}: give the"
             f" experiment a longer {'recovery' if since == 'end' else 'fault'}, or a shorter `within`"
         )
     value = measure.percentile(times.value, percent * 100)

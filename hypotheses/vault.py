@@ -41,7 +41,7 @@ def vault_serves_within(recording: Recording, *, within: Duration = Duration("10
                 after_s <= within,
                 f"Vault had no active server within {within} of its loss under {name}: "
                 + (f"it took {seconds(after_s)} until {each.host} was" if each.host else "none was seen at all")
-                + f"\nseen: {_story(recording, seen)}\n"
+                + f"\nseen: {_story(seen)}\n"
                 "hint: a standby takes over only unsealed, and with the storage at hand: look at vault.sealed",
                 active_after_s=after_s,
             )
@@ -78,7 +78,7 @@ def vault_has_one_active(recording: Recording, *, grace: Duration = Duration("2s
             require(
                 length_s <= grace,
                 f"Vault did not have one active server for {seconds(length_s)}, from"
-                f" {when(recording, reign.start_ns)} on; allowed: {grace}\nseen: {_story(recording, seen)}\n"
+                f" {when(reign.start_ns)} on; allowed: {grace}\nseen: {_story(seen)}\n"
                 "hint: vault.is_active says which servers claimed it, vault.sealed which could not",
                 longest_s=length_s,
             )
@@ -111,7 +111,7 @@ def vault_green_but_sick(
         first, last = longest_run(sick & np.logical_and.reduce(list(checks.values())))
         if (length_s := (last - first + 1) * STEP_S) > longest_s:
             longest_s = length_s
-            span = f"from {when(recording, int(p50.t_ns[first]))} on, under {named(recording, window)}"
+            span = f"from {when(int(p50.t_ns[first]))} on, under {named(recording, window)}"
     figures = {"green_but_sick_s": longest_s, "worst_p50_s": worst_s, "red": sorted(reds)}
     said = f"checks turned red ({', '.join(sorted(reds))})" if reds else "no check turned red"
     require(
@@ -150,5 +150,5 @@ def _green(series: Series, good: float, at_ns: Int64s) -> Bools:
     return np.asarray(fresh & ((series.value == good) & series.ok)[index], np.bool_)
 
 
-def _story(recording: Recording, seen: list[Reign]) -> str:
-    return ", ".join(f"{reign.host or 'none or several'} {when(recording, reign.start_ns)}" for reign in seen)
+def _story(seen: list[Reign]) -> str:
+    return ", ".join(f"{reign.host or 'none or several'} {when(reign.start_ns)}" for reign in seen)

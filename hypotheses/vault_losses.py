@@ -85,7 +85,7 @@ def _secrets(recording: Recording, load: str, ops: Operations, found: Registers,
         f"{len(found.lost)} of {int(ops.ok.sum())} acknowledged secrets of {load} are lost: {_names([*found.lost])}"
     ]
     for key, (index, value) in list(found.lost.items())[:_SHOWN]:
-        acked = when(recording, int(ops.end_ns[index]))
+        acked = when(int(ops.end_ns[index]))
         now = "is gone" if value is None else f"is the older {value!r}"
         lines.append(f"  {key}: {ops.values[index]!r} was acknowledged {acked}, and {now} at the end")
     if unlisted:
@@ -142,9 +142,7 @@ def no_lease_lost(
         "leases_lost": [ops.keys[i] for i in np.flatnonzero(lost)],
         "leases_valid_again": [ops.keys[i] for i in np.flatnonzero(valid)],
     }
-    require(
-        not lost.any() and not valid.any(), _leases(recording, load, granted, lost, valid, unlisted=unlisted), **figures
-    )
+    require(not lost.any() and not valid.any(), _leases(load, granted, lost, valid, unlisted=unlisted), **figures)
     if not granted.due.any():
         raise HypothesisInvalidError(
             f"none of the {int(granted.kept.sum())} leases of {load} that nobody revoked was to last until it was"
@@ -183,22 +181,19 @@ class _Leases:
         self.due: Bools = self.kept & (ops.start_ns + self.ttl_s * SECOND > looked_up_ns)
 
 
-def _leases(recording: Recording, load: str, granted: _Leases, lost: Bools, valid: Bools, *, unlisted: int) -> str:
+def _leases(load: str, granted: _Leases, lost: Bools, valid: Bools, *, unlisted: int) -> str:
     ops, lines = granted.ops, []
     if lost.any():
         lines.append(f"{int(lost.sum())} of {int(granted.due.sum())} leases of {load} that had time left are lost:")
         lines += [
-            f"  {ops.keys[i]}: granted {when(recording, int(ops.end_ns[i]))} for {granted.ttl_s[i]:g}s, and unknown at"
-            " the end"
+            f"  {ops.keys[i]}: granted {when(int(ops.end_ns[i]))} for {granted.ttl_s[i]:g}s, and unknown at the end"
             for i in np.flatnonzero(lost)[:_SHOWN]
         ]
     if unlisted:
         lines.append(f"{unlisted} tokens were still known, from the memory of Vault: its storage does not list them")
     if valid.any():
         lines.append(f"{int(valid.sum())} of {int(granted.revoked.sum())} revoked tokens of {load} are valid:")
-        lines += [
-            f"  {ops.keys[i]}: revoked {when(recording, int(ops.end_ns[i]))}" for i in np.flatnonzero(valid)[:_SHOWN]
-        ]
+        lines += [f"  {ops.keys[i]}: revoked {when(int(ops.end_ns[i]))}" for i in np.flatnonzero(valid)[:_SHOWN]]
     return "\n".join([*lines, "hint: search the servers' logs for `lease` and `restore`"])
 
 

@@ -46,7 +46,7 @@ def share(value: float) -> str:
     return f"over {math.floor(value * 10000) / 100:.2f}%" if text == "100" and value < 1 else f"{text}%"
 
 
-def when(recording: Recording, t_ns: int) -> str:  # noqa: ARG001 - hypotheses of users pass the recording
+def when(t_ns: int) -> str:
     """A moment for a person: `12.3s into the run`, as the timeline and the terminal count."""
     return f"{t_ns / SECOND:.1f}s into the run"
 
@@ -355,7 +355,7 @@ def reigns(recording: Recording, start_ns: int, end_ns: int, signal: str = "raft
         for i in np.flatnonzero(~np.isnan(series.value))
     ]
     if not known:
-        raise HypothesisInvalidError(f"{signal} was not sampled around {when(recording, start_ns)}")
+        raise HypothesisInvalidError(f"{signal} was not sampled around {when(start_ns)}")
     changes = [known[0], *(later for earlier, later in pairwise(known) if later[1] != earlier[1])]
     ends = [t_ns for t_ns, _ in changes[1:]] + [end_ns]
     named = [Reign(host, t_ns, end) for (t_ns, host), end in zip(changes, ends, strict=True)]

@@ -230,7 +230,7 @@ class _Looks:
     silent_s: float = SILENT_S
     steady: bool = False
 
-    def trouble(self, recording: Recording, start_ns: int, end_ns: int, *, failures: bool) -> str:
+    def trouble(self, start_ns: int, end_ns: int, *, failures: bool) -> str:
         """Why they do not cover that time, or "". `failures`: failed looks count."""
         inside = (self.t_ns >= start_ns) & (self.t_ns < end_ns)
         known_ns, failed_ns = self.t_ns[inside & self.known], self.t_ns[inside & ~self.known]
@@ -240,13 +240,13 @@ class _Looks:
                 continue
             failed = int(((failed_ns > first) & (failed_ns < last)).sum())
             if failures and failed:
-                unseen = f"none succeeded for {seconds((last - first) / SECOND)} ({when(recording, first)})"
+                unseen = f"none succeeded for {seconds((last - first) / SECOND)} ({when(first)})"
                 return f"{failed} looks at {self.what} failed, {unseen}"
             if self.steady and not failed:
-                return f"no look at {self.what} for {seconds((last - first) / SECOND)} ({when(recording, first)})"
-        return self._mostly_failed(recording, inside) if failures else ""
+                return f"no look at {self.what} for {seconds((last - first) / SECOND)} ({when(first)})"
+        return self._mostly_failed(inside) if failures else ""
 
-    def _mostly_failed(self, recording: Recording, inside: Bools) -> str:
+    def _mostly_failed(self, inside: Bools) -> str:
         """Where over half of the looks failed: of all, or of those of some time (twice as long as silence may last)."""
         t_ns, known = self.t_ns[inside], self.known[inside]
         first = np.arange(len(t_ns))
@@ -260,7 +260,7 @@ class _Looks:
             return ""
         at = int(few[0])
         failed = int(looks[at] - succeeded[at])
-        return f"{failed} of {int(looks[at])} looks at {self.what} failed ({when(recording, int(t_ns[at]))} and later)"
+        return f"{failed} of {int(looks[at])} looks at {self.what} failed ({when(int(t_ns[at]))} and later)"
 
 
 def unseen(recording: Recording, reads: Sequence[Read]) -> str:
@@ -271,7 +271,7 @@ def unseen(recording: Recording, reads: Sequence[Read]) -> str:
                 continue
             whole = ((int(looks.t_ns[0]), int(looks.t_ns[-1]) + 1),)
             for start_ns, end_ns in read.spans or whole:
-                if why := looks.trouble(recording, start_ns, end_ns, failures=not read.unknown):
+                if why := looks.trouble(start_ns, end_ns, failures=not read.unknown):
                     return why
     return ""
 

@@ -33,7 +33,7 @@ from hashidrill.core.errors import UnknownNameError, UsageError
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 SERVICES, DEFAULTS, SIGNALS = "hashidrill.services", "hashidrill.default_services", "hashidrill.signals"
-FAULTS, LOADS = "hashidrill.faults", "hashidrill.loads"
+FAULTS, LOADS, DOCUMENTS = "hashidrill.faults", "hashidrill.loads", "hashidrill.documents"
 _PROTOCOLS = {
     SERVICES: ("hashidrill.core.protocols.service", "Service", "hashidrill.core.protocols.service.BaseService"),
     FAULTS: ("hashidrill.core.protocols.abc", "Fault", "hashidrill.core.faults.base.BaseFault"),

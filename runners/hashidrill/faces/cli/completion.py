@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 from hashidrill.core.protocols import registry
 from hashidrill.core.util.folders import RUNS_DIR, both, state_folder
 from hashidrill.core.util.safe_json import parse
-from hashidrill.faces.cli import listing
+from hashidrill.faces.cli import interchange, listing
 from hashidrill.faces.cli.common import recordings
 
 _HYPOTHESIS = re.compile(r"^@(?:hypothesis|comparison)\b.*?^def (\w+)", re.MULTILINE | re.DOTALL)
@@ -46,13 +46,6 @@ _ARGUMENTS = {
     "lab.shell": "hosts",
 }
 """Command to what its arguments name."""
-_WORDS = {
-    "kinds": "experiments faults loads hypotheses runs gamedays runbooks scenarios",
-    "schemas": "experiment gameday attach scenario campaign",
-    "products": "consul nomad vault kubernetes",
-    "formats": "chaos-mesh litmus",
-}
-"""What is no file and no kind of the library."""
 
 
 class Completed(TyperCommand):
@@ -81,7 +74,7 @@ class Completed(TyperCommand):
 def names(kind: str) -> Iterable[str]:
     """What of that kind there is, by the names that commands take. A file that cannot be read has none."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return _WORDS[kind].split() if kind in _WORDS else _SOURCES.get(kind, partial(listing.files_of, kind))()
+        return _SOURCES.get(kind, partial(listing.files_of, kind))()
     return []
 
 
@@ -96,6 +89,10 @@ def _hosts() -> list[str]:
 
 
 _SOURCES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "kinds": lambda: listing.KINDS,
+    "schemas": lambda: ["experiment", *map(str.lower, {*registry.entries(registry.DOCUMENTS)} - {"Base"})],
+    "products": lambda: [*registry.entries("hashidrill.attach"), *registry.entries("hashidrill.attached")],
+    "formats": lambda: interchange.FORMATS,
     "faults": registry.fault_kinds,
     "loads": registry.load_kinds,
     "hypotheses": _hypotheses,

@@ -13,7 +13,7 @@ from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.protocols.registry import near
 from hashidrill.faces.cli.common import examples, print_text
 
-_TO = ("chaos-mesh", "litmus")
+FORMATS = ("chaos-mesh", "litmus")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -38,8 +38,8 @@ def export(
 
     What that loses is said on standard error: always the proofs and the verdict. Starts nothing and asks nobody.
     """
-    if to not in _TO:
-        raise UsageError(f"there is no format {to!r}: {near(to, _TO)}")
+    if to not in FORMATS:
+        raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
     if cron and to != "chaos-mesh":
         raise UsageError("--cron is for chaos-mesh: Litmus has schedules of its own, around an engine")
     if namespace and to != "litmus":

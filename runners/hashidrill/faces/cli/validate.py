@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
-DOCUMENTS = "hashidrill.documents"
-"""The group of the entry points of kinds of documents: KIND = a function that raises what is wrong with one."""
 _RUNBOOK = ".md"
 """Runbooks are Markdown."""
 
@@ -160,8 +158,8 @@ def _error_of(path: Path) -> str | None:
             return None
         document = read_experiment(path)
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
-        if isinstance(kind, str) and kind in registry.entries(DOCUMENTS):
-            registry.plugin(DOCUMENTS, kind)(document, path)
+        if isinstance(kind, str) and kind in registry.entries(registry.DOCUMENTS):
+            registry.plugin(registry.DOCUMENTS, kind)(document, path)
             return None
         experiment = load_document(document, near_to=path)
         if experiment.datacenter.stands:

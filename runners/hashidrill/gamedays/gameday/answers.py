@@ -202,7 +202,7 @@ def longest_stop(recording: Recording, load: str) -> Measured:
     gaps_ns = np.diff(edges)
     longest = int(np.argmax(gaps_ns))
     stop_s = float(gaps_ns[longest]) / SECOND
-    return Measured(stop_s, f"{seconds(stop_s)}, from {when(recording, int(edges[longest]))}")
+    return Measured(stop_s, f"{seconds(stop_s)}, from {when(int(edges[longest]))}")
 
 
 def latency_under_fault(recording: Recording, load: str) -> Measured:
@@ -227,7 +227,7 @@ def alerts_that_fire(recording: Recording, alerts: Mapping[str, Condition]) -> M
     end_ns = measure.loads_end_ns(recording)
     moments = {name: _fires(recording, alert, start_ns, end_ns) for name, alert in alerts.items()}
     fired = {name: at_ns for name, at_ns in moments.items() if at_ns is not None}
-    said = [f"{name} ({when(recording, at_ns)})" for name, at_ns in fired.items()]
+    said = [f"{name} ({when(at_ns)})" for name, at_ns in fired.items()]
     return Measured(sorted(fired), ", ".join(said) or "none")
 
 
@@ -253,7 +253,7 @@ def _fires(recording: Recording, alert: Condition, start_ns: int, end_ns: int) -
             blind_ns = at_ns
     if blind_ns is not None:
         raise HypothesisInvalidError(
-            f"whether {alert} fired is unknown: no look succeeded for {window_s:g}s, {when(recording, blind_ns)}"
+            f"whether {alert} fired is unknown: no look succeeded for {window_s:g}s, {when(blind_ns)}"
         )
     return None
 

@@ -8,8 +8,10 @@ from typer.testing import CliRunner
 
 from hashidrill.core.experiment.library import experiments
 from hashidrill.core.protocols import registry
-from hashidrill.faces.cli import commands, completion, library, listing
+from hashidrill.core.protocols.service import HasAcls
+from hashidrill.faces.cli import commands, completion, interchange, library, listing
 from hashidrill.faces.cli.app import app
+from hashidrill.kubernetes import rbac
 
 
 @pytest.fixture
@@ -77,6 +79,9 @@ def test_all_of_a_kind_is_offered():
     assert set(completion.names("experiments")) == set(experiments())
     assert set(completion.names("hypotheses")) == set(library.known_hypotheses(None))
     assert set(completion.names("kinds")) == set(listing.KINDS)
+    assert set(completion.names("schemas")) == set(library._SCHEMAS)
+    assert set(completion.names("products")) == {*(cls.name for cls in registry.services_with(HasAcls)), rbac.SERVICE}
+    assert set(completion.names("formats")) == set(interchange.FORMATS)
 
 
 def test_what_is_completed_is_a_command_and_a_kind():
@@ -86,5 +91,5 @@ def test_what_is_completed_is_a_command_and_a_kind():
         group, _, name = path.rpartition(".")
         assert name in (whole[group].commands if group else whole)
         assert all(completion.names(kind) is not None for kind in kinds.split())
-        assert set(kinds.split()) <= {*completion._WORDS, *completion._SOURCES, *listing.KINDS}
+        assert set(kinds.split()) <= {*completion._SOURCES, *listing.KINDS}
     assert set(commands.GROUPS) <= set(whole)
