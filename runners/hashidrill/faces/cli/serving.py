@@ -1,4 +1,4 @@
-"""--serve: the page of a war room, on the commands that play runs."""
+"""--serve and --metrics: what others see of runs while they go on, on the commands that play them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ Serve = Annotated[
 Port = Annotated[
     int, typer.Option("--port", metavar="PORT", help="With --serve: the port of the page; 0 is any that is free.")
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="PORT|FILE",
+        help="Expose the run to Prometheus: on a port of the loopback, or in a .prom file of node_exporter's textfile"
+        " collector, which stays.",
+    ),
+]
 
 NOTES_NAME = "notes.md"
 
@@ -52,12 +61,25 @@ def war_room(serve: bool, port: int, say: Console, *, lead: bool = True) -> Iter
         yield room
 
 
+@contextlib.contextmanager
+def metrics_at(where: str | None) -> Iterator[Subscriber | None]:
+    """What exposes runs as metrics; None without --metrics. Raises UsageError."""
+    if where is None:
+        yield None
+        return
+    from hashidrill.reports.live.metrics import exposed  # noqa: PLC0415 - an extra, which most runs go without
+
+    with exposed(where) as subscriber:
+        yield subscriber
+
+
 @dataclass(frozen=True)
 class Onlookers:
-    """Further watchers of runs, besides the terminal: writers of JSON lines, and a page."""
+    """Further watchers of runs, besides the terminal: writers of JSON lines, a page, and Prometheus."""
 
     lines: tuple[Subscriber, Audience] | None = None
     room: Room | None = None
+    metrics: Subscriber | None = None
 
     def join(self, events: Bus, title: str) -> None:
         """A run with that title begins; its events come on that bus."""
@@ -66,6 +88,8 @@ class Onlookers:
         if self.room is not None:
             self.room.begins(title)
             events.subscribe(self.room.tell)
+        if self.metrics is not None:
+            events.subscribe(self.metrics)
 
     def keep_notes(self, recording: Path) -> None:
         """Writes the scribe's notes from the page into the recording's folder, once the run has ended."""
