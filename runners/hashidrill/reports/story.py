@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from hashidrill.core.errors import HashidrillError
+from hashidrill.core.errors import HypothesisInvalidError, RecordingError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.verdict import Finding, Verdict
@@ -50,7 +50,8 @@ NOTICED = (
 T = TypeVar("T")
 Steps = tuple[tuple[str, str], ...]
 """What to do, and the command or the YAML to do it with; "" for a sentence alone."""
-_NOT_READ = (HashidrillError, ImportError, OSError, KeyError, IndexError, TypeError, ValueError)
+_NOT_READ = (HypothesisInvalidError, RecordingError)
+"""What the reader raises for missing and for damaged parts. Any other error is a defect of this module."""
 _Span = tuple[int, int]
 _NOTHING = (None, "0s", "0%", "100%", "", 0)
 """Values of a fault's parameters that change nothing: their defaults."""

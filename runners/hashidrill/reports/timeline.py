@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hashidrill.core.errors import HashidrillError, HypothesisInvalidError
+from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, RecordingError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import at_in_method_ns
 from hashidrill.core.protocols import registry
@@ -183,7 +183,7 @@ def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
             for intent in recording.events("fault.intent")
             for step in [steps[int(intent.data["step"])]]
         }
-    except (HashidrillError, ImportError, OSError, KeyError, IndexError, TypeError, ValueError):
+    except (RecordingError, HypothesisInvalidError, KeyError, IndexError):  # a step that the experiment does not have
         return {}
 
 

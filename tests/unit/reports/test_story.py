@@ -10,6 +10,7 @@ from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.reports import story as stories
 from hashidrill.reports.html import render_html
 from hashidrill.reports.markdown import markdown_summary
 from hashidrill.reports.story import story
@@ -212,3 +213,15 @@ def test_a_journal_that_ends_in_the_middle_has_a_page(builder):
     (path / JOURNAL_NAME).write_text("\n".join(lines[: applied + 1]) + "\n")
     recording = Recording(path)
     assert "hashidrill heal" in render_html(recording, judge(recording))
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("defect", [TypeError, KeyError, ValueError, IndexError])
+def test_a_defect_of_the_story_does_not_pass_for_a_damaged_recording(builder, monkeypatch, defect):
+    def broken(*_):
+        raise defect("planted")
+
+    monkeypatch.setattr(stories, "_leaders", broken)
+    run = builder.fault("disk.latency", at=11, until=20).load("kv-writes").leader("consul-1").build()
+    with pytest.raises(defect, match="planted"):
+        story(run, passing())

@@ -16,10 +16,13 @@ import sys
 import pytest
 
 from hashidrill.core.errors import RecordingError
+from hashidrill.core.judging.judge import judge
+from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording import reader
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.seal import seal
 from hashidrill.faces import cli
+from hashidrill.reports.story import story
 from hashidrill.testing.recordings import RecordingBuilder
 
 DEFAULT, NIGHTLY, AT_ONCE = 100, 1000, 20
@@ -213,6 +216,22 @@ def refused(whole, tmp_path, check, seeds):
         if code not in right or "Traceback" in said or (code == BAD_USAGE and said.count("\n") != 1):
             wrong.append(f"{seed}: {what}: exit code {code}: {said[-300:]}")
     return wrong
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, DEFAULT, AT_ONCE))
+def test_a_corrupted_recording_that_is_judged_has_a_story_for_every_verdict(whole, tmp_path, first):
+    """Only what the reader calls unreadable is left out: an error of the story's own code would show here."""
+    for seed in range(first, first + AT_ONCE):
+        path = tmp_path / f"run-{seed}"
+        corrupted(whole, path, seed)
+        try:
+            recording = Recording(path)
+            verdict = judge(recording)
+        except RecordingError:
+            continue
+        for each in (verdict, RunVerdict([], []), RunVerdict(["it died"], [])):
+            assert len(story(recording, each).sentences) <= 3
 
 
 # what a stranger makes, with a seal of its own
