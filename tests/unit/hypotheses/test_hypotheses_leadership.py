@@ -84,6 +84,48 @@ class TestLeaderElected:
         with pytest.raises(Broken, match="consul-2 led after"):
             check(builder.leader(late), "leader_elected", within="4s")
 
+    @pytest.mark.lie
+    @pytest.mark.parametrize(
+        ("named_until", "elected", "answers_from", "text"),
+        [
+            (33, 41, 31, "consul-2 led after 31s"),
+            (33, 99, 31, "none was ever seen"),
+            (99, 99, 31, "the others named consul-1 to the end, which led no more"),
+            (99, 99, 12, "the others named consul-1 to the end, which led no more"),
+            (33, 41, 99, "consul-2 led after 31s"),
+        ],
+    )
+    def test_a_loss_that_the_others_notice_after_the_fault_or_never_is_one(
+        self, builder, named_until, elected, answers_from, text
+    ):
+        """With slow elections, the followers of a killed leader name it until after it started again."""
+        slow = lambda t: "consul-1" if t < named_until else "" if t < elected else "consul-2"  # noqa: E731
+        builder.leader(slow, term=lambda t: 1.0 if t < 10 else 2.0 if t >= elected else None)
+        for at in range(10, min(named_until, 50)):
+            told = {"value": 1.0} if at >= answers_from else {"value": None, "ok": False, "text": "refused"}
+            builder.sample("raft.term", at=at + 0.2, host="consul-1", **told)
+        with pytest.raises(Broken) as broken:
+            check(builder, "leader_elected", within="4s")
+        assert text in broken.value.text
+        assert broken.value.figures["elected_after_s"] == ("never" if elected == 99 else pytest.approx(31, abs=0.1))
+
+    @pytest.mark.lie
+    @pytest.mark.parametrize("back", [29.5, 31.5])
+    def test_a_leader_that_was_silent_and_led_on_in_its_term_was_not_lost(self, builder, back):
+        builder.leader(term=lambda t: None if 10 <= t < back else 1.0)
+        for at in range(10, 30):
+            builder.sample("raft.term", None, at=at + 0.2, host="consul-1", ok=False, text="no answer within 1s")
+        with pytest.raises(HypothesisInvalidError, match="no election to judge"):
+            check(builder, "leader_elected", within="4s")
+
+    @pytest.mark.lie
+    def test_one_that_never_answers_again_and_is_named_to_the_end_is_not_known_to_be_lost(self, builder):
+        builder.leader(term=lambda t: None if t >= 10 else 1.0)
+        for at in range(10, 50):
+            builder.sample("raft.term", None, at=at + 0.2, host="consul-1", ok=False, text="no answer within 1s")
+        with pytest.raises(HypothesisInvalidError, match="cannot be told"):
+            check(builder, "leader_elected", within="4s")
+
     def test_no_samples_are_invalid(self, builder):
         with pytest.raises(HypothesisInvalidError, match=r"raft\.leader"):
             check(builder.load("kv-writes"), "leader_elected")

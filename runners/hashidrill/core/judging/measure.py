@@ -285,8 +285,8 @@ class Absence:
     """A time without a known leader.
 
     `lost_ns`: the last moment at which one is known to have led; `seen_ns`: when that one was seen gone; `back_ns`:
-    when one was known again, None for never. `told`: whether the lost leader itself ever reported that it leads. If
-    it did not, it may have been lost later than `lost_ns`.
+    when one was known again, None for never. `told`: whether its own reports say when it was lost. If they do not,
+    it may have been lost later than `lost_ns`.
     """
 
     lost_ns: int
@@ -308,7 +308,7 @@ class Absence:
             )
         if longest_s > within_s >= shortest_s and not self.told:
             raise HypothesisInvalidError(
-                f"the one that was lost did not say itself that it leads: it was lost {seconds(shortest_s)} to"
+                f"the one that was lost did not say itself when it last led: it was lost {seconds(shortest_s)} to"
                 f" {seconds(longest_s)} before one was known again, which cannot be held against {seconds(within_s)}"
             )
         return longest_s if self.back_ns is not None else math.inf
@@ -320,7 +320,9 @@ def absences(
     """Each time from the loss of a leader that was seen in [start_ns, end_ns). `seen` are the reigns from then on.
 
     A loss counts from the leader's own last report that it leads, so that noticing it is part of the time; if it was
-    silent from `start_ns` on, from there. A change of leader or term without a gap is an absence too.
+    silent from `start_ns` on, from there. A change of leader or term without a gap is an absence too. The majority
+    may notice a loss only after `end_ns`, or never, and name the old leader until then: it counts if that leader
+    stopped to report that it leads before `end_ns`.
     """
     found = []
     for at, reign in enumerate(seen):
@@ -332,7 +334,28 @@ def absences(
         back = next((later for later in seen[at:] if later.host), None)
         seen_ns = max(start_ns, reign.start_ns)
         found.append(Absence(last_ns, seen_ns, back.start_ns if back else None, back.host if back else "", bool(said)))
+    at = next((at for at, reign in enumerate(seen) if reign.end_ns >= end_ns), len(seen) - 1)
+    gone_ns = seen[at].end_ns if at + 1 < len(seen) else None
+    if stopped := _stopped(recording, seen[at], (start_ns, end_ns), gone_ns, signal):
+        back = next((later for later in seen[at + 1 :] if later.host), None)
+        found.append(Absence(*stopped, back.start_ns if back else None, back.host if back else "", told=False))
     return found
+
+
+def _stopped(
+    recording: Recording, reign: Reign, span: tuple[int, int], gone_ns: int | None, signal: str
+) -> tuple[int, int] | None:
+    """The last report of the leader that it leads, and the first answer after it that it does not.
+
+    Without such an answer, when the majority saw it gone. None if it went on to report that it leads until the end of
+    the span, was not asked again before, or is not known to be gone.
+    """
+    looks = _terms_said(recording, reign.host, span[0], reign.end_ns, signal) if reign.host else []
+    leads = [t_ns for t_ns, _, text, ok in looks if ok and text == LEADS]
+    if not leads or leads[-1] >= span[1] or not any(leads[-1] < t_ns < span[1] for t_ns, *_ in looks):
+        return None
+    shown_ns = next((t_ns for t_ns, _, _, ok in looks if ok and t_ns > leads[-1]), gone_ns)
+    return None if shown_ns is None else (max(leads[-1], span[0]), shown_ns)
 
 
 def elected_again(before: Reign, after: Reign) -> bool:
@@ -370,20 +393,27 @@ def terms_led(
 
     Between the two moments, and the last time before. Empty if it never did.
     """
+    said = _terms_said(recording, host, start_ns, end_ns, signal)
+    led = [(t_ns, value) for t_ns, value, text, ok in said if ok and text == LEADS]
+    return led[max(sum(t_ns <= start_ns for t_ns, _ in led) - 1, 0) :]
+
+
+def _terms_said(
+    recording: Recording, host: str, start_ns: int, end_ns: int, signal: str
+) -> list[tuple[int, float, str, bool]]:
+    """Each look at that host's term: when (ns), the term, `leads` or "", and whether it answered."""
     term = next((lane.term for lane in lanes() if lane.signal == signal), None)
     try:
         series = None if term is None else recording.series(term, host, unknown="it did not say its term")
     except HypothesisInvalidError:  # this host (or any host) was not sampled
-        return []
+        series = None
     if series is None:
         return []
     said = series.between(start_ns - int(SILENT_S * SECOND), end_ns)
-    led = [
-        (int(t_ns), float(value))
+    return [
+        (int(t_ns), float(value), text, bool(ok))
         for t_ns, value, text, ok in zip(said.t_ns, said.value, said.text, said.ok, strict=True)
-        if ok and text == LEADS
     ]
-    return led[max(sum(t_ns <= start_ns for t_ns, _ in led) - 1, 0) :]
 
 
 def _by_term(reign: Reign, terms: Sequence[tuple[int, float]], *, first: bool) -> list[Reign]:
