@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 FEWEST_INTERVALS = 5
 """With fewer intervals that were measured on both sides, only the round's two numbers count."""
+MOST_TIMES = 100.0
+"""Beyond this, the exact ratio does not matter."""
+_MOST_LOG = 700.0
+"""e to more than this is too large for a float."""
 ABSENT_APART = 0.05
 """If agents were down for this much more of their time on one side, its cost looks smaller than it is.
 
@@ -57,14 +61,14 @@ def paired(figure: Figure, baseline: Measured, candidate: Measured, *, seed: int
     if math.isnan(baseline.number) or math.isnan(candidate.number):
         return None
     one, other = baseline.intervals, candidate.intervals
-    at_most = min(baseline.at_most, candidate.at_most)
+    longest = max(baseline.at_most, candidate.at_most)
     if one is not None and other is not None:
         count = min(len(one), len(other))
-        logs = _log_ratio(figure, one[:count], other[:count], at_most)
+        logs = log_ratio(figure, one[:count], other[:count], longest)
         logs = logs[~np.isnan(logs)]
         if len(logs) >= FEWEST_INTERVALS:
             return of_intervals(logs, seed)
-    log = _log_ratio(figure, np.array([baseline.number]), np.array([candidate.number]), at_most)
+    log = log_ratio(figure, np.array([baseline.number]), np.array([candidate.number]), longest)
     return Paired(float(log[0]), counted=_counting_error(figure, baseline, candidate))
 
 
@@ -103,13 +107,24 @@ def _gone(measured: Measured) -> str:
     return f"{gone}: what they would have taken is not in it"
 
 
-def _log_ratio(figure: Figure, baseline: Floats, candidate: Floats, at_most: float) -> Floats:
-    """A figure never seen counts as `at_most`, the same on both sides; if never seen on both, they are equal."""
-    if math.isinf(at_most):
-        finite = np.concatenate([each[np.isfinite(each)] for each in (baseline, candidate)])
-        at_most = float(finite.max()) if len(finite) else 1.0
-    one, other = (np.minimum(each, at_most) for each in (baseline, candidate))
-    return np.asarray(figure.log(other) - figure.log(one), np.float64)
+def log_ratio(figure: Figure, baseline: Floats, candidate: Floats, longest: float = math.inf) -> Floats:
+    """The logarithms of candidate over baseline, as the figure compares them; NaN where one was not measured.
+
+    The one rule for what never came (infinity): it took longer than both runs could have measured (`longest`), and
+    MOST_TIMES as long as the other side, so it ranks after everything that was measured. Never on both sides is
+    equal.
+    """
+    one, other = (np.where(np.isinf(each), each, np.minimum(each, longest)) for each in (baseline, candidate))
+    return np.asarray(_log(figure, other, one, longest) - _log(figure, one, other, longest), np.float64)
+
+
+def _log(figure: Figure, mine: Floats, others: Floats, longest: float) -> Floats:
+    never = np.isinf(mine)
+    logs = figure.log(np.where(never, 1.0, mine))
+    beyond = figure.log(np.where(np.isinf(others), 1.0, others)) + math.log(MOST_TIMES)
+    if not math.isinf(longest):
+        beyond = np.maximum(beyond, figure.log(np.array(longest)))
+    return np.where(never, np.where(np.isinf(others), logs, beyond), logs)
 
 
 def _counting_error(figure: Figure, baseline: Measured, candidate: Measured) -> float:
@@ -132,10 +147,6 @@ def _counting_error(figure: Figure, baseline: Measured, candidate: Measured) -> 
     if figure.unit == "":
         return math.sqrt(sum(each.number / (each.number + figure.floor) ** 2 for each in (baseline, candidate)))
     return 0.0
-
-
-MOST_TIMES = 100.0
-"""Beyond this, the exact ratio does not matter."""
 
 
 def difference(
@@ -212,9 +223,19 @@ this share of all rounds.
 """
 
 
+class Pair(NamedTuple):
+    """One figure in a round in which it was measured on both sides."""
+
+    round: int
+    baseline: float
+    candidate: float
+    ratio: float
+    """Candidate over baseline, as compared."""
+
+
 @dataclass(frozen=True)
 class Compared:
-    """One figure over all rounds. `baseline` and `candidate` are the medians of its numbers on each side."""
+    """One figure over all rounds. `baseline` and `candidate` are the medians of its numbers in `pairs`."""
 
     figure: Figure
     decision: Decision
@@ -228,6 +249,8 @@ class Compared:
     """Why it was not measured, or too often not on one side."""
     of: int = 0
     """How many rounds count; `interval.rounds` are those in which it was measured on both sides."""
+    pairs: Sequence[Pair] = ()
+    """Those rounds: the interval and both medians come from them, and from no others."""
 
     @property
     def is_open(self) -> bool:
@@ -298,6 +321,15 @@ class Compared:
             "high": _json(self.interval.high),
             "more_rounds": self.more_rounds,
             "why": self.why,
+            "pairs": [
+                {
+                    "round": each.round,
+                    "baseline": _json(each.baseline),
+                    "candidate": _json(each.candidate),
+                    "ratio": _json(each.ratio),
+                }
+                for each in self.pairs
+            ],
         }
 
 
@@ -365,7 +397,12 @@ def _compared(
     sides = [
         fair(one.measured[figure.name], other.measured[figure.name]) for one, other in (each.sides for each in rounds)
     ]
-    pairs = [pair for number, (one, other) in enumerate(sides) if (pair := paired(figure, one, other, seed=number))]
+    rows = [
+        (pair, Pair(each.number, one.number, other.number, math.exp(min(pair.log, _MOST_LOG))))
+        for number, (each, (one, other)) in enumerate(zip(rounds, sides, strict=True))
+        if (pair := paired(figure, one, other, seed=number))
+    ]
+    pairs = [pair for pair, _ in rows]
     looks = Looks.of(at_most, prior)
     if prior is None and figure.usual:  # of other machines: it is not a reason to look earlier
         prior = Prior(figure.usual, MOST_TRUSTED)
@@ -377,18 +414,9 @@ def _compared(
     more = 0
     if decision is Decision.CANNOT_TELL:
         more = max(1, rounds_needed(interval, margin, alarms=alarms, confidence=confidence))
-    was, now = (lower_median([pair[side].number for pair in sides]) for side in (0, 1))
-    return Compared(
-        figure,
-        decision,
-        interval,
-        margin,
-        was,
-        now,
-        more,
-        why,
-        len(sides),
-    )
+    shown = [row for _, row in rows]
+    was, now = lower_median([row.baseline for row in shown]), lower_median([row.candidate for row in shown])
+    return Compared(figure, decision, interval, margin, was, now, more, why, len(sides), shown)
 
 
 def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:

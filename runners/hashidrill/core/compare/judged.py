@@ -404,17 +404,17 @@ def _agreed(found: Sequence[Found]) -> Found:
 
 
 def _figures(kept: Kept, runs: Sequence[JudgedRun]) -> list[FigureRow]:
+    """Of the rounds that count for every variant, which are those that comparisons read."""
     of_each = [{one.name: one for one in figures(each.experiment)} for each in kept.variants.values()]
+    sides = [*kept.variants]
+    whole = _rounds(sides, kept, runs)
     rows = []
     for name, one in of_each[0].items() if of_each else ():
-        if all(name in other for other in of_each):
-            numbers = {
-                variant: lower_median(
-                    [one.of(run.recording).number for run in runs if run.variant == variant and run.counts]
-                )
-                for variant in kept.variants
-            }
-            if not all(math.isnan(number) for number in numbers.values()):
-                shown = {variant: one.shown(number) for variant, number in numbers.items()}
-                rows.append(FigureRow(name, one.unit, numbers, shown))
+        if not all(name in other for other in of_each):
+            continue
+        measured = [[one.of(recording).number for recording in each] for each in whole]
+        pairs = [each for each in measured if not any(map(math.isnan, each))]
+        if pairs:
+            numbers = dict(zip(sides, map(lower_median, zip(*pairs, strict=True)), strict=True))
+            rows.append(FigureRow(name, one.unit, numbers, {side: one.shown(each) for side, each in numbers.items()}))
     return rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from hashidrill.core.compare.comparison import ABSENT_APART, difference
+from hashidrill.core.compare.comparison import ABSENT_APART, difference, log_ratio
 from hashidrill.core.compare.disturbed import sick_without_fault
 from hashidrill.core.compare.figures import beside, figure
 from hashidrill.core.compare.measured import IN_DOUBT_AT_MOST, Figure, Measured
@@ -82,8 +82,11 @@ class Expectations:
             why = verdict.invalid[0] if verdict.invalid else _said(unknown[0]) if unknown else "nothing was judged"
             return Trial(Outcome.INVALID, why[:_SAID_CHARACTERS], where)
         if recording.outcome == _GUARDRAIL:
-            return Trial(Outcome.INVALID, f"{self.name} held until a guardrail ended the method", where)
-        return Trial(Outcome.HELD, f"{len(judged)} of {len(judged)} expectations held", where)
+            why = f"{self.name or 'every expectation'} held until a guardrail ended the method"
+            return Trial(Outcome.INVALID, why, where)
+        known = sum(each.finding is Finding.KNOWN for each in judged)
+        text = f"{len(judged) - known} of {len(judged)} expectations held"
+        return Trial(Outcome.HELD, text + (f", and {known} broke as known" if known else ""), where)
 
 
 def _said(judgement: Judgement) -> str:
@@ -125,11 +128,8 @@ class Worse:
         if why:
             return Trial(Outcome.INVALID, why, where)
         [measured] = found
-        number = min(measured.number, measured.at_most)  # what never came took at least that long
-        if math.isinf(number):
-            number = 1e9
         text, cut = f"{self.figure.name} {self.figure.shown(measured.number)}", recording.outcome == _GUARDRAIL
-        return Trial(Outcome.MEASURED, text, where, number, absent=measured.absent, cut=cut)
+        return Trial(Outcome.MEASURED, text, where, measured.number, absent=measured.absent, cut=cut)
 
     def limit(self, references: Sequence[Trial]) -> Limit:
         """The limit: worse than the median of these."""
@@ -151,10 +151,9 @@ class Limit:
         if trial.outcome is not Outcome.MEASURED or trial.value is None:
             return trial
         figure = self.rule.figure
-        ours, theirs = (float(figure.log(np.array([each]))[0]) for each in (trial.value, self.reference))
-        worse = math.exp(min(ours - theirs if figure.lower_is_better else theirs - ours, _MOST_LOG))
-        never = trial.text.endswith(figure.shown(math.inf))
-        much, _ = difference(figure, self.reference, math.inf if never else trial.value, worse)
+        log = float(log_ratio(figure, np.array([self.reference]), np.array([trial.value]))[0])
+        worse = math.exp(min(log if figure.lower_is_better else -log, _MOST_LOG))
+        much, _ = difference(figure, self.reference, trial.value, worse)
         text = f"{trial.text}, of the good end {figure.shown(self.reference)}" + (f": {much}" if much else "")
         broken = worse > self.rule.factor
         if trial.cut and not broken:
@@ -203,9 +202,10 @@ class PairedFigure:
         limit, broken = math.log(self.factor), log > math.log(self.factor)
         parts = [self._ratio(recording, part)[0] for part in _parts(recording)]
         clear = all((part > limit) is broken and abs(part - limit) > math.log(CLEARLY) for part in [log, *parts])
+        much, _ = difference(self.figure, of_good, number, math.exp(log))
         text = (
-            f"{self.figure.name} {self.figure.shown(number)}, of the good end at the same time "
-            f"{self.figure.shown(of_good)}: {math.exp(log):.2f} times" + ("" if clear else ", not clearly")
+            f"{self.figure.name} {self.figure.shown(number)}, of the good end at the same time"
+            f" {self.figure.shown(of_good)}" + (f": {much}" if much else "") + ("" if clear else ", not clearly")
         )
         return Trial(Outcome.BROKEN if broken else Outcome.HELD, text, where, math.exp(log), clear)
 
@@ -213,10 +213,9 @@ class PairedFigure:
         """The log of the ratio, and both numbers; NaN, which is on no side of a limit, where one was not measured."""
         left_out = [] if without is None else [without]
         ours, theirs = (each.of(recording, though_busy=True, without=left_out) for each in (self.figure, self.of_good))
-        # what never came took at least as long as the run could have measured
-        one, other = (min(each.number, each.at_most) for each in (ours, theirs))
-        logs = self.figure.log(np.array([one, other]))
-        return float(logs[0] - logs[1]), ours.number, theirs.number
+        one, other = np.array([theirs.number]), np.array([ours.number])
+        log = log_ratio(self.figure, one, other, max(ours.at_most, theirs.at_most))
+        return float(log[0]), ours.number, theirs.number
 
 
 def _parts(recording: Recording) -> Iterator[Doubt]:

@@ -174,10 +174,12 @@ class Hunt:
                 return None
             tail = trials[-INVALID_IN_A_ROW:]
             silent = len(tail) == INVALID_IN_A_ROW and all(trial.cut or trial.value is None for trial in tail)
-            if silent or any(trial.outcome is Outcome.REFUSED for trial in trials):
-                return CannotTell(
-                    f"{self.candidates.shown(good)}: no figure: {trials[-1].text}", "a good end whose runs are valid"
-                )
+            refused = any(trial.outcome is Outcome.REFUSED for trial in trials)
+            if silent or refused:
+                last = trials[-1]
+                why = f"a guardrail ended the method; until then, {last.text}" if last.cut else last.text
+                takes = "a good end that can be run" if refused else "a good end whose runs are valid and whole"
+                return CannotTell(f"{self.candidates.shown(good)}: no figure: {why}", takes)
             self._play(good)
 
     # answers
@@ -223,18 +225,18 @@ class Hunt:
         return Answer(FOUND, f"{text}\n{_sure(answer.wrong)}", [*between, first], answer.wrong)
 
     def _wrong_end(self, trials: Trials, *, good: bool, wrong: float) -> Answer:
-        ends = self._ends()
-        at, other = ends if good else ends[::-1]
-        shown, tally = self.candidates.shown(at), trials.tally(at)
-        text = f"the {'good' if good else 'bad'} end is not {'good' if good else 'bad'}: {shown} {tally}"
+        at, other = self._ends() if good else self._ends()[::-1]
+        called, others = ("good", "bad") if good else ("bad", "good")
         theirs = trials.tally(other)
-        if good and theirs.held > theirs.broken:
-            what = f"the bad end {theirs}: exchange them to find what fixed it"
+        if (theirs.held > theirs.broken) if good else (theirs.broken > theirs.held):
+            what = f"the {others} end {theirs}: exchange them to find what fixed it"
         elif good:
             what = "name one that holds, or say with --expect or --figure what breaks"
         else:
             what = "name one that breaks, or an experiment that shows it"
-        return Answer(WRONG_END, f"{text}; nothing was searched: {what}", wrong=wrong)
+        text = f"the {called} end is not {called}: {self.candidates.shown(at)} {trials.tally(at)}"
+        unsearched = "nothing was searched: " if {*trials.candidates} <= {at, other} else ""
+        return Answer(WRONG_END, f"{text}; {unsearched}{what}", wrong=wrong)
 
 
 def _cannot(answer: CannotTell) -> Answer:
@@ -269,7 +271,7 @@ def summary(candidates: Candidates, trials: Sequence[tuple[str, Trial]]) -> list
             "candidate": name,
             "shown": candidates.shown(name),
             "runs": [
-                {"outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.value}
+                {"outcome": trial.outcome, "text": trial.text, "recording": trial.recording, "value": trial.plain_value}
                 for trial in of
             ],
         }

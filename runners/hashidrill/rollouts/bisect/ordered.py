@@ -151,6 +151,8 @@ def _summed(log: Floats) -> Floats:
 WRONG_RUNS = 0.2
 CHANGED = math.log(1000)
 """The odds from which on an end has changed sides."""
+_VALID = "runs of it that are valid: its recordings say what made them INVALID"
+_RUNNABLE = "one that can be run in its place"
 CONTRADICTIONS = 2
 """A candidate that held and broke this often each is more than one wrong run."""
 _LAST = 6
@@ -159,7 +161,11 @@ Answer = tuple[str, bool, bool]
 
 
 class ChangedEndError(Exception):
-    """A known end no longer answers as it did. Its text says which, and how it answered."""
+    """A known end no longer answers as it did. Its text says which, and how it answered; `takes` what to change."""
+
+    def __init__(self, why: str, takes: str = "a machine that stays as it is, and a new search (not --resume)") -> None:
+        super().__init__(why)
+        self.takes = takes
 
 
 class Controls:
@@ -196,7 +202,8 @@ class Controls:
         while not runs or self._odds[end] > 0:
             broken = self._trials.ask(end)
             if broken is None:
-                raise ChangedEndError(f"{self._shown(end)} says nothing any more: it {self._trials.tally(end)}")
+                why = f"{self._shown(end)} says nothing any more: it {self._trials.tally(end)}"
+                raise ChangedEndError(why, _VALID)
             runs.append((end, broken, self._trials.clear))
             self._said[end].append(broken)
             odds = math.log(changed / same) if broken else math.log((1 - changed) / (1 - same))
@@ -221,6 +228,8 @@ TURN = 0.9
 _ENDS = 0.95
 """How sure the ends must be before anything between them is run."""
 _LEAST_TELLING = 0.05
+_TOSSED = 8
+"""The fewest runs of either outcome that show a candidate to be neither good nor bad."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +254,7 @@ class CannotTell:
 
 def changed_end(changed: ChangedEndError) -> CannotTell:
     """The result if runs before and after a change of the end differ."""
-    return CannotTell(str(changed), "a machine that stays as it is, and a new search (not --resume)")
+    return CannotTell(str(changed), changed.takes)
 
 
 @dataclass
@@ -365,10 +374,13 @@ class Ordered:
 
     def _blind(self, index: int) -> CannotTell:
         name = self.candidates[index]
-        return CannotTell(
-            f"{self.trials.shown(name)} {self.trials.tally(name)}",
-            "runs of it that are valid: its recordings say what made them INVALID",
-        )
+        tally = self.trials.tally(name)
+        return CannotTell(f"{self.trials.shown(name)} {tally}", _RUNNABLE if tally.refused else _VALID)
+
+    def _tossed(self, name: str) -> bool:
+        """Whether its many runs are like those of a coin, so that more of them would tell no more."""
+        tally = self.trials.tally(name)
+        return min(tally.held, tally.broken) >= max(_TOSSED, (tally.held + tally.broken) / 3)
 
     def _out_of_runs(self) -> CannotTell:
         low, high = self._bracket()
@@ -377,7 +389,7 @@ class Ordered:
         left = len(self._between(low, high))
         names = [self.candidates[at] for at in (low, high) if 0 <= at < len(self.candidates)]
         why = "; ".join(f"{self.trials.shown(name)} {self.trials.tally(name)}" for name in names)
-        if noise.a_run_tells < _LEAST_TELLING:
+        if noise.a_run_tells < _LEAST_TELLING or any(map(self._tossed, names)):
             return CannotTell(
                 f"good and bad are too alike: {why}", "an experiment, or a figure, that tells them better apart"
             )
@@ -385,6 +397,6 @@ class Ordered:
         steps = math.ceil(math.log2(left + 1))
         more = math.ceil(3 * (odds + steps) / noise.a_run_tells) + steps  # both ends of the bracket, and turns back
         return CannotTell(
-            f"after {self.trials.runs} runs, the most that were allowed, it is not sure enough: {why}",
+            f"after {self.trials.used}, the most that were allowed, it is not sure enough: {why}",
             f"about {more} more runs: resume it with --tries {self.trials.at_most + more}",
         )

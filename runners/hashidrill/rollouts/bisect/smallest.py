@@ -156,7 +156,7 @@ class SmallestSet:
         more = 5
         return _GaveUpError(
             CannotTell(
-                f"after {self.trials.runs} runs, the most that were allowed, it is not sure enough:"
+                f"after {self.trials.used}, the most that were allowed, it is not sure enough:"
                 f" {self.trials.shown(name)} {self.trials.tally(name)}",
                 f"at least {more} more runs: resume it with --tries {self.trials.at_most + more}",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,6 +54,11 @@ class Trial:
     clear: bool = False
     absent: float = 0.0
     cut: bool = False
+
+    @property
+    def plain_value(self) -> float | str | None:
+        """For JSON, which has no infinity: what never came is "inf"."""
+        return str(self.value) if self.value is not None and math.isinf(self.value) else self.value
 
 
 class OutOfRunsError(Exception):
@@ -107,6 +113,12 @@ class Trials:
     @property
     def runs(self) -> int:
         return sum(counts.total() for counts in self._counts.values())
+
+    @property
+    def used(self) -> str:
+        """`60 runs (41 of them INVALID)`."""
+        invalid = sum(counts[Outcome.INVALID] for counts in self._counts.values())
+        return f"{self.runs} runs" + (f" ({invalid} of them INVALID)" if invalid else "")
 
     @property
     def candidates(self) -> list[str]:
@@ -238,7 +250,7 @@ class Log:
         )
 
     def add_run(self, candidate: str, trial: Trial) -> None:
-        self._write(_RUN, {"candidate": candidate, **asdict(trial)})
+        self._write(_RUN, {"candidate": candidate, **asdict(trial), "value": trial.plain_value})
         self.runs.append((candidate, trial))
 
     def add_answer(self, answer: Mapping[str, Any]) -> None:
@@ -282,7 +294,11 @@ class Log:
 
 
 def _number(value: object) -> float | None:
-    return None if value is None else float(value)  # type: ignore[arg-type]  # what is no number raises TypeError
+    """Raises TypeError or ValueError for what is no number."""
+    number = None if value is None else float(value)  # type: ignore[arg-type]
+    if number is not None and math.isnan(number):
+        raise ValueError("NaN")
+    return number
 
 
 def _lock(path: Path, descriptor: int) -> None:

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement
 from hashidrill import __version__
 from hashidrill.clients.audit.report import SARIF_SCHEMA, json_text, location, sarif_result, xml, xml_text
 from hashidrill.clients.audit.run import RULES
-from hashidrill.core.compare.comparison import Compared
+from hashidrill.core.compare.comparison import Compared, difference
 from hashidrill.core.compare.statistics import MOST_ROUNDS, Decision
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.recording.reader import Recording
@@ -421,15 +421,32 @@ def _member(ran: Ran, file: str = "") -> Section:
             *parts,
             Folded(f"{calm} row{'' if calm == 1 else 's'} that do{'es' if calm == 1 else ''} not decide", rest),
             _PAIRED if figures else "",
+            Folded("The pairs that the figures are compared by", [_pairs(figures)]),
             (Code("Both sides on one timeline", file),) if file else "",
         ],
     )
 
 
 _PAIRED = (
-    "A difference is the median of the rounds' own differences, baseline against candidate of the same round. It need"
-    " not be the quotient of the two medians next to it."
+    "A difference is the geometric mean of the pairs' own ratios: baseline and candidate of the same round. It need not"
+    " be the quotient of the two medians next to it, which are of the same pairs."
 )
+
+
+def _pairs(figures: Sequence[Compared]) -> Table:
+    rows = [
+        (
+            each.figure.name,
+            f"{pair.round}",
+            each.figure.shown(pair.baseline),
+            each.figure.shown(pair.candidate),
+            difference(each.figure, pair.baseline, pair.candidate, pair.ratio)[0],
+        )
+        for each in figures
+        if each.figure.decides or each.decision is Decision.WORSE
+        for pair in each.pairs
+    ]
+    return Table(("figure", "round", "baseline", "candidate", "difference"), rows)
 
 
 def _slos(slos: Sequence[Slo]) -> Table:

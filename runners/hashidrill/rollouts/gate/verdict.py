@@ -70,8 +70,13 @@ class Slo:
     """Rounds that must agree before it counts as broken."""
 
     @property
+    def judged(self) -> list[tuple[bool | None, bool | None]]:
+        """The rounds in which it was judged on both sides: state and counts come from these."""
+        return [pair for pair in self.pairs if None not in pair]
+
+    @property
     def state(self) -> SloState:
-        known = [pair for pair in self.pairs if None not in pair]
+        known = self.judged
         worse, better = known.count((True, False)), known.count((False, True))
         sick = better + known.count((False, False))
         if worse >= self.often and worse >= OUTWEIGHS * better:
@@ -91,9 +96,8 @@ class Slo:
         return lacking if lacks_alone(lacking, sum(pair[0] is None for pair in self.pairs)) else 0
 
     def counted(self, side: int) -> str:
-        """`2 of 3`: the rounds in which it held for that side."""
-        known = [pair[side] for pair in self.pairs if pair[side] is not None]
-        return f"{sum(map(bool, known))} of {len(known)}"
+        """`2 of 3`: the rounds in which it held for that side, of those in which both sides were judged."""
+        return f"{sum(bool(pair[side]) for pair in self.judged)} of {len(self.judged)}"
 
 
 @dataclass(frozen=True)

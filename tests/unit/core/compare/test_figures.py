@@ -246,11 +246,14 @@ def test_none_against_none_is_no_difference_and_none_against_many_is_one() -> No
     assert ratio_of(RECOVERY, Measured(0.0), Measured(0.1)) < 1.2
 
 
-def test_never_on_both_sides_is_no_difference_and_on_one_it_is_at_least_as_long_as_was_looked() -> None:
-    never, soon = Measured(math.inf, at_most=20.0), Measured(1.0, at_most=20.0)
+def test_never_on_both_sides_is_no_difference_and_on_one_it_is_longer_than_either_run() -> None:
+    never, soon = Measured(math.inf, at_most=20.0), Measured(0.1, at_most=30.0)
+    quick = Figure("kv.latency.p50", "s", 1e-6, 1.2, True, lambda _: Measured(0.0))
     assert ratio_of(RECOVERY, never, never) == 1
-    assert ratio_of(RECOVERY, soon, never) == pytest.approx(21 / 2)
-    assert ratio_of(KV, Measured(0.5), Measured(math.inf, at_most=30.0)) == pytest.approx(60, rel=0.01)
+    assert ratio_of(quick, soon, never) == pytest.approx(300, rel=0.01)
+    assert ratio_of(quick, never, soon) == pytest.approx(1 / 300, rel=0.01)
+    assert ratio_of(RECOVERY, Measured(9.0), never) == pytest.approx(100), "as if nothing that was measured was longer"
+    assert ratio_of(KV, Measured(0.5), Measured(math.inf)) == pytest.approx(100)
 
 
 def test_seconds_that_one_side_did_not_measure_count_for_neither() -> None:

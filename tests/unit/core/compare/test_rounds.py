@@ -292,3 +292,42 @@ def test_a_figure_without_rounds_says_why() -> None:
     assert "it was silent" in str(found)
     assert found.as_dict()["baseline"] is None
     assert comparison.together([]) is Decision.CANNOT_TELL
+
+
+@pytest.mark.lie
+def test_medians_ratio_and_count_are_of_the_same_pairs() -> None:
+    """The baseline was quick in a round in which the candidate has no figure: it would look quicker than its pairs."""
+    nan = math.nan
+    [found] = compared(planted([0.1, 0.4, 0.4, 0.1, 0.4], [nan, 0.4, 0.4, nan, 0.4], COST), [COST])
+    assert (found.interval.rounds, found.of) == (3, 5)
+    assert (found.baseline, found.candidate, found.interval.ratio) == (0.4, 0.4, 1.0)
+    assert [pair["round"] for pair in found.as_dict()["pairs"]] == [1, 2, 4]
+    product = math.prod(pair.ratio for pair in found.pairs)
+    assert product ** (1 / len(found.pairs)) == pytest.approx(found.interval.ratio)
+
+
+RECOVERY = Figure("kv.recovery", "s", 1.0, 1.5, True, lambda _: Measured(0.0))
+NEVER = math.inf
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "decision"),
+    [
+        ([8.0] * 4, [NEVER] * 4, Decision.WORSE),
+        ([NEVER] * 4, [8.0] * 4, Decision.BETTER),
+        ([NEVER] * 4, [NEVER] * 4, Decision.NO_WORSE),
+        ([8.0] * 4, [8.0, 8.0, 8.0, NEVER], Decision.CANNOT_TELL),
+        ([0.0] * 4, [NEVER] * 4, Decision.WORSE),
+    ],
+)
+@pytest.mark.parametrize("margin", [1.5, 4.0])
+def test_what_never_came_is_longer_than_all_that_did(
+    baseline: list[float], candidate: list[float], decision: Decision, margin: float
+) -> None:
+    """A run of 10 s that never recovered took only 1.2 times the 8 s of one that did, were its length the figure."""
+    rounds = planted(baseline, candidate, RECOVERY)
+    for run in (run for each in rounds for run in each.runs):
+        object.__setattr__(run.measured[RECOVERY.name], "at_most", 10.0)
+    [found] = compared(rounds, [RECOVERY], margins={RECOVERY.name: margin})
+    assert found.decision is decision

@@ -198,10 +198,17 @@ def test_a_side_that_is_invalid_makes_all_of_it_invalid(tmp_path):
 def test_one_invalid_round_of_several_is_left_out_and_does_not_pass(tmp_path):
     runs = rounds_of(tmp_path, [(0.02, 0.02)] * 4)
     runs[2]["old"] = planted(tmp_path / "sick", "old", change=lambda built: built.end("crashed", error="out of memory"))
+    for number in (2, 3):  # the pair of the first is discarded; its slow half would move the median of a side
+        runs[number]["new"] = planted(tmp_path / f"slow-{number}", "new", p50_s=[0.09, 0.02][number - 2])
     verdict = judge_comparison(compared(tmp_path, runs))
     invalid(verdict, "round 3 of old is INVALID")
     assert verdict.comparisons[0].finding is Finding.HELD
     assert verdict.comparisons[0].figures["rounds"] == 3
+    [row] = [row for row in verdict.figures if row.name == FIGURE]
+    assert row.shown == {
+        "old": verdict.comparisons[0].figures["baseline"],
+        "new": verdict.comparisons[0].figures["candidate"],
+    }
 
 
 @pytest.mark.lie

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from functools import cache
 from pathlib import Path
 
@@ -637,7 +638,11 @@ def test_a_machine_that_changed_during_the_search_is_no_answer(box, tmp_path):
 def test_a_figure_that_never_came_back_is_no_number_of_times_as_bad():
     found = Figure("kv-writes.recovery", "s", 1.0, 1.5, True, lambda _: Measured(0.0))
     limit = Limit(Worse(found, 2.0), 2.0)
-    never = limit.compared(Trial(Outcome.MEASURED, "kv-writes.recovery never", value=40.0))
+    never = limit.compared(Trial(Outcome.MEASURED, "kv-writes.recovery never", value=math.inf))
     assert (never.outcome, never.text) == (Outcome.BROKEN, "kv-writes.recovery never, of the good end 2s")
+    alike = Limit(limit.rule, math.inf).compared(Trial(Outcome.MEASURED, "kv-writes.recovery never", value=math.inf))
+    assert (alike.outcome, alike.text) == (Outcome.HELD, "kv-writes.recovery never, of the good end never")
+    late = Limit(Worse(found, 2.0), 18.0).compared(Trial(Outcome.MEASURED, "kv-writes.recovery never", value=math.inf))
+    assert late.outcome is Outcome.BROKEN, "the run was too short for 36 s, and never is longer than that"
     later = limit.compared(Trial(Outcome.MEASURED, "kv-writes.recovery 3s", value=3.0))
     assert (later.outcome, later.text) == (Outcome.HELD, "kv-writes.recovery 3s, of the good end 2s: 1.33 times")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -161,3 +162,12 @@ def test_each_line_is_one_json_object_that_says_what_it_is(tmp_path):
     assert [line["kind"] for line in lines] == ["question", "run", "answer"]
     assert lines[1] | {"candidate": "1-3", "outcome": "broken", "recording": "runs/a", "value": 1.2} == lines[1]
     assert Log.resume(path).answer == {"found": ["performance.raft_multiplier"]}
+
+
+def test_what_never_came_is_in_the_log_as_such(tmp_path):
+    log = Log.create(tmp_path / "log.jsonl", QUESTION)
+    log.add_run("1", Trial(Outcome.MEASURED, "kv.recovery never", "runs/a", math.inf))
+    log.close()
+    again = Log.resume(tmp_path / "log.jsonl")
+    again.close()
+    assert again.runs[0][1].value == math.inf

@@ -252,6 +252,13 @@ def test_a_round_in_which_the_baseline_was_sick_is_none_that_the_candidate_passe
     assert Slo("x", (sick, (YES, YES), (YES, YES))).state is SloState.HELD
 
 
+@pytest.mark.lie
+def test_the_counts_are_of_the_rounds_that_the_state_is_of():
+    """The baseline held in two more rounds, in which nothing is known of the candidate."""
+    slo = Slo("x", ((YES, NO), (YES, None), (YES, None), (YES, NO)))
+    assert (slo.state, slo.counted(0), slo.counted(1)) == (SloState.BROKEN, "2 of 2", "0 of 2")
+
+
 def test_a_side_takes_over_what_matters_and_nothing_else(tmp_path):
     file = tmp_path / "server.json"
     deployed = {"bind_addr": "192.0.2.1", "performance": {"raft_multiplier": 8}, "encrypt": "secret", "server": True}
