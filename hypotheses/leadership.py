@@ -49,9 +49,7 @@ def leader_elected(recording: Recording, *, within: Duration = Duration("10s"), 
                 after_s <= within,
                 f"no leader was known to a majority within {within} of its loss under {name}: "
                 + (f"{each.host} led after {seconds(after_s)}" if each.host else _none_again(seen[-1]))
-                + f"
-leaders: {_story(seen)}
-"
+                + f"\nleaders: {_story(seen)}\n"
                 "hint: an election needs a majority of servers that are up and reach each other",
                 elected_after_s=after_s,
             )
