@@ -74,7 +74,7 @@ def test_every_module_can_be_imported_or_names_the_extra_that_it_needs(installed
     assert "/venv/" in where
     assert failed == {}
     assert {text.partition("pip install ")[2] for text in extras.values()} == {
-        f"'hashidrill[{name}]'" for name in ("kubernetes", "metrics", "page", "ssh")
+        f"'hashidrill[{name}]'" for name in ("kubernetes", "metrics", "otel", "page", "ssh")
     }
     assert not {
         name for name in extras if name.startswith(("hashidrill.core.", "hashidrill.lab.", "hashidrill.faces."))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from hashidrill.core.errors import UsageError
 
-Extra = Literal["kubernetes", "metrics", "page", "ssh"]
+Extra = Literal["kubernetes", "metrics", "otel", "page", "ssh"]
 
 
 class MissingExtraError(UsageError):

@@ -36,7 +36,7 @@ from hashidrill.faces.cli.common import (
     print_text,
 )
 from hashidrill.faces.cli.remembering import Memory, Notify
-from hashidrill.faces.cli.serving import NOBODY, Metrics, Onlookers, Port, Serve, metrics_at, war_room
+from hashidrill.faces.cli.serving import NOBODY, Metrics, Onlookers, Port, Serve, elsewhere, war_room
 from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, prepare, run_experiment
@@ -148,11 +148,11 @@ def run(
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
     plain = plain or as_json or json_lines
     plays = list(zip(resolved, there, strict=True))
-    with war_room(serve, port, say) as room, metrics_at(metrics) as exposed:
+    with war_room(serve, port, say) as room, elsewhere(metrics, say) as others:
         allow_installing(install)
         if room is not None and len(plays) > 1 and not any(each.experiment.variants for each in resolved):
             room.plans("", [each.name for each in resolved])
-        results = Runs(runs_dir, say, memory, plain, Onlookers(lines, room, exposed)).until_stopped(plays)
+        results = Runs(runs_dir, say, memory, plain, Onlookers(lines, room, others)).until_stopped(plays)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:

@@ -1,9 +1,10 @@
-"""--serve and --metrics: what others see of runs while they go on, on the commands that play them."""
+"""--serve, --metrics and OpenTelemetry: what others see of runs, on the commands that play them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,24 +63,34 @@ def war_room(serve: bool, port: int, say: Console, *, lead: bool = True) -> Iter
 
 
 @contextlib.contextmanager
-def metrics_at(where: str | None) -> Iterator[Subscriber | None]:
-    """What exposes runs as metrics; None without --metrics. Raises UsageError."""
-    if where is None:
-        yield None
-        return
-    from hashidrill.reports.live.metrics import exposed  # noqa: PLC0415 - an extra, which most runs go without
+def elsewhere(metrics: str | None, say: Console) -> Iterator[Sequence[Subscriber]]:
+    """What tells Prometheus of runs (with --metrics) and OpenTelemetry (with OTEL_TRACES_EXPORTER=otlp).
 
-    with exposed(where) as subscriber:
-        yield subscriber
+    Raises UsageError.
+    """
+    with contextlib.ExitStack() as stack:
+        subscribers: list[Subscriber] = []
+        if metrics is not None:
+            from hashidrill.reports.live.metrics import exposed  # noqa: PLC0415 - an extra, which most runs go without
+
+            subscribers.append(stack.enter_context(exposed(metrics)))
+        if (
+            os.environ.get("OTEL_TRACES_EXPORTER") == "otlp"
+            and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+        ):
+            from hashidrill.reports.live.traces import sent  # noqa: PLC0415 - as above
+
+            subscribers.append(stack.enter_context(sent(lambda line: say_line(say, line))))
+        yield subscribers
 
 
 @dataclass(frozen=True)
 class Onlookers:
-    """Further watchers of runs, besides the terminal: writers of JSON lines, a page, and Prometheus."""
+    """Further watchers of runs, besides the terminal: writers of JSON lines, a page, and others."""
 
     lines: tuple[Subscriber, Audience] | None = None
     room: Room | None = None
-    metrics: Subscriber | None = None
+    others: Sequence[Subscriber] = ()
 
     def join(self, events: Bus, title: str) -> None:
         """A run with that title begins; its events come on that bus."""
@@ -88,8 +99,8 @@ class Onlookers:
         if self.room is not None:
             self.room.begins(title)
             events.subscribe(self.room.tell)
-        if self.metrics is not None:
-            events.subscribe(self.metrics)
+        for other in self.others:
+            events.subscribe(other)
 
     def keep_notes(self, recording: Path) -> None:
         """Writes the scribe's notes from the page into the recording's folder, once the run has ended."""

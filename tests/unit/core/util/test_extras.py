@@ -12,6 +12,7 @@ from hashidrill.core.util.extras import MissingExtraError, extra
 NEEDS = {
     "kubernetes": ("lightkube", "hashidrill.kubernetes.client", "services.kubernetes"),
     "metrics": ("prometheus_client", "hashidrill.reports.live.metrics", "--metrics"),
+    "otel": ("opentelemetry", "hashidrill.reports.live.traces", "OTEL_TRACES_EXPORTER=otlp"),
     "page": ("uvicorn", "hashidrill.gamedays.warroom.serving", "the page of --serve"),
     "ssh": ("asyncssh", "hashidrill.staging.carriers.ssh", "carriers.ssh"),
 }
