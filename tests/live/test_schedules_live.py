@@ -35,7 +35,7 @@ def planted(user):
         f"#!{user.python}\n"
         "import sys, time; from pathlib import Path\n"
         f"sys.path[:0] = {paths!r}\n"
-        "from history_runs import recorded; from hashidrill.gamedays.history.store import record_run\n"
+        "from history_runs import recorded; from hashidrill.gamedays.history.from_recording import record_run\n"
         "stored = record_run(recorded(Path('.hashidrill/runs'), f'run-{time.time_ns()}').path)\n"
         "sys.exit(stored is None)\n"
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hashidrill.core.judging.verdict import Verdict
-from hashidrill.gamedays.history.from_recording import digest
-from hashidrill.gamedays.history.model import Expected, Number, Run, Series
+from hashidrill.core.util.folders import project
+from hashidrill.gamedays.history.model import Expected, Number, Run, Series, digest
 from hashidrill.testing.recordings import RecordingBuilder
 
 BEGAN_S = 1_760_000_000.0
@@ -19,6 +19,8 @@ def planted(
     series="slow-disk",
     variant="",
     datacenter="local",
+    of=None,
+    outcome="complete",
     figures=None,
     versions=None,
     config=None,
@@ -36,11 +38,11 @@ def planted(
     }
     return Run(
         id=f"run-{number:04d}",
-        series=Series(series, variant, datacenter),
+        series=Series(series, variant, datacenter, str(project()) if of is None else of),
         began_s=BEGAN_S + 3600 * number,
         ended_s=BEGAN_S + 3600 * number + 60,
         verdict=Verdict(verdict),
-        outcome="complete",
+        outcome=outcome,
         path=f"/runs/{number}",
         hashidrill=hashidrill,
         title="A slow disk",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -156,12 +155,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters but for a tab and the end of a line (Unicode's Cc), and halves of surrogate pairs (Cs)."""
+
+
 def printable(text: str, limit: int = 4000) -> str:
     """`text` without control characters (a log line can carry terminal escapes), cut after `limit` characters."""
-    clean = "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cs"} else "\N{REPLACEMENT CHARACTER}"
-        for c in text[:limit]
-    )
+    clean = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
     return clean if len(text) <= limit else f"{clean} … ({len(text) - limit} more characters)"
 
 

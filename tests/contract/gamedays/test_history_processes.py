@@ -15,7 +15,7 @@ _PROCESSES, _EACH = 4, 5
 _STORES = """
 import sys
 from pathlib import Path
-from hashidrill.gamedays.history.store import record_run
+from hashidrill.gamedays.history.from_recording import record_run
 sys.stdout.write("ready\\n"); sys.stdout.flush(); sys.stdin.readline()
 stored = [record_run(Path(path)) for path in sys.argv[1:]]
 sys.exit(None in stored)

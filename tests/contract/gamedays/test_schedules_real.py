@@ -150,7 +150,7 @@ def planted(folder):
         f"#!{sys.executable}\n"
         "import os, sys; from pathlib import Path\n"
         f"sys.path[:0] = [{str(ROOT / 'tests/support')!r}]\n"
-        "from history_runs import recorded; from hashidrill.gamedays.history.store import record_run\n"
+        "from history_runs import recorded; from hashidrill.gamedays.history.from_recording import record_run\n"
         "number = len(list(Path('.hashidrill/runs').glob('*')))\n"
         "Path('words').write_text(repr(sys.argv[1:]))\n"
         "record_run(recorded(Path('.hashidrill/runs'), f'run-{Path.cwd().name[-1]}-{number}').path)\n"

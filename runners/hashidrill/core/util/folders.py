@@ -56,6 +56,16 @@ def nearest(folder: str, start: Path | None = None) -> Path | None:
     return None
 
 
+def project() -> Path:
+    """The user's project: the nearest folder, from the working directory upwards, with `experiments/` or `.git`.
+
+    The working directory itself where there is neither.
+    """
+    here = os.path.realpath(Path.cwd())
+    marked = (place for place in _upwards(here) if any(_is_there(place, name) for name in ("experiments", ".git")))
+    return Path(next(marked, here))
+
+
 def both(folder: str) -> list[Path]:
     """The user's own, if there is one, then the shipped one."""
     own, ships = nearest(folder), shipped(folder)

@@ -73,8 +73,11 @@ MOVED = {
     "export": "convert export",
 }
 """Earlier name of a command to the one that it has now."""
-LATER = {"validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics")}
-"""Command to what it mostly does without: faults and hypotheses import these; to check parameters takes none."""
+LATER = {
+    "validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics"),
+    "history": ("numpy",),
+}
+"""Command, or group, to what it mostly does without: to check parameters, or to list runs, takes none of these."""
 
 
 class Commands(Mapping[str, Any]):
@@ -89,7 +92,7 @@ class Commands(Mapping[str, Any]):
             epilog = f"Example: hashidrill {name} {example}"
             return LazyGroup(name=name, help=f"{about}.", epilog=epilog, no_args_is_help=True)
         app = typer.Typer(rich_markup_mode=None, callback=lambda: None)  # with a callback, one command is a group too
-        later(*LATER.get(name, ()))
+        later(*LATER.get(self._group or name, ()))
         registry.plugin(COMMANDS, self._prefix + name)(app)
         return typer.main.get_group(app).commands[name]
 

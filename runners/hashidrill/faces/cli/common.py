@@ -104,9 +104,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, clip: 
     lines = [[plain_line(cell) for cell in row] for row in ([columns] if columns else []) + list(rows)]
     widths = [max(map(len, column)) for column in itertools.zip_longest(*lines, fillvalue="")]
     width = shutil.get_terminal_size().columns if clip and sys.stdout.isatty() else None
-    for line in lines:
-        text = "  ".join(f"{cell:<{wide}}" for cell, wide in zip(line, widths, strict=False)).rstrip()
-        print_text((text if width is None or len(text) <= width else f"{text[: width - 1]}…") + "\n")
+    texts = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    if width is not None:
+        texts = [text if len(text) <= width else f"{text[: width - 1]}…" for text in texts]
+    print_text("".join(f"{text}\n" for text in texts))
 
 
 def print_json(value: Any) -> None:

@@ -245,6 +245,9 @@ class _Day:
         except KeyboardInterrupt as stop:
             found = outcome_of(plan, journal)
             write_reports(found, folder)
+            for path in recordings_of(stop.args[0]) if stop.args else ():
+                self.memory.keep(Recording(path), None, self.say)
+            self.memory.keep_day(folder, self.say)
             self.tell("")
             self.tell("The day is interrupted; everything so far is kept. Go on with:")
             self.tell(f"  {again}")

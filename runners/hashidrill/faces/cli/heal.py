@@ -70,6 +70,11 @@ def heal(
         confirm = partial(_confirmed, frozenset(yes or ())) if run_ else None
         heal_all = partial(attached(attach, undoing=True).heal, tell=_tell, confirm=confirm)
     healed = [done for done in anyio.run(heal_all, paths) if done is not None]
+    for each in healed:
+        if each.died and not each.refused:
+            from hashidrill.gamedays.history.from_recording import record_run  # noqa: PLC0415 - few runners die
+
+            record_run(each.run)
     removed = sweep()
     if run_ and healed and healed[0].refused:
         raise UsageError(f"{healed[0].run}: did nothing: {healed[0].refused}")

@@ -13,16 +13,15 @@ from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.experiment.library import SUFFIXES
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.recording.reader import Recording
-from hashidrill.faces.cli.common import Json, console, examples, print_json, print_text
+from hashidrill.core.util.folders import project
+from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_table, print_text
 from hashidrill.gamedays.history import pages
 from hashidrill.gamedays.history.changes import changed as changes_of
-from hashidrill.gamedays.history.from_recording import run_from
 from hashidrill.gamedays.history.model import VARIABLE, Day, Run, Series, history_file
 from hashidrill.gamedays.history.noise import MOST, trends
-from hashidrill.gamedays.history.steadiness import Tried, steadiness
+from hashidrill.gamedays.history.steadiness import WINDOW, Tried, steadiness
 from hashidrill.gamedays.history.store import Store, opened
-from hashidrill.reports.live.display import say
+from hashidrill.reports.text import counted, plain_line
 
 Db = Annotated[
     Path | None,
@@ -31,6 +30,16 @@ Db = Annotated[
         envvar=VARIABLE,
         metavar="FILE",
         help="File of the history (default: hashidrill/history.sqlite in the XDG state directory).",
+    ),
+]
+_SPARK = 30
+"""Columns of a sparkline."""
+Everywhere = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        envvar="HASHIDRILL_ALL_PROJECTS",
+        help="Of all projects, and not only of this one: the folder with experiments/, or the repository.",
     ),
 ]
 Experiment = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment that was run.")]
@@ -49,13 +58,13 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def _store(db: Path | None, *, must_exist: bool = True) -> Iterator[Store]:
+def _store(db: Path | None, *, everywhere: bool = False, must_exist: bool = True) -> Iterator[Store]:
     """Raises UsageError without a history, HistoryError for an unusable one."""
     file = db or history_file()
     if must_exist and not file.exists():
         raise UsageError(f"{file}: no history yet; `hashidrill run` begins one, `hashidrill history add` imports runs")
     with opened(file) as database:
-        yield Store(database)
+        yield Store(database, None if everywhere else str(project()))
 
 
 def _series(store: Store, name: str | None) -> list[Series]:
@@ -67,7 +76,8 @@ def _series(store: Store, name: str | None) -> list[Series]:
     if len(fitting) > 1:
         raise UsageError(f"{name!r} is more than one experiment in the history: say {' or '.join(fitting)}")
     if not fitting:
-        raise UsageError(f"no run of {name!r} in the history: {near(name, known)}")
+        where = "" if store.project is None else f" of {store.project} (--all: of all projects)"
+        raise UsageError(f"no run of {name!r} in the history{where}: {near(name, known)}")
     return store.series(fitting[0])
 
 
@@ -89,25 +99,33 @@ def _tell(document: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> N
     if as_json:
         print_json(pages.document(**document))
         return
-    for line in lines:
-        say(console(), line)
+    print_text("".join(f"{plain_line(line)}\n" for line in lines))
 
 
 def list_(
     experiment: AnExperiment = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the last ones.")] = 30,
+    everywhere: Everywhere = False,
     as_json: Json = False,
     db: Db = None,
 ) -> None:
-    """List runs and game days, the newest last."""
-    with _store(db) as store:
-        chosen = _series(store, experiment)
-        runs = [run for each in chosen for run in store.runs(each, last=last)] if experiment else store.runs(last=last)
+    """List runs and game days of this project, the newest last.
+
+    A run that Ctrl-C ended is `interrupted`; one whose runner was killed is `crashed`, once healed.
+    """
+    with _store(db, everywhere=everywhere) as store:
+        chosen = _series(store, experiment) if experiment else [None]
+        runs = [run for each in chosen for run in store.runs(each, last=last, brief=True)]
         days = [] if experiment else store.days(last=last)
     all_of_them: list[Run | Day] = [*runs, *days]
     entries = sorted(all_of_them, key=lambda each: each.ended_s)[-last:]
-    rows = [pages.run_data(each) if isinstance(each, Run) else pages.day_data(each) for each in entries]
-    _tell({"entries": rows}, pages.list_lines(entries), as_json=as_json)
+    if as_json:
+        rows = [pages.run_data(each) if isinstance(each, Run) else pages.day_data(each) for each in entries]
+        print_json(pages.document(entries=rows))
+    elif entries:
+        print_table((), pages.list_rows(entries, projects=everywhere), clip=True)
+    else:
+        print_text(f"no run of {store.project} yet; --all lists those of all projects\n")
 
 
 def show(
@@ -126,8 +144,10 @@ def show(
 
 def trend(
     experiment: Experiment,
+    *,
     figure: Annotated[str, typer.Option(help="Only figures with this in their names.")] = "",
     last: Annotated[int, typer.Option(min=2, help="How many of the last runs that counted.")] = MOST,
+    everywhere: Everywhere = False,
     as_json: Json = False,
     db: Db = None,
 ) -> None:
@@ -136,14 +156,17 @@ def trend(
     Says how noisy they are. Says which figure of the last run is outside of the noise of those before it, and which one
     drifts.
     """
-    with _store(db) as store:
+    with _store(db, everywhere=everywhere) as store:
         found = {each: store.runs(each, counting=True, last=last) for each in _series(store, experiment)}
     rows = {
         each: [one for one in trends(runs) if figure in one.name] for each, runs in found.items()
     }  # the level of each figure is by all of them: a selection finds nothing more
-    series = [pages.trends_data(each, rows[each], found[each]) for each in found]
-    lines = (line for each, runs in found.items() for line in pages.trend_lines(each, rows[each], len(runs)))
-    _tell({"series": series}, lines, as_json=as_json)
+    if as_json:
+        print_json(pages.document(series=[pages.trends_data(each, rows[each], found[each]) for each in found]))
+        return
+    for each, runs in found.items():
+        print_line(f"{each}: {counted(len(runs), 'run')} that counted")
+        print_table(pages.TREND, pages.trend_rows(rows[each], _SPARK))
 
 
 def changed(
@@ -151,6 +174,7 @@ def changed(
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="This run of it (default: the last one that counted).")
     ] = None,
+    everywhere: Everywhere = False,
     as_json: Json = False,
     db: Db = None,
 ) -> None:
@@ -158,7 +182,7 @@ def changed(
 
     It compares versions, configuration, and figures with their noise.
     """
-    with _store(db) as store:
+    with _store(db, everywhere=everywhere) as store:
         now = store.run(run) if run else None
         chosen = [now.series] if now else _series(store, experiment)
         if now and now.series not in _series(store, experiment):
@@ -171,18 +195,20 @@ def changed(
     _tell({"series": [pages.changed_data(each) for each in known]}, lines, as_json=as_json)
 
 
-def state(experiment: AnExperiment = None, as_json: Json = False, db: Db = None) -> None:
+def state(
+    experiment: AnExperiment = None, everywhere: Everywhere = False, as_json: Json = False, db: Db = None
+) -> None:
     """Say whether experiments are steady, broken or flaky.
 
     It says where their runs are too few to tell.
 
     By statistics over the runs that counted: `playbooks/game-days-on-a-schedule.md` has the test and its error rates.
     """
-    with _store(db) as store:
+    with _store(db, everywhere=everywhere) as store:
         found = {
             each: steadiness([Tried(run.verdict is Verdict.PASS, run.conditions) for run in runs])
             for each in _series(store, experiment)
-            if (runs := store.runs(each, counting=True))
+            if (runs := store.runs(each, counting=True, last=WINDOW, brief=True))
         }
     series = [pages.state_data(each, one) for each, one in found.items()]
     _tell({"series": series}, (f"{each}: {one}" for each, one in found.items()), as_json=as_json)
@@ -198,6 +224,9 @@ def add(
     One that is there already is replaced, and stays one row. Exits with 2 where one could not be imported; the others
     are.
     """
+    from hashidrill.core.recording.reader import Recording  # noqa: PLC0415 - numpy, which lists do without
+    from hashidrill.gamedays.history.from_recording import run_from  # noqa: PLC0415 - as above
+
     added: list[str] = []
     known: list[str] = []
     failed: dict[str, str] = {}
@@ -216,7 +245,7 @@ def add(
     if as_json:
         print_json(pages.document(added=added, replaced=known, failed=failed))
     else:
-        say(console(), f"added {len(added)}, replaced {len(known)}, failed {len(failed)}")
+        print_line(f"added {len(added)}, replaced {len(known)}, failed {len(failed)}")
     for text in failed.values():
         print_text(f"hashidrill: {text}\n", stderr=True)
     if failed:

@@ -115,6 +115,8 @@ def rehearse(
             result = rehearse_all(found, courses, folder, play=play, times=times, judge=judge, earlier=before)
     except KeyboardInterrupt as stop:
         reverted = not stop.args or Recording(stop.args[0]).outcome != "revert"
+        if stop.args:
+            memory.keep(Recording(stop.args[0]), None, say)
         left = f"its recording is {stop.args[0]}" if stop.args else "no run was open"
         live.say(say, f"interrupted: {left}" + ("" if reverted else "; a fault could not be reverted: heal it"))
         raise typer.Exit(_INTERRUPTED if reverted else NOT_REVERTED) from None

@@ -45,8 +45,11 @@ class Memory:
     def stop(self) -> None:
         self.interrupted = True
 
-    def keep(self, recording: Recording, verdict: RunVerdict, say: Console) -> dict[str, Any]:
-        """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run."""
+    def keep(self, recording: Recording, verdict: RunVerdict | None, say: Console) -> dict[str, Any]:
+        """Says the turn, if it is one, and returns what --json prints of it. Nothing here fails a run.
+
+        Without a verdict, the run is judged first: one that Ctrl-C ended.
+        """
         found: list[Turn] = []
         hint = f"; if it lacks this run, `hashidrill history add {recording.path}` adds it"
         with self._interruptible(found, say, hint):

@@ -1,16 +1,17 @@
-"""Converts a recording for the history: verdict, figures, versions and configuration, without secrets and
-operations.
+"""Stores recordings in the history: verdict, figures, versions and configuration, without secrets and operations.
+
+`record_run` and `record_day` never fail: they report what went wrong in one line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-import hashlib
-import json
 import math
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from hashidrill.core.judging.comparison import RUN_BY
 from hashidrill.core.judging.judge import judge, read_verdict
 from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.recording.reader import Recording
+from hashidrill.core.util.folders import project
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.gamedays.history.model import OURS, Expected, Number, Run, Series
+from hashidrill.gamedays.history.model import OURS, Day, Expected, Number, Run, Series, Stored, digest, history_file
+from hashidrill.gamedays.history.store import WAITS_S, Store, opened
 from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
 from hashidrill.reports.html import attached_to
 
@@ -71,7 +74,9 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
     hashidrill = str(run.get("hashidrill") or "")
     return Run(
         id=str(run.get("id") or recording.path.name),
-        series=Series(redactor.text(name), redactor.text(variant), redactor.text(attached_to(recording)) or OURS),
+        series=Series(
+            redactor.text(name), redactor.text(variant), redactor.text(attached_to(recording)) or OURS, str(project())
+        ),
         began_s=began_s,
         ended_s=ended_s,
         verdict=verdict.verdict,
@@ -88,11 +93,6 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
         machine=machine,
         conditions=digest([hashidrill, versions, said["experiment"], said["config"], machine]),
     )
-
-
-def digest(value: Any) -> str:
-    """Of plain data: equal data have equal ones."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
 def when(text: object) -> float:
@@ -205,3 +205,70 @@ def day_document(folder: Path) -> dict[str, Any]:
         raise RecordingError(f"{file}: is no report of a game day: {type(error).__name__}: {error}") from None
     else:
         return document
+
+
+Tell = Callable[[str], None]
+
+
+def _on_stderr(text: str) -> None:
+    sys.stderr.write(f"hashidrill: warning: {text}\n")
+
+
+def record_run(
+    recording_dir: Path | Recording,
+    *,
+    verdict: RunVerdict | None = None,
+    file: Path | None = None,
+    tell: Tell = _on_stderr,
+    waits_s: float = WAITS_S,
+) -> Stored | None:
+    """Stores a run at its end. None if that failed; `tell` then receives one line. Raises nothing."""
+    with _never_fails(tell, "run"):
+        recording = recording_dir if isinstance(recording_dir, Recording) else Recording(recording_dir)
+        run = run_from(recording, verdict)
+        with opened(file or history_file(), waits_s=waits_s) as database:
+            return Store(database).add(run)
+    return None
+
+
+def record_day(
+    day_dir: Path, *, file: Path | None = None, tell: Tell = _on_stderr, waits_s: float = WAITS_S
+) -> Stored | None:
+    """As `record_run`, for a game day: its folder has a report.json. A day that went on is replaced."""
+    with _never_fails(tell, "game day"):
+        day, runs = _day(day_dir)
+        with opened(file or history_file(), waits_s=waits_s) as database:
+            return Store(database).add_day(day, runs)
+    return None
+
+
+@contextlib.contextmanager
+def _never_fails(tell: Tell, what: str) -> Iterator[None]:
+    """A run is worth its recording; the history is a convenience."""
+    try:
+        yield
+    except HashidrillError as error:
+        tell(f"this {what} is not in the history: {error}")
+    except Exception as error:  # noqa: BLE001 - nothing that goes wrong here may change how a run ends
+        tell(f"this {what} is not in the history: {type(error).__name__}: {error}; its recording is whole")
+
+
+def _day(folder: Path) -> tuple[Day, list[str]]:
+    said = Redactor().clean(day_document(folder))
+    began_s = when(said["started_at"])
+    ended = said.get("ended_at")
+    runs = said["runs"] if isinstance(said.get("runs"), list) else []
+    recordings = [each["recording"] for each in runs if isinstance(each, dict) and each.get("recording")]
+    name, where = str(said.get("name") or folder.name), str(said.get("attached") or "")
+    day = Day(
+        str(said.get("id") or folder.name),
+        f"{name} at {where}" if where else name,
+        str(said.get("title") or ""),
+        began_s,
+        when(ended) if ended else began_s,
+        Verdict(said["verdict"]),
+        str(said.get("outcome") or ""),
+        str(folder.resolve()),
+        str(project()),
+    )
+    return day, [Path(str(each)).name for each in recordings]

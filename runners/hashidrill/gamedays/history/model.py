@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.util.folders import state_folder
 
+NEVER = "never"
 OURS = "local"
 """The datacenter of a run that was not attached to an existing one."""
 
@@ -23,6 +26,8 @@ class Series:
     experiment: str
     variant: str = ""
     datacenter: str = OURS
+    project: str = ""
+    """The folder of the project that ran it (hashidrill.core.util.folders.project)."""
 
     def __str__(self) -> str:
         variant = f" ({self.variant})" if self.variant else ""
@@ -92,6 +97,10 @@ class Run:
         return [f"{each.title}: {each.text}" for each in found]
 
     @property
+    def word(self) -> str:
+        return ended_as(self.verdict, self.outcome)
+
+    @property
     def counts(self) -> bool:
         """Whether the run says anything about the tested product; an INVALID one does not."""
         return self.verdict is not Verdict.INVALID
@@ -109,6 +118,11 @@ class Day:
     verdict: Verdict
     outcome: str
     path: str
+    project: str = ""
+
+    @property
+    def word(self) -> str:
+        return ended_as(self.verdict, self.outcome)
 
 
 @dataclass(frozen=True)
@@ -133,6 +147,29 @@ class Stored:
     new: bool
     """Whether it was not there before."""
     turn: Turn | None = None
+
+
+CUT_SHORT = {"interrupted", "crashed", "unfinished"}
+"""Outcomes of what proves nothing because it did not come to its end."""
+
+
+def ended_as(verdict: Verdict, outcome: str) -> str:
+    """The verdict in one word: `PASS`, `FAIL`, `INVALID`; or its outcome in `CUT_SHORT`."""
+    return outcome if verdict is Verdict.INVALID and outcome in CUT_SHORT else verdict.value
+
+
+def digest(value: Any) -> str:
+    """Of plain data: equal data have equal ones."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+def plain(value: float) -> float | str | None:
+    """A figure as JSON has it: `never` for infinity, null for NaN."""
+    return None if math.isnan(value) else NEVER if math.isinf(value) else value
+
+
+def from_plain(value: float | str | None) -> float:
+    return math.nan if value is None else math.inf if value == NEVER else float(value)
 
 
 VARIABLE = "HASHIDRILL_HISTORY"

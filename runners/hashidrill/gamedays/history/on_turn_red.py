@@ -22,9 +22,10 @@ from hashidrill.core.judging.verdict import RunVerdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.gamedays.history.changes import Changed, changed
+from hashidrill.gamedays.history.from_recording import record_day, record_run
 from hashidrill.gamedays.history.model import Run, Stored, Turn, history_file
 from hashidrill.gamedays.history.pages import moment, turn_line
-from hashidrill.gamedays.history.store import Store, opened, record_day, record_run
+from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ Tell = Callable[[str], None]
 
 def keep(
     recording: Recording,
-    verdict: RunVerdict,
+    verdict: RunVerdict | None,
     *,
     webhook: str | None,
     tell: Tell,

@@ -9,7 +9,7 @@ from typing import Any
 
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.gamedays.history.changes import Changed
-from hashidrill.gamedays.history.model import Day, Run, Series, Turn
+from hashidrill.gamedays.history.model import Day, Run, Series, Turn, plain
 from hashidrill.gamedays.history.noise import FEWEST, Trend
 from hashidrill.gamedays.history.steadiness import Steadiness
 from hashidrill.reports.text import (
@@ -25,7 +25,6 @@ from hashidrill.reports.text import (
 
 FORMAT = 1
 """Counts up when a key of the data changes its meaning or goes."""
-_WIDTH = 30
 _LONGEST = 300
 _UNITS: dict[str, Callable[[float], str]] = {
     "s": human_duration,
@@ -50,15 +49,16 @@ def when(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def list_lines(entries: Sequence[Run | Day]) -> Iterator[str]:
-    """Newest last."""
+def list_rows(entries: Sequence[Run | Day], *, projects: bool = False) -> Iterator[Sequence[str]]:
+    """Newest last. `projects`: with the folder of each one's project."""
     for each in entries:
         name = f"game day {each.gameday}" if isinstance(each, Day) else str(each.series)
-        yield f"{when(each.ended_s)}  {each.verdict:<7}  {name}  {each.id}"
+        of = each.project if isinstance(each, Day) else each.series.project
+        yield (when(each.ended_s), each.word, each.id, name, *([of] if projects else []))
 
 
 def run_lines(run: Run) -> Iterator[str]:
-    yield f"{run.verdict.value}  {run.series}  {run.id}"
+    yield f"{run.word}  {run.series}  {run.id}"
     yield f"  {when(run.began_s)}, {human_duration(run.ended_s - run.began_s)}, {run.outcome}"
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     yield f"  hashidrill {run.hashidrill}, {versions}"
@@ -71,23 +71,19 @@ def run_lines(run: Run) -> Iterator[str]:
     yield f"  recording  {run.path}"
 
 
-def trend_lines(series: Series, found: Sequence[Trend], runs: int) -> Iterator[str]:
-    yield f"{series}: {counted(runs, 'run')} that counted"
+TREND = ("figure", "last", "middle", "noise", "", "")
+
+
+def trend_rows(found: Sequence[Trend], width: int) -> Iterator[Sequence[str]]:
+    """A row a figure below `TREND`, the same columns for all; `width`: of the sparkline."""
     for each in found:
-        said = [
-            f"  {each.name}",
-            sparkline(each.values, _WIDTH),
-            f"middle {shown(each.middle, each.unit)}",
-            "noise unknown" if math.isnan(each.noise) else f"noise {each.noise:.0%}",
-            f"last {shown(each.values[-1], each.unit)}",
-        ]
-        if each.outside is None:
-            said.append(f"too few runs to tell ({FEWEST + 1} are needed)")
-        elif each.outside:
-            said.append("OUTSIDE of its noise")
+        said = [f"too few runs to tell ({FEWEST + 1} are needed)"] if each.outside is None else []
+        said += ["OUTSIDE of its noise"] if each.outside else []
         if each.drift:
             said.append(f"{'rises' if each.drift > 0 else 'falls'} by {abs(each.drift):.0%} over these runs")
-        yield "  ".join(said)
+        last, middle = (shown(value, each.unit) for value in (each.values[-1], each.middle))
+        noise = "unknown" if math.isnan(each.noise) else f"{each.noise:.0%}"
+        yield each.name, last, middle, noise, sparkline(each.values, width), ", ".join(said)
 
 
 def changed_lines(found: Changed) -> Iterator[str]:
@@ -129,10 +125,6 @@ def document(**content: Any) -> dict[str, Any]:
     return {"format": FORMAT, **content}
 
 
-def _number(value: float) -> float | str | None:
-    return None if math.isnan(value) else "never" if math.isinf(value) else value
-
-
 def moment(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
@@ -162,7 +154,7 @@ def whole_run(run: Run) -> dict[str, Any]:
         "invalid": list(run.invalid),
         "expectations": [vars(each) for each in run.expectations],
         "figures": [
-            {"name": each.name, "unit": each.unit, "value": _number(each.value)} for each in run.figures.values()
+            {"name": each.name, "unit": each.unit, "value": plain(each.value)} for each in run.figures.values()
         ],
         "versions": run.versions,
         "machine": run.machine,
@@ -182,6 +174,7 @@ def day_data(day: Day) -> dict[str, Any]:
         "began_at": moment(day.began_s),
         "ended_at": moment(day.ended_s),
         "folder": day.path,
+        "project": day.project,
     }
 
 
@@ -203,9 +196,9 @@ def trends_data(series: Series, found: Sequence[Trend], runs: Sequence[Run]) -> 
         {
             "name": each.name,
             "unit": each.unit,
-            "values": [_number(value) for value in each.values],
-            "middle": _number(each.middle),
-            "noise": _number(each.noise),
+            "values": [plain(value) for value in each.values],
+            "middle": plain(each.middle),
+            "noise": plain(each.noise),
             "last_is_outside": each.outside,
             "drift": each.drift,
         }
@@ -226,7 +219,7 @@ def changed_data(found: Changed) -> dict[str, Any]:
             {
                 "name": each.name,
                 "unit": each.unit,
-                **{key: _number(getattr(each, key)) for key in ("before", "now", "ratio")},
+                **{key: plain(getattr(each, key)) for key in ("before", "now", "ratio")},
                 "outside_of_noise": each.outside,
             }
             for each in found.figures

@@ -860,6 +860,7 @@ def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
     monkeypatch.setattr(heal, "sweep", list)
     path = tmp_path / ".hashidrill" / "runs" / "dead"
     path.mkdir(parents=True)
+    (path / "run.json").write_text(json.dumps({"id": "dead", "experiment": "slow-disk"}))
     with began(path, "dead", root="/var/tmp/no-such-sandbox", origin=here(), sandbox="pid:[1]") as journal:
         journal.write("fault.intent", fault_id="0-slow", kind="disk.latency", undo={"fault_id": "0-slow"})
     said = hashidrill("heal")
@@ -868,6 +869,7 @@ def test_a_dead_run_is_healed_and_named(hashidrill, tmp_path, monkeypatch):
         "dead: its runner died; 1 fault ended with the sandbox, which has no process left\n",
     )
     assert hashidrill("heal").stdout == "nothing to heal\n"
+    assert hashidrill("history", "list").stdout.split()[2:4] == ["crashed", "dead"]
 
 
 def test_a_run_that_goes_on_is_not_healed_and_that_is_said(hashidrill, tmp_path, monkeypatch):

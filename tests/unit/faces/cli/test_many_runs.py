@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 import shutil
@@ -16,8 +17,10 @@ from hashidrill.core.recording.journal import outcome_of, settled
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.recording.signed_runs import forget_open, note_open
 from hashidrill.faces.cli import heal, listing
+from hashidrill.gamedays.history import store
 from hashidrill.lab.runs.heal import entries_of
 from hashidrill.testing.recordings import RecordingBuilder
+from history_runs import planted
 from our_runs import began
 
 MANY = 10_000
@@ -60,6 +63,20 @@ def test_ten_thousand_runs_are_listed_in_a_second_and_healed_in_five(one, tmp_pa
     took_s, lines = cpu_s("heal", "--json", "--runs", str(runs))
     assert json.loads("\n".join(lines))["healed"] == []
     assert took_s < HEAL_S * BUSY
+
+
+@pytest.mark.long
+def test_ten_thousand_runs_of_the_history_are_listed_in_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "transaction", lambda _: contextlib.nullcontext())  # one for all of them
+    with store.opened(tmp_path / "history.sqlite") as found:
+        found.execute("BEGIN")
+        for number in range(MANY):
+            store.Store(found).add(planted(number, figures={f"p{each}": 0.01 for each in range(12)}))
+        found.execute("COMMIT")
+    words = ("history", "list", "--last", str(MANY), "--db", str(tmp_path / "history.sqlite"))
+    took_s, lines = cpu_s(*words)
+    assert (len(lines), lines[-1].split()[2:4]) == (MANY, ["PASS", "run-9999"])
+    assert took_s < LIST_S * BUSY
 
 
 def lines_of(path):

@@ -118,6 +118,9 @@ def test_an_interrupted_day_is_resumed_and_the_interrupted_run_is_named(machine,
     folder = the_day(tmp_path)
     assert f"hashidrill gameday resume {folder} --yes" in unfolded(said)
     assert json.loads((folder / "report.json").read_text())["outcome"] == "unfinished"
+    with opened(tmp_path / "history.sqlite") as found:
+        assert [each.word for each in Store(found).runs()] == ["PASS", "interrupted"]
+        assert [each.outcome for each in Store(found).days()] == ["unfinished"]
     machine.planted = {}
     code, said, _ = called("resume", "--yes", "--json")
     found = json.loads(said)

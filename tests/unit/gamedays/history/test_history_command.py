@@ -132,11 +132,57 @@ def test_a_history_that_nobody_began_says_how_to(hashidrill):
 def test_runs_are_listed_the_newest_last(hashidrill, store):
     store(planted(2, "FAIL"), planted(1), planted(3, variant="old", datacenter="staging"))
     _, out, _ = hashidrill("history", "list")
-    assert [line.split()[-1] for line in out.splitlines()] == ["run-0001", "run-0002", "run-0003"]
+    assert [line.split()[3] for line in out.splitlines()] == ["run-0001", "run-0002", "run-0003"]
     assert "slow-disk (old) at staging" in out
     _, out, _ = hashidrill("history", "list", "--last", "1")
     assert "run-0003" in out
     assert "run-0002" not in out
+
+
+@pytest.mark.lie
+def test_each_project_has_its_own_history_unless_all_are_asked_for(hashidrill, store, tmp_path, monkeypatch):
+    """A green run of another project would hide that this one never passed."""
+    store(planted(1, of="/srv/other", figures={"p50": 0.1}), planted(2, "FAIL", figures={"p50": 0.1}))
+    here, there = f"{tmp_path}", "/srv/other"
+    assert [each["project"] for each in listed(hashidrill)] == [here]
+    assert "it never passed before" in hashidrill("history", "changed", "slow-disk")[1]
+    assert hashidrill("history", "show", "last")[1].startswith("FAIL")
+    code, out, _ = hashidrill("history", "list", "--all")
+    assert (code, [line.split()[-1] for line in out.splitlines()]) == (0, [there, here])
+    monkeypatch.setenv("HASHIDRILL_ALL_PROJECTS", "1")
+    assert len(listed(hashidrill)) == 2
+    assert len(json.loads(hashidrill("history", "state", "--json")[1])["series"]) == 2
+    monkeypatch.delenv("HASHIDRILL_ALL_PROJECTS")
+    (tmp_path / "new" / "experiments").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "new" / "experiments")
+    code, out, _ = hashidrill("history", "list")
+    assert (code, out) == (0, f"no run of {tmp_path / 'new'} yet; --all lists those of all projects\n")
+    code, _, err = hashidrill("history", "trend", "slow-disk")
+    assert (code, f"of {tmp_path / 'new'} (--all: of all projects)" in " ".join(err.split())) == (2, True)
+
+
+def test_a_turn_is_one_of_the_same_project(store):
+    with opened(history_file()) as found:
+        Store(found).add(planted(1, of="/srv/other"))
+        assert Store(found).add(planted(2, "FAIL")).turn is None
+        Store(found).add(planted(3))
+        assert Store(found).add(planted(4, "FAIL")).turn.before.id == "run-0003"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "word"),
+    [
+        ("PASS", "complete", "PASS"),
+        ("FAIL", "guardrail", "FAIL"),
+        ("INVALID", "steady-state", "INVALID"),
+        ("INVALID", "interrupted", "interrupted"),
+        ("INVALID", "crashed", "crashed"),
+        ("FAIL", "interrupted", "FAIL"),
+    ],
+)
+def test_a_run_that_was_cut_short_says_so_in_the_list(hashidrill, store, verdict, outcome, word):
+    store(planted(1, verdict, outcome=outcome))
+    assert hashidrill("history", "list")[1].split()[2] == word
 
 
 def test_an_experiment_is_named_as_elsewhere_and_a_near_name_is_suggested(hashidrill, store):
@@ -153,7 +199,7 @@ def test_a_name_without_its_folder_is_enough_where_one_experiment_has_it(hashidr
     store(planted(1, series="raft/slow-leader-disk"), planted(2, series="raft/frozen-leader"))
     for name in ("slow-leader-disk", "raft/slow-leader-disk", "/srv/drills/experiments/raft/slow-leader-disk.yaml"):
         _, out, _ = hashidrill("history", "list", name)
-        assert [line.split()[-1] for line in out.splitlines()] == ["run-0001"]
+        assert [line.split()[3] for line in out.splitlines()] == ["run-0001"]
     code, _, err = hashidrill("history", "list", "nomad/slow-leader-disk")
     assert code == 2
     assert "no run of 'nomad/slow-leader-disk'" in " ".join(err.split())

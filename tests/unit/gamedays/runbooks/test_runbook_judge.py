@@ -13,9 +13,9 @@ from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import rehearse as command
 from hashidrill.faces.cli.app import app
-from hashidrill.gamedays.history.from_recording import run_from
+from hashidrill.gamedays.history.from_recording import record_run, run_from
 from hashidrill.gamedays.history.model import history_file
-from hashidrill.gamedays.history.store import Store, opened, record_run
+from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.gamedays.runbooks.judge import as_verdict, ever_sick, judge_drill, rehearsal_verdict, users
 from hashidrill.gamedays.runbooks.rehearsal import Rehearsal, badge_of, write_badge
 from hashidrill.reports.write import report_of
