@@ -68,6 +68,27 @@ def test_where_writes_are_slow_a_sync_is_not(monkeypatch):
     assert slow.calls("write")
 
 
+def figures(disk):
+    return {operation: (each[0], each[1]) for operation, each in disk.done.operations.items()}
+
+
+def test_a_disk_counts_what_is_done_on_it_and_how_long_that_waited(monkeypatch):
+    slow = Released(FSYNC, of_a_person=False, monkeypatch=monkeypatch)
+    for call in ("write", "fsync", "fsync"):
+        slow.calls(call)
+    assert figures(slow.disk) == {"read": (0, 0), "write": (1, 4096), "fsync": (2, 0)}
+    assert slow.disk.done.operations["write"][2] == 0
+    assert 0.9 < slow.disk.done.operations["fsync"][2] < 1.1
+    assert 0.4 < slow.disk.done.busy_s < 0.6, "both waited at the same time"
+
+
+@pytest.mark.lie
+def test_what_a_connection_carries_is_not_done_on_the_disk(monkeypatch):
+    slow = Released(FSYNC, of_a_person=False, monkeypatch=monkeypatch, path="socket:[7]")
+    slow.calls("write")
+    assert figures(slow.disk)["write"] == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("fdinfo", "synced"),
     [(SYNCED, True), ("flags:\t04110001\n", True), ("flags:\t0100001\n", False), ("pos:\t0\n", False), ("", False)],

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hashidrill.gamedays.training.inside import client, own
+from hashidrill.gamedays.training.game_log import WORDS as WORDS_OF_SAY
+from hashidrill.gamedays.training.inside import cell, client, own
 from hashidrill.gamedays.training.inside.cell import Attendant
 from hashidrill.lab.local.inside import journalctl, systemctl
 
@@ -207,6 +208,49 @@ def test_a_keeper_that_is_gone_ends_no_shell():
 def test_inside_there_is_no_more_of_hashidrill_than_say(words, capsys):
     assert client.main("hashidrill", words) == 2
     assert "hashidrill say" in capsys.readouterr().err
+
+
+HOSTS = {
+    name: {"agents": {agent: "server"}}
+    for agent, names in {"consul": ["consul-1", "consul-2"], "nomad": ["nomad-1"], "vault": ["vault-1"]}.items()
+    for name in names
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_help_is_one_screen_and_every_command_of_the_shell_is_on_it(host):
+    attendant = Telling()
+    attendant._spec = {**SPEC, "host": host, "hosts": HOSTS}
+    text = attendant.answer("help", [], [])["text"]
+    assert len(text.splitlines()) < 24
+    assert max(map(len, text.splitlines())) < 80
+    words = {word.strip(",:`") for word in text.split()}
+    assert {name for name in cell._CLIENT_NAMES if name not in words} == {"help"}
+    assert {what for what in WORDS_OF_SAY if what not in words} == set()
+
+
+DONE = {"read": (3, 8192, 0.0), "write": (10, 20480, 0.5), "fsync": (4, 0, 2.4)}
+
+
+def test_what_a_disk_did_is_a_line_as_the_kernel_writes_it():
+    """The places of Documentation/admin-guide/iostats.rst: reads, writes, time busy, and flushes at the end."""
+    words = own.disk_figures(DONE, 2.5).split()
+    assert words[:3] == ["254", "0", "vda"]
+    fields = [int(word) for word in words[3:]]
+    assert len(fields) == 17
+    assert [fields[at] for at in (0, 2, 3, 4, 6, 7, 9, 15, 16)] == [3, 16, 0, 10, 40, 500, 2500, 4, 2400]
+
+
+def test_iostat_shows_a_disk_that_waits(monkeypatch, capsys):
+    before, after = ([0] * 17, [int(word) for word in own.disk_figures(DONE, 2.5).split()[3:]])
+    looks = iter([before, after])
+    monkeypatch.setattr(client, "disk", lambda: next(looks))
+    monkeypatch.setattr(client.time, "sleep", lambda _: None)
+    assert client.iostat(["-x", "2"]) == 0
+    titles, row = (line.split() for line in capsys.readouterr().out.splitlines())
+    shown = dict(zip(titles, row, strict=True))
+    assert (shown["Device"], shown["f/s"], shown["f_await"], shown["%util"]) == ("vda", "2.0", "600.0", "100.0")
+    assert (shown["w/s"], shown["w_await"], shown["r_await"]) == ("5.0", "50.0", "0.0")
 
 
 @pytest.mark.lie

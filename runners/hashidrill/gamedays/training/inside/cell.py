@@ -23,9 +23,10 @@ import socket
 import subprocess
 import sys
 import termios
+import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,18 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CLONE_NEWUTS = 0x0400_0000
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt")
 _TOOLS = "/opt/hashistack/bin"
-_CLIENT_NAMES = ("say", "hint", "users", "on", "rotation", "systemctl", "journalctl", "hashidrill")
+_CLIENT_NAMES = (
+    *("help", "say", "hint", "users", "pager", "on", "rotation"),
+    *("systemctl", "journalctl", "iostat", "hashidrill"),
+)
 _HOME = "/home/oncall"
 _LOOK_S = 0.3
+_DISK_EVERY_S = 1.0
 _KILLED = 128
 _NO_SUCH_UNIT = 5
 _RC = r"""
 PS1='\h:\w\$ '
+enable -n help
 unset HISTFILE HISTCONTROL HISTIGNORE HISTTIMEFORMAT PROMPT_COMMAND
 shopt -s cmdhist checkwinsize
 __typed() { local l; l=$(history 1); l=${l#*[0-9]  }; printf '%s\t%s\n' "${EPOCHREALTIME:-$(date +%s)}" "${l//$'\n'/ ; }" >> /run/game/typed; }
@@ -62,6 +68,7 @@ def main(path: str) -> int:
     owner = spec["user"] or [os.geteuid(), os.getegid()]
     typed = f"{cell}/share/typed"
     os.close(os.open(typed, os.O_CREAT | os.O_WRONLY, 0o600))
+    own.write_disk_figures(spec, f"{cell}/diskstats")
     door = socket.socket(socket.AF_UNIX)
     door.bind(f"{cell}/share/door")
     door.listen(16)
@@ -118,6 +125,8 @@ class Attendant:
         if name == "say":
             told = self.keeper({"op": "say", "what": words[0], "words": " ".join(words[1:])})
             return {"text": told["text"]} if "text" in told else {"error": told.get("error", "the game is over")}
+        if name == "help":
+            return {"text": help_text(self._spec["host"], self._spec["hosts"])}
         if name == "on":
             return self._elsewhere(words[0], words[1:], fds)
         if name in {"systemctl", "journalctl"}:
@@ -181,8 +190,12 @@ class Attendant:
 
     def note_until(self, over: threading.Event) -> None:
         """Passes on typed text, line by line."""
+        looked_s = time.monotonic()
         while not over.wait(_LOOK_S):
             self.note()
+            if time.monotonic() - looked_s > _DISK_EVERY_S:
+                looked_s = time.monotonic()
+                own.write_disk_figures(self._spec, f"{self._spec['root']}/cells/{self._spec['id']}/diskstats")
         self.note()
 
     def note(self) -> None:
@@ -196,6 +209,46 @@ class Attendant:
                 wall, _, text = line.partition("\t")
                 with contextlib.suppress(ValueError):
                     self.keeper({"op": "typed", "host": self._spec["host"], "text": text, "wall": float(wall)})
+
+
+_LOOKS = {
+    "consul": "consul members, consul info, consul operator raft list-peers",
+    "nomad": "nomad server members, nomad node status, nomad job status",
+    "vault": "vault status, vault operator raft list-peers",
+}
+_METRICS = {"consul": "curl -s $CONSUL_HTTP_ADDR/v1/agent/metrics | jq ."}
+
+
+def help_text(here: str, hosts: Mapping[str, Mapping[str, Any]]) -> str:
+    """One screen: what there is to look with, to repair with, and to say."""
+    agents = list(hosts[here]["agents"])
+    agent, other = agents[0] if agents else "consul", next((name for name in hosts if name != here), here)
+    looks = [_LOOKS[each] for each in agents if each in _LOOKS] + [
+        _METRICS[each] for each in agents if each in _METRICS
+    ]
+    return "\n".join(
+        [
+            *textwrap.wrap(f"You are on call, on {here}. Hosts: {', '.join(hosts)}", 78),
+            "",
+            "look    users                     what users see now; pager: what they said",
+            *(f"        {look}" for look in looks),
+            f"        journalctl -u {agent} -n 50, systemctl status {agent}   log, process",
+            "        iostat, df -h /srv/*      the disk of this host; also /proc/diskstats",
+            "        ss -tan, ip neigh, top    connections, neighbours, your own processes",
+            f"        on {other} COMMAND".ljust(34) + "any of these on another host",
+            f"        ${agent.upper()}_DATA, ${agent.upper()}_CONFIG, ${agent.upper()}_LOG   where its files are",
+            f"repair  systemctl stop|start|restart|kill -s SIGNAL {agent}",
+            "        rotation out|in HOST      who of those that users ask in turn is asked",
+            "say     say ready                 you have looked around; now it may break",
+            "        say detected              you see that something is wrong",
+            "        say diagnosis WORDS       what is wrong, where; the last one counts",
+            "        say hint                  the next hint, for points",
+            "        say done                  users are back: this ends the game",
+            "        say give-up               this ends it, and it counts as failed",
+            "",
+            "exit leaves this shell; the game goes on, and `hashidrill lab shell` opens one.",
+        ]
+    )
 
 
 # the shell
@@ -349,6 +402,7 @@ def _build(spec: dict[str, Any], cell: str, host: dict[str, Any]) -> None:
         if os.path.isdir(f"{new}/{quiet}"):  # noqa: PTH112 - as above
             sc.mount("none", f"{new}/{quiet}", "tmpfs", sc.MS_NOSUID | sc.MS_NODEV, "mode=1777,size=16m")
     sc.mount("proc", f"{new}/proc", "proc", sc.MS_NOSUID | sc.MS_NODEV | sc.MS_NOEXEC)
+    sc.mount(f"{cell}/diskstats", f"{new}/proc/diskstats", "", sc.MS_BIND)  # the machine's disks are not the host's
     os.chmod(f"{new}/tmp", 0o1777)  # noqa: PTH101, S103, S108 - as /tmp is
     _tools(spec, new)
     prefix = spec["python"]["prefix"]

@@ -1,4 +1,5 @@
-"""The small commands of a trainee's shell: say, hint, users, on, rotation, systemctl, journalctl, hashidrill.
+"""The small commands of a trainee's shell: help, say, hint, users, pager, on, rotation, iostat, systemctl, journalctl,
+hashidrill.
 
 This file is copied into the shell's file system and runs there alone, with the standard library: it only uses the
 door of its shell. It is one program with several names.
@@ -13,6 +14,7 @@ import signal
 import socket
 import sys
 import termios
+import time
 import tty
 
 DOOR = "/run/game/door"
@@ -23,13 +25,15 @@ def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python
     """The exit code."""
     if name == "hashidrill":  # as on the machine outside
         if words[:1] != ["say"]:
-            sys.stderr.write("in here there is `hashidrill say detected | diagnosis WORDS | done | hint | give-up`\n")
+            sys.stderr.write(
+                "in here there is `hashidrill say ready | detected | diagnosis WORDS | done | hint | give-up`\n"
+            )
             return 2
         name, words = "say", words[1:]
-    if name in ("hint", "users"):
+    if name in ("hint", "users", "pager"):
         name, words = "say", [name, *words]
     if name == "say" and not words:
-        sys.stderr.write("say detected | diagnosis WORDS | done | hint | give-up\n")
+        sys.stderr.write("say ready | detected | diagnosis WORDS | done | hint | give-up\n")
         return 2
     if name == "on" and len(words) < 2:
         sys.stderr.write("on HOST COMMAND...\n")
@@ -52,6 +56,34 @@ def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python
     if told.get("error"):
         sys.stderr.write(told["error"] + "\n")
     return int(told.get("code", 1 if told.get("error") else 0))
+
+
+def iostat(words: list) -> int:  # type: ignore[type-arg]  # as above
+    """`iostat [SECONDS [TIMES]]`: what the host's disk did in each time, as sysstat's `iostat -x` shows it."""
+    numbers = [int(word) for word in words if word.isdecimal()]
+    seconds, times = [*numbers, *(2, 1)[len(numbers) :]][:2]
+    titles = ("Device", "r/s", "rkB/s", "r_await", "w/s", "wkB/s", "w_await", "f/s", "f_await", "%util")
+    before = disk()
+    for _ in range(times):
+        time.sleep(max(seconds, 1))
+        now = disk()
+        took = [(after - at) / max(seconds, 1) for at, after in zip(before, now, strict=False)]
+        before = now
+        rates = [took[0], took[2] / 2, waits(took[0], took[3]), took[4], took[6] / 2, waits(took[4], took[7])]
+        rates += [took[15], waits(took[15], took[16]), min(took[9] / 10, 100)]
+        for row in (titles, ("vda", *(f"{rate:.1f}" for rate in rates))):
+            sys.stdout.write(f"{row[0]:6}{''.join(f'{cell:>8}' for cell in row[1:])}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def waits(number: float, waited_ms: float) -> float:
+    return waited_ms / number if number else 0
+
+
+def disk() -> list:  # type: ignore[type-arg]  # as above
+    with open("/proc/diskstats", encoding="utf-8") as file:  # noqa: PTH123 - no pathlib here
+        return [int(word) for word in file.readline().split()[3:]]
 
 
 def through_a_terminal(door: socket.socket, request: bytes) -> bytes:
@@ -111,4 +143,5 @@ def written(to: int, data: bytes) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as commands of a shell end
-    sys.exit(main(os.path.basename(sys.argv[0]), sys.argv[1:]))  # noqa: PTH119 - it starts in 20 ms
+    called = os.path.basename(sys.argv[0])  # noqa: PTH119 - it starts in 20 ms
+    sys.exit(iostat(sys.argv[1:]) if called == "iostat" else main(called, sys.argv[1:]))

@@ -38,6 +38,7 @@ _RESPONSE = struct.Struct("=QqiI")
 _IOCTL_RECEIVE, _IOCTL_SEND, _IOCTL_FLAGS = 0xC050_2100, 0xC018_2101, 0x4008_2104
 _CONTINUE, _SYNC_WAKE_UP = 1, 1
 _FORGET_S = 1.0
+_PLACES_S = 1.0
 _SYNCED = os.O_DSYNC
 """Flags of an open file on which each write is an fsync as well. O_SYNC has this bit too."""
 
@@ -55,6 +56,33 @@ class Rule:
 
 
 @dataclass
+class Done:
+    """What a host's disk did since it was there, for people who look at it as `iostat` does.
+
+    Reads, writes and fsyncs that its processes made, with the time that rules made them wait; what the machine's own
+    disk takes is not in it.
+    """
+
+    operations: dict[str, list[float]] = field(
+        default_factory=lambda: {operation: [0, 0, 0.0] for operation in ("read", "write", "fsync")}
+    )
+    """By operation: how many, how many bytes, how many seconds of waiting in all."""
+    busy_s: float = 0.0
+    """In which at least one operation waited."""
+    busy_until: float = 0.0
+
+    def add(self, operation: str, size: int, now: float, due: float) -> None:
+        """An operation that begins now and waits until `due`."""
+        figures = self.operations[operation]
+        figures[0] += 1
+        figures[1] += size
+        if due > now:
+            figures[2] += due - now
+            self.busy_s += max(0.0, due - max(now, self.busy_until))
+            self.busy_until = max(due, self.busy_until)
+
+
+@dataclass
 class Disk:
     """One host's disk: its listener, its rules, and its waiting operations."""
 
@@ -66,6 +94,10 @@ class Disk:
     pending: dict[tuple[int, int], float] = field(default_factory=dict)
     of_a_person: bool = False
     """The disk of a person's shell: people sync a whole disk, and open files so that each write is synced."""
+    done: Done = field(default_factory=Done)
+    places: dict[tuple[int, int], bool] = field(default_factory=dict)
+    """Whether a file of a process is on the disk, for figures alone; known for a second, as numbers are used again."""
+    places_since: float = 0.0
 
     def release(self, notification: int, number: int = 0) -> bool:
         """Lets one operation continue, or fail. False when its process was interrupted meanwhile."""
@@ -124,6 +156,7 @@ class DiskDaemon:
     def register(self, host: str, data: str, listener: int) -> None:
         disks = self._disks.setdefault(host, [])
         disk = Disk(listener, data, disks[0].rules if disks else {}, of_a_person=bool(disks))
+        disk.done = disks[0].done if disks else disk.done
         disks.append(disk)
         with contextlib.suppress(OSError):  # from Linux 6.6: wake the supervisor on the same core
             fcntl.ioctl(listener, _IOCTL_FLAGS, _SYNC_WAKE_UP)
@@ -143,7 +176,8 @@ class DiskDaemon:
             if request["op"] == "clear":
                 disk.free_at.pop(request["rule_id"], None)
                 self._waiting.let_go(disk, request["rule_id"])
-        return {"rules": sorted(rules), "counts": disks[0].counts}
+        done = disks[0].done
+        return {"rules": sorted(rules), "counts": disks[0].counts, "done": done.operations, "busy_s": done.busy_s}
 
     def _serve(self, disk: Disk) -> None:
         notification, empty = bytearray(_NOTIFICATION.size), bytes(_NOTIFICATION.size)
@@ -160,6 +194,7 @@ class DiskDaemon:
                 continue
             if not disk.rules:
                 disk.release(int.from_bytes(notification[:8], "little"))
+                self._note(disk, notification, 0.0)
                 continue
             self._decide(disk, notification)
 
@@ -184,15 +219,35 @@ class DiskDaemon:
             disk.counts[key] = disk.counts.get(key, 0) + 1
             if rule.errno:
                 disk.release(identity, rule.errno)
+                self._note(disk, notification, 0.0)
                 return
             moment = self._due(disk, key, rule, count if "v" not in name else 4096)
             if moment > due:
                 rule_id, due = key, moment
         if not rule_id:
             disk.release(identity)
+            self._note(disk, notification, 0.0)
             return
         due = self._first_due(disk, caller, due)
+        self._note(disk, notification, due)
         self._waiting.add(due, disk, identity, rule_id, caller)
+
+    def _note(self, disk: Disk, notification: bytearray, due: float) -> None:
+        """Counts an operation on the disk. An operation that is let go at once is let go first."""
+        _, pid, _, number, _, _, fd, _, count, *_ = _NOTIFICATION.unpack(notification)
+        operation, name = self._operations[number]
+        now = time.monotonic()
+        if operation != "fsync":
+            if now - disk.places_since > _PLACES_S:
+                disk.places.clear()
+                disk.places_since = now
+            here = disk.places.get((pid, fd))
+            if here is None:
+                here = disk.places[pid, fd] = bool(due) or self._on_disk(disk, pid, fd)
+            if not here:
+                return
+        size = 0 if operation == "fsync" else 4096 if "v" in name else count
+        disk.done.add(operation, size, now, due)
 
     def _due(self, disk: Disk, key: str, rule: Rule, count: int) -> float:
         now = time.monotonic()
