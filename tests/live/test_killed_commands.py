@@ -30,6 +30,7 @@ from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
 from hashidrill.gamedays.history.model import VARIABLE as HISTORY
 from leaks import VARIABLE, Ground, processes_of
+from places import ROOT
 from ssh_servers import SshServers
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
@@ -51,6 +52,7 @@ method: [{{fault: disk.latency, on: "consul:leader", with: {{op: fsync, delay: 1
 recovery: {{for: 1s}}
 expect: [{{available_during: {{load: kv-writes, fault: disk.latency}}}}]
 """
+FIRST = (ROOT / "playbooks/training/first.yaml").read_text()
 ONE = SMALL.format("one")
 DAY = """\
 apiVersion: hashidrill/v1
@@ -97,7 +99,8 @@ CASES = {
     ),
     "capacity": Case(CAPACITY, files={"one.yaml": ONE}),
     "train": Case(
-        "train first --seed 1 --no-shell --trainee ada",
+        "train ./first.yaml --seed 1 --no-shell --trainee ada",
+        files={"first.yaml": FIRST.replace("limit: 30m", "limit: 30m, quiet: 1s")},
         goes_on="all is quiet",
         outlives="hashidrill.gamedays.training",
         gives_up="say give-up --trainee ada",

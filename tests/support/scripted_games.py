@@ -11,7 +11,7 @@ from typing import Any
 
 from hashidrill.gamedays.training import games
 from hashidrill.gamedays.training.course import Course, chosen, course_of, filled
-from hashidrill.gamedays.training.game_log import PAGED
+from hashidrill.gamedays.training.game_log import PAGED, QUIET
 from hashidrill.gamedays.training.games import shell_command
 from hashidrill.gamedays.training.scenario import find_scenario, read_scenario
 
@@ -84,6 +84,8 @@ def played(
             if "game" in told:
                 break
         game = games.find_game(trainee)
+        games.wait_for_state(game, QUIET)
+        games.ask(game, {"op": "say", "what": "ready"})
         yield ScriptedGame(game, started.process, games.wait_for_state(game, PAGED), page)
     finally:
         if started.process.poll() is None:

@@ -16,7 +16,7 @@ from hashidrill.core.engine.levels import GENERATOR_FULL, Steered
 from hashidrill.core.engine.load_generator import LoadGenerator, OffersLoads, load_specifications
 from hashidrill.core.engine.method_clock import MethodClock
 from hashidrill.core.engine.monitor import Monitor, longest_window_s
-from hashidrill.core.engine.run_state import Admits, Attendant, Run, RunnableDatacenter, Teller, admits_all
+from hashidrill.core.engine.run_state import Admits, Attendant, LooksAround, Run, RunnableDatacenter, Teller, admits_all
 from hashidrill.core.engine.steps import attended, carry_out, kept
 from hashidrill.core.errors import (
     OTHER_WORK,
@@ -304,6 +304,8 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         running.enter("load")
         specifications = await load_specifications(experiment, datacenter)
         await loads.start(specifications, running.operation, running.sample, running.monitor.waiting)
+        if isinstance(running.attendant, LooksAround):
+            await running.attendant.look_around()
         await _hold_steady_state(running)
         tripped = await _method(running, loads)
         running.enter("recovery", experiment.recovery.for_)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import anyio
 
@@ -56,6 +56,14 @@ class Attendant(Protocol):
 
     async def attend(self, running: Run) -> None:
         """Acts on the datacenter, and writes each action to the journal (`attended.did`)."""
+
+
+@runtime_checkable
+class LooksAround(Attendant, Protocol):
+    """An attendant who sees the datacenter, with its loads, before anything is broken."""
+
+    async def look_around(self) -> None:
+        """Returns once they are ready; the steady state is required after that."""
 
 
 class RunnableDatacenter(Datacenter, Protocol):

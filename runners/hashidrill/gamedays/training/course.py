@@ -57,6 +57,8 @@ class Course:
     pager: Pager
     hand_over: str
     limit_s: float
+    quiet_s: float
+    """The longest time that the trainee looks around before anything breaks."""
     resolved: ResolvedExperiment
     hidden: tuple[int, ...]
     """The steps of the method that are the hidden truth, from 0."""
@@ -148,6 +150,7 @@ def course_of(written: Written, choice: Choice) -> Course:
         pager,
         filled(scenario.hand_over, choice.values),
         float(scenario.metadata.limit),
+        float(scenario.metadata.quiet),
         resolved,
         tuple(hidden),
         act_s,

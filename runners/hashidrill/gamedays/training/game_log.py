@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 S = 1_000_000_000
 STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "over"
-WORDS = ("detected", "diagnosis", "done", "hint", "give-up", "users")
+WORDS = ("ready", "detected", "diagnosis", "done", "hint", "give-up", "users", "pager")
 OVERRULED = "overruled"
 """The trainer's word on the last diagnosis."""
 _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users notice something"
 _TOO_LATE = "the game is over"
+_READY = "noted; from now on something may break, and the pager goes when users notice it"
 _NOTED = (
     "noted; whether it is right is on the score card. Say another one if you learn more: the last one counts, and each"
     " one that contradicts the truth costs points"
@@ -38,7 +39,7 @@ class Entry:
 
     t_ns: int
     what: str
-    """typed, detected, diagnosis, overruled, hint, done, give-up, agent, pager or limit."""
+    """typed, ready, detected, diagnosis, overruled, hint, done, give-up, agent, pager or limit."""
     text: str = ""
     host: str = ""
     price: int = 0
@@ -107,21 +108,37 @@ class Desk:
 
     def say(self, what: str, words: str, now_ns: int) -> tuple[str, bool]:
         """The answer, and whether the game ends now."""
-        if what == "users":
-            return self.users(), False
+        looks = {"users": self.users, "pager": self._pager}
+        if what in looks:
+            return looks[what](), False
         if self.state in {WATCHED, OVER}:
             return _TOO_LATE, False
-        if what == "give-up":
-            self.gave_up = True
-            self._note(now_ns, "give-up")
-            self._ends(now_ns)
-            return "you gave up; the score card says what it was", True
-        if self.state != PAGED:
+        always = {"ready": self._ready, "give-up": self._give_up}
+        if what not in always and self.state != PAGED:
             return _TOO_EARLY, False
         answers = {"detected": self._detected, "diagnosis": self._diagnosis, "hint": self._hint, "done": self._done}
+        answers |= always
         if what not in answers:
             return f"say one of {', '.join(WORDS)}", False
         return answers[what](words.strip(), now_ns)
+
+    def _ready(self, _words: str, now_ns: int) -> tuple[str, bool]:
+        if self.state == STARTS:
+            return "the datacenter still starts; look around first", False
+        if self.state == PAGED or any(entry.what == "ready" for entry in self.timeline):
+            return "you were ready already", False
+        self._note(now_ns, "ready")
+        return _READY, False
+
+    def _give_up(self, _words: str, now_ns: int) -> tuple[str, bool]:
+        self.gave_up = True
+        self._note(now_ns, "give-up")
+        self._ends(now_ns)
+        return "you gave up; the score card says what it was", True
+
+    def _pager(self) -> str:
+        pager = self.course.pager
+        return "the pager has not gone" if self.page_ns is None else f"from {pager.from_}: {pager.text.strip()}"
 
     def _detected(self, words: str, now_ns: int) -> tuple[str, bool]:
         self._note(now_ns, "detected", words)
@@ -205,9 +222,17 @@ class Desk:
 
     def shown(self, now_ns: int) -> dict[str, Any]:
         """The state of the game, for a terminal."""
-        left = None if self.page_ns is None else self.course.limit_s - (now_ns - self.page_ns) / S
+        since = None if self.page_ns is None else ((self.done_ns or now_ns) - self.page_ns) / S
         pager = None if self.page_ns is None else self.course.pager.model_dump(by_alias=True)
-        return {"state": self.state, "pager": pager, "hosts": dict(self.addresses), "left_s": left}
+        return {
+            "state": self.state,
+            "pager": pager,
+            "hosts": dict(self.addresses),
+            "left_s": None if since is None else self.course.limit_s - since,
+            "since_page_s": since,
+            "diagnosed": any(entry.what == "diagnosis" for entry in self.timeline),
+            "gave_up": self.gave_up,
+        }
 
     def kept(self) -> dict[str, Any]:
         """All of it, for the score card and for JSON."""

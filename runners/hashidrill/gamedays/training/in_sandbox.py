@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from hashidrill.core.engine import run as engine
 from hashidrill.core.engine.run_state import Run
 from hashidrill.core.experiment.model import DatacenterSpec
@@ -104,12 +106,22 @@ def game_datacenter(
 
 @dataclass(frozen=True)
 class AtWork:
-    """The trainee, as the engine knows them (hashidrill.core.engine.steps): they are done once `done` is
-    written.
+    """The trainee, as the engine knows them (hashidrill.core.engine.steps): they are ready, and done, once the keeper
+    writes these files.
     """
 
     at_s: float
     done: Path
+    ready: Path
+    quiet_s: float
+
+    async def look_around(self) -> None:
+        """Waits until they say that they are ready, or give up, at most for the scenario's quiet time."""
+        with anyio.move_on_after(self.quiet_s):
+            await wait_until("the trainee to be ready", self._is_ready, within_s=math.inf, gap_s=_LOOK_EVERY_S)
+
+    async def _is_ready(self) -> tuple[bool | None, str]:
+        return (True if self.ready.exists() or self.done.exists() else None), "they look around"
 
     async def attend(self, running: Run) -> None:
         """Waits until they are done, and then for the time in which users are watched."""
@@ -127,7 +139,7 @@ def main() -> None:
     """Exits as the engine does."""
     spec = read_given()
     ahead()
-    trainee = AtWork(spec["act_s"], Path(spec["done"]))
+    trainee = AtWork(spec["act_s"], Path(spec["done"]), Path(spec["ready"]), spec["quiet_s"])
     sealer = Sealer(bytes.fromhex(spec["sealed_for"]))
     play = partial(
         engine.run,

@@ -56,6 +56,7 @@ _TOLD_TO_ALL = {
     "done": "says: users are back",
     "give-up": "gives the game up",
     "hint": "buys a hint",
+    "ready": "has looked around, and is ready",
 }
 
 
@@ -176,8 +177,8 @@ def _for_trainer(to: Path) -> Iterator[IO[str]]:
                 to.unlink(missing_ok=True)
 
 
-DONE = "done"
-"""The file that the engine waits for."""
+DONE, READY = "done", "ready"
+"""The files that the engine waits for."""
 
 
 def play(request: Mapping[str, Any], sealed: Path) -> None:
@@ -226,6 +227,8 @@ class Keeper:
             {"PYTHONPATH": python_path()},
             given={
                 "done": str(self.sealed / DONE),
+                "ready": str(self.sealed / READY),
+                "quiet_s": self.course.quiet_s,
                 "act_s": self.course.act_s,
                 "sealed_for": self._key.public.hex(),
             },
@@ -362,6 +365,8 @@ class Keeper:
             right = what == "diagnosis" and self.desk.judged(words).right
         if noted:
             self.onlookers.said(self.request["trainee"], what, words, text, right=right)
+        if noted and what == "ready":
+            write_whole(self.sealed / READY, "")
         if ends:
             self._done()
         return {"text": text, "ends": ends}

@@ -63,11 +63,16 @@ class Metadata(Strict):
     )
     level: Literal[1, 2, 3] = Field(description="1: one cause in one place; 3: several, or one that hides")
     limit: Duration = Field(default=Duration("30m"), description="Time for the trainee, from the pager on")
+    quiet: Duration = Field(
+        default=Duration("2m"), description="Time to look around before anything breaks; `say ready` ends it"
+    )
 
     @model_validator(mode="after")
     def _some_time(self) -> Metadata:
         if not 0 < self.limit <= Duration("4h"):
             raise ValueError("limit must be over 0s and at most 4h")
+        if self.quiet > Duration("30m"):
+            raise ValueError("quiet must be at most 30m")
         return self
 
 

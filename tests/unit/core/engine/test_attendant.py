@@ -43,6 +43,28 @@ def test_what_was_over_before_is_gone_and_what_comes_later_never_comes(tmp_path)
     }
 
 
+class Newcomer(Attendant):
+    """Looks around first, for as long as they like."""
+
+    def __init__(self, game):
+        super().__init__(0)
+        self._game = game
+
+    async def look_around(self):
+        await anyio.sleep(90)
+        self.saw_then = list(self._game.events), sorted(self._game.world.host("consul-1").disk_rules)
+
+
+def test_who_looks_around_first_sees_loads_and_no_fault_and_the_steady_state_is_required_after_that(tmp_path):
+    game = Game(tmp_path, [SLOW])
+    somebody = Newcomer(game)
+    assert game.run(attendant=somebody) == "complete"
+    events, rules = somebody.saw_then
+    assert ("steady" in events, "fault.intent" in events, rules) == (False, False, [])
+    [steady] = [entry for entry in game.journal if entry.event == "steady"]
+    assert steady.t_ns > 90e9
+
+
 def test_it_comes_once_the_faults_are_proven(tmp_path, monkeypatch):
     slow_observers(monkeypatch)
     game = Game(tmp_path, [SLOW])

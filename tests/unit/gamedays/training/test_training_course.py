@@ -7,8 +7,9 @@ import json
 import pytest
 
 from hashidrill.core.errors import ExperimentError
-from hashidrill.core.protocols.events import Figures, InForce, Tick
+from hashidrill.core.protocols.events import Figures, InForce, Phase, Tick
 from hashidrill.gamedays.training.course import WATCH, filled
+from hashidrill.gamedays.training.game_log import _READY, Desk
 from training_games import ADDRESSES, SMALL, S, break_it, course, desk_of, written
 
 TRUTH = SMALL["truths"]["slow-disk"]
@@ -95,6 +96,20 @@ def test_before_the_pager_there_is_nothing_to_say():
 
 
 @pytest.mark.lie
+def test_the_trainee_says_once_that_they_are_ready():
+    desk = Desk(course(), ADDRESSES)
+    assert "still starts" in desk.say("ready", "", S)[0]
+    desk.event(Phase(phase="load"), 2 * S)
+    assert desk.say("ready", "", 3 * S) == (_READY, False)
+    assert "already" in desk.say("ready", "", 4 * S)[0]
+    assert [entry.what for entry in desk.timeline] == ["ready"]
+
+
+def test_the_pager_can_be_read_again_once_it_went():
+    assert desk_of(course(), paged=False).say("pager", "", S)[0] == "the pager has not gone"
+    assert desk_of(course()).say("pager", "", 30 * S)[0].startswith("from shop: Carts take ")
+
+
 def test_no_answer_says_whether_a_diagnosis_is_right():
     right, wrong = (
         desk_of(course()).say("diagnosis", words, 30 * S)[0]
