@@ -48,6 +48,12 @@ def examples(*commands: str) -> str:
     return "\n".join(["\b", f"{title}:", *(f"  hashidrill {command}" for command in commands)])
 
 
+def own_program() -> str | None:
+    """The path of this hashidrill; None where it is not installed as a program."""
+    beside = Path(sys.executable).with_name("hashidrill")
+    return str(beside) if beside.is_file() else shutil.which("hashidrill")
+
+
 def duration_s(option: str, text: str) -> float:
     """The value of an option in seconds. Raises UsageError."""
     try:

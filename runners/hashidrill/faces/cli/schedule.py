@@ -8,8 +8,6 @@ import platform
 import pwd
 import re
 import shlex
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +22,7 @@ from hashidrill.core.experiment.library import SUFFIXES, find_experiment, librar
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.folders import PLAYBOOKS, located
-from hashidrill.faces.cli.common import console, examples
+from hashidrill.faces.cli.common import console, examples, own_program
 from hashidrill.gamedays.gameday.plan import Plan, is_game_day, plan_of
 from hashidrill.gamedays.history.model import DEFAULT, history_file
 from hashidrill.gamedays.history.model import VARIABLE as HISTORY
@@ -225,9 +223,7 @@ def _in_a_checkout() -> list[str]:
 
 def _ourselves() -> str:
     """The path of this hashidrill. Raises UsageError where it is not installed as a program."""
-    beside = Path(sys.executable).with_name("hashidrill")
-    found = str(beside) if beside.is_file() else shutil.which("hashidrill")
-    if found is None:
+    if (found := own_program()) is None:
         raise UsageError("--command: say how hashidrill is started: its program is not beside this Python")
     return found
 

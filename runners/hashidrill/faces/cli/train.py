@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import getpass
+import ipaddress
 import os
-import re
 import secrets
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import termios
 import textwrap
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
-from hashidrill.core.util.files import private_folder
+from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.safe_json import parse
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, print_json, print_table
+from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, own_program, print_json, print_table
 from hashidrill.faces.cli.serving import Port, Serve
-from hashidrill.gamedays.training import games
+from hashidrill.gamedays.training import classroom, games
 from hashidrill.gamedays.training.campaign import best, read_campaign, standing, the_campaign, told
 from hashidrill.gamedays.training.card import FAILED, MARKDOWN_NAME, NOT_COUNTED, PARTLY, PASSED, Card, text_lines
 from hashidrill.gamedays.training.course import Course, chosen, course_of
@@ -33,13 +38,16 @@ from hashidrill.gamedays.training.scenario import find_scenario, list_scenarios,
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
 from hashidrill.reports.live import display as live
+from hashidrill.reports.text import plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 TRAINING = "training"
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.IGNORECASE)
+_LOOPBACK = "127.0.0.1"
 _SEEDS = 10_000
+_LOOK_S, _CLASS_EVERY_S = 0.5, 1.0
+_PAGED_WITHIN_S = 600.0
 _CODES = {PASSED: 0, PARTLY: 1, FAILED: 1, NOT_COUNTED: 3}
 
 
@@ -49,7 +57,13 @@ class Judged(enum.StrEnum):
 
 
 Trainee = Annotated[
-    str | None, typer.Option("--trainee", metavar="NAME", help="Who plays (default: the user of this machine).")
+    str | None,
+    typer.Option(
+        "--trainee",
+        metavar="NAME",
+        envvar="HASHIDRILL_TRAINEE",
+        help="Who plays (default: the user of this machine).",
+    ),
 ]
 
 
@@ -61,6 +75,7 @@ def register(app: typer.Typer) -> None:
         "train first --seed 7 --trainee ada",
         "train first --serve",
         "train --games",
+        "train first --seats ada,ben,eva",
         'train --overrule right --because "the same in other words"',
     )
     app.command(epilog=examples(*calls))(train)
@@ -81,6 +96,21 @@ def train(
         bool, typer.Option("--list", help="Show the scenarios, and what the trainee has played.")
     ] = False,
     on: Annotated[bool, typer.Option("--games", help="Show the games that are on, and how each stands.")] = False,
+    seats: Annotated[
+        str | None,
+        typer.Option(
+            "--seats",
+            metavar="SEATS",
+            help="For a trainer: a class, with a page over all of its games; how many seats, or the trainees' names"
+            " (ada,ben), or a file of their public SSH keys.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen", metavar="ADDRESS", help="With --seats: the address of this machine that has the page."
+        ),
+    ] = _LOOPBACK,
     overrule: Annotated[
         Judged | None,
         typer.Option("--overrule", help="For the trainer, while a game is on: the last diagnosis is right, or wrong."),
@@ -125,12 +155,23 @@ def train(
     if scenario is None:
         _campaign(who, as_json=as_json)
         return
-    page = _page_asked(who, serve=serve, port=port, to=tell_trainer, shell=shell)
-    say_to = console(stderr=as_json)
     path = find_scenario(scenario).absolute()
     written = read_scenario(path)
     number = secrets.randbelow(_SEEDS) if seed is None else seed
     course = course_of(written, chosen(written, number))
+    if seats is not None:
+        alone = serve or tell_trainer is not None
+        _hold_class(course, path, seats, runs_dir, seed=seed, listen=listen, port=port, as_json=as_json, alone=alone)
+        return
+    if listen != _LOOPBACK:
+        raise UsageError("--listen is about the page over a class: use it with --seats")
+    say_to = console(stderr=as_json)
+    interactive = shell and sys.stdin.isatty() and not as_json
+    if interactive:
+        _go_on(course, who, say_to)
+    page = _page_asked(who, serve=serve, port=port, to=tell_trainer, shell=shell)
+    if warning := classroom.Carries.here(course, len(games.all_games())).trouble(1):
+        live.say(say_to, f"warning: {warning}")
     allow_installing(install)
     out = new_folder(runs_dir.parent / TRAINING, f"{course.name}-{who}")
     request = {"scenario": str(path), "seed": number, "trainee": who, "out": str(out), "serve": page}
@@ -140,8 +181,22 @@ def train(
         with contextlib.suppress(OSError):
             out.rmdir()
         raise
-    _play(course, started, who, say_to, shell=shell and sys.stdin.isatty() and not as_json)
-    card = _card(out, started)
+    _play(course, started, who, say_to, shell=interactive)
+    _ends(out, started.log, say_to, as_json=as_json)
+
+
+def _go_on(course: Course, who: str, say_to: Console) -> None:
+    """Comes back to that trainee's game of the scenario, if it is on: after a lost connection, in another terminal."""
+    game = games.game_of(who)
+    if game is not None and game.scenario == course.name:
+        live.say(say_to, f"your game of {course.name} goes on")
+        _attend(course, game, say_to, shell=True)  # noqa: S604 - a parameter of ours
+        _ends(Path(game.out), games.log_of(who), say_to, as_json=False)
+
+
+def _ends(out: Path, log: Path, say_to: Console, *, as_json: bool) -> NoReturn:
+    """Prints the score card. Raises typer.Exit with the result's code, DatacenterError without a card."""
+    card = _card(out, log)
     if as_json:
         print_json(card)
     else:
@@ -159,8 +214,9 @@ def say(
 ) -> None:
     """In a training game: say what you see, or that you are done.
 
-    `detected`: you see that something is wrong. `diagnosis WORDS`: what is wrong, and where; the last one counts.
-    `hint`: the next hint, for points. `users`: what users see now. `done`: users are back. `give-up`: ends the game.
+    `ready`: you have looked around; from now on something may break. `detected`: you see that something is wrong.
+    `diagnosis WORDS`: what is wrong, and where; the last one counts. `hint`: the next hint, for points. `users`: what
+    users see now; `pager`: what they reported. `done`: users are back. `give-up`: ends the game.
     """
     if what not in WORDS:
         raise UsageError(f"say {what!r}: say one of {', '.join(WORDS)}")
@@ -184,10 +240,10 @@ def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
 
 
 def _who(trainee: str | None) -> str:
-    who = trainee or os.environ.get("SUDO_USER") or os.environ.get("USER") or "me"
-    if not _NAME.fullmatch(who):
-        raise UsageError(f"--trainee {who!r}: a name of letters, digits, dots and dashes")
-    return who
+    if trainee is not None:
+        return games.checked_trainee(trainee, "--trainee, or HASHIDRILL_TRAINEE")
+    user = os.environ.get("SUDO_USER") or os.environ.get("USER") or "me"
+    return games.checked_trainee(user, "the user of this machine; name another with --trainee")
 
 
 def _page_asked(who: str, *, serve: bool, port: int, to: Path | None, shell: bool) -> dict[str, Any] | None:
@@ -275,6 +331,90 @@ def _games(*, as_json: bool) -> None:
     print_table(("trainee", "scenario", "state", "left", "address of the trainer's page"), lines)
 
 
+def _hold_class(
+    course: Course,
+    path: Path,
+    asked: str,
+    runs_dir: Path,
+    *,
+    seed: int | None,
+    listen: str,
+    port: int,
+    as_json: bool,
+    alone: bool,
+) -> None:
+    """Writes the seats' lines and serves the page over their games, until Ctrl-C. Raises UsageError."""
+    from hashidrill.gamedays.warroom.serving import serve as serving  # noqa: PLC0415 - a web server, for a class alone
+
+    if alone:
+        raise UsageError("--seats serves a page over all games; --serve and --tell-trainer are about a single game")
+    if not _is_one_address(listen):
+        raise UsageError(
+            f"--listen {listen}: name one IPv4 address of this machine; the page answers to that one alone"
+        )
+    if (program := own_program()) is None:
+        raise UsageError("--seats: hashidrill is not installed as a program beside this Python, so SSH cannot start it")
+    seats = classroom.seats_of(asked)
+    carries = classroom.Carries.here(course, len(games.all_games()))
+    warning = carries.trouble(len(seats))
+    out = new_folder(runs_dir.parent / TRAINING, f"class-{course.name}").absolute()
+    lines = classroom.authorized_keys(seats, path, runs_dir, seed, program)
+    write_whole(out / classroom.KEYS_NAME, lines)
+    names = [seat.name for seat in seats]
+    login = f"ssh {getpass.getuser()}@{socket.gethostname()}"
+    about = {
+        "title": course.name,
+        "about": [("trainees type", login), ("this machine", carries.text())],
+    }
+    room = classroom.ClassRoom(about)
+    table = classroom.ScoreTable(names, course.name)
+    with serving(port, address=listen, room=room), contextlib.suppress(KeyboardInterrupt):
+        told = {"page": room.lead_url, "seats": names, "login": login, "keys": str(out / classroom.KEYS_NAME)}
+        if as_json:
+            print_json({**told, "fit": carries.fit, "warning": warning})
+            sys.stdout.flush()
+        else:
+            _tell_class(course, told, carries, warning, keyless=[seat.name for seat in seats if not seat.key])
+        while True:
+            room.show(table.look())
+            time.sleep(_CLASS_EVERY_S)
+    on = [game.trainee for game in games.all_games()]
+    live.say(console(stderr=as_json), "the page is closed" + (f"; these games go on: {', '.join(on)}" if on else ""))
+
+
+def _is_one_address(text: str) -> bool:
+    try:
+        return not ipaddress.IPv4Address(text).is_unspecified
+    except ValueError:
+        return False
+
+
+def _tell_class(
+    course: Course, told: dict[str, Any], carries: classroom.Carries, warning: str, *, keyless: list[str]
+) -> None:
+    say_to = console()
+    live.say(say_to, f"{course.name}: {course.title}, {len(told['seats'])} seats")
+    live.say(say_to, f"this machine      {carries.text()}")
+    if warning:
+        live.say(say_to, f"warning: {warning}")
+    live.say(say_to, f"trainer's page    {told['page']}")
+    live.say(say_to, f"seats             {told['keys']}")
+    if keyless:
+        live.say(
+            say_to,
+            f"  1. In that file, put each trainee's public SSH key in place of PUBLIC-KEY-OF-{keyless[0]}, and so on.",
+        )
+    live.say(
+        say_to, f"  {2 if keyless else 1}. Add the file to ~/.ssh/authorized_keys; take its lines out after the class."
+    )
+    live.say(
+        say_to,
+        f"  {3 if keyless else 2}. Each trainee types `{told['login']}`; the key opens their own game alone.",
+    )
+    live.say(say_to, f"on this machine   hashidrill train {course.name} --trainee {told['seats'][0]}")
+    live.say(say_to, "Ctrl-C closes the page; games that are on go on.")
+
+
 def _campaign(who: str, *, as_json: bool) -> None:
     """How far they are in the shipped campaign, and what comes next."""
     plan = read_campaign(the_campaign(), pages=False)
@@ -320,19 +460,57 @@ def _play(course: Course, started: games.Started, who: str, say_to: Console, *, 
             break
     else:
         raise DatacenterError(f"the game did not start: see {started.log}")
-    game = games.find_game(who)
+    live.say(say_to, "the datacenter starts, and its users come ...")
+    _attend(course, games.find_game(who), say_to, shell=shell)
+    started.process.wait()
+
+
+def _attend(course: Course, game: games.Game, say_to: Console, *, shell: bool) -> None:
+    """Until the game is over: a quiet look around, the pager, and the repair."""
     with _ended_by_hand(game):
-        live.say(say_to, "the datacenter starts, and its users come ...")
         with contextlib.suppress(DatacenterError):  # it ended before the pager went: the card says why
-            games.wait_for_state(game, QUIET, PAGED, WATCHED)
-            for line in course.hand_over.strip().splitlines():
+            shown = games.wait_for_state(game, QUIET, PAGED, WATCHED)
+            for line in _folded(course.hand_over):
                 live.say(say_to, f"  | {line}")
-            live.say(say_to, "you are on call; all is quiet")
-            shown = games.wait_for_state(game, PAGED, WATCHED, OVER)
-            _page(shown, course, say_to, shell=shell)
-            if shell:
-                _in_shells(game, say_to)
-        started.process.wait()
+            if shown["state"] == QUIET:
+                live.say(say_to, "you are on call; all is quiet")
+                live.say(say_to, f"look around: nothing breaks for {_minutes(course.quiet_s)}, or until you say")
+                live.say(say_to, "`hashidrill say ready`. Then the pager goes once users notice something.")
+            if shell and shown["state"] == QUIET:
+                _look_around(game, course, say_to)
+            else:
+                _page(_paged(game, course), course, say_to, shell=shell)
+                if shell:
+                    _in_shells(game, say_to)
+        while game.alive:
+            time.sleep(_LOOK_S)
+
+
+def _paged(game: games.Game, course: Course) -> dict[str, Any]:
+    return games.wait_for_state(game, PAGED, WATCHED, OVER, within_s=course.quiet_s + _PAGED_WITHIN_S)
+
+
+def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
+    """A shell, into which the pager comes as a message of `wall` does."""
+    live.say(say_to, "`help` says what there is in this shell; `say ready` does as well")
+
+    def announce() -> None:
+        with contextlib.suppress(DatacenterError):
+            lines = _pager_lines(_paged(game, course), course, shell=True)  # noqa: S604 - as above
+            # whatever runs there may have switched the terminal's own line ends off
+            sys.stdout.write("\r\n\a" + "".join(f"{plain_line(line)}\r\n" for line in lines))
+            sys.stdout.write("(Enter brings your prompt back; `pager` shows this again)\r\n")
+            sys.stdout.flush()
+
+    pager = threading.Thread(target=announce, name="pager", daemon=True)
+    pager.start()
+    _shell(game, None, [])
+    if pager.is_alive():
+        live.say(say_to, "the game goes on; a shell opens again when the pager goes")
+        pager.join()
+        _in_shells(game, say_to)
+    else:
+        _say_it_goes_on(game, say_to)
 
 
 def _as_said(told: dict[str, Any]) -> HashidrillError:
@@ -342,28 +520,39 @@ def _as_said(told: dict[str, Any]) -> HashidrillError:
 
 
 def _page(shown: dict[str, Any], course: Course, say_to: Console, *, shell: bool) -> None:
+    for line in _pager_lines(shown, course, shell=shell):
+        live.say(say_to, line)
+
+
+def _pager_lines(shown: dict[str, Any], course: Course, *, shell: bool) -> Iterator[str]:
     pager = shown["pager"] or {}
-    live.say(say_to, "")
-    live.say(say_to, f"*** PAGER *** from {pager.get('from', '')}")
-    for paragraph in str(pager.get("text", "")).strip().splitlines():
-        for line in textwrap.wrap(paragraph, 96) or [""]:
-            live.say(say_to, f"    {line}")
-    live.say(say_to, "")
-    live.say(say_to, f"hosts: {', '.join(f'{name} {address}' for name, address in shown['hosts'].items())}")
-    where = "here, and in any terminal" if shell else "in any terminal"
-    live.say(
-        say_to,
-        f"more shells: hashidrill lab shell HOST ({where}: on HOST COMMAND)"
+    yield ""
+    yield f"*** PAGER *** from {pager.get('from', '')}"
+    yield from (f"    {line}" for line in _folded(str(pager.get("text", ""))))
+    yield ""
+    yield from _folded(f"hosts: {', '.join(f'{name} {address}' for name, address in shown['hosts'].items())}")
+    yield (
+        "more shells: `on HOST COMMAND` here, `hashidrill lab shell HOST` in any terminal"
         if shell
-        else "a shell: hashidrill lab shell HOST, in any terminal",
+        else "a shell: hashidrill lab shell HOST, in any terminal"
     )
-    live.say(say_to, "say: hashidrill say detected | diagnosis WORDS | done | hint | give-up     what users see: users")
-    live.say(say_to, f"you have {_minutes(course.limit_s)}; a shell that you leave can be opened again")
+    yield "say: hashidrill say detected | diagnosis WORDS | done | hint | give-up | users"
+    yield f"you have {_minutes(course.limit_s)}; a shell that you leave can be opened again"
+
+
+def _folded(text: str) -> list[str]:
+    """Its paragraphs in lines that fit the terminal with an indent."""
+    width = min(shutil.get_terminal_size().columns, 100) - 4
+    return [line for paragraph in text.strip().splitlines() for line in textwrap.wrap(paragraph, width) or [""]]
 
 
 def _in_shells(game: games.Game, say_to: Console) -> None:
     """The trainee's own shell; leaving it ends no game."""
     _shell(game, None, [])
+    _say_it_goes_on(game, say_to)
+
+
+def _say_it_goes_on(game: games.Game, say_to: Console) -> None:
     if game.alive and _state(game) == PAGED:
         live.say(say_to, "the game goes on: `hashidrill lab shell` opens a shell again, `hashidrill say done` ends it")
 
@@ -412,11 +601,11 @@ def _ended_by_hand(game: games.Game) -> Iterator[None]:
         raise
 
 
-def _card(out: Path, started: games.Started) -> dict[str, Any]:
+def _card(out: Path, log: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = parse((out / games.CARD_NAME).read_bytes())
     except OSError:
-        raise DatacenterError(f"the game left no score card: {_last_line(started.log)}") from None
+        raise DatacenterError(f"the game left no score card: {_last_line(log)}") from None
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -34,6 +35,17 @@ HOSTS_NAME = "game.json"
 """In the sandbox's folder, once its datacenter is ready: the data of each host for shells."""
 _ANSWER_WITHIN_S = 30.0
 _GAP_S = 0.2
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.IGNORECASE)
+
+
+def checked_trainee(name: str, source: str) -> str:
+    """The name, which is part of file names. Raises UsageError, with the option or file that it came from."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{source}: {name!r} cannot name a trainee: use up to 41 letters, digits, dots, dashes and underscores, a"
+            " letter or digit first"
+        )
+    return name
 
 
 @dataclass(frozen=True)
@@ -78,13 +90,14 @@ def all_games() -> list[Game]:
             if game.alive:
                 found.append(game)
                 continue
-        with contextlib.suppress(OSError), private(_log_of(file.stem), "ab") as log:
+        with contextlib.suppress(OSError), private(log_of(file.stem), "ab") as log:
             if held_by_us(log.fileno()):  # else the next game of that trainee has begun, and the file is its own
                 file.unlink(missing_ok=True)
     return found
 
 
-def _log_of(trainee: str) -> Path:
+def log_of(trainee: str) -> Path:
+    """What the keeper of that trainee's game says when something goes wrong."""
     return games_dir() / f"{trainee}.log"
 
 
@@ -101,6 +114,11 @@ def find_game(trainee: str | None = None) -> Game:
     raise UsageError(f"{len(on)} games are on; {what}")
 
 
+def game_of(trainee: str) -> Game | None:
+    """The game of that trainee, if it is on."""
+    return next((game for game in all_games() if game.trainee == trainee), None)
+
+
 def remember(game: Game) -> Path:
     """Write the state file, whole or not at all."""
     folder = games_dir() / "on"
@@ -110,11 +128,11 @@ def remember(game: Game) -> Path:
     return path
 
 
-def ask(game: Game, request: Mapping[str, Any]) -> dict[str, Any]:
+def ask(game: Game, request: Mapping[str, Any], *, within_s: float = _ANSWER_WITHIN_S) -> dict[str, Any]:
     """One request to the game's keeper. Raises UsageError when it does not answer."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_ANSWER_WITHIN_S)
+            connection.settimeout(within_s)
             connection.connect(f"{game.root}/{DOOR}")
             connection.sendall(json.dumps(request).encode() + b"\n")
             with connection.makefile("rb") as lines:
@@ -143,7 +161,7 @@ class Started:
 def start(request: Mapping[str, Any], spawn: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen) -> Started:
     """Starts a keeper. Raises UsageError if that trainee already has a game, DatacenterError."""
     trainee = str(request["trainee"])
-    folder, log = games_dir(), _log_of(trainee)
+    folder, log = games_dir(), log_of(trainee)
     private_folder(folder)
     with private(log, "ab") as errors:
         if not held_by_us(errors.fileno()):

@@ -55,6 +55,8 @@ class Room:
     """`stop`, `answer` and `note` are what pages of the lead ask for; the rest is for whoever plays runs."""
 
     lead_url = watch_url = ""
+    page = "warroom.html"
+    """The asset that is the room's page."""
 
     def __init__(
         self,

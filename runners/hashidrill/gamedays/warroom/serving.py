@@ -56,6 +56,7 @@ HEADERS = {
 }
 """With every answer. The page can load, and run, nothing but its own files; no text of a cluster becomes markup."""
 LONGEST_BODY = 16_384
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,15 @@ class Guard:
     """Of a server on that port. The tokens are in the addresses of the page, and nowhere else."""
 
     port: int
+    address: str = LOOPBACK
+    """Where the server listens."""
     tokens: Mapping[Audience, str] = field(
         default_factory=lambda: {audience: secrets.token_urlsafe(24) for audience in Audience}, repr=False
     )
 
     def url(self, audience: Audience) -> str:
         """The address of that page."""
-        return f"http://127.0.0.1:{self.port}/{self.tokens[audience]}/"
+        return f"http://{self.address}:{self.port}/{self.tokens[audience]}/"
 
     def who(self, token: str) -> Audience | None:
         """Whose token it is. Every token is compared, in constant time."""
@@ -84,7 +87,7 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip()
         site = headers.get("sec-fetch-site", "none")
         rules = (
-            (host not in self._hosts, "this server answers to 127.0.0.1 and localhost alone, with its own port"),
+            (host not in self._hosts, f"this server answers to {self.address} alone, with its own port"),
             (origin not in {None, f"http://{host}"}, "a page of another site asked for this"),
             (site not in {"same-origin", "none"}, "a page of another site asked for this"),
             (not reads and method != "POST", "there is no such method here"),
@@ -95,7 +98,8 @@ class Guard:
 
     @property
     def _hosts(self) -> frozenset[str]:
-        return frozenset({f"127.0.0.1:{self.port}", f"localhost:{self.port}"})
+        own = {self.address, "localhost"} if self.address == LOOPBACK else {self.address}
+        return frozenset(f"{name}:{self.port}" for name in own)
 
 
 MOST = 128
@@ -164,6 +168,7 @@ _ASSETS = {
     "warroom.css": ("gamedays.warroom", "warroom.css", "text/css"),
     "warroom.js": ("gamedays.warroom", "warroom.js", "text/javascript"),
     "charts.js": ("reports", "charts.js", "text/javascript"),
+    "class.js": ("gamedays.warroom", "class.js", "text/javascript"),
 }
 """Name in the address to room, file and media type."""
 
@@ -218,6 +223,7 @@ class Pages:
         if self._who(request) is None or asset is None:
             return _unknown()
         room, name, media_type = asset
+        name = name if request.path_params["name"] else self._room.page
         text = files(f"hashidrill.{room}").joinpath("assets", name).read_bytes()
         return Response(text, media_type=media_type)
 
@@ -349,21 +355,22 @@ def _unknown() -> Response:
     return PlainTextResponse("there is nothing here; the address of the page ends with a token\n", 404)
 
 
-LOOPBACK = "127.0.0.1"
 LAST_WORDS_S = 2.0
 """How long browsers get to take the last state, at most."""
 
 
 @contextlib.contextmanager
-def serve(port: int = 0, *, room: Room | None = None, lead_url_to: Path | None = None) -> Iterator[Room]:
-    """A room with its page, until the block ends. Port 0: any that is free.
+def serve(
+    port: int = 0, *, address: str = LOOPBACK, room: Room | None = None, lead_url_to: Path | None = None
+) -> Iterator[Room]:
+    """A room with its page, until the block ends. Port 0: any that is free. `address`: one of this machine's.
 
     The addresses are `room.lead_url` and `room.watch_url`; the lead's also goes to the new file `lead_url_to`, which
     its owner alone may read. Raises UsageError before anything starts.
     """
     room = room or Room()
-    with _listen(port) as listening:
-        guard = Guard(listening.getsockname()[1])
+    with _listen(port, address) as listening:
+        guard = Guard(listening.getsockname()[1], address)
         room.lead_url, room.watch_url = guard.url(Audience.OPERATOR), guard.url(Audience.TRAINEE)
         if lead_url_to is not None:
             _keep(lead_url_to, room.lead_url)
@@ -428,18 +435,19 @@ class Server:
         await self._uvicorn.serve(sockets=[self._listening])
 
 
-def _listen(port: int) -> socket.socket:
+def _listen(port: int, address: str) -> socket.socket:
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port}: a port is a number from 1 to 65535, or 0 for any that is free")
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((LOOPBACK, port))
+        listening.bind((address, port))
         listening.listen(64)
     except OSError as error:
         listening.close()
+        where = f"--port {port}" if address == LOOPBACK else f"--listen {address}, --port {port}"
         raise UsageError(
-            f"--port {port}: the page cannot be served there: {error.strerror or error}; choose another port, or leave"
+            f"{where}: the page cannot be served there: {error.strerror or error}; choose another port, or leave"
             " --port out for any that is free"
         ) from None
     return listening

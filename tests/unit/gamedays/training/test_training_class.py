@@ -8,6 +8,7 @@ import os
 import signal
 from types import SimpleNamespace
 
+import anyio
 import pytest
 from typer.testing import CliRunner
 
@@ -18,10 +19,11 @@ from hashidrill.gamedays.training import games
 from hashidrill.gamedays.training.campaign import best
 from hashidrill.gamedays.training.game_log import PAGED, WATCHED
 from hashidrill.gamedays.training.games import Game
-from hashidrill.gamedays.training.in_sandbox import HOSTS_NAME
+from hashidrill.gamedays.training.in_sandbox import HOSTS_NAME, AtWork
 from hashidrill.gamedays.training.inside.cell import Attendant
-from hashidrill.gamedays.training.keeper import DONE, Keeper
+from hashidrill.gamedays.training.keeper import DONE, READY, Keeper
 from training_games import ADDRESSES, PlayedGame, S, break_it, course
+from virtual_time import run
 
 CLASS = ("ada", "ben", "ada.b")
 """One name begins as another does."""
@@ -246,3 +248,32 @@ def test_ctrl_c_ends_a_game_whose_keeper_is_too_busy_to_answer(keepers, monkeypa
     with pytest.raises(KeyboardInterrupt), train._ended_by_hand(game):
         raise KeyboardInterrupt
     assert signals == ([] if answers else [(game.pid, signal.SIGTERM)])
+
+
+# the quiet time before anything breaks
+
+
+async def looked_around(trainee):
+    """Seconds of the clock that the engine waited for them."""
+    began = anyio.current_time()
+    await trainee.look_around()
+    return anyio.current_time() - began
+
+
+@pytest.mark.parametrize(("file", "takes_s"), [("ready", 0), ("done", 0), ("", 120)])
+def test_the_engine_waits_until_the_trainee_is_ready_or_gives_up_and_no_longer_than_the_quiet_time(
+    file, takes_s, tmp_path
+):
+    if file:
+        (tmp_path / file).touch()
+    trainee = AtWork(0.0, tmp_path / "done", tmp_path / "ready", 120.0)
+    assert run(looked_around(trainee)) == pytest.approx(takes_s, abs=1)
+
+
+@pytest.mark.lie
+def test_only_a_trainee_who_looks_around_can_be_ready(keepers):
+    """All three were paged already."""
+    assert "already" in typed("say", "ready", "--trainee", "ada").output
+    keepers["ben"].desk.state, keepers["ben"].desk.page_ns = "quiet", None
+    assert "something may break" in typed("say", "ready", "--trainee", "ben").output
+    assert [(keeper.sealed / READY).exists() for keeper in keepers.values()] == [False, True, False]
