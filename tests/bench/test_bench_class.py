@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 import training_players as players
+from hashidrill.core.experiment.model import services_of
 from hashidrill.gamedays.training import games
 from scripted_games import course, played
 
@@ -54,7 +55,8 @@ def taken(found):
 
 
 def test_what_one_game_takes(tmp_path):
-    agents = len(course(NAME, SEED).resolved.experiment.datacenter.consul.places())
+    services = services_of(course(NAME, SEED).resolved.experiment.datacenter)
+    agents = sum(len(service.places()) for service in services)
     with played(NAME, tmp_path / "card", seed=SEED) as game:
         found = processes(games.find_game("script"))
         before, _ = taken(found)

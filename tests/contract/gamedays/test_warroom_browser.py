@@ -14,6 +14,7 @@ import pytest
 import simulated_run
 from browser import WITHIN_S, chromium
 from hashidrill.core.protocols.events import Audience, Note
+from hashidrill.gamedays.training.classroom import ClassRoom
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.gamedays.warroom.serving import Guard, Server, serve
 
@@ -54,6 +55,37 @@ def ends(room, **how):
             room.tell(event)
     room.tell(simulated_run.end())
     room.tell(simulated_run.judged(**how))
+
+
+def seat(name, state="paged", since=65, spans=(("looking around", 0, 20), ("paged", 20, 85)), **score):
+    row = {"name": name, "scenario": "first", "state": state, "since_page_s": since, "result": "", "points": None}
+    return {**row, "spans": spans, **score}
+
+
+def test_the_page_of_a_class_shows_every_seat_on_a_desk_and_on_a_phone(browser):
+    rows = [seat(OWNED), seat("ben", "over", 200, (("over", 80, 85),), result="passed", points=93)]
+    rows += [seat(f"seat-{number}", "not begun", None, ()) for number in range(3, 9)]
+    room = ClassRoom({"title": "first", "about": [["trainees type", "ssh drill@trainbox"]]})
+
+    async def main():
+        async with browser() as one:
+            for width in (1280, 390):
+                page = await one.page(room.lead_url, width=width)
+                await page.until("document.querySelectorAll('tbody tr').length === 8")
+                await page.until("document.querySelectorAll('#lanes rect.sick').length === 1")
+                text = await page.text("#seats")
+                assert OWNED in text
+                assert "passed, 93" in text
+                assert "1:05" in text
+                assert await page.run("document.documentElement.scrollWidth") <= width
+                assert "owned" not in await page.run("document.title")
+                assert page.console == []
+            room.over()
+            await page.until("document.querySelector('#connection').innerText === 'over'")
+
+    with serve(room=room):
+        room.show({"now": 85.0, "rows": rows})
+        asyncio.run(main())
 
 
 def test_two_browsers_show_a_run_to_its_verdict_and_ask_nobody_else(room, browser):

@@ -47,6 +47,18 @@ def test_it_listens_on_the_loopback_alone_and_is_gone_afterwards():
     assert [each.name for each in threading.enumerate() if each.name == "warroom"] == []
 
 
+@pytest.mark.lie
+def test_at_another_address_it_answers_to_that_one_alone():
+    with serve(address="127.0.0.2") as room:
+        assert room.lead_url.startswith("http://127.0.0.2:")
+        assert httpx2.get(room.lead_url, trust_env=False).status_code == 200
+        for host in ("127.0.0.1", "localhost", "evil.example"):
+            there = f"{host}:{httpx2.URL(room.lead_url).port}"
+            assert httpx2.get(room.lead_url, headers={"host": there}, trust_env=False).status_code == 403
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(room.lead_url.replace("127.0.0.2", "127.0.0.1"), trust_env=False)
+
+
 def test_a_port_that_is_taken_or_is_none_is_said_before_anything_starts():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 TRAINING = "training"
 _LOOPBACK = "127.0.0.1"
+_VARIABLE = "HASHIDRILL_TRAINEE"
 _SEEDS = 10_000
 _LOOK_S, _CLASS_EVERY_S = 0.5, 1.0
 _PAGED_WITHIN_S = 600.0
@@ -61,7 +62,7 @@ Trainee = Annotated[
     typer.Option(
         "--trainee",
         metavar="NAME",
-        envvar="HASHIDRILL_TRAINEE",
+        envvar=_VARIABLE,
         help="Who plays (default: the user of this machine).",
     ),
 ]
@@ -229,7 +230,7 @@ def game_shell(host: str | None, command: list[str], trainee: str | None) -> int
     """A shell of the game that is on. Returns its exit code; the terminal is as it was, even if the game ended."""
     if host is not None and "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == [host, *command]:
         command, host = [host, *command], None  # `shell -- COMMAND`: the first word of it is no host
-    return _shell(games.find_game(trainee), host, command)
+    return _shell(games.find_game(trainee or os.environ.get(_VARIABLE)), host, command)
 
 
 def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
@@ -241,7 +242,7 @@ def _overrule(trainee: str | None, judged: Judged | None, because: str) -> None:
 
 def _who(trainee: str | None) -> str:
     if trainee is not None:
-        return games.checked_trainee(trainee, "--trainee, or HASHIDRILL_TRAINEE")
+        return games.checked_trainee(trainee, f"--trainee, or {_VARIABLE}")
     user = os.environ.get("SUDO_USER") or os.environ.get("USER") or "me"
     return games.checked_trainee(user, "the user of this machine; name another with --trainee")
 
@@ -357,24 +358,20 @@ def _hold_class(
     seats = classroom.seats_of(asked)
     carries = classroom.Carries.here(course, len(games.all_games()))
     warning = carries.trouble(len(seats))
-    out = new_folder(runs_dir.parent / TRAINING, f"class-{course.name}").absolute()
-    lines = classroom.authorized_keys(seats, path, runs_dir, seed, program)
-    write_whole(out / classroom.KEYS_NAME, lines)
     names = [seat.name for seat in seats]
     login = f"ssh {getpass.getuser()}@{socket.gethostname()}"
-    about = {
-        "title": course.name,
-        "about": [("trainees type", login), ("this machine", carries.text())],
-    }
+    about = {"title": course.name, "about": [("trainees type", login), ("this machine", carries.text())]}
     room = classroom.ClassRoom(about)
     table = classroom.ScoreTable(names, course.name)
     with serving(port, address=listen, room=room), contextlib.suppress(KeyboardInterrupt):
-        told = {"page": room.lead_url, "seats": names, "login": login, "keys": str(out / classroom.KEYS_NAME)}
+        keys = new_folder(runs_dir.parent / TRAINING, f"class-{course.name}").absolute() / classroom.KEYS_NAME
+        write_whole(keys, classroom.authorized_keys(seats, path, runs_dir, seed, program))
+        told = {"page": room.lead_url, "seats": names, "login": login, "keys": str(keys)}
         if as_json:
             print_json({**told, "fit": carries.fit, "warning": warning})
             sys.stdout.flush()
         else:
-            _tell_class(course, told, carries, warning, keyless=[seat.name for seat in seats if not seat.key])
+            _tell_class(course, told, carries, warning, keyless=not all(seat.key for seat in seats))
         while True:
             room.show(table.look())
             time.sleep(_CLASS_EVERY_S)
@@ -390,7 +387,7 @@ def _is_one_address(text: str) -> bool:
 
 
 def _tell_class(
-    course: Course, told: dict[str, Any], carries: classroom.Carries, warning: str, *, keyless: list[str]
+    course: Course, told: dict[str, Any], carries: classroom.Carries, warning: str, *, keyless: bool
 ) -> None:
     say_to = console()
     live.say(say_to, f"{course.name}: {course.title}, {len(told['seats'])} seats")
@@ -399,18 +396,13 @@ def _tell_class(
         live.say(say_to, f"warning: {warning}")
     live.say(say_to, f"trainer's page    {told['page']}")
     live.say(say_to, f"seats             {told['keys']}")
-    if keyless:
-        live.say(
-            say_to,
-            f"  1. In that file, put each trainee's public SSH key in place of PUBLIC-KEY-OF-{keyless[0]}, and so on.",
-        )
-    live.say(
-        say_to, f"  {2 if keyless else 1}. Add the file to ~/.ssh/authorized_keys; take its lines out after the class."
-    )
-    live.say(
-        say_to,
-        f"  {3 if keyless else 2}. Each trainee types `{told['login']}`; the key opens their own game alone.",
-    )
+    steps = [
+        *(["In that file, put each trainee's public key in the place that names them."] if keyless else []),
+        "Add the file to ~/.ssh/authorized_keys; take its lines out after the class.",
+        f"Each trainee types `{told['login']}`; the key opens their own game alone.",
+    ]
+    for number, step in enumerate(steps, 1):
+        live.say(say_to, f"  {number}. {step}")
     live.say(say_to, f"on this machine   hashidrill train {course.name} --trainee {told['seats'][0]}")
     live.say(say_to, "Ctrl-C closes the page; games that are on go on.")
 
@@ -479,8 +471,10 @@ def _attend(course: Course, game: games.Game, say_to: Console, *, shell: bool) -
             if shell and shown["state"] == QUIET:
                 _look_around(game, course, say_to)
             else:
-                _page(_paged(game, course), course, say_to, shell=shell)
-                if shell:
+                shown = _paged(game, course)
+                if shown["pager"] is not None:
+                    _page(shown, course, say_to, shell=shell)
+                if shell and shown["state"] == PAGED:
                     _in_shells(game, say_to)
         while game.alive:
             time.sleep(_LOOK_S)
@@ -496,7 +490,10 @@ def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
 
     def announce() -> None:
         with contextlib.suppress(DatacenterError):
-            lines = _pager_lines(_paged(game, course), course, shell=True)  # noqa: S604 - as above
+            shown = _paged(game, course)
+            if shown["state"] != PAGED:
+                return
+            lines = _pager_lines(shown, course, shell=True)  # noqa: S604 - as above
             # whatever runs there may have switched the terminal's own line ends off
             sys.stdout.write("\r\n\a" + "".join(f"{plain_line(line)}\r\n" for line in lines))
             sys.stdout.write("(Enter brings your prompt back; `pager` shows this again)\r\n")
@@ -505,12 +502,12 @@ def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
     pager = threading.Thread(target=announce, name="pager", daemon=True)
     pager.start()
     _shell(game, None, [])
-    if pager.is_alive():
+    if game.alive and _state(game) == QUIET:
         live.say(say_to, "the game goes on; a shell opens again when the pager goes")
         pager.join()
-        _in_shells(game, say_to)
-    else:
-        _say_it_goes_on(game, say_to)
+        if game.alive and _state(game) == PAGED:
+            _shell(game, None, [])
+    _say_it_goes_on(game, say_to)
 
 
 def _as_said(told: dict[str, Any]) -> HashidrillError:
@@ -525,7 +522,7 @@ def _page(shown: dict[str, Any], course: Course, say_to: Console, *, shell: bool
 
 
 def _pager_lines(shown: dict[str, Any], course: Course, *, shell: bool) -> Iterator[str]:
-    pager = shown["pager"] or {}
+    pager = shown["pager"]
     yield ""
     yield f"*** PAGER *** from {pager.get('from', '')}"
     yield from (f"    {line}" for line in _folded(str(pager.get("text", ""))))

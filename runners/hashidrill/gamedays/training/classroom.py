@@ -152,8 +152,8 @@ class Carries:
 
     def text(self) -> str:
         return (
-            f"{self.cores:.1f} cores and {self.free_bytes / 1e9:.1f} GB are free; a game takes about"
-            f" {self.game_cores:.2f} cores and {self.game_bytes / 1e9:.1f} GB: {self.fit} fit"
+            f"{self.cores:.1f} cores, {self.free_bytes / 1e9:.1f} GB free; a game takes"
+            f" {self.game_cores:.2f} cores, {self.game_bytes / 1e9:.1f} GB: {self.fit} fit"
         )
 
     def trouble(self, wanted: int) -> str:

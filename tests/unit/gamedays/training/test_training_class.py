@@ -136,6 +136,17 @@ def test_a_shell_is_one_of_the_datacenter_of_its_own_game(keepers, monkeypatch):
         assert json.loads(spec)["root"] == root
 
 
+def test_the_environment_says_whose_shell_it_is(keepers, monkeypatch):
+    ran = []
+    done = SimpleNamespace(returncode=0)
+    monkeypatch.setattr("hashidrill.faces.cli.train.subprocess.run", lambda words, **_: ran.append(words) or done)
+    monkeypatch.setenv("HASHIDRILL_TRAINEE", "ben")
+    typed("lab", "shell", "consul-1")
+    typed("say", "detected")
+    assert ran[0][-1].startswith(f"{keepers['ben'].sealed}/cells/")
+    assert [len(said(keeper)) for keeper in keepers.values()] == [0, 1, 0]
+
+
 def test_what_is_said_in_a_shell_and_who_is_out_of_the_rotation_stay_in_its_game(keepers):
     asked, shown = [], []
 
