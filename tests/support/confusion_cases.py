@@ -51,6 +51,78 @@ def failing(since, until):
     return lambda t: "fail" if since <= t < until else "ok"
 
 
+# signals of one's own probes
+
+
+def page(path, ok=lambda _: 1.0, *, unknown=(99, 99), silent=(99, 99), every=1.0, end=50.0):
+    """A page that is asked each second; `unknown` and `silent`: from when to when its looks fail, or are missing."""
+    one = run(path).probe("page", url="http://client-1:8500/", every=f"{every:g}s")
+    for n in range(int((end - 4) / every)):
+        at = 4 + n * every
+        if not silent[0] <= at < silent[1]:
+            known = not unknown[0] <= at < unknown[1]
+            one.sample("page.ok", ok(at) if known else None, at=at, ok=known, text="" if known else "reset by peer")
+    return one
+
+
+def down(since, until):
+    return lambda t: 0.0 if since <= t < until else 1.0
+
+
+cases(
+    "signal_stays",
+    {"condition": "page.ok == 1"},
+    (TRUTH, "the page is up at every look", page),
+    (TRUTH, "it is down before the fault and after it", lambda path: page(path, lambda t: float(10 <= t < 30))),
+    (TRUTH, "a look fails, which was allowed", lambda path: page(path, unknown=(20, 21)), {"gap": "3s"}),
+    (LIE, "it is down at one look", lambda path: page(path, down(20, 21))),
+    (LIE, "it is down for the whole fault", lambda path: page(path, down(10, 30))),
+    (LIE, "it is down at one look, and another look fails", lambda path: page(path, down(20, 21), unknown=(22, 23))),
+    (LIE, "it is down after the fault", lambda path: page(path, down(40, 41)), {"during": "run"}),
+    (NOTHING, "one look fails", lambda path: page(path, unknown=(20, 21))),
+    (NOTHING, "looks fail for longer than allowed", lambda path: page(path, unknown=(20, 24)), {"gap": "3s"}),
+    (NOTHING, "there is no look for six seconds", lambda path: page(path, silent=(20, 26))),
+    (NOTHING, "the looks end in the middle of the fault", lambda path: page(path, end=20)),
+    (NOTHING, "there is no look while the fault is in force", lambda path: page(path, silent=(10, 30))),
+    (NOTHING, "every look fails", lambda path: page(path, unknown=(0, 60))),
+)
+
+cases(
+    "signal_recovers",
+    {"condition": "page.ok == 1", "within": "5s"},
+    (TRUTH, "it is down until three seconds after the fault", lambda path: page(path, down(10, 33))),
+    (TRUTH, "it was never down", page),
+    (TRUTH, "looks fail while it may be down", lambda path: page(path, down(10, 33), unknown=(31, 34))),
+    (TRUTH, "it fails over at once", lambda path: page(path, down(10, 14)), {"since": "start"}),
+    (LIE, "it is down until ten seconds after the fault", lambda path: page(path, down(10, 40))),
+    (LIE, "it never comes back", lambda path: page(path, down(10, 60))),
+    (LIE, "it comes back, and is down again at the end", lambda path: page(path, down(45, 46))),
+    (LIE, "it is back after the fault only", lambda path: page(path, down(10, 33)), {"since": "start"}),
+    (NOTHING, "a look fails after it has recovered", lambda path: page(path, unknown=(45, 46))),
+    (
+        NOTHING,
+        "it recovers between a look in time and one that is late",
+        lambda path: page(path, down(10, 35), every=1.3),
+    ),
+    (NOTHING, "the looks end before it would be late", lambda path: page(path, down(10, 60), end=33)),
+    (NOTHING, "the looks end once it has recovered", lambda path: page(path, end=36)),
+    (NOTHING, "it is not looked at in the allowed time, and up later", lambda path: page(path, silent=(29, 40))),
+)
+
+cases(
+    "signal_shows",
+    {"condition": "page.ok == 0", "within": "5s"},
+    (TRUTH, "the page is down two seconds after the fault began", lambda path: page(path, down(12, 30))),
+    (TRUTH, "one look in time shows it, and another failed", lambda path: page(path, down(12, 30), unknown=(13, 15))),
+    (LIE, "it stays up", page),
+    (LIE, "it is down ten seconds after the fault began", lambda path: page(path, down(20, 30))),
+    (NOTHING, "it is down before the fault too", lambda path: page(path, down(6, 30))),
+    (NOTHING, "a look failed where it might have been down", lambda path: page(path, unknown=(12, 13))),
+    (NOTHING, "a look failed before the fault", lambda path: page(path, down(12, 30), unknown=(6, 7))),
+    (NOTHING, "nothing was looked at before the fault", lambda path: page(path, down(12, 30), silent=(4, 10))),
+    (NOTHING, "nothing was looked at in the allowed time", lambda path: page(path, down(12, 30), silent=(10, 16))),
+)
+
 # Nomad's work
 
 REPLICAS = "web"

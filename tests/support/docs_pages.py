@@ -186,7 +186,7 @@ def unknown_names(each: Page) -> list[str]:
     """Inline code that looks like an experiment, a kind, or a name of ours, and is none."""
     experiments = known_experiments()
     folders = "|".join({name.partition("/")[0] for name in experiments})
-    kinds = {*registry.faults(), *registry.loads(), *probe_signals()}
+    kinds = {*registry.faults(), *registry.loads(), *registry.probes(), *probe_signals()}
     kinds |= set(re.findall(r'kind: ClassVar\[str\] = "([^"]+)"', each.text))  # what an example defines
     names = known_words() | set(_SNAKE.findall(" ".join(each.fences("python"))))
     wrong = []

@@ -67,6 +67,7 @@ class RecordingBuilder:
         self._samples: list[tuple[int, Sample]] = []
         self._finals: dict[str, dict[str, str | None]] = {}
         self._services: dict[str, dict[str, Any]] = {}
+        self._probes: dict[str, dict[str, Any]] = {}
         self._method: list[dict[str, Any]] = []
         self._expect: list[dict[str, Any]] = []
         self._guardrails: list[str] = []
@@ -193,6 +194,11 @@ class RecordingBuilder:
     def service(self, client: str, **spec: Any) -> Self:
         """Make that load a client that runs all the time and reports its operations."""
         self._services[client] = {"command": ["true"], "service": True, **spec}
+        return self
+
+    def probe(self, name: str, kind: str = "http", **params: Any) -> Self:
+        """A probe that the experiment declares; `series` and `sample` plant its looks, as `NAME.SIGNAL`."""
+        self._probes[name] = {"kind": kind, **params}
         return self
 
     def write(
@@ -339,6 +345,7 @@ class RecordingBuilder:
                 load: {"kind": "consul.kv.write", "rate": f"{self._rates.get(load, _SELDOM):g}/s"} for load in loads
             },
             **clients,
+            **({"probes": self._probes} if self._probes else {}),
             "steady_state": {"for": "5s", "require": [f"{first}.errors < 1%"]},
             "method": self._method or [{"fault": "noop", "on": "consul:leader", "for": "20s"}],
             "guardrails": self._guardrails,

@@ -23,7 +23,7 @@ from hashidrill.core.experiment.conditions import LOAD_SIGNALS, LOAD_STATISTICS,
 from hashidrill.core.experiment.model import ATTEMPTS, Experiment
 from hashidrill.core.protocols.abc import Operation, Sample
 from hashidrill.core.protocols.events import Figures
-from hashidrill.core.protocols.service import SILENT_S, lanes, probed
+from hashidrill.core.protocols.service import SILENT_S, Sampled, lanes, probed
 from hashidrill.core.recording.columns import IMPLAUSIBLE
 
 if TYPE_CHECKING:
@@ -239,8 +239,11 @@ KEEP_S = 10.0
 """How many seconds of data are kept, unless a condition needs more."""
 _TICK_S = 1.0
 _SIGN_OF_LIFE = "generator.cpu"
-_SILENT_S = {signal: (probe.silent_s, bool(probe.regular)) for probe in probed() for signal in probe.signals}
-"""By signal: how long its probe may fail before the signal is unknown, and whether each host must be seen."""
+
+
+def _silences(probes: Iterable[Sampled]) -> dict[str, tuple[float, bool]]:
+    """By signal: how long its probe may fail before the signal is unknown, and whether each host must be seen."""
+    return {signal: (probe.silent_s, bool(probe.regular)) for probe in probes for signal in probe.signals}
 
 
 def longest_window_s(experiment: Experiment) -> float:
@@ -249,14 +252,19 @@ def longest_window_s(experiment: Experiment) -> float:
     profiles = [spec.profile for spec in experiment.traffic.values() if spec.profile is not None]
     conditions = [*steady.require, *experiment.guardrails, *(c for profile in profiles for c in profile.conditions)]
     asked_s = [condition.window_s or 0.0 for condition in conditions]
-    asked_s += [_SILENT_S.get(f"{each.source}.{each.what}", (0.0, True))[0] for each in experiment.guardrails]
+    silent = _silences(experiment.sampled(experiment.declared_signals))
+    asked_s += [silent.get(f"{each.source}.{each.what}", (0.0, True))[0] for each in experiment.guardrails]
     return max(KEEP_S, steady.for_, *asked_s, *(profile.window_s for profile in profiles))
 
 
 class Monitor:
-    """Trailing windows over operations and samples; `keep_s` is the longest window that a caller will ask for."""
+    """Trailing windows over operations and samples; `keep_s` is the longest window that a caller will ask for.
 
-    def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S) -> None:
+    `probes` are those of the run; default: those of hosts and products.
+    """
+
+    def __init__(self, loads: Iterable[str], keep_s: float = KEEP_S, probes: Iterable[Sampled] | None = None) -> None:
+        self._silent = _silences(probed() if probes is None else probes)
         self._keep_s = keep_s
         self._operations = {name: Ended() for name in loads}
         self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
@@ -339,7 +347,7 @@ class Monitor:
         other host. A load's own signal is unknown only if looks failed, because a load need not look all the time.
         """
         signal = f"{condition.source}.{condition.what}"
-        silent_s, of_each_host = _SILENT_S.get(signal, (SILENT_S, True))
+        silent_s, of_each_host = self._silent.get(signal, (SILENT_S, True))
         within_s = max(window_s, silent_s)
         looks = chosen(self._looks(signal, now_ns, within_s))
         if condition.source in self._operations:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -33,10 +34,12 @@ from hashidrill.core.errors import (
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.probes.base import run_probes
+from hashidrill.core.protocols.abc import Probe
 from hashidrill.core.protocols.events import Bus, Tick, decode
 from hashidrill.core.recording.journal import Clock, Entry, Journal, LineKey, read_journal
 from hashidrill.core.recording.seal import seal
 from hashidrill.core.recording.writer import FORMAT, RecordingWriter, Writes
+from hashidrill.core.util.addresses import Addresses
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.core.util.wait import pause, wait_until
@@ -144,6 +147,7 @@ async def run(
     attendant: Attendant | None = None,
     teller: Teller | None = None,
     key: LineKey | None = None,
+    probe_secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """One run, from start to closed recording. Returns how it ended (the journal's `end`).
 
@@ -169,11 +173,13 @@ async def run(
     `stop` waits until the run must stop, and returns why: everything is reverted, and the outcome is `interrupted`.
     `admits` is entered around each fault. `attendant` acts while the faults last, and ends the method
     (hashidrill.core.engine.steps). The lines that `teller` receives become notes of the journal. `key` signs the
-    journal.
+    journal. `probe_secrets` are those of `probes:`, by their places.
     """
     redactor = redactor or Redactor()
     writer = recording_writer(path, redactor)
-    monitor = Monitor(experiment.measured, longest_window_s(experiment))
+    monitor = Monitor(
+        experiment.measured, longest_window_s(experiment), experiment.sampled(experiment.declared_signals)
+    )
     outcome, error = "interrupted", ""
     details: dict[str, Any] = {}
     undos = Path(info.get("undos") or f"{info['root']}/undos") if info.get("undos") or info.get("root") else None
@@ -192,6 +198,7 @@ async def run(
             generator,
             admits=admits,
             attendant=attendant,
+            probe_secrets=probe_secrets,
         )
         journal.write(
             "run",
@@ -297,7 +304,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
     running.enter("ready")
     await datacenter.wait_ready()
     async with running.generator as loads, anyio.create_task_group() as watchers:
-        watchers.start_soon(run_probes, datacenter.probes(), running.probed)
+        watchers.start_soon(run_probes, [*datacenter.probes(), *_own_probes(running)], running.probed)
         watchers.start_soon(kept, running)
         watchers.start_soon(_ticks, running)
         watchers.start_soon(watch_writer, running.writer)
@@ -318,6 +325,19 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         watchers.cancel_scope.cancel()
     running.enter("closed")
     return tripped
+
+
+def _own_probes(running: Run) -> Sequence[Probe]:
+    """The probes of `probes:`. In the sandbox they look from the loads' address, and share what faults do to it."""
+    if not running.experiment.probes:
+        return []
+    from hashidrill.core.probes.declared import ProbeContext, make_probes  # noqa: PLC0415 - few experiments have any
+
+    datacenter = running.datacenter
+    local_address = next(iter(datacenter.load_addresses()), None)
+    return make_probes(
+        running.experiment, ProbeContext(Addresses(datacenter.all_hosts()), running.probe_secrets, local_address)
+    )
 
 
 async def _ticks(running: Run) -> None:

@@ -36,7 +36,7 @@ from hashidrill.core.protocols.claims import clash
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import ChecksExperiments, roles_of
 from hashidrill.core.tap.catalogue import FAULTS
-from hashidrill.core.units import Duration, shown
+from hashidrill.core.units import Duration, Quantity, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +92,7 @@ class _Rules:
         experiment = self._experiment
         self._check_loads()
         self._check_clients()
+        self._check_probes()
         for index, each in enumerate(experiment.steady_state.require):
             self._check_condition(each, ("steady_state", "require", index))
         for index, each in enumerate(experiment.guardrails):
@@ -146,6 +147,12 @@ class _Rules:
             if client.profile is not None:
                 self._check_profile(client.profile, ("clients", name, "profile"))
 
+    def _check_probes(self) -> None:
+        for name in self._experiment.probes:
+            if name in probe_namespaces() or name in self._experiment.traffic:
+                taken = "a load or client" if name in self._experiment.traffic else "the signals of a product"
+                self._note(("probes", name), f"{name} is the name of {taken}; give the probe another", key=True)
+
     def _check_profile(self, profile: Profile, loc: Loc) -> None:
         steered = ("search", "until") if profile.search is not None else ("ramp", "while")
         for index, each in enumerate(profile.conditions):
@@ -160,26 +167,32 @@ class _Rules:
             self._note(loc, f"{text}; make a step of the method (a mark will do) or the recovery last longer")
 
     def _check_condition(self, condition: Condition, loc: Loc) -> None:
-        source, what = condition.source, condition.what
-        names = [*self._experiment.traffic, *probe_namespaces()]
-        trouble = ""
-        if source in probe_namespaces():
-            signals = probe_signals(source)
+        experiment, source, what = self._experiment, condition.source, condition.what
+        signals = {**probe_signals(source), **experiment.declared_signals}
+        trouble, unit = "", signals.get(f"{source}.{what}")
+        if source in probe_namespaces() or source in experiment.probes:
             if f"{source}.{what}" not in signals:
                 trouble = f"there is no signal {source}.{what}: {near(f'{source}.{what}', signals)}"
-        elif source not in names:
-            trouble = f"there is no load or probe {source!r}: {near(source, names)}"
-        elif source in self._experiment.clients:
+            elif source in experiment.probes:
+                self._check_unit(condition, unit, loc)
+        elif source in experiment.clients:
             if what not in _OF_CLIENTS:
                 trouble = f"a client has no {what!r}: {near(what, _OF_CLIENTS)}"
+        elif source not in experiment.load:
+            names = [*experiment.traffic, *experiment.probes, *probe_namespaces()]
+            trouble = f"there is no load or probe {source!r}: {near(source, names)}"
         elif what not in LOAD_STATISTICS:
-            own = load_signals(registry.load(self._experiment.load[source].kind))
-            if what not in own:
+            own = load_signals(registry.load(experiment.load[source].kind))
+            if what in own:
+                self._check_unit(condition, own[what], loc)
+            else:
                 trouble = f"a load has no {what!r}: {near(what, (*LOAD_STATISTICS, *own))}"
-            elif wrong_unit := unit_trouble(condition, own[what]):
-                self._note(loc, wrong_unit)
         if trouble:
             self._note(loc, f"{shown(condition.text)}: {trouble}")
+
+    def _check_unit(self, condition: Condition, unit: type[Quantity] | None, loc: Loc) -> None:
+        if wrong := unit_trouble(condition, unit):
+            self._note(loc, wrong)
 
     def _check_fault(self, index: int, step: Step, fault: Fault) -> None:
         loc: Loc = ("method", index)

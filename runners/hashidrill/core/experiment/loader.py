@@ -143,7 +143,7 @@ class _Loading:
         self._check_header(self._document.data)
         self.data = _with_services(self._document.data)
         experiment = self._check(Experiment, self.data, ())
-        loads, steps = self._kinds(self.data)
+        loads, steps, probes = self._kinds(self.data)
         self.expected = self._all_expected(self.data, "expect")
         comparisons = self._all_expected(self.data, "compare")
         self._document.raise_problems()
@@ -152,6 +152,8 @@ class _Loading:
         # where the cached property keeps them: they are not validated again
         for name, load in experiment.load.items():
             vars(load)["parameters"] = loads[name]
+        for name, probe in experiment.probes.items():
+            vars(probe)["parameters"] = probes[name]
         for index, step in enumerate(experiment.method):
             if isinstance(step, Step):
                 vars(step)["parameters"] = steps[index]
@@ -218,24 +220,30 @@ class _Loading:
             return  # _expected reads the raw data and reports it in YAML's terms
         self._document.problem((*base, *found), text, key=on_key)
 
-    def _kinds(self, data: Mapping[str, Any]) -> tuple[dict[str, BaseModel | None], list[BaseModel | None]]:
-        written = data.get("load")
+    def _kinds(
+        self, data: Mapping[str, Any]
+    ) -> tuple[dict[str, BaseModel | None], list[BaseModel | None], dict[str, BaseModel | None]]:
         loads = {
             name: self._params(load, "kind", _without(load, "kind", "profile"), ("load", name))
-            for name, load in (written if isinstance(written, dict) else {}).items()
+            for name, load in _named(data.get("load")).items()
+        }
+        probes = {
+            name: self._params(probe, "kind", _without(probe, "kind", "every", "timeout"), ("probes", name))
+            for name, probe in _named(data.get("probes")).items()
         }
         steps = [
             self._params(step, "fault", _with(step), ("method", index))
             for index, step in enumerate(_list(data.get("method")))
         ]
-        return loads, steps
+        return loads, steps, probes
 
     def _params(self, part: Any, key: str, raw: Any, loc: Loc) -> BaseModel | None:
         kind = part.get(key) if isinstance(part, dict) else None
         if not isinstance(kind, str) or not isinstance(raw, dict):
             return None
         try:
-            model: type[BaseModel] = (registry.load(kind) if key == "kind" else registry.fault(kind)).Params
+            found = registry.fault if key == "fault" else registry.probe if loc[0] == "probes" else registry.load
+            model: type[BaseModel] = found(kind).Params
         except UnknownNameError as unknown:
             self._document.problem((*loc, key), str(unknown))
             return None
@@ -310,6 +318,10 @@ def _without(part: Any, *keys: str) -> Any:
     return {key: value for key, value in part.items() if key not in keys} if isinstance(part, dict) else None
 
 
+def _named(part: Any) -> Mapping[str, Any]:
+    return part if isinstance(part, dict) else {}
+
+
 def _with(step: Any) -> Any:
     return step.get("with", {}) if isinstance(step, dict) and "mark" not in step else None
 
@@ -322,7 +334,7 @@ def _list(data: Any) -> list[Any]:
 def _with_services(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The experiment as read, with `consul: null` added under `datacenter:` if it needs no host at all.
 
-    Loads, targets, agents behind a tap and signals of probes need hosts. Clients whose taps answer from a script,
+    Loads, targets, agents behind a tap, probes and their signals need hosts. Clients whose taps answer from a script,
     and faults of these taps, need none: nothing is started for them.
     """
     written = data.get("datacenter", {})
@@ -333,7 +345,7 @@ def _with_services(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _needs(data: Mapping[str, Any]) -> Iterator[bool]:
-    yield bool(data.get("load"))
+    yield bool(data.get("load") or data.get("probes"))
     for client in _entries(data.get("clients")):
         yield client.get("via") != SCRIPT or client.get("on") is not None
         yield _compares(client.get("profile"))

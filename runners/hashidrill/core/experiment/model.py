@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -25,6 +25,7 @@ from pydantic import (
     StringConstraints,
     Tag,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     field_validator,
@@ -40,6 +41,7 @@ from hashidrill.core.experiment.datacenter import Attached, Disk, running, toget
 from hashidrill.core.experiment.load_levels import Profile
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import SILENT_S, Sampled, probed
 from hashidrill.core.units import Duration, Percent, Quantity, Rate, shown
 
 if TYPE_CHECKING:
@@ -316,6 +318,37 @@ class LoadSpec(BaseModel):
         return fitted(registry.load(self.kind), self.params)
 
 
+class ProbeSpec(BaseModel):
+    """Evidence of your own: a kind of probe, how often it looks, and that kind's parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
+
+    kind: str = Field(description="The kind of probe; `hashidrill list probes` shows them")
+    every: Duration = Field(default=Duration("1s"), description="From one look to the next: 100ms to 10m")
+    timeout: Duration = Field(default=Duration("1s"), description="How long a look may take: 10ms to 1m")
+
+    @field_validator("every", "timeout")
+    @classmethod
+    def _possible(cls, value: Duration, info: ValidationInfo) -> Duration:
+        least, most = (Duration("100ms"), Duration("10m")) if info.field_name == "every" else _TIMEOUTS
+        if not least <= value <= most:
+            raise ValueError(f"{info.field_name} is from {least} to {most}, not {value}")
+        return value
+
+    @cached_property
+    def parameters(self) -> Any:
+        """The parameters as the kind models them; validated once. Raises UnknownNameError, and ExperimentError."""
+        return fitted(registry.probe(self.kind), dict(self.model_extra or {}))
+
+    @property
+    def silent_s(self) -> float:
+        """How long it may give no sample, or no successful one: it may miss two looks."""
+        return max(SILENT_S, 3 * self.every + self.timeout)
+
+
+_TIMEOUTS = Duration("10ms"), Duration("1m")
+
+
 class ClientSpec(Strict):
     """A real client: any command that talks to the datacenter's agents through a tap."""
 
@@ -547,6 +580,9 @@ class Experiment(Strict):
     datacenter: DatacenterSpec = DatacenterSpec()
     load: dict[Name, LoadSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Generated traffic, by name")
     clients: dict[Name, ClientSpec] = Field(default={}, max_length=MOST_ENTRIES, description="Real clients, by name")
+    probes: dict[Name, ProbeSpec] = Field(
+        default={}, max_length=MOST_ENTRIES, description="Evidence of your own, by name: its signals are `NAME.SIGNAL`"
+    )
     steady_state: SteadyState
     method: list[AnyStep] = Field(
         min_length=1, max_length=MOST_ENTRIES, description="The faults, and the marks, over time"
@@ -590,6 +626,26 @@ class Experiment(Strict):
     def traffic(self) -> dict[str, LoadSpec | ClientSpec]:
         """Loads and clients by their names."""
         return {**self.load, **self.clients}
+
+    @property
+    def declared_signals(self) -> dict[str, type[Quantity] | None]:
+        """The signals of its own probes, with units; None: a plain number. Imports their kinds."""
+        kinds = [(name, registry.probe(spec.kind).signals) for name, spec in self.probes.items()]
+        return {f"{name}.{what}": unit for name, signals in kinds for what, unit in signals.items()}
+
+    def sampled(self, signals: Iterable[str]) -> list[Sampled]:
+        """All probes of its run: of hosts, of products, and its own, of which `signals` are all that they sample."""
+        own: dict[str, list[str]] = {}
+        for signal in sorted(signals):
+            own.setdefault(signal.partition(".")[0], []).append(signal)
+        return [
+            *probed(),
+            *(
+                Sampled(frozenset(own[name]), own[name][0], spec.silent_s)
+                for name, spec in self.probes.items()
+                if name in own
+            ),
+        ]
 
     @property
     def measured(self) -> list[str]:

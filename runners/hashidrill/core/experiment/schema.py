@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from hashidrill.core.experiment.library import BASE_KIND, KIND, NOT_FROM_BASES
-from hashidrill.core.experiment.model import ISSUE_PATTERN, NAME_PATTERN, Experiment, KnownIssue, LoadSpec
+from hashidrill.core.experiment.model import ISSUE_PATTERN, NAME_PATTERN, Experiment, KnownIssue, LoadSpec, ProbeSpec
 from hashidrill.core.experiment.selectors import forms, selector_pattern
 from hashidrill.core.protocols import registry
 
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 _TRAFFIC = ("load", "clients")
 """An experiment has at least one of these."""
-_PARTS = {"steady_state": ("SteadyState", False), "load": ("LoadSpec", True), "clients": ("ClientSpec", True)}
+_PARTS = {
+    "steady_state": ("SteadyState", False),
+    "load": ("LoadSpec", True),
+    "clients": ("ClientSpec", True),
+    "probes": ("ProbeSpec", True),
+}
 """Sections that a base may hold in part: the definition, and whether the section holds many of them, by name."""
 _SHOWN = ("description", "default")
 SCHEMA_TITLE = "hashidrill experiment"
@@ -44,7 +49,7 @@ def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schem
     for name, product in registry.services().items():
         either = definitions["DatacenterSpec"]["properties"][name]["anyOf"]
         definitions[product.Spec.__name__], either[0] = either[0], {"$ref": f"#/$defs/{product.Spec.__name__}"}
-    for traffic in _TRAFFIC:
+    for traffic in (*_TRAFFIC, "probes"):
         schema["properties"][traffic]["additionalProperties"] = False  # names that do not match the pattern
     schema["properties"]["method"]["items"] = {
         "if": {"type": "object", "required": ["mark"]},
@@ -52,7 +57,11 @@ def experiment_schema(*, bases: bool = True, named: Path | None = None) -> Schem
         "else": {"$ref": "#/$defs/Step"},
     }
     definitions["Step"] = _steps(definitions["Step"], registry.faults(), definitions)
-    definitions["LoadSpec"] = _loads(registry.loads(), definitions)
+    profile: Schema = {"profile": {"anyOf": [{"$ref": "#/$defs/Profile"}, {"type": "null"}]}}
+    definitions["LoadSpec"] = _kinds("load", LoadSpec, registry.loads(), profile, definitions)
+    common = definitions["ProbeSpec"]["properties"]
+    times: Schema = {key: common[key] for key in ("every", "timeout")}
+    definitions["ProbeSpec"] = _kinds("probe", ProbeSpec, registry.probes(), times, definitions)
     definitions["Expectation"] = _expectations(definitions, named)
     definitions["Comparison"] = _comparisons(definitions, named)
     schema["properties"]["compare"]["items"] = {"$ref": "#/$defs/Comparison"}
@@ -143,19 +152,19 @@ def _steps(step: Schema, kinds: dict[str, Any], definitions: Schema) -> Schema:
     return step
 
 
-def _loads(kinds: dict[str, Any], definitions: Schema) -> Schema:
+def _kinds(what: str, spec: type[BaseModel], kinds: dict[str, Any], common: Schema, definitions: Schema) -> Schema:
+    """Loads or probes: the parameters of each kind, and those that all have in common."""
     branches = []
     for kind in sorted(kinds):
-        reference = _params(f"load.{kind}", kinds[kind].Params, definitions)
+        reference = _params(f"{what}.{kind}", kinds[kind].Params, definitions)
         params = definitions[reference["$ref"].removeprefix("#/$defs/")]
-        own = {"kind": {"const": kind}, "profile": {"anyOf": [{"$ref": "#/$defs/Profile"}, {"type": "null"}]}}
-        params["properties"] = own | params.get("properties", {})
+        params["properties"] = {"kind": {"const": kind}} | common | params.get("properties", {})
         branches.append(_when("kind", kind, reference))
     return {
         "type": "object",
-        "description": LoadSpec.__doc__,
+        "description": spec.__doc__,
         "properties": {
-            "kind": {"type": "string", "enum": sorted(kinds), "description": LoadSpec.model_fields["kind"].description}
+            "kind": {"type": "string", "enum": sorted(kinds), "description": spec.model_fields["kind"].description}
         },
         "required": ["kind"],
         "allOf": branches,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hashidrill.core.experiment.model import Experiment
 
-RUN_BY = ("datacenter", "load", "clients", "steady_state", "method", "guardrails", "recovery")
+RUN_BY = ("datacenter", "load", "clients", "probes", "steady_state", "method", "guardrails", "recovery")
 """The parts that shape a run. `expect` is judged afterwards and may differ; `metadata` is for readers."""
 _NOTHING = object()
 _LONGEST = 80

@@ -24,7 +24,7 @@ from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.loads.schedule import MAX_IN_FLIGHT, OVERLOADED
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Reason
-from hashidrill.core.protocols.service import SILENT_S, HasClosedLoops, HasPeriods, probed
+from hashidrill.core.protocols.service import SILENT_S, HasClosedLoops, HasPeriods
 from hashidrill.core.recording.columns import NOT_ITS_OWN, silences
 from hashidrill.core.units import Duration, Rate
 
@@ -556,7 +556,7 @@ def _offered_s(recording: Recording, load: str, start_ns: int, end_ns: int) -> t
 
 def _silent_probes(recording: Recording) -> Iterator[Doubt]:
     begin_ns, end_ns = _measured_span(recording)
-    for probe in probed():
+    for probe in recording.experiment.sampled(recording.signals):
         if probe.regular:
             every = recording.series(probe.regular).host if probe.regular in recording.signals else ()
             for host in sorted(set(every)):

@@ -15,7 +15,7 @@ import numpy as np
 
 from hashidrill.core.experiment.conditions import probe_namespaces
 from hashidrill.core.judging.measure import SECOND, looks_of_load, seconds, when
-from hashidrill.core.protocols.service import SILENT_S, probed
+from hashidrill.core.protocols.service import SILENT_S
 from hashidrill.core.recording.reader import FaultWindow, MarkWindow, Operations, Recording, Series
 
 if TYPE_CHECKING:
@@ -283,7 +283,8 @@ def blind(recording: Recording, signal: str, span: tuple[int, int]) -> str:
     """
     if signal not in recording.signals:
         return f"{signal} was never sampled"
-    irregular = any(signal in probe.signals and not probe.regular for probe in probed())
+    probes = recording.experiment.sampled(recording.signals)
+    irregular = any(signal in probe.signals and not probe.regular for probe in probes)
     apart = {window.host for window in recording.faults}
     hosts = [None] if irregular else sorted({*recording.series(signal).host} - apart)
     return unseen(recording, [Read(signal, host, (span,)) for host in hosts])
@@ -294,17 +295,18 @@ def _looks(recording: Recording, read: Read) -> Iterator[_Looks]:
     if read.of is None:
         return
     load = read.of if read.operations is not None else read.of.partition(".")[0]
-    if read.operations is not None or load not in probe_namespaces():
+    own = load in recording.experiment.probes
+    if read.operations is not None or (load not in probe_namespaces() and not own):
         t_ns, known = looks_of_load(recording, load)
         steady = len(t_ns) >= _FEWEST_REGULAR and float(np.median(np.diff(t_ns))) <= _REGULAR_NS
         if read.operations is not None:
             yield _Looks(f"{load} by itself", t_ns, known, steady=steady)
         elif read.of != f"{load}.level" and read.of in recording.signals:
             series = recording.series(read.of, read.host)
-            own = ~np.isnan(series.value)
+            seen = ~np.isnan(series.value)
             # if the load saw something else, this signal was not needed
             others = np.setdiff1d(t_ns[known], series.t_ns)
-            t_ns, known = _merged([series.t_ns, others], [own, np.ones(len(others), np.bool_)])
+            t_ns, known = _merged([series.t_ns, others], [seen, np.ones(len(others), np.bool_)])
             yield _Looks(read.of, t_ns, known, steady=steady)
         return
     yield from _of_probe(recording, read.of, read.host)
@@ -314,13 +316,16 @@ def _of_probe(recording: Recording, signal: str, host: str | None) -> Iterator[_
     """A look that failed fails for all signals of its probe. If no host is regular, any host's looks count."""
     if signal not in recording.signals:
         return
-    probe = next((one for one in probed() if signal in one.signals), None)
+    probe = next((one for one in recording.experiment.sampled(recording.signals) if signal in one.signals), None)
     alike = [one for one in (probe.signals if probe else ()) if one in recording.signals and one != signal]
     series = recording.series(signal, host)
+    own = recording.experiment.probes.get(signal.partition(".")[0])
+    own_s = own.silent_s if own else 0.0
     if probe is None or probe.regular:
         for name in sorted({*series.host}):
             mine = _of_hosts(series, {name})
-            yield _Looks(f"{signal} of {name}" if name else signal, series.t_ns[mine], ~np.isnan(series.value[mine]))
+            what, known = f"{signal} of {name}" if name else signal, ~np.isnan(series.value[mine])
+            yield _Looks(what, series.t_ns[mine], known, max(own_s, SILENT_S))
         return
     known = ~np.isnan(series.value)
     reporting = {name for name, ok in zip(series.host, known.tolist(), strict=True) if ok} or {*series.host}

@@ -78,6 +78,7 @@ __all__ = [
     "PacketFilter",
     "Place",
     "Probe",
+    "ProbeKind",
     "ProcessControl",
     "Processes",
     "Proxies",
@@ -471,6 +472,20 @@ class Probe(Protocol):
 
     async def sample(self) -> Sequence[Sample]:
         """A sick target gives samples with ok=False; an exception is a bug."""
+
+
+class ProbeKind(Protocol):
+    """A kind of probe that experiments declare under `probes:` (hashidrill.core.probes.declared)."""
+
+    kind: ClassVar[str]
+    Params: ClassVar[type[BaseModel]]
+    signals: ClassVar[Mapping[str, type[Quantity] | None]]
+    """Its signals without the probe's name, with units; None: a plain number."""
+
+    def __init__(self, name: str, params: Any, context: Any) -> None: ...
+
+    async def sample(self) -> Sequence[Sample]:
+        """A sample of each signal; what is not known is a failed one."""
 
 
 @dataclass(frozen=True)

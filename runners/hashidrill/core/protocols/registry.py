@@ -16,6 +16,7 @@ used.
     hashidrill.faults             any name = a class, or a module or package in which classes declare their `kind`;
                                   under the name of a product, they are about its agents
     hashidrill.loads              the same
+    hashidrill.probes             the same
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from hashidrill.core.errors import UnknownNameError, UsageError
 CLIENT = "client"
 """The kind of load that a client is; an experiment writes it under `clients:`, not under `load:`."""
 SERVICES, DEFAULTS, SIGNALS = "hashidrill.services", "hashidrill.default_services", "hashidrill.signals"
-FAULTS, LOADS, DOCUMENTS = "hashidrill.faults", "hashidrill.loads", "hashidrill.documents"
+FAULTS, LOADS, PROBES = "hashidrill.faults", "hashidrill.loads", "hashidrill.probes"
+DOCUMENTS = "hashidrill.documents"
 _PROTOCOLS = {
     SERVICES: ("hashidrill.core.protocols.service", "Service", "hashidrill.core.protocols.service.BaseService"),
     FAULTS: ("hashidrill.core.protocols.abc", "Fault", "hashidrill.core.faults.base.BaseFault"),
     LOADS: ("hashidrill.core.protocols.abc", "Load", "hashidrill.core.loads.base.BaseLoad"),
+    PROBES: ("hashidrill.core.protocols.abc", "ProbeKind", "hashidrill.core.probes.declared.DeclaredProbe"),
 }
 """Entry-point group to the protocol of its classes, and to their usual base class."""
 _KIND = re.compile(r'^    kind(?:: ClassVar\[str\])? = "([^"]+)"$', re.MULTILINE)
@@ -121,6 +124,11 @@ def loads() -> dict[str, Any]:
     return {kind: _class(LOADS, kind) for kind in _kinds(LOADS)}
 
 
+def probes() -> dict[str, Any]:
+    """Every class of probe that `probes:` may name, by its kind. Imports all of them."""
+    return {kind: _class(PROBES, kind) for kind in _kinds(PROBES)}
+
+
 def fault_kinds() -> list[str]:
     """The kinds of all faults, without importing any module."""
     return list(_kinds(FAULTS))
@@ -129,6 +137,11 @@ def fault_kinds() -> list[str]:
 def load_kinds() -> list[str]:
     """The kinds of all loads, without importing any module."""
     return list(_kinds(LOADS))
+
+
+def probe_kinds() -> list[str]:
+    """The kinds of all probes, without importing any module."""
+    return list(_kinds(PROBES))
 
 
 def summaries(group: str) -> dict[str, str]:
@@ -155,6 +168,11 @@ def fault(kind: str) -> Any:
 def load(kind: str) -> Any:
     """The load class; only its module is imported. Raises UnknownNameError with similar names."""
     return _get("load", kind, LOADS)
+
+
+def probe(kind: str) -> Any:
+    """The probe class; only its module is imported. Raises UnknownNameError with similar names."""
+    return _get("probe", kind, PROBES)
 
 
 def product_of(kind: str) -> str:

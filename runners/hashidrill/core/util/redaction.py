@@ -6,8 +6,8 @@ name, in the experiment or in the environment, wherever it occurs again: plain, 
 inside Base64. A value under 8 characters is replaced only under a secret's name: `consul` may be a password, but is
 also a word that a report needs.
 
-The names of loads and clients do not count as such names: a load `tokens` has a kind and a rate. Values below them
-are treated like all others.
+The names of loads, clients and probes do not count as such names: a load `tokens` has a kind and a rate. Values below
+them are treated like all others.
 
 A secret is replaced by `[redacted]`. A redactor never fails and never waits.
 """
@@ -107,7 +107,7 @@ _ABOUT_SECRETS_ENDS = {
 _ABOUT_SECRETS_STARTS = {"enable", "disable", "max", "min", "num", "verify", "allow", "require", "no", "use"}
 """Names about secrets that hold none: `token_ttl`, `tokens.latency`, `enable_token_replication`."""
 
-_NAMING = {"load", "loads", "clients"}
+_NAMING = {"load", "loads", "clients", "probes"}
 """Below these, the experiment's author chose the names, and each holds a mapping."""
 
 _TELLING = re.compile(

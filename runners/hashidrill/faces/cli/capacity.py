@@ -121,7 +121,10 @@ def _condition(text: str, experiment: Experiment) -> Condition:
     except ValueError as error:
         raise UsageError(f"--until {error}") from None
     signal = f"{condition.source}.{condition.what}"
-    known = list(probe_signals())
+    declared = experiment.declared_signals
+    if signal in declared and (unfit := unit_trouble(condition, declared[signal])):
+        raise UsageError(f"--until {unfit}")
+    known = [*probe_signals(), *declared]
     for name, load in experiment.load.items():
         own = load_signals(registry.load(load.kind))
         known += [f"{name}.{what}" for what in (*LOAD_STATISTICS, *own)]

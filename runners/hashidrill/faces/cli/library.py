@@ -56,7 +56,9 @@ def known_hypotheses(named: Path | None) -> dict[str, hypothesis.Hypothesis]:
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="An experiment, a fault, a load, a hypothesis, a run, or `last`.")],
+    name: Annotated[
+        str, typer.Argument(help="An experiment, a fault, a load, a probe, a hypothesis, a run, or `last`.")
+    ],
     *,
     hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
@@ -66,7 +68,7 @@ def show(
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show an experiment, a fault, a load, a hypothesis or a run.
+    """Show an experiment, a fault, a load, a probe, a hypothesis or a run.
 
     Prints an experiment's file, the parameters of a kind, or the summary of a run. Runs no Python of the working
     directory. With --hypotheses, shows the parameters of your own hypotheses too, and judges a run by those that it
@@ -92,14 +94,14 @@ def show(
 
 
 def _of_kind(name: str, hypotheses: Path | None) -> dict[str, Any] | None:
-    """What is said of a fault, a load or a hypothesis; None where there is none of that name."""
+    """What is said of a fault, a load, a probe or a hypothesis; None where there is none of that name."""
     if name in registry.fault_kinds():
         fault = registry.fault(name)
         observer = {"through": fault.observer.through, "shares": fault.observer.shares} if fault.observer else None
         return {"kind": name, "what": inspect.cleandoc(fault.__doc__ or ""), "observer": observer} | _told(fault.Params)
-    if name in registry.load_kinds():
-        load = registry.load(name)
-        return {"kind": name, "what": inspect.cleandoc(load.__doc__ or "")} | _told(load.Params)
+    for kinds, found in ((registry.load_kinds, registry.load), (registry.probe_kinds, registry.probe)):
+        if name in kinds():
+            return {"kind": name, "what": inspect.cleandoc(found(name).__doc__ or "")} | _told(found(name).Params)
     if not name.isidentifier() or (one := known_hypotheses(hypotheses).get(name)) is None:
         return None
     told = {"kind": name, "what": inspect.cleandoc(one.doc)}
@@ -226,6 +228,8 @@ OWN = {
     "green_but_sick.at_least": "how long users suffer in a row while all is green",
     "vault_green_but_sick.at_least": "how long users suffer in a row while all is green",
     "replicas_stay.at_least": "how many replicas run at every moment",
+    "condition": "a signal, a comparison and a limit, like `page.ok == 1`",
+    "gap": "how long looks may fail or be missing; without it, none may fail",
     "during": "the time that is judged: the method, the recovery, or the whole run",
     "limit": "how long it may take until the last replica runs",
     "of": "the hypothesis that holds for `good` and breaks for `bad`",

@@ -32,6 +32,7 @@ KINDS = {
     "experiments": "experiment",
     "faults": "fault",
     "loads": "load",
+    "probes": "probe",
     "hypotheses": "hypothesis",
     "runs": "run",
     "gamedays": "game day",
@@ -59,7 +60,7 @@ def list_(
     hypotheses: Hypotheses = None,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """List experiments, faults, loads, hypotheses, runs and more.
+    """List experiments, faults, loads, probes, hypotheses, runs and more.
 
     One per line. Reads names and titles alone: `hashidrill validate` says whether a file is right. Your own hypotheses
     are listed by their text: without --hypotheses, none of them runs.
@@ -92,11 +93,10 @@ def rows_of(kind: str, hypotheses: Path | None = None) -> list[dict[str, Any]]:
 
         found = sorted(known_hypotheses(hypotheses).items())
         return [{"name": name, "what": one.doc.strip().partition("\n")[0]} for name, one in found]
-    if kind in {"faults", "loads"}:
+    if kind in {"faults", "loads", "probes"}:
         from hashidrill.core.protocols import registry  # noqa: PLC0415 - as above
 
-        group = registry.FAULTS if kind == "faults" else registry.LOADS
-        return [{"kind": name, "what": what} for name, what in registry.summaries(group).items()]
+        return [{"kind": name, "what": what} for name, what in registry.summaries(f"hashidrill.{kind}").items()]
     rows = [_titled(name, path) for name, path in files_of(kind).items()]
     return rows if kind != "experiments" else [row if "tags" in row else {**row, "tags": []} for row in rows]
 

@@ -82,8 +82,9 @@ def keys_page() -> str:
     schema = experiment_schema(bases=False)
     head = (
         f"# Reference: the keys of an experiment\n\n{_MADE}\n"
-        "The parameters of faults and loads are in [reference-faults.md](reference-faults.md), those of hypotheses in\n"
-        "[reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`, `4kB`, `30%`.\n"
+        "The parameters of faults, loads and probes are in [reference-faults.md](reference-faults.md), those of\n"
+        "hypotheses in [reference-verdicts.md](reference-verdicts.md). Quantities carry their unit: `500ms`, `50/s`,\n"
+        "`4kB`, `30%`.\n"
         "\n"
         "`extends` names a base: a file with `kind: Base`, no `metadata`, and any other section. The experiment is\n"
         "merged over it, key by key. A list replaces that of the base; `null` removes a key of the base. A base may\n"
@@ -180,23 +181,27 @@ def library_page() -> str:
         f"# Reference: the library\n\n{_MADE}\n"
         "`hashidrill show NAME` prints the file: it says which incident it comes from. The library's other parts have\n"
         "pages of their own: [faults](reference-faults.md#faults), [loads](reference-faults.md#loads),\n"
-        "[hypotheses](reference-verdicts.md#hypotheses).\n"
+        "[probes](reference-faults.md#probes), [hypotheses](reference-verdicts.md#hypotheses).\n"
         f"\n## Experiments\n\n| experiment | what it does |\n| --- | --- |\n{lines}"
     )
 
 
 def faults_page() -> str:
-    """Every fault and every load, as `hashidrill show KIND` prints them."""
+    """Every fault, load and probe, as `hashidrill show KIND` prints them."""
     shown: dict[str, str] = {}
     faults = [_kind(kind, cls.__doc__, cls.Params, shown, cls.observer) for kind, cls in registry.faults().items()]
     loads = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.loads().items()]
+    probes = [_kind(kind, cls.__doc__, cls.Params, shown) for kind, cls in registry.probes().items()]
     return (
-        f"# Reference: faults and loads\n\n{_MADE}\n"
+        f"# Reference: faults, loads and probes\n\n{_MADE}\n"
         "[Steps and proofs](steps-and-proofs.md) says how a fault is aimed, applied, proven and reverted.\n"
         f"\n## Faults\n{''.join(faults)}\n## Loads\n\n"
         "Loads are open loop: an operation starts when it is due, however slow earlier ones are, and its latency\n"
         "counts from that moment. Any of them can have a [profile](steps-and-proofs.md#load-profiles).\n"
-        f"{''.join(loads)}"
+        f"{''.join(loads)}\n## Probes\n\n"
+        "An experiment names them under `probes:`, with `every` (1s) and `timeout` (1s). [Your own\n"
+        "evidence](your-own-evidence.md) says how.\n"
+        f"{''.join(probes)}"
     )
 
 

@@ -21,6 +21,7 @@ from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.model import KIND, GameDay, Question, RunSpec
 
 if TYPE_CHECKING:
+    from hashidrill.core.experiment.conditions import Condition
     from hashidrill.core.experiment.documents import Document, Loc
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
@@ -92,7 +93,7 @@ def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Pla
     _check_people(document, day)
     runs = [_run(document, index, spec, day, folder, over) for index, spec in enumerate(day.experiments)]
     _check_named(document, day, runs)
-    _check_questions(document, day)
+    _check_questions(document, day, runs)
     document.raise_problems()
     return Plan(day, document.text, folder.absolute(), tuple(run for run in runs if run is not None))
 
@@ -142,7 +143,7 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
             f"{resolved.name} has variants ({names}): name one with `variant`, or say `compare: true`",
         )
         return None
-    traffic = resolved.experiment.traffic
+    traffic, own = resolved.experiment.traffic, resolved.experiment.declared_signals
     drawn = [one for one in services_of(resolved.experiment.datacenter) if isinstance(one, Drawn)]
     signals = {lane.signal for each in drawn for lane in each.lanes}
     fitting = [
@@ -160,10 +161,14 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
     alerts = tuple(
         name
         for name, alert in ({} if spec.compare else day.alerts).items()
-        if alert.source in traffic or f"{alert.source}.{alert.what}" in probe_signals(alert.source)
+        if alert.source in traffic or _signal(alert) in {*probe_signals(alert.source), *own}
     )
     name = spec.name or "-".join(filter(None, [resolved.name, spec.variant]))
     return PlannedRun(name, spec, resolved, tuple(asked), alerts)
+
+
+def _signal(alert: Condition) -> str:
+    return f"{alert.source}.{alert.what}"
 
 
 def _fits(question: Question, traffic: Mapping[str, object], signals: set[str]) -> bool:
@@ -224,7 +229,8 @@ def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]
             document.problem(("messages", index, "when"), f"{moment} {name}: {text}")
 
 
-def _check_questions(document: Document, day: GameDay) -> None:
+def _check_questions(document: Document, day: GameDay, runs: list[PlannedRun | None]) -> None:
+    own = {signal for run in runs if run is not None for signal in run.resolved.experiment.declared_signals}
     leaders = [lane.signal for lane in lanes() if lane.names]
     for name, question in day.questions.items():
         if question.measure == "alerts" and not day.alerts:
@@ -235,6 +241,6 @@ def _check_questions(document: Document, day: GameDay) -> None:
             document.problem(("questions", name, "signal"), text)
     for name, alert in day.alerts.items():
         of_a_load = alert.what in LOAD_STATISTICS
-        if not of_a_load and f"{alert.source}.{alert.what}" not in probe_signals(alert.source):
-            known = near(f"{alert.source}.{alert.what}", [*probe_signals(), *LOAD_STATISTICS])
-            document.problem(("alerts", name), f"{alert.source}.{alert.what} is no signal: {known}")
+        if not of_a_load and None not in runs and _signal(alert) not in {*probe_signals(alert.source), *own}:
+            known = near(_signal(alert), [*probe_signals(), *own, *LOAD_STATISTICS])
+            document.problem(("alerts", name), f"{_signal(alert)} is no signal: {known}")

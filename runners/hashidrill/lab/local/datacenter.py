@@ -52,6 +52,7 @@ from hashidrill.lab.local.hosts import AgentUser, LocalHost, LocalTap, agent_use
 
 BRIDGE = "hashidrill0"
 PREFIX = 24
+NETWORK = f"10.73.0.0/{PREFIX}"
 CONTROL_ADDRESS = "10.73.0.1"
 """The address of probes and observers. No fault ever names it: an observer must not depend on what is broken."""
 LOAD_ADDRESS = "10.73.0.2"

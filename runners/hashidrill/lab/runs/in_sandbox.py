@@ -71,6 +71,7 @@ async def run_given(
             events=Bus(to_runner),
             redactor=redactor,
             key=received_key(spec),
+            probe_secrets=spec.get("probe_secrets", {}),
         )
     return "interrupted"
 

@@ -110,6 +110,7 @@ def prepare(
             " one of ours; `hashidrill run` takes it there"
         )
     _check_clients(resolved)
+    _check_probes(resolved)
     check_machine(resolved)
     check_packet_rules(resolved)
     explicit = {
@@ -155,7 +156,9 @@ def record(
 ) -> Path:
     """Makes a recording, starts the engine, follows it, and closes the recording, as in `run_experiment`."""
     experiment = resolved.experiment
+    probe_secrets = _probe_secrets(experiment)
     redactor = Redactor()
+    redactor.know(*probe_secrets.values())
     redactor.learn_environment(os.environ)
     redactor.learn(resolved.data)
     redactor.know(*engine.secrets)
@@ -177,6 +180,7 @@ def record(
             "info": info,
             "resolved": resolved.to_data(),
             "secrets": redactor.secrets,
+            "probe_secrets": probe_secrets,
             **engine.given,
             "key": (key.secret.hex(), str(key.note or "")),
         }
@@ -225,6 +229,26 @@ def _check_clients(resolved: ResolvedExperiment) -> None:
         from hashidrill.core.loads.clients import check_commands  # noqa: PLC0415 - most experiments have no clients
 
         check_commands(resolved.document, resolved.experiment.clients)
+
+
+def _probe_secrets(experiment: Experiment) -> dict[str, str]:
+    """Raises UsageError."""
+    if not experiment.probes:
+        return {}
+    from hashidrill.core.probes.declared import read_secrets  # noqa: PLC0415 - few experiments have any
+
+    return read_secrets(experiment)
+
+
+def _check_probes(resolved: ResolvedExperiment) -> None:
+    """Raises UsageError for a probe of something that the local datacenter has no way to."""
+    if resolved.experiment.probes:
+        from hashidrill.core.probes.declared import outside  # noqa: PLC0415 - as above
+        from hashidrill.lab.local.datacenter import NETWORK  # noqa: PLC0415 - as above
+
+        hosts = {place.host for service in services_of(resolved.experiment.datacenter) for place in service.places()}
+        if found := list(outside(resolved.experiment, hosts, NETWORK)):
+            raise UsageError("\n".join(f"{resolved.path}: {text}" for text in found))
 
 
 def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:

@@ -82,7 +82,7 @@ FOLDER = "calibration"
 FEWEST_ROUNDS = 3
 """With fewer rounds, a figure's noise is unknown."""
 STALE_DAYS = 30
-_RUN_BY = {"load", "clients", "method", "recovery", "steady_state"}
+_RUN_BY = {"load", "clients", "probes", "method", "recovery", "steady_state"}
 _NO_SIZE = {"version", "binary", "config", "server_config", "client_config"}
 _LEAST_SD = 1e-3
 

@@ -119,6 +119,7 @@ async def run_given(
             admits=held.admits,
             teller=say,
             key=received_key(spec),
+            probe_secrets=spec.get("probe_secrets", {}),
         )
     return "interrupted"
 
