@@ -2,7 +2,7 @@
 
     pytest -m bench -s tests/bench/test_bench_class.py
 
-One game: CPU and memory of its processes after its pager went, by program: GAME_CORES, AGENT_CORES and KEEPER_BYTES in
+One game: CPU and memory of its processes after its pager went, by program: GAME_CORES, AGENT_CORES and the like in
 hashidrill.gamedays.training.classroom come from there. A class: HASHIDRILL_CLASS games (8) begin at once, an expert
 plays each to its end, and the score cards say whether the pager was late and whether the game counts.
 """

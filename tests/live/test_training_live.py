@@ -100,6 +100,9 @@ def test_what_somebody_does_on_a_slow_host_is_as_slow_as_its_agent(name, tmp_pat
         sick = players.leader(game)
         well = next(host for host in game.hosts if host != sick)
         took_s = {(host, each): took(game, host, each) for host in (sick, well) for each in SYNCS}
+        waits_ms = {host: f_await_ms(game, host) for host in (sick, well)}
+    assert waits_ms[sick] > 200, waits_ms
+    assert waits_ms[well] < 20, waits_ms
     assert min(took_s[sick, each] for each in SYNCS) > 0.2, took_s
     assert max(took_s[well, each] for each in SYNCS[:-1]) < 0.2, took_s
 
@@ -110,6 +113,14 @@ def took(game, host, command):
     code, text = game.on(host, f"bash -c {shlex.quote(timed)}")
     assert code == 0, text
     return float(text.strip().splitlines()[-1])
+
+
+def f_await_ms(game, host):
+    """What iostat says of each flush, over five seconds in which the shop writes."""
+    code, text = game.on(host, "iostat 5")
+    assert code == 0, text
+    titles, row = (line.split() for line in text.strip().splitlines())
+    return float(dict(zip(titles, row, strict=True))["f_await"])
 
 
 def shown(address):

@@ -47,6 +47,7 @@ TRAINING = "training"
 _LOOPBACK = "127.0.0.1"
 _VARIABLE = "HASHIDRILL_TRAINEE"
 _SEEDS = 10_000
+_AGAIN = "(Enter brings your prompt back; `pager` shows this again)"
 _LOOK_S, _CLASS_EVERY_S = 0.5, 1.0
 _PAGED_WITHIN_S = 600.0
 _CODES = {PASSED: 0, PARTLY: 1, FAILED: 1, NOT_COUNTED: 3}
@@ -119,7 +120,7 @@ def train(
     because: Annotated[
         str, typer.Option("--because", metavar="WORDS", help="With --overrule: why; the score card shows it.")
     ] = "",
-    shell: Annotated[bool, typer.Option("--shell/--no-shell", help="Open a shell once the pager goes.")] = True,
+    shell: Annotated[bool, typer.Option("--shell/--no-shell", help="Open a shell of the game.")] = True,
     serve: Serve = False,
     port: Port = 0,
     tell_trainer: Annotated[
@@ -137,24 +138,21 @@ def train(
 ) -> None:
     """Be on call for a real cluster that gets sick.
 
-    Find out why, repair it, and be judged by what its users see. When the pager goes, a shell opens on one of the
-    hosts; `hashidrill lab shell HOST` opens more, in any terminal. What is broken is hidden in them. Say what you see
-    with `hashidrill say`; after `hashidrill say done`, users are watched for a while, and the score card comes.
+    Find out why, repair it, and be judged by what its users see. A shell opens on one of the hosts, in which you look
+    around until the pager goes; `hashidrill lab shell HOST` opens more, in any terminal. What is broken is hidden in
+    them. Say what you see with `hashidrill say`; after `hashidrill say done`, users are watched for a while, and the
+    score card comes. Started again while your game is on, it goes back to that game.
 
     Exit codes: 0 passed, 1 failed or without a diagnosis, 2 bad usage, 3 not counted, 130 interrupted.
     """
     who = _who(trainee)
-    if listing:
-        _list(who, as_json=as_json)
-        return
-    if on:
-        _games(as_json=as_json)
-        return
     if overrule is not None or because:
         _overrule(trainee, overrule, because)
         return
-    if scenario is None:
-        _campaign(who, as_json=as_json)
+    if scenario is None or listing or on:
+        if seats is not None:
+            raise UsageError("--seats: a class plays, so name its scenario: hashidrill train first --seats 8")
+        (_list if listing else _games if on else _campaign)(who, as_json=as_json)
         return
     path = find_scenario(scenario).absolute()
     written = read_scenario(path)
@@ -300,21 +298,22 @@ def _list(who: str, *, as_json: bool) -> None:
     print_table(("name", "level", "limit", "what users notice", f"best of {who}"), shown)
 
 
-def _games(*, as_json: bool) -> None:
+def _games(_who: str, *, as_json: bool) -> None:
     """For whoever trains a class: who plays what, how it stands, and where the address of its page is."""
     rows: list[dict[str, Any]] = []
     for game in games.all_games():
         page = games.page_file(game.trainee)
         try:
             shown = games.ask(game, {"op": "state"})
+            state, left_s = classroom.state_word(shown), shown["left_s"]
         except UsageError:  # it ends just now
-            shown = {"state": OVER, "left_s": None}
+            state, left_s = OVER, None
         rows.append(
             {
                 "trainee": game.trainee,
                 "scenario": game.scenario,
-                "state": shown["state"],
-                "left_s": None if shown["left_s"] is None else round(shown["left_s"]),
+                "state": state,
+                "left_s": None if left_s is None else round(left_s),
                 "page": str(page) if page.exists() else None,
             }
         )
@@ -493,11 +492,10 @@ def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
             shown = _paged(game, course)
             if shown["state"] != PAGED:
                 return
-            lines = _pager_lines(shown, course, shell=True)  # noqa: S604 - as above
+            lines = [*_pager_lines(shown, course, shell=True), _AGAIN]  # noqa: S604 - as above
             # whatever runs there may have switched the terminal's own line ends off
-            sys.stdout.write("\r\n\a" + "".join(f"{plain_line(line)}\r\n" for line in lines))
-            sys.stdout.write("(Enter brings your prompt back; `pager` shows this again)\r\n")
-            sys.stdout.flush()
+            text = "\r\n\a" + "".join(f"{plain_line(line)}\r\n" for line in lines)
+            os.write(sys.stdout.fileno(), text.encode(sys.stdout.encoding, "replace"))
 
     pager = threading.Thread(target=announce, name="pager", daemon=True)
     pager.start()

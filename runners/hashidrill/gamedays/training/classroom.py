@@ -121,10 +121,13 @@ def authorized_keys(seats: Iterable[Seat], scenario: Path, runs_dir: Path, seed:
 
 # how many games the machine carries
 
-GAME_CORES, AGENT_CORES = 0.12, 0.03
-"""CPU of a game's keeper, engine and loads, and of each agent (tests/bench/test_bench_class.py)."""
-KEEPER_BYTES = 250_000_000
-"""Memory of the keeper, the trainee's command and a shell, besides what a run takes (as above)."""
+GAME_CORES, AGENT_CORES, OPERATION_S = 0.11, 0.025, 0.002
+"""CPU of a game's keeper, engine and disks; of each agent; and seconds of all of them for each operation of the loads.
+
+Measured by tests/bench/test_bench_class.py: a game of `first` (4 agents, 30 writes/s) took 0.27 cores of two, 2026-11.
+"""
+SEAT_BYTES = 100_000_000
+"""Memory of the trainee's command and shell, beside what the game takes (as above: 465 MB, the keeper included)."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,9 @@ class Carries:
         """On this machine, where `on` games are on already."""
         experiment = course.resolved.experiment
         agents = sum(len(service.places()) for service in services_of(experiment.datacenter))
-        game_cores = GAME_CORES + AGENT_CORES * agents
-        memory = wants(experiment, required_by(experiment)).memory_bytes + KEEPER_BYTES
+        wanted = wants(experiment, required_by(experiment))
+        game_cores = GAME_CORES + AGENT_CORES * agents + OPERATION_S * wanted.operations_per_s
+        memory = wanted.memory_bytes + SEAT_BYTES
         return cls(game_cores, memory, max(0.0, usable_cores() - on * game_cores), available_bytes())
 
     @property
@@ -161,17 +165,17 @@ class Carries:
 
         Raises UsageError if they need more memory than there is: the kernel would end some of them.
         """
-        games_need = f"{counted(wanted, 'game')} need"
+        asked = counted(wanted, "game")
         if wanted * self.game_bytes > self.free_bytes:
             need, free = wanted * self.game_bytes / 1e9, self.free_bytes / 1e9
             raise UsageError(
-                f"{games_need} {need:.1f} GB of memory, and {free:.1f} GB are free: at most"
+                f"memory for {asked}: {need:.1f} GB, and {free:.1f} GB are free: at most"
                 f" {int(self.free_bytes / self.game_bytes)} fit; ask for fewer seats, or end other programs"
             )
         if wanted * self.game_cores > self.cores:
             return (
-                f"{games_need} about {wanted * self.game_cores:.1f} cores, and {self.cores:.1f} are free: pagers may"
-                " come late, and games may not count; ask for fewer seats, or use a larger machine"
+                f"{asked} at once: about {wanted * self.game_cores:.1f} cores, and {self.cores:.1f} are free. Pagers"
+                " may come late, and games may not count; ask for fewer seats, or use a larger machine"
             )
         return ""
 

@@ -119,9 +119,9 @@ def test_cores_and_memory_say_how_many_fit(cores, free_gb, fit):
 
 @pytest.mark.lie
 def test_more_games_than_memory_are_refused_and_more_than_cores_are_warned_of():
-    with pytest.raises(UsageError, match=r"8 games need 8\.0 GB of memory, and 4\.0 GB are free: at most 4 fit"):
+    with pytest.raises(UsageError, match=r"memory for 8 games: 8\.0 GB, and 4\.0 GB are free: at most 4 fit"):
         Carries(0.1, 1e9, 16, 4e9).trouble(8)
-    assert "8 games need about 3.2 cores, and 2.0 are free" in Carries(0.4, 1e8, 2, 4e9).trouble(8)
+    assert "8 games at once: about 3.2 cores, and 2.0 are free" in Carries(0.4, 1e8, 2, 4e9).trouble(8)
     assert Carries(0.4, 1e8, 4, 4e9).trouble(8) == ""
 
 
@@ -132,6 +132,8 @@ def test_a_game_that_is_on_takes_its_share_and_a_larger_scenario_more(monkeypatc
     larger = Carries.here(course(datacenter={"consul": {"servers": 5, "clients": 4}}), 0)
     assert larger.game_cores > alone.game_cores
     assert larger.game_bytes > alone.game_bytes
+    busier = Carries.here(course(load={"kv-writes": {"kind": "consul.kv.write", "rate": "500/s"}}), 0)
+    assert busier.game_cores > larger.game_cores
 
 
 # the trainer's page
@@ -279,10 +281,13 @@ def test_the_environment_names_the_trainee():
         (["--seats", "2", "--listen", "everywhere"], "one IPv4 address"),
         (["--seats", "2", "--serve"], "--serve and --tell-trainer are about a single game"),
         (["--listen", "127.0.0.2"], "use it with --seats"),
+        (["--seats", "2", "--listen", "10.99.99.99"], "Cannot assign"),
+        (["--seats", "2", "--games"], "name its scenario"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_starts(words, says, tmp_path):
-    error = typed("train", "first", *words, "--runs", str(tmp_path / "runs")).exception
+    scenario = [] if "--games" in words else ["first"]
+    error = typed("train", *scenario, *words, "--runs", str(tmp_path / "runs")).exception
     assert isinstance(error, UsageError)
     assert says in str(error)
     assert not list(Path(tmp_path).glob("training/*"))

@@ -192,7 +192,7 @@ def test_the_trainer_sees_who_plays_what_and_nothing_of_what_is_hidden(keepers):
     typed("say", "done", "--trainee", "ada")
     rows = json.loads(typed("train", "--games", "--json").stdout)
     assert [(row["trainee"], row["scenario"], row["state"]) for row in rows] == [
-        ("ada", "scenario-1", WATCHED),
+        ("ada", "scenario-1", "mitigated"),
         ("ada.b", "scenario-3", PAGED),
         ("ben", "scenario-2", PAGED),
     ]
