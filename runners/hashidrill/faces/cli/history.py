@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +56,8 @@ def register(app: typer.Typer) -> None:
     app.command("trend", epilog=examples("history trend raft/slow-leader-disk --figure latency"))(trend)
     app.command("changed", epilog=examples("history changed raft/slow-leader-disk"))(changed)
     app.command("state", epilog=examples("history state", "history state raft/frozen-leader --json"))(state)
+    calls = ("history coverage", "history coverage --days 30 --markdown", "history coverage --badge > drilled.json")
+    app.command("coverage", epilog=examples(*calls))(coverage)
     app.command("add", epilog=examples("history add .hashidrill/runs/RUN"))(add)
 
 
@@ -212,6 +216,55 @@ def state(
         }
     series = [pages.state_data(each, one) for each, one in found.items()]
     _tell({"series": series}, (f"{each}: {one}" for each, one in found.items()), as_json=as_json)
+
+
+def coverage(
+    *,
+    days: Annotated[float, typer.Option(min=0, help="Days for which a proof counts.")] = 90.0,
+    attach: Annotated[
+        Path | None,
+        typer.Option(
+            "--attach", metavar="FILE", help="Only of this existing datacenter: its products, and the runs against it."
+        ),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="What was drilled, as a table for a wiki.")] = False,
+    badge: Annotated[bool, typer.Option("--badge", help="One line of JSON, for shields.io's endpoint.")] = False,
+    everywhere: Everywhere = False,
+    as_json: Json = False,
+    db: Db = None,
+) -> None:
+    """Say which failure modes were drilled, and what to run next.
+
+    A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, of the experiments that ship
+    and your own. It was drilled by a run that was PASS or FAIL, and in which an observer saw the fault in force. The
+    first in the list are to be drilled first: never drilled, then the longest ago.
+    """
+    from hashidrill.core.experiment.library import experiments  # noqa: PLC0415 - pydantic, which lists do without
+    from hashidrill.gamedays.history import coverage as drilled  # noqa: PLC0415 - as above
+
+    if sum((markdown, badge, as_json)) > 1:
+        raise UsageError("--markdown, --badge and --json each print something else: use one")
+    where = products = None
+    if attach is not None:
+        from hashidrill.staging.attach.target import read_target  # noqa: PLC0415 - as above
+
+        target = read_target(attach)
+        where, products = target.name, set(target.logins)
+    with _store(db, everywhere=everywhere) as store:
+        runs = [run for run in store.runs() if where is None or run.series.datacenter == where]
+    now_s = time.time()
+    found = drilled.coverage(experiments(), runs, now_s, days, products)
+    if as_json:
+        print_json(pages.document(**pages.coverage_data(found, now_s)))
+    elif badge:
+        print_line(json.dumps(drilled.badge(found)))
+    elif markdown:
+        print_text("".join(f"{line}\n" for line in pages.coverage_markdown(found, now_s, days)))
+    else:
+        print_line(f"{found.text(days)}.")
+        print_table(pages.COVERAGE, pages.coverage_rows(found, now_s), clip=True)
+    for name in found.unread:
+        print_text(f"hashidrill: {name} has an error, and is left out: hashidrill validate {name}\n", stderr=True)
 
 
 def add(

@@ -17,13 +17,25 @@ from typing import Any
 
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.errors import HashidrillError, RecordingError
+from hashidrill.core.experiment.model import Step
 from hashidrill.core.judging.comparison import RUN_BY
 from hashidrill.core.judging.judge import judge, read_verdict
 from hashidrill.core.judging.verdict import RunVerdict, Verdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.folders import project
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.gamedays.history.model import OURS, Day, Expected, Number, Run, Series, Stored, digest, history_file
+from hashidrill.gamedays.history.model import (
+    OURS,
+    Day,
+    Drilled,
+    Expected,
+    Number,
+    Run,
+    Series,
+    Stored,
+    digest,
+    history_file,
+)
 from hashidrill.gamedays.history.store import WAITS_S, Store, opened
 from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
 from hashidrill.reports.html import attached_to
@@ -86,6 +98,7 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
         title=redactor.text(str(run.get("title") or "")),
         invalid=tuple(said["invalid"]),
         expectations=tuple(Expected(**each) for each in said["expectations"]),
+        drilled=tuple(_drilled(recording)),
         figures={each.name: each for each in _numbers(recording, verdict)},
         versions=versions,
         experiment=said["experiment"],
@@ -93,6 +106,20 @@ def run_from(recording: Recording, verdict: RunVerdict | None = None) -> Run:
         machine=machine,
         conditions=digest([hashidrill, versions, said["experiment"], said["config"], machine]),
     )
+
+
+def _drilled(recording: Recording) -> list[Drilled]:
+    """Each once, in order. None of an unreadable experiment: its journal does not name the roles."""
+    try:
+        method = recording.experiment.method
+    except (HashidrillError, OSError):
+        return []
+    steps = [
+        method[fault.step]
+        for fault in recording.faults
+        if fault.proven and fault.faded_ns is None and fault.gone_ns is not None and 0 <= fault.step < len(method)
+    ]
+    return list(dict.fromkeys(Drilled(step.fault, step.on) for step in steps if isinstance(step, Step)))
 
 
 def when(text: object) -> float:

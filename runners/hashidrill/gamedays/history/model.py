@@ -61,6 +61,22 @@ class Expected:
     text: str
 
 
+@dataclass(frozen=True, order=True)
+class Drilled:
+    """A failure mode: a kind of fault on what its step names, such as `consul:leader`."""
+
+    kind: str
+    on: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.on}"
+
+    @property
+    def product(self) -> str:
+        """`host` and `client` for faults that name one."""
+        return self.on.partition(":")[0]
+
+
 @dataclass(frozen=True)
 class Run:
     """One run."""
@@ -77,6 +93,8 @@ class Run:
     title: str = ""
     invalid: Sequence[str] = ()
     expectations: Sequence[Expected] = ()
+    drilled: Sequence[Drilled] = ()
+    """What an observer saw in force until it was reverted."""
     figures: Mapping[str, Number] = field(default_factory=dict)
     versions: Mapping[str, Any] = field(default_factory=dict)
     """Of products, tools, Python and the kernel."""

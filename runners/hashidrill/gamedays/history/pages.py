@@ -9,9 +9,11 @@ from typing import Any
 
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.gamedays.history.changes import Changed
+from hashidrill.gamedays.history.coverage import Coverage
 from hashidrill.gamedays.history.model import Day, Run, Series, Turn, plain
 from hashidrill.gamedays.history.noise import FEWEST, Trend
 from hashidrill.gamedays.history.steadiness import Steadiness
+from hashidrill.reports.markdown import code, row_table
 from hashidrill.reports.text import (
     counted,
     human_bytes,
@@ -69,6 +71,45 @@ def run_lines(run: Run) -> Iterator[str]:
             yield f"           {one_line(expectation.text, _LONGEST)}"
     yield from (f"  {figure.name}  {shown(figure.value, figure.unit)}" for figure in run.figures.values())
     yield f"  recording  {run.path}"
+
+
+COVERAGE = ("failure mode", "last proof", "verdict", "age", "run")
+
+
+def coverage_rows(found: Coverage, now_s: float) -> Iterator[Sequence[str]]:
+    """A row a failure mode below `COVERAGE`; the command stands where one is due."""
+    for row in found.rows:
+        age = row.age_days(now_s)
+        last = ("never", "", "") if row.last is None else (row.last.id, row.last.word, f"{age:.0f} d")
+        yield str(row.mode), *last, f"hashidrill run {row.experiment}" if row.experiment and not row.drilled else ""
+
+
+def coverage_markdown(found: Coverage, now_s: float, within_days: float) -> Iterator[str]:
+    """What was drilled, as a table for a wiki."""
+    yield f"{found.text(within_days)}."
+    yield ""
+    rows = [
+        (row.mode.product, code(str(row.mode)), code(row.last.id), row.last.word, f"{row.age_days(now_s):.0f}")
+        for row in found.rows
+        if row.last is not None
+    ]
+    yield row_table(("product", "failure mode", "last proof", "verdict", "age in days"), rows, numbers_from=4)
+
+
+def coverage_data(found: Coverage, now_s: float) -> dict[str, Any]:
+    rows = [
+        {
+            "kind": row.mode.kind,
+            "on": row.mode.on,
+            "drilled": row.drilled,
+            "run": row.last and row.last.id,
+            "verdict": row.last and row.last.verdict,
+            "age_days": row.age_days(now_s),
+            "experiment": row.experiment or None,
+        }
+        for row in found.rows
+    ]
+    return {"drilled": found.drilled, "failing": found.failing, "failure_modes": rows, "unread": list(found.unread)}
 
 
 TREND = ("figure", "last", "middle", "noise", "", "")

@@ -23,6 +23,7 @@ from hashidrill.core.util import safe_json
 from hashidrill.core.util.files import private, private_folder
 from hashidrill.gamedays.history.model import (
     Day,
+    Drilled,
     Expected,
     Number,
     Run,
@@ -172,6 +173,7 @@ class Store:
         details = {
             "invalid": list(run.invalid),
             "expectations": [vars(each) for each in run.expectations],
+            "drilled": [(each.kind, each.on) for each in run.drilled],
             "versions": run.versions,
             "machine": run.machine,
             "figures": [(each.name, each.unit, plain(each.value), each.floor) for each in run.figures.values()],
@@ -308,6 +310,7 @@ class Store:
         return {
             "invalid": tuple(said["invalid"]),
             "expectations": tuple(Expected(**each) for each in said["expectations"]),
+            "drilled": tuple(Drilled(*each) for each in said.get("drilled", ())),
             "versions": said["versions"],
             "machine": said["machine"],
             "figures": {

@@ -277,3 +277,27 @@ def test_another_file_is_used_where_it_is_named(hashidrill, tmp_path):
     assert other.exists()
     assert not history_file().exists()
     assert "planted" in hashidrill("history", "list", "--db", other)[1]
+
+
+def test_coverage_prints_a_table_markdown_a_badge_and_json(hashidrill, tmp_path):
+    db = tmp_path / "h.sqlite"
+    hashidrill("history", "add", recorded(tmp_path, "one").path, "--db", db)
+    db = ("--db", db, "--days", "1e6")
+    code, out, _ = hashidrill("history", "coverage", *db)
+    assert code == 0
+    [head, columns, *rows] = out.splitlines()
+    assert head.startswith("1 of ")
+    assert columns.split() == ["failure", "mode", "last", "proof", "verdict", "age", "run"]
+    assert "hashidrill run raft/killed-leader" in "".join(row for row in rows if "process.kill on consul:leader" in row)
+    assert rows[-1].split()[3:] == ["one", "PASS", rows[-1].split()[5], "d"]
+    _, out, _ = hashidrill("history", "coverage", *db, "--markdown")
+    assert "| host | `disk.latency on host:consul-1` | `one` | PASS |" in out
+    _, out, _ = hashidrill("history", "coverage", *db, "--badge")
+    assert json.loads(out)["message"].startswith("1 of ")
+    _, out, _ = hashidrill("history", "coverage", *db, "--json")
+    document = json.loads(out)
+    assert document["drilled"] == 1
+    [mode] = [each for each in document["failure_modes"] if each["run"]]
+    assert (mode["kind"], mode["on"], mode["run"], mode["verdict"]) == ("disk.latency", "host:consul-1", "one", "PASS")
+    code, _, err = hashidrill("history", "coverage", *db, "--json", "--badge")
+    assert (code, "use one" in err) == (2, True)

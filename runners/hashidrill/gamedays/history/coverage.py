@@ -1,0 +1,121 @@
+"""Which failure modes were drilled by a run that proved them, which never or long ago, and what to run for each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.errors import HashidrillError
+from hashidrill.core.experiment.loader import resolve
+from hashidrill.core.experiment.model import Step, services_of
+from hashidrill.core.judging.verdict import Verdict
+from hashidrill.gamedays.history.model import Drilled, Run
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One failure mode. `experiment` is the one with the fewest steps that has it; "" if none has it any more."""
+
+    mode: Drilled
+    experiment: str
+    last: Run | None
+    """The last run that counted and in which an observer saw the fault in force until its revert."""
+    aged: bool
+    """Whether that is longer ago than asked for."""
+
+    @property
+    def drilled(self) -> bool:
+        return self.last is not None and not self.aged
+
+    def age_days(self, now_s: float) -> float | None:
+        return None if self.last is None else (now_s - self.last.ended_s) / _DAY_S
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """All failure modes, those to drill first at first: never drilled, then the longest ago, then what broke."""
+
+    rows: tuple[Row, ...]
+    unread: tuple[str, ...]
+    """Experiments that have an error, and so say no failure mode."""
+
+    @property
+    def drilled(self) -> int:
+        return sum(row.drilled for row in self.rows)
+
+    @property
+    def failing(self) -> int:
+        return sum(row.drilled and row.last is not None and row.last.verdict is Verdict.FAIL for row in self.rows)
+
+    def text(self, within_days: float) -> str:
+        """In one sentence."""
+        broke = f"; {self.failing} broke an expectation" if self.failing else ""
+        of = f"{self.drilled} of {len(self.rows)} failure modes"
+        return f"{of} were drilled with proof in the last {within_days:g} days{broke}"
+
+
+def coverage(
+    experiments: Mapping[str, Path],
+    runs: Iterable[Run],
+    now_s: float,
+    within_days: float,
+    products: Collection[str] | None = None,
+) -> Coverage:
+    """Of the failure modes of these experiments and runs. `products`: only experiments that need no other.
+
+    A run counts if it is not INVALID and nothing in it is: what an observer did not see was not drilled.
+    """
+    known, unread = _modes(experiments, products)
+    last: dict[Drilled, Run] = {}
+    for run in sorted(runs, key=lambda each: each.ended_s):
+        if run.counts and not run.invalid:
+            last |= dict.fromkeys(run.drilled, run)
+    oldest_s = now_s - within_days * _DAY_S
+    # what no experiment has any more counts for as long as its proof does
+    others = {
+        mode for mode, run in last.items() if run.ended_s >= oldest_s and (products is None or mode.product in products)
+    }
+    rows = [
+        Row(mode, known.get(mode, ""), last.get(mode), mode in last and last[mode].ended_s < oldest_s)
+        for mode in {*known} | others
+    ]
+    return Coverage(tuple(sorted(rows, key=_urgency)), unread)
+
+
+def _modes(
+    experiments: Mapping[str, Path], products: Collection[str] | None
+) -> tuple[dict[Drilled, str], tuple[str, ...]]:
+    shortest: dict[Drilled, tuple[int, str]] = {}
+    unread = []
+    for name, path in experiments.items():
+        try:
+            found = resolve(path)
+        except HashidrillError:
+            unread.append(name)
+            continue
+        if products is not None and not {each.name for each in services_of(found.experiment.datacenter)} <= {*products}:
+            continue
+        steps = [step for step in found.experiment.method if isinstance(step, Step)]
+        for step in steps:
+            mode = Drilled(step.fault, step.on)
+            shortest[mode] = min(shortest.get(mode, (len(steps), name)), (len(steps), name))
+    return {mode: name for mode, (_, name) in shortest.items()}, tuple(unread)
+
+
+def _urgency(row: Row) -> tuple[Any, ...]:
+    ended_s = row.last.ended_s if row.last is not None else 0.0
+    broke = row.last is not None and row.last.verdict is Verdict.FAIL
+    return row.drilled, row.drilled and not broke, ended_s, row.mode
+
+
+def badge(found: Coverage) -> dict[str, Any]:
+    """The figures as shields.io's endpoint takes them."""
+    share = found.drilled / len(found.rows) if found.rows else 0.0
+    colour = "red" if found.failing else "brightgreen" if share >= 0.8 else "yellow" if share >= 0.4 else "orange"
+    failing = f", {found.failing} broken" if found.failing else ""
+    message = f"{found.drilled} of {len(found.rows)} failure modes{failing}"
+    return {"schemaVersion": 1, "label": "drilled", "message": message, "color": colour}
