@@ -1,5 +1,6 @@
 """Runs as metrics: what Prometheus reads during a run and after it, and which lies it never reads."""
 
+import json
 import math
 import re
 import socket
@@ -131,6 +132,19 @@ def test_the_reference_names_every_metric_with_its_labels(told):
     assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows} == {
         key[0]: {name for name, _ in key[1:]} for key in read(text)
     }
+
+
+def test_the_dashboard_of_grafana_asks_for_metrics_and_labels_that_there_are(told):
+    text = told(*BEFORE, *END, verdict("FAIL", "broken"), *BEFORE, PROVEN, TICK)
+    known = {f"hashidrill_{key[0]}": {name for name, _ in key[1:]} for key in read(text)}
+    board = json.loads((ROOT / "playbooks" / "grafana-dashboard.json").read_text())
+    asked = [(each["expr"], each["legendFormat"]) for panel in board["panels"] for each in panel["targets"]]
+    asked += [(each["expr"], each["titleFormat"] + each["textFormat"]) for each in board["annotations"]["list"]]
+    assert {re.search(r"hashidrill_\w+", query)[0] for query, _ in asked} == {*known} - {"hashidrill_run_phase"}
+    for query, legend in asked:
+        labels = re.findall(r"[{,]\s*(\w+)=", query) + re.findall(r"{{(\w+)}}", legend)
+        assert {*labels} <= known[re.search(r"hashidrill_\w+", query)[0]], query
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 @pytest.mark.lie
