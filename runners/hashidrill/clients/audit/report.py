@@ -106,7 +106,7 @@ _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, not even escaped: control characters, and what of a file name is not UTF-8."""
 
 
-def as_json(audit: Audit) -> str:
+def as_data(audit: Audit) -> Any:
     """One object: `findings`, `suppressed`, `muted`, `problems`, `unread`, and `files` with what each was taken for."""
     value = {
         "findings": [_finding(each) for each in audit.findings],
@@ -118,13 +118,20 @@ def as_json(audit: Audit) -> str:
         ],
         "files": audit.files,
     }
-    return json_text(value)
+    return _readable(value)
+
+
+def _readable(value: Any) -> Any:
+    """As every reader of JSON takes it: what of a file name is not UTF-8 would be half of a pair in it."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def json_text(value: Any) -> str:
-    """As JSON that every reader takes: what of a file name is not UTF-8 would be half of a pair in it."""
-    whole = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    return json.dumps(whole, indent=2) + "\n"
+    return json.dumps(_readable(value), indent=2) + "\n"
+
+
+def rule_data(rule: Rule) -> dict[str, Any]:
+    return {"id": rule.id, "name": rule.name, "severity": rule.severity.word, **dict(about(rule))}
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -267,7 +274,7 @@ def xml(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text)
 
 
-FORMATS: dict[str, Callable[[Audit], str]] = {"json": as_json, "sarif": as_sarif, "junit": as_junit}
+FORMATS: dict[str, Callable[[Audit], str]] = {"sarif": as_sarif, "junit": as_junit}
 """What `--format` takes beside text."""
 
 

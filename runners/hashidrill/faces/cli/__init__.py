@@ -38,20 +38,27 @@ def _called() -> tuple[int, str]:  # noqa: PLR0911 - one return a kind of end
 
         app(prog_name="hashidrill")  # however it was started: help is to be typed
     except SystemExit as end:
+        if isinstance(stop := getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            return _INTERRUPTED, _interrupted(stop)  # typer makes an exit of it
         return (end.code, "") if isinstance(end.code, int) else (0, "") if end.code is None else (_USAGE, str(end.code))
     except HashidrillError as error:
         return error.exit_code, str(error)
-    except KeyboardInterrupt:
-        return _INTERRUPTED, "interrupted"
+    except KeyboardInterrupt as early:
+        return _INTERRUPTED, _interrupted(early)
     except OSError as error:
         if error.filename is not None:
             return _USAGE, f"{error.filename!s}: {error.strerror}"
         return _BUG, _unexpected(error)
     except BaseException as error:  # noqa: BLE001 - a bug must not look like a verdict
         if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
-            return _INTERRUPTED, "interrupted"
+            return _INTERRUPTED, _interrupted(error)
         return _BUG, _unexpected(error)
     return 0, ""
+
+
+def _interrupted(stop: BaseException) -> str:
+    """With the notes of the blocks that it ended: what they undid, what is kept, how to go on."""
+    return "; ".join(["interrupted", *getattr(stop, "__notes__", [])])
 
 
 def _unexpected(error: BaseException) -> str:

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from hashidrill.clients.audit.kinds import KINDS
-from hashidrill.clients.audit.report import FORMATS, summary, write_text
+from hashidrill.clients.audit.report import FORMATS, as_data, json_text, rule_data, summary, write_text
 from hashidrill.clients.audit.report import explain as explain_rule
 from hashidrill.clients.audit.rule import Severity
 from hashidrill.clients.audit.run import RULES, Audit
 from hashidrill.clients.audit.run import audit as run_audit
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry
-from hashidrill.faces.cli.common import console, examples, plain_console, print_text
+from hashidrill.faces.cli.common import Json, console, examples, plain_console, print_json, print_text
 from hashidrill.reports.live import display as live
 
 _FOUND, _UNREADABLE = 1, 2
@@ -35,7 +35,6 @@ class Format(StrEnum):
     """`--format`."""
 
     text = "text"
-    json = "json"
     sarif = "sarif"
     junit = "junit"
 
@@ -64,6 +63,7 @@ def audit(  # noqa: PLR0917 - each is an option of the command line
     ] = None,
     rules: Annotated[bool, typer.Option("--rules", help="List all rules.")] = False,
     explain: Annotated[str | None, typer.Option(metavar="ID", help="Show one rule.")] = None,
+    as_json: Json = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print which files were read and which were not.")
     ] = False,
@@ -75,21 +75,27 @@ def audit(  # noqa: PLR0917 - each is an option of the command line
     usage or a file that cannot be read (it still judges the others).
     """
     if rules or explain is not None:
-        _show_rules(explain)
+        _show_rules(explain, as_json=as_json)
         return
+    if as_json and output_format is not Format.text:
+        raise UsageError(f"--json and --format {output_format} are two formats: use one")
     if not paths:
         raise UsageError("no files given: name files or directories, as in `hashidrill audit .`")
     if kind is not None and kind not in KINDS:
         raise UsageError(f"there is no kind {kind!r}: {registry.near(kind, KINDS)}")
     reasons = dict(_ignored(each) for each in ignore or [])
     result = run_audit(paths, kind=kind, exclude=exclude or [], ignore=reasons)
-    _write(result, output_format, output)
+    _write(result, None if as_json else output_format, output)
     _tell(result, reasons, verbose=verbose)
     raise typer.Exit(_exit_code(result, fail_on))
 
 
-def _show_rules(rule_id: str | None) -> None:
+def _show_rules(rule_id: str | None, *, as_json: bool) -> None:
     say = console()
+    if as_json:
+        shown = RULES.values() if rule_id is None else [RULES[_known(rule_id)]]
+        print_json([rule_data(rule) for rule in shown])
+        return
     if rule_id is not None:
         explain_rule(RULES[_known(rule_id)], say)
         return
@@ -110,9 +116,12 @@ def _ignored(text: str) -> tuple[str, str]:
     return _known(rule_id.strip()), reason.strip()
 
 
-def _write(result: Audit, output_format: Format, output: Path | None) -> None:
+def _write(result: Audit, output_format: Format | None, output: Path | None) -> None:
+    """Without a format, it is JSON."""
     try:
-        if output_format is not Format.text:
+        if output_format is None:
+            print_json(as_data(result)) if output is None else output.write_text(json_text(as_data(result)), "utf-8")
+        elif output_format is not Format.text:
             text = FORMATS[output_format.value](result)
             print_text(text) if output is None else output.write_text(text, encoding="utf-8")
         elif output is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import platform
 import secrets
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,10 +21,14 @@ from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.protocols.events import Bus
 from hashidrill.core.util.cores import usable_cores
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.remembering import cut_off
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
+from hashidrill.lab.runs.rounds import expected_s
 from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
+from hashidrill.reports.text import counted
 from hashidrill.rollouts.bisect.broken import Expectations, PairedFigure, Rule, Worse
 from hashidrill.rollouts.bisect.candidates import (
     ChangedKeys,
@@ -119,7 +122,7 @@ def bisect(
         raise UsageError(f"what is {version[0]!r}? Versions come after --versions, the experiment after --experiment")
     if factor != _FACTOR and not figure:
         raise UsageError("--factor says how much worse a figure may get: name it with --figure")
-    say = console(stderr=as_json)
+    say = console()
     asked = given if resume is None else _resumed(resume, given, log)
     work = _log_path(asked, log, runs_dir) if resume is None else resume
     question = _Question.of(asked, work.with_suffix(".builds"), lambda text: live.say(say, text))
@@ -130,7 +133,7 @@ def bisect(
         question.candidates,
         question.rule,
         book,
-        _runner(runs_dir, say, plain=plain or as_json),
+        _runner(runs_dir, say, plain=plain),
         lambda text: live.say(say, text),
         at_most=tries,
         turn=SURE_BUILDS if asked["build"] else TURN,
@@ -146,7 +149,8 @@ def _search(hunt: Hunt, say: Console, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         interrupted, answer = True, Answer(_INTERRUPTED, "interrupted")
     if interrupted:
-        live.say(say, f"interrupted; go on with: hashidrill bisect --resume {hunt.log.path}")
+        kept = f"{counted(len(hunt.log.runs), 'run')} in {hunt.log.path}"
+        live.say(say, cut_off(kept, f"hashidrill bisect --resume {hunt.log.path}"))
     else:
         hunt.log.add_answer(answer.as_document())
         live.say(say, "")
@@ -304,8 +308,11 @@ def _asking(given: ResolvedExperiment, say: Callable[[str], None]) -> Callable[[
 
 
 def _runner(runs_dir: Path, say: Console, *, plain: bool) -> Callable[[ResolvedExperiment, str], Path]:
+    whole = Progress(say)
+
     def run(resolved: ResolvedExperiment, title: str) -> Path:
-        with live.LiveView(say, title, plain=plain or not sys.stdout.isatty()) as view:
+        of_it = expected_s(resolved.experiment)
+        with live.LiveView(say, title, plain=plain, expected_s=of_it, whole=whole) as view:
             return run_experiment(resolved, runs_dir=runs_dir, events=Bus(view.event))
 
     return run

@@ -20,10 +20,14 @@ from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.units import Level
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
+from hashidrill.faces.cli.remembering import cut_off
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, run_experiment
+from hashidrill.lab.runs.rounds import expected_s
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
+from hashidrill.reports.text import counted
 from hashidrill.rollouts.capacity import (
     REPEAT,
     TRIES,
@@ -80,15 +84,16 @@ def capacity(
     varied = Varied.of(path, vary)
     start, highest = _bounds(varied, from_, to)
     narrow = _precision(precision)
-    say = console(stderr=as_json)
+    say = console()
     _check(varied, start)
     allow_installing(install)
-    found = Search()
+    found, whole = Search(), Progress(say)
     stuck: list[Path] = []
 
     def run(resolved: ResolvedExperiment) -> Path:
         title = f"{vary}: {len(found.probes) + 1}. run"
-        with live.LiveView(say, title, plain=plain or as_json or not say.is_terminal) as view:
+        of_it = expected_s(resolved.experiment)
+        with live.LiveView(say, title, plain=plain, expected_s=of_it, whole=whole) as view:
             recording = run_experiment(resolved, runs_dir=runs_dir, events=Bus(view.event))
         if Recording(recording).outcome == "revert":
             stuck.append(recording)
@@ -109,8 +114,11 @@ def capacity(
         print_json(as_document(found, vary, until, code, repeat))
     else:
         print_table(say, found, vary, until, repeat)
-        if stuck:
-            live.say(say, f"a fault could not be reverted: `hashidrill heal {stuck[0]}`")
+    if stuck:
+        live.say(say, f"a fault could not be reverted: `hashidrill heal {stuck[0]}`")
+    elif found.interrupted:
+        again = "the same command" if found.held is None else f"the same command with --from {found.held}"
+        live.say(say, cut_off(f"the recordings of {counted(len(found.probes), 'run')} in {runs_dir}", again))
     raise typer.Exit(code)
 
 
@@ -235,6 +243,4 @@ def print_table(say: Console, found: Search, vary: str, until: list[str], repeat
     for probe in sorted(found.probes, key=lambda probe: probe.value.number):
         table.add_row(str(probe.value), marks[probe.outcome], probe.text)
     say.print(table)
-    if found.interrupted:
-        live.say(say, "interrupted; so far:")
     live.say(say, answer(found, vary, repeat))

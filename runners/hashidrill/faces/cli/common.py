@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import shutil
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +20,25 @@ from hashidrill.core.util.files import COMPARISON_NAME, JOURNAL_NAME
 from hashidrill.reports.text import plain_line, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+_ONLY_JSON: ContextVar[bool] = ContextVar("only_json", default=False)
+
+
+def only_json(ctx: typer.Context, value: bool) -> bool:
+    """While a command runs with this option, standard output has JSON alone: `console()` and the like write to
+    standard error.
+    """
+    if value:
+        token = _ONLY_JSON.set(True)
+        ctx.call_on_close(lambda: _ONLY_JSON.reset(token))
+    return value
+
+
+Json = Annotated[bool, typer.Option("--json", callback=only_json, help="Print JSON, for scripts.")]
 RunsDir = Annotated[
     Path, typer.Option("--runs", envvar="HASHIDRILL_RUNS", help="Directory of recordings.", show_default=True)
 ]
@@ -62,8 +77,19 @@ def duration_s(option: str, text: str) -> float:
         raise UsageError(f"{option}: {error}") from None
 
 
+@contextlib.contextmanager
+def on_interrupt(did: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C in the block ends the command with what it did: what is undone, what is kept, how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(did())
+        raise
+
+
 def console(*, stderr: bool = False) -> Console:
     """As wide as the terminal; 120 columns without one, so that logs and tests do not depend on it."""
+    stderr = stderr or _ONLY_JSON.get()
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else 120
     return plain_console(stderr=stderr, width=width)
@@ -92,7 +118,7 @@ def print_line(line: str) -> None:
 
 def print_text(text: str, *, stderr: bool = False) -> None:
     """Prints the text without control characters that a terminal would obey."""
-    (sys.stderr if stderr else sys.stdout).write(printable(text, len(text)))
+    (sys.stderr if stderr or _ONLY_JSON.get() else sys.stdout).write(printable(text, len(text)))
 
 
 def folded(text: str, indent: str = "") -> str:
@@ -117,6 +143,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, clip: 
 
 
 def print_json(value: Any) -> None:
+    """What a command with --json prints, once and at its end."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 

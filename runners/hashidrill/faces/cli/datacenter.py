@@ -16,13 +16,23 @@ from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.protocols.service import HasCommandLine, HasPage
-from hashidrill.faces.cli.common import Install, Json, console, examples, print_json, print_table
+from hashidrill.faces.cli.common import (
+    Install,
+    Json,
+    console,
+    examples,
+    on_interrupt,
+    print_json,
+    print_table,
+    print_text,
+)
 from hashidrill.faces.cli.train import game_shell
 from hashidrill.gamedays.training import games
 from hashidrill.lab.provision.packages import CHAOSD_PACKAGES, allow_installing, install_missing
 from hashidrill.lab.provision.products import product_named
 from hashidrill.lab.up import running
 from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
 
 _STACK_NOMAD, _STACK_VAULT = "3+2", "3"
 _PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack", "kubernetes")
@@ -86,7 +96,7 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     install: Install = False,
 ) -> None:
     """Start a datacenter that runs until `hashidrill lab down`."""
-    say = console(stderr=as_json)
+    say = console()
     allow_installing(install)
     if like:
         sources = {option: ctx.get_parameter_source(option) for option in _PARTS}
@@ -109,7 +119,9 @@ def up(  # noqa: PLR0917 - each is an option of the command line
         spec = _specified(parts)
     machine_check.require_agents(spec, available_bytes())
     exposed = _exposed(expose or [], [service.name for service in services_of(spec) if isinstance(service, HasPage)])
-    one = running.up(name, spec, expose=exposed, say=lambda text: live.say(say, text))
+    again = "kept: binaries that were got before; again: the same command"
+    with Progress(say) as progress, on_interrupt(lambda: f"{name} was not up yet, and is removed; {again}"):
+        one = running.up(name, spec, expose=exposed, say=progress.item)
     if as_json:
         print_json(one.shown())
         return
@@ -258,8 +270,9 @@ def _the_one(name: str | None) -> running.RunningDatacenter:
 
 def down(
     name: Annotated[str | None, typer.Argument(help="Name of the datacenter (default: the only one).")] = None,
+    as_json: Json = False,
 ) -> None:
     """Stop a datacenter and remove its processes, namespaces and data."""
     one = _the_one(name)
     running.down(one)
-    live.say(console(), f"{one.name} is down; nothing is left")
+    print_json({"down": one.name}) if as_json else print_text(f"{one.name} is down; nothing is left\n")

@@ -28,7 +28,7 @@ from hashidrill.faces.cli import gameday_words as words
 from hashidrill.faces.cli.attached import BREAKS_QUORUM, AttachTo, attached
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.faces.cli.gameday_words import Asker
-from hashidrill.faces.cli.remembering import Memory, Notify
+from hashidrill.faces.cli.remembering import Memory, Notify, cut_short
 from hashidrill.faces.cli.serving import Port, Serve, war_room
 from hashidrill.gamedays.gameday.conduct import Lead, Unattended, conduct, left_recording
 from hashidrill.gamedays.gameday.journal import DAY_FILE, DayJournal, changed, find_day, plan_of_day, recordings_of
@@ -39,8 +39,10 @@ from hashidrill.gamedays.gameday.report import outcome_of, write_reports
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.heal import heal_run, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
+from hashidrill.lab.runs.rounds import expected_s, total_s
 from hashidrill.reports.html import REPORT_NAME
 from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
@@ -97,7 +99,7 @@ def run(
     file = find_playbook(file, SUFFIXES)
     plan = read_plan(file, over=resolve if there is None else there.over)
     _check_asking(plan, yes=yes, as_json=as_json)
-    say = console(stderr=as_json)
+    say = console()
     with war_room(serve, port, say) as room:
         allow_installing(install)
         folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
@@ -112,7 +114,7 @@ def run(
         if there is not None:
             head |= {"attach": str(Path(there.target.path).absolute()), "attached": there.target.name}
         with DayJournal.create(folder, head) as journal:
-            code = _Day(plan, journal, say, memory, there, yes, plain or as_json).go_on(room, as_json=as_json)
+            code = _Day(plan, journal, say, memory, there, yes, plain).go_on(room, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -144,7 +146,7 @@ def resume(
     """
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
-    say = console(stderr=as_json)
+    say = console()
     with war_room(serve, port, say) as room, DayJournal.resume(folder) as journal:
         there = _where(journal, attach, breaks_quorum=breaks_quorum)
         plan = plan_of_day(folder, journal, over=resolve if there is None else there.over)
@@ -155,7 +157,7 @@ def resume(
         _check_asking(plan, yes=yes, as_json=as_json)
         allow_installing(install)
         _tidy(folder, journal, there, lambda text: words.tell(say, text))
-        code = _Day(plan, journal, say, memory, there, yes, plain or as_json).go_on(room, as_json=as_json)
+        code = _Day(plan, journal, say, memory, there, yes, plain).go_on(room, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -222,6 +224,7 @@ class _Day:
     yes: bool
     plain: bool
     page: OnPage | None = None
+    whole: Progress | None = None
 
     def go_on(self, room: Room | None, *, as_json: bool) -> int:
         """To the end of the day, or to where it is interrupted; the exit code."""
@@ -230,6 +233,8 @@ class _Day:
         if self.there is not None:
             again += f" --attach {shlex.quote(str(journal.head['attach']))}"
         lead = self._lead(again, room)
+        alone_s = sum(total_s(each.resolved) for each in plan.runs) if self.yes and not journal.sessions else None
+        self.whole = Progress(self.say, alone_s)  # how long people take, nothing tells
         journal.session(unattended=self.yes)
         self.tell(f"the day's folder: {folder}")
         try:
@@ -249,7 +254,9 @@ class _Day:
                 self.memory.keep(Recording(path), None, self.say)
             self.memory.keep_day(folder, self.say)
             self.tell("")
-            self.tell("The day is interrupted; everything so far is kept. Go on with:")
+            if stop.args and (of_run := recordings_of(stop.args[0])):
+                self.tell(cut_short(of_run[-1], "it is run again when the day goes on"))
+            self.tell(f"The day is interrupted; everything so far is kept in {folder}. Go on with:")
             self.tell(f"  {again}")
             stuck = bool(stop.args) and any(Recording(path).outcome == "revert" for path in recordings_of(stop.args[0]))
             return RevertError.exit_code if stuck or found["exit_code"] == RevertError.exit_code else _INTERRUPTED
@@ -321,7 +328,8 @@ class _Day:
         """The live view of a run, and who else gets its events."""
         title = f"{planned.name}{variant}: {planned.resolved.experiment.metadata.title}"
         also = [] if self.page is None else [self.page.shows(planned, title)]
-        with live.LiveView(self.say, title, plain=self.plain or not self.say.is_terminal) as view:
+        of_it = expected_s(planned.resolved.experiment)
+        with live.LiveView(self.say, title, plain=self.plain, expected_s=of_it, whole=self.whole) as view:
             yield view, also
 
     def _shown(self, planned: PlannedRun, result: dict[str, Any]) -> None:

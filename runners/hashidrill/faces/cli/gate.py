@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -22,15 +22,19 @@ from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.interrupts import finish, when_hung_up
 from hashidrill.faces.cli.common import Install, Json, RunsDir, console, duration_s, examples, print_json, print_text
+from hashidrill.faces.cli.remembering import cut_off
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.lab.runs.rounds import AT_MOST
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
+from hashidrill.reports.text import counted
 from hashidrill.rollouts.gate.configuration import Side, Source, check_taken, from_git, product_of, sides, sources_of
 from hashidrill.rollouts.gate.differences import differences_of
 from hashidrill.rollouts.gate.playing import (
+    ROUNDS,
     InterruptedGate,
     Means,
     Plan,
@@ -155,7 +159,7 @@ def gate(
     if schema:
         print_text(files("hashidrill.rollouts.gate").joinpath("gate.schema.json").read_text(encoding="utf-8"))
         return
-    say = console(stderr=as_json)
+    say = console()
     allow_installing(install)
     budget_s = _budget(time_budget)
     if calibrate_:
@@ -190,7 +194,8 @@ def gate(
         result = _before(named, both, fail_on_audit)
         for line in change_lines(result):
             live.say(say, line)
-        _ask_agents(named, both, say)
+        with Progress(say) as progress:
+            _ask_agents(named, both, progress.item)
     if result.equal or result.audit.failing:
         _end(result, output, say, on_cannot_tell, as_json=as_json)
     found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
@@ -207,11 +212,15 @@ def gate(
         return
     check_writable(output)
     ran: list[Ran] = []
+    usual_s = sum(runs_of(member) * member.run_s for member in found.members)
     try:
-        play_all(found, plan, Means(lambda line: live.say(say, line), Bus(_notes(say))), ran=ran)
+        with Progress(say, min(usual_s, budget_s)) as progress:
+            play_all(found, plan, Means(lambda line: live.say(say, line), Bus(_items(progress))), ran=ran)
     except InterruptedGate:
         result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s, interrupted=True)
         _tell(result, output, say, as_json=as_json)
+        kept = f"the recordings in {runs_dir}, and the report"
+        live.say(say, cut_off(kept, "the same command"))
         raise typer.Exit(_INTERRUPTED) from None
     result = replace(result, ran=tuple(ran), seconds=time.monotonic() - began_s)
     _end(result, output, say, on_cannot_tell, as_json=as_json)
@@ -271,12 +280,12 @@ def _name(side: Side) -> str:
     return " ".join(part for part in (side.version, text) if part) or side.name
 
 
-def _ask_agents(product: str, both: tuple[Side, Side], say: Console) -> None:
+def _ask_agents(product: str, both: tuple[Side, Side], say: Callable[[str], None]) -> None:
     """Get the binaries, and have each read its side's configuration."""
     for side in both:
         version = side.version or registry.services()[product].Spec().version
         if side.sources or side.version:
-            binary = binaries.ensure(product, version, progress=lambda text: live.say(say, text))
+            binary = binaries.ensure(product, version, progress=say)
             for config in side.configs.values():
                 check_taken(side.name, config, version, binary.path)
 
@@ -305,11 +314,11 @@ def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, flo
     return margins
 
 
-def _notes(say: Console) -> Subscriber:
+def _items(progress: Progress) -> Subscriber:
 
     def show(event: Event) -> None:
         if isinstance(event, Note):
-            live.say(say, event.text)
+            progress.item(event.text)
 
     return show
 
@@ -338,10 +347,15 @@ def _calibrate(say: Console, names: list[str], of: tuple[str, str | None], budge
     members = suite(names, product)
     known = 0
     at = (product, version) if version else None
-    for found in calibrate(members, runs_dir=runs_dir, budget_s=budget_s, version=at, events=Bus(_notes(say))):
-        known += found.calibration is not None
-        for line in calibration_lines(found):
-            live.say(say, line)
-        if found.interrupted:
-            raise typer.Exit(_INTERRUPTED)
+    usual_s = sum(2 * ROUNDS * member.run_s for member in members)
+    with Progress(say, min(usual_s, budget_s)) as progress:
+        events = Bus(_items(progress))
+        for found in calibrate(members, runs_dir=runs_dir, budget_s=budget_s, version=at, events=events):
+            known += found.calibration is not None
+            for line in calibration_lines(found):
+                live.say(say, line)
+            if found.interrupted:
+                again = "the same command; --suite names the experiments that are left"
+                live.say(say, cut_off(counted(known, "calibration"), again))
+                raise typer.Exit(_INTERRUPTED)
     raise typer.Exit(0 if known else GateVerdict.CANNOT_TELL.exit_code)

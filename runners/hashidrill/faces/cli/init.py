@@ -31,7 +31,7 @@ from hashidrill.core.experiment.schema import SCHEMA_TITLE
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.folders import PLAYBOOKS, both, find_playbook, shipped
 from hashidrill.core.util.safe_json import parse
-from hashidrill.faces.cli.common import console, examples
+from hashidrill.faces.cli.common import Json, console, examples, print_json
 from hashidrill.reports.live import display as live
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ def register(app: typer.Typer) -> None:
     app.command(epilog=examples(*calls))(new)
 
 
-def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it.")] = Path()) -> None:
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write it.")] = Path(),
+    as_json: Json = False,
+) -> None:
     """Write a repository of experiments to start from.
 
     An experiment, a hypothesis, a game day, a CI file and a README.
@@ -92,6 +95,9 @@ def init(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to
         ".gitignore": ".hashidrill/\n",
     }
     there = [name for name, text in texts.items() if not _written(folder / name, text)]
+    if as_json:
+        print_json({"wrote": [name for name in texts if name not in there], "kept": there})
+        return
     say, at = console(), "" if folder == Path() else f"cd {folder} && "
     for name in texts:
         live.say(say, f"{'kept ' if name in there else 'wrote'} {folder / name}")
@@ -124,6 +130,7 @@ def new(
         str | None,
         typer.Option("--from", metavar="NAME", help="The experiment, game day or runbook to copy, with its comments."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a new experiment, or another file, to start from.
 
@@ -151,7 +158,11 @@ def new(
     for each, text in texts.items():
         if not _written(each, text):
             raise UsageError(f"{each}: already exists; choose another name")
-    live.say(console(), f"wrote {' and '.join(map(str, texts))}; next: {_next(kind, list(texts), stem)}")
+    then = _next(kind, list(texts), stem)
+    if as_json:
+        print_json({"wrote": [*map(str, texts)], "next": then})
+    else:
+        live.say(console(), f"wrote {' and '.join(map(str, texts))}; next: {then}")
 
 
 def _path(kind: str, name: str) -> Path:

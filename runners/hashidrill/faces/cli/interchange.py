@@ -11,7 +11,7 @@ import typer
 
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.protocols.registry import near
-from hashidrill.faces.cli.common import examples, print_text
+from hashidrill.faces.cli.common import Json, examples, print_json, print_text
 
 FORMATS = ("chaos-mesh", "litmus")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -31,6 +31,7 @@ def export(
     namespace: Annotated[
         str, typer.Option(metavar="NAME", help="For litmus: where the application is; else default.")
     ] = "",
+    as_json: Json = False,
 ) -> None:
     """Print an experiment as an object of Chaos Mesh or Litmus.
 
@@ -57,7 +58,7 @@ def export(
         manifest, lost = to_chaos_mesh.workflow(name, found.method, str(read_cron(cron)) if cron else "")
     else:
         manifest, lost = to_litmus.engine(name, found.method, namespace or "default")
-    _print(manifest)
+    print_json(manifest) if as_json else _print(manifest)
     _say_lost(lost)
 
 
@@ -74,6 +75,7 @@ def import_(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there. Never overwrites a file.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Print an experiment made of objects of Chaos Mesh or Litmus.
 
@@ -91,22 +93,26 @@ def import_(
         why = getattr(error, "strerror", None) or "it is no text"
         raise UsageError(f"{name}: cannot be read: {why}") from None
     made = imported(name, text, on, from_)
-    _check(name, made.text)
-    if output is None:
-        print_text(made.text)
-    else:
+    data = _checked(name, made.text)
+    if output is not None:
         _write(output, made.text)
+    if as_json:
+        print_json(data)
+    elif output is None:
+        print_text(made.text)
     _say_lost(made.lost)
 
 
-def _check(file: str, text: str) -> None:
+def _checked(file: str, text: str) -> Any:
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
     from hashidrill.core.experiment.loader import load_document  # noqa: PLC0415 - as above
 
+    document = Document("the experiment", text)
     try:
-        load_document(Document("the experiment", text), near_to=Path(file))
+        load_document(document, near_to=Path(file))
     except HashidrillError as error:
         raise UsageError(f"{file}: it cannot be an experiment as it is:\n{error}") from None
+    return document.data
 
 
 def _write(output: Path, text: str) -> None:

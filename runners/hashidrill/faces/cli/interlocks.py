@@ -16,7 +16,7 @@ from hashidrill.core.experiment.library import SUFFIXES, find_experiment, read_d
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.util.folders import PLAYBOOKS
 from hashidrill.core.util.folders import located as lookup
-from hashidrill.faces.cli.common import AttachFile, duration_s, examples, print_text
+from hashidrill.faces.cli.common import AttachFile, Json, duration_s, examples, print_json, print_text
 from hashidrill.gamedays.gameday.plan import is_game_day, read_plan
 from hashidrill.kubernetes.attach_capabilities import located
 from hashidrill.staging.attach.http import Wire
@@ -73,6 +73,7 @@ def arm(
     new_key: Annotated[
         Path | None, typer.Option("--new-key", metavar="FILE", help="Make a signing key there, and arm nothing.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Allow experiments in an existing datacenter.
 
@@ -82,7 +83,7 @@ def arm(
     the experiments do as they are now (it prints that, with a digest): one that changes is armed again.
     """
     if new_key is not None:
-        _new_key(new_key)
+        _new_key(new_key, as_json=as_json)
         return
     if not experiments or attach is None:
         raise UsageError("say what is armed and where: hashidrill staging arm EXPERIMENT... --attach FILE --for 2h")
@@ -109,11 +110,14 @@ def arm(
     where = _with_consul(
         target, lambda kv: operate.arm(kv, settings, folder, text, datacenter=target.name, said_by=target.path)
     )
+    if as_json:
+        print_json({"datacenter": target.name, "where": where, "for": for_, "armed": [vars(each) for each in armed]})
+        return
     names = dict.fromkeys(each.name for each in armed)
     print_text(f"armed {', '.join(names)} in {target.name} for {for_} ({where})\n")
 
 
-def disarm(attach: AttachFile) -> None:
+def disarm(attach: AttachFile, as_json: Json = False) -> None:
     """Take an arming back.
 
     A run that goes on in that datacenter reverts and stops. Waits until it has, and disarms again if the run restores
@@ -122,7 +126,10 @@ def disarm(attach: AttachFile) -> None:
     target, settings = _read(attach)
     folder = Path(target.path).parent
     where = _with_consul(target, lambda kv: operate.disarm(kv, settings, folder, _now(), _tell))
-    print_text(f"disarmed {target.name} ({where})\n")
+    if as_json:
+        print_json({"datacenter": target.name, "where": where, "armed": []})
+    else:
+        print_text(f"disarmed {target.name} ({where})\n")
 
 
 def stop(
@@ -131,6 +138,7 @@ def stop(
     by: By = "",
     why: Why = "",
     release: Annotated[bool, typer.Option("--release", help="Release the button: runs may start again.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Press the stop button of an existing datacenter.
 
@@ -141,12 +149,19 @@ def stop(
     """
     target, settings = _read(attach)
     if release:
+        over = True
         _with_consul(target, lambda kv: operate.release(kv, settings))
+    else:
+        over = _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why, tell=_tell))
+    if as_json:
+        print_json({"datacenter": target.name, "pressed": not release, "runs_go_on": not over})
+        return
+    if release:
         print_text(f"the stop button of {target.name} is released\n")
         return
-    over = _with_consul(target, lambda kv: operate.press(kv, settings, by or who(), _now(), why, tell=_tell))
+    said = ", and no run goes on there" if over else ""
     print_text(
-        f"the stop button of {target.name} is pressed{', and no run goes on there' if over else ''}; release it with"
+        f"the stop button of {target.name} is pressed{said}; release it with"
         f" `hashidrill staging stop --attach {target.path} --release`\n"
     )
 
@@ -181,7 +196,7 @@ def _with_consul(target: AttachTarget, do: Callable[[Kv], Awaitable[T]]) -> T:
     return anyio.run(done)
 
 
-def _new_key(path: Path) -> None:
+def _new_key(path: Path, *, as_json: bool) -> None:
     key = arming.new_key()
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -189,6 +204,9 @@ def _new_key(path: Path) -> None:
         raise UsageError(f"{path}: no key was made: {error.strerror}") from None
     with os.fdopen(fd, "wb") as file:
         file.write(key)
+    if as_json:
+        print_json({"key": str(path), "public_key": arming.public_of(key)})
+        return
     print_text(f"{path} is yours alone. The attach file pins, under interlocks.arming:\n")
     print_text(f"  public_key: {arming.public_of(key)}\n")
 

@@ -13,7 +13,7 @@ from hashidrill.core.protocols.events import Bus
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.folders import find_playbook
 from hashidrill.faces.cli.common import Install, Json, Plain, console, examples, print_json
-from hashidrill.faces.cli.remembering import Memory, Notify
+from hashidrill.faces.cli.remembering import Memory, Notify, cut_short
 from hashidrill.gamedays.runbooks.judge import NOT_REVERTED, Drill, as_verdict, judge_drill
 from hashidrill.gamedays.runbooks.parser import MARKDOWN, read_runbook
 from hashidrill.gamedays.runbooks.rehearsal import (
@@ -31,6 +31,7 @@ from hashidrill.gamedays.runbooks.rehearsal import rehearse as rehearse_all
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import new_folder
 from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
 from hashidrill.reports.write import report_of
 
 _INTERRUPTED = 130
@@ -92,13 +93,13 @@ def rehearse(
         courses_of(found, experiment or [], look_alike or []), before, [*(experiment or []), *(look_alike or [])]
     )
     check_tools(found)
-    say = console(stderr=as_json)
+    say = console()
     allow_installing(install)
-    folder = new_folder(runs_dir, found.front.runbook)
+    folder, whole = new_folder(runs_dir, found.front.runbook), Progress(say)
 
     def play(course: Course) -> Path:
         title = f"{found.title}: {course.name}"
-        with live.LiveView(say, title, plain=plain or as_json or not say.is_terminal) as view:
+        with live.LiveView(say, title, plain=plain, whole=whole) as view:
             return player(found, folder, Bus(view.event))(course)
 
     def judge(path: Path) -> Drill:
@@ -117,8 +118,9 @@ def rehearse(
         reverted = not stop.args or Recording(stop.args[0]).outcome != "revert"
         if stop.args:
             memory.keep(Recording(stop.args[0]), None, say)
-        left = f"its recording is {stop.args[0]}" if stop.args else "no run was open"
-        live.say(say, f"interrupted: {left}" + ("" if reverted else "; a fault could not be reverted: heal it"))
+        again = f"hashidrill rehearse {runbook} --with {folder}"
+        nothing = f"interrupted: no run was open; kept: {folder}; go on with: {again}"
+        live.say(say, cut_short(stop.args[0], again, kept=folder) if stop.args else nothing)
         raise typer.Exit(_INTERRUPTED if reverted else NOT_REVERTED) from None
     if as_json:
         print_json(result.data())

@@ -16,7 +16,9 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.gamedays.history.model import Run, Turn
 from hashidrill.gamedays.history.on_turn_red import VARIABLE, keep, keep_day, webhook_url
 from hashidrill.gamedays.history.pages import turn_data, turn_line
+from hashidrill.reports.html import attached_to
 from hashidrill.reports.live import display as live
+from hashidrill.reports.text import counted
 
 Notify = Annotated[
     str | None,
@@ -26,6 +28,22 @@ Notify = Annotated[
         help=f"Webhook to tell when a verdict turns from PASS to FAIL. Rather set {VARIABLE}: it is a secret.",
     ),
 ]
+
+
+def cut_off(kept: str, again: str) -> str:
+    """What Ctrl-C did to a command that makes many local runs."""
+    return f"interrupted: what ran is reverted, and its datacenter removed; kept: {kept}; again: {again}"
+
+
+def cut_short(recording: Path, again: str, *, kept: Path | None = None) -> str:
+    """What Ctrl-C did to a run, what is kept, and how to go on."""
+    found = Recording(recording)
+    if found.outcome == "revert":
+        return f"interrupted: a fault could not be reverted: `hashidrill heal {recording}`"
+    gone = len(found.events("fault.gone"))
+    undone = f"{counted(gone, 'fault')} reverted and proven gone" if gone else "no fault was in force"
+    ends = "that datacenter stands" if attached_to(found) else "the datacenter is removed"
+    return f"interrupted: {undone}, {ends}; kept: {kept or recording}; again: {again}"
 
 
 @dataclass

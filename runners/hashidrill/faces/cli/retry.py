@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -26,10 +27,11 @@ from hashidrill.core.protocols.registry import near
 from hashidrill.core.tap import catalogue
 from hashidrill.core.tap.command import unrunnable
 from hashidrill.core.tap.upstream import HttpUpstream, Scripted, Upstream
+from hashidrill.core.util.durations import timed, usual_s
 from hashidrill.core.util.redaction import Redactor
-from hashidrill.faces.cli.common import Json, console, duration_s, examples, print_json
+from hashidrill.faces.cli.common import Json, console, duration_s, examples, on_interrupt, print_json
 from hashidrill.lab.provision import binaries
-from hashidrill.reports.live import display as live
+from hashidrill.reports.live.progress import Progress
 
 CONSUL_VERSION = "1.22.2"
 
@@ -55,7 +57,7 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
     tls: Annotated[
         bool, typer.Option("--tls", help="Listen with TLS; the environment tells the command the CA.")
     ] = False,
-    as_json_: Json = False,
+    as_json: Json = False,
 ) -> None:
     """Fail the requests of a command, and judge how it retries.
 
@@ -76,10 +78,14 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
             authority = stack.enter_context(Authority())
             trusting = {**settings.environment, **authority.environment()}
             settings = replace(settings, certificate=authority.certificate, environment=trusting)
-        judged = asyncio.run(_judge(command, settings, upstream, say, scripted=no_upstream, quiet=as_json_))
+        what = f"retry {hashlib.sha256(repr((command, timeout, jitter_clients, fault)).encode()).hexdigest()[:16]}"
+        ended = "the command's processes and the tap are ended, and so is the private Consul; kept: nothing"
+        stack.enter_context(on_interrupt(lambda: f"{ended}; again: the same command"))
+        with Progress(say, usual_s(what)) as progress, timed(what):
+            judged = asyncio.run(_judge(command, settings, upstream, progress.item, scripted=no_upstream))
     shown, judged = _redacted(command, judged)
-    if as_json_:
-        print_json(as_json(shown, judged))
+    if as_json:
+        print_json(card_data(shown, judged))
     else:
         print_card(console(), shown, judged)
     raise typer.Exit(overall(judged).exit_code)
@@ -94,17 +100,14 @@ def _redacted(command: list[str], judged: list[Judged]) -> tuple[list[str], list
 
 
 async def _judge(
-    command: list[str], settings: Settings, url: str, say: Console, *, scripted: bool, quiet: bool
+    command: list[str], settings: Settings, url: str, say: Callable[[str], None], *, scripted: bool
 ) -> list[Judged]:
     async with _upstream(url, say, scripted=scripted) as (upstream, private):
-        if quiet or not say.is_terminal:
-            return await run_battery(command, upstream, settings, may_seed=private)
-        with say.status("") as status:
-            return await run_battery(command, upstream, settings, may_seed=private, say=status.update)
+        return await run_battery(command, upstream, settings, may_seed=private, say=say)
 
 
 @contextlib.asynccontextmanager
-async def _upstream(url: str, say: Console, *, scripted: bool) -> AsyncIterator[tuple[Upstream, bool]]:
+async def _upstream(url: str, say: Callable[[str], None], *, scripted: bool) -> AsyncIterator[tuple[Upstream, bool]]:
     """The upstream of the tap, and whether it is private, so that keys may be written there."""
     if scripted:
         yield Scripted(), False
@@ -113,7 +116,7 @@ async def _upstream(url: str, say: Console, *, scripted: bool) -> AsyncIterator[
     else:
         # building takes minutes, and Ctrl-C has to end it
         binary = await anyio.to_thread.run_sync(
-            lambda: binaries.ensure("consul", CONSUL_VERSION, progress=lambda text: live.say(say, text)),
+            lambda: binaries.ensure("consul", CONSUL_VERSION, progress=say),
             abandon_on_cancel=True,
         )
         async with private_consul(binary.path) as address:
@@ -137,7 +140,7 @@ def _known(faults: list[str]) -> tuple[str, ...]:
 _COLOURS = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red", Verdict.INVALID: "yellow"}
 
 
-def as_json(command: Sequence[str], judged: Sequence[Judged]) -> dict[str, Any]:
+def card_data(command: Sequence[str], judged: Sequence[Judged]) -> dict[str, Any]:
     return {"command": list(command), "verdicts": [one.as_json() for one in judged]}
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hashidrill.core.compare.comparison_file import read_comparison
 from hashidrill.core.errors import UsageError
-from hashidrill.core.experiment.library import find_experiment, own_experiments
+from hashidrill.core.experiment.library import experiment_name, find_experiment, own_experiments
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.resolved import ResolvedExperiment
 from hashidrill.core.hypothesis.files import folder_in
@@ -32,18 +32,22 @@ from hashidrill.faces.cli.common import (
     examples,
     find_recording,
     is_comparison,
+    on_interrupt,
+    only_json,
     print_json,
+    print_line,
     print_text,
 )
-from hashidrill.faces.cli.remembering import Memory, Notify
+from hashidrill.faces.cli.remembering import Memory, Notify, cut_short
 from hashidrill.faces.cli.serving import NOBODY, Metrics, Onlookers, Port, Serve, elsewhere, war_room
 from hashidrill.gamedays.runbooks.judge import is_rehearsal, rehearsal_verdict
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import RUNS_DIR, prepare, run_experiment
-from hashidrill.lab.runs.rounds import play_variants
+from hashidrill.lab.runs.rounds import expected_s, play_variants, total_s
 from hashidrill.reports.compared import judge_and_report_comparison
 from hashidrill.reports.live import display as live
 from hashidrill.reports.live.display import comparison_summary
+from hashidrill.reports.live.progress import Progress
 from hashidrill.reports.live.sentences import JsonLines
 from hashidrill.reports.write import judge_and_report, judged, report_of
 
@@ -55,7 +59,10 @@ _NOT_REVERTED, _INTERRUPTED = 4, 130
 _STOPPED = "interrupted"
 """The outcome of a run that somebody ended: by Ctrl-C, by the stop button, by an arming that ended."""
 
-AsLines = Annotated[bool, typer.Option("--json-lines", help="Print each event of a run as one line of JSON, at once.")]
+AsLines = Annotated[
+    bool,
+    typer.Option("--json-lines", callback=only_json, help="Print each event of a run as one line of JSON, at once."),
+]
 ForWhom = Annotated[
     Audience, typer.Option("--audience", help="Who reads the JSON lines; a `trainee` is not told what the faults are.")
 ]
@@ -71,10 +78,10 @@ def register(app: typer.Typer) -> None:
         "run state/snapshot-reset --attach staging.yaml",
     )
     app.command(epilog=examples(*calls))(run)
-    app.command(epilog=examples("check last", "check .hashidrill/runs/RUN --json"))(check)
+    app.command(epilog=examples("check last", "check .hashidrill/runs/*", "check RUN --json"))(check)
 
 
-def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
+def demo(plain: Plain = False, as_json: Json = False, install: Install = False, runs_dir: RunsDir = RUNS_DIR) -> None:
     """Slow down the disk of a real Consul leader, and judge it.
 
     See what the health checks say. Takes about a minute.
@@ -87,7 +94,9 @@ def demo(plain: Plain = False, install: Install = False, runs_dir: RunsDir = RUN
     live.say(
         say, "In about ten seconds each fsync of its leader's disk will take 500 ms. Watch the latency and the leader."
     )
-    code, _ = Runs(runs_dir, say, Memory.of(), plain).one(resolve(find_experiment(DEMO)))
+    code, result = Runs(runs_dir, say, Memory.of(), plain).one(resolve(find_experiment(DEMO)))
+    if as_json:
+        print_json(result)
     raise typer.Exit(code)
 
 
@@ -134,7 +143,7 @@ def run(
     if audience is not Audience.OPERATOR and not json_lines:
         raise UsageError(f"--audience {audience} is about who reads the JSON lines; use it with --json-lines")
     memory = Memory.of(notify)
-    say = console(stderr=as_json or json_lines)  # what operators read; the JSON may be piped to somebody else
+    say = console()  # what operators read; the JSON may be piped to somebody else
     if not experiments and attach is not None:
         raise UsageError("name the experiments to run in an existing datacenter")
     experiments = experiments or _own(say)
@@ -146,13 +155,15 @@ def run(
         raise typer.Exit(show(there, resolved, as_json=as_json))
     allow_all(resolved, there)
     lines = (JsonLines(sys.stdout).event, audience) if json_lines else None
-    plain = plain or as_json or json_lines
+    plain = plain or json_lines  # its lines come at once, maybe to the same terminal
     plays = list(zip(resolved, there, strict=True))
     with war_room(serve, port, say) as room, elsewhere(metrics, say) as others:
         allow_installing(install)
         if room is not None and len(plays) > 1 and not any(each.experiment.variants for each in resolved):
             room.plans("", [each.name for each in resolved])
-        results = Runs(runs_dir, say, memory, plain, Onlookers(lines, room, others)).until_stopped(plays)
+        several = len(resolved) > 1 or any(each.experiment.variants for each in resolved)
+        whole = Progress(say, sum(map(total_s, resolved))) if several else None
+        results = Runs(runs_dir, say, memory, plain, Onlookers(lines, room, others), whole).until_stopped(plays)
     if as_json:
         print_json([result for _, result in results])
     elif len(results) > 1:
@@ -183,6 +194,8 @@ class Runs:
     memory: Memory
     plain: bool
     looking: Onlookers = NOBODY
+    whole: Progress | None = None
+    """Of several runs."""
 
     def until_stopped(
         self, plays: Sequence[tuple[ResolvedExperiment, Attached | None]]
@@ -212,6 +225,7 @@ class Runs:
         kept = self.memory.keep(recording, verdict, self.say)
         code = _exit_code(recording, verdict, interrupted=interrupted or recording.outcome == _STOPPED)
         if interrupted:
+            live.say(self.say, cut_short(recording.path, f"hashidrill run {experiment_name(resolved.path)}"))
             raise typer.Exit(code)
         return code, run_data(recording, verdict, report, code) | kept
 
@@ -223,7 +237,8 @@ class Runs:
         title = f"{resolved.name}{of}: {resolved.experiment.metadata.title}"
         interrupted = False
         try:
-            with live.LiveView(self.say, title, plain=self.plain or not self.say.is_terminal) as view:
+            of_it = expected_s(resolved.experiment)
+            with live.LiveView(self.say, title, plain=self.plain, expected_s=of_it, whole=self.whole) as view:
                 events = Bus(view.event)
                 self.looking.join(events, title)
                 path = (go or run_experiment)(resolved, runs_dir=self.runs_dir, events=events)
@@ -266,6 +281,8 @@ class Runs:
             interrupted, folder = True, stop.args[0]
         code, result = _compared(folder, self.say, near_to=resolved.path, known=known)
         if interrupted:
+            last = max(known, default=folder, key=lambda path: path.name)
+            live.say(self.say, cut_short(last, f"hashidrill run {experiment_name(resolved.path)}", kept=folder))
             raise typer.Exit(code if code == _NOT_REVERTED else _INTERRUPTED)
         return code, result
 
@@ -343,8 +360,9 @@ def _print_table(say: Console, results: list[tuple[int, dict[str, Any]]]) -> Non
 
 
 def check(
-    recording: Annotated[
-        str, typer.Argument(metavar="RUN", help="A recording, or a comparison: its path, its name, or `last`.")
+    recordings: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN", help="A recording, or a comparison: its path, its name, or `last`. Repeatable."),
     ],
     hypotheses: Annotated[
         Path | None,
@@ -357,32 +375,47 @@ def check(
     as_json: Json = False,
     runs_dir: RunsDir = RUNS_DIR,
 ) -> None:
-    """Judge a recording again, offline.
+    """Judge a recording again, offline. Of several, a line each.
 
     Judges a comparison of several recordings too, with the hypotheses that ship. Runs no code from the recording or the
     working directory. With --hypotheses, runs the files in that folder that the run resolved, known by their SHA-256.
     Names each hypothesis that differs from the one the run used, or is missing.
     """
     when_hung_up(finish)
-    path = find_recording(recording, runs_dir, comparisons=True)
+    paths = [find_recording(name, runs_dir, comparisons=True) for name in recordings]
     if hypotheses is not None:
         folder_in(hypotheses)
     resolved = recorded_hypotheses or (hypotheses or False)
-    if recorded_hypotheses:
+    for path in paths if recorded_hypotheses else ():
         print_text(f"hashidrill: warning: running Python from {path / HYPOTHESES_NAME}\n", stderr=True)
-    if is_comparison(path):
-        code, result = _compared(path, None if as_json else console(), near_to=None, recorded_hypotheses=resolved)
+    if len(paths) == 1:
+        code, result = _judged_again(paths[0], None if as_json else console(), resolved)
         if as_json:
             print_json(result)
         raise typer.Exit(code)
+    results: list[tuple[int, dict[str, Any]]] = []
+    again = f"nothing ran; kept: the reports of {{}} of {len(paths)}; again: hashidrill check with the rest"
+    with Progress(console(stderr=True)) as progress, on_interrupt(lambda: again.format(len(results))):
+        for number, path in enumerate(paths, start=1):
+            progress.item(f"{number} of {len(paths)}: {path.name}", done=(number - 1) / len(paths))
+            results.append(_judged_again(path, None, resolved))
+            if not as_json:
+                print_line(f"{results[-1][1]['verdict']:<8} {path.name}")
+    if as_json:
+        print_json([result for _, result in results])
+    raise typer.Exit(_worst([code for code, _ in results]))
+
+
+def _judged_again(path: Path, say: Console | None, resolved: bool | Path) -> tuple[int, dict[str, Any]]:
+    """(exit code, what --json prints); with a console, what it says."""
+    if is_comparison(path):
+        return _compared(path, say, near_to=None, recorded_hypotheses=resolved)
     found = Recording(path)
     if is_rehearsal(found):  # by what the runbook did; the experiment's expectations are of a whole run
         verdict, report = report_of(found, rehearsal_verdict(found))
     else:
         verdict, report = judge_and_report(found, recorded_hypotheses=resolved)
     code = _exit_code(found, verdict, interrupted=False)
-    if as_json:
-        print_json(run_data(found, verdict, report, code))
-    else:
-        live.final_summary(console(), verdict, found, report)
-    raise typer.Exit(code)
+    if say is not None:
+        live.final_summary(say, verdict, found, report)
+    return code, run_data(found, verdict, report, code)

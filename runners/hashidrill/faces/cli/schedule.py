@@ -22,7 +22,7 @@ from hashidrill.core.experiment.library import SUFFIXES, find_experiment, librar
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.folders import PLAYBOOKS, located
-from hashidrill.faces.cli.common import console, examples, own_program
+from hashidrill.faces.cli.common import Json, examples, own_program, print_json, print_line
 from hashidrill.gamedays.gameday.plan import Plan, is_game_day, plan_of
 from hashidrill.gamedays.history.model import DEFAULT, history_file
 from hashidrill.gamedays.history.model import VARIABLE as HISTORY
@@ -30,7 +30,6 @@ from hashidrill.gamedays.schedules import jobs
 from hashidrill.gamedays.schedules.cron import cron as read_cron
 from hashidrill.gamedays.schedules.cron import next_times
 from hashidrill.gamedays.schedules.jobs import Job
-from hashidrill.reports.live.display import say
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.resolved import ResolvedExperiment
@@ -83,6 +82,7 @@ def schedule(
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the files go (default: here, or .github/workflows).")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Run an experiment or a game day on a schedule.
 
@@ -116,15 +116,17 @@ def schedule(
         _check_writable(folder / file, text)
     for file, text in files.items():
         _write(folder / file, text)
-    out = console()
+    times = next_times(when, dt.datetime.now(zone), _SHOWN)
+    registered = anyio.run(_submit, files[f"{job.name}.nomad.hcl"]) if submit else ""
+    then = "" if submit else _next_step(folder, list(files), job, to_nomad=to_nomad, to_github=to_github)
+    if as_json:
+        wrote = [str(folder / file) for file in files]
+        print_json({"wrote": wrote, "runs_at": [*map(str, times)], "registered": registered, "next": then})
+        return
     for file in files:
-        say(out, f"wrote {folder / file}")
-    times = ", ".join(f"{each:%a %Y-%m-%d %H:%M}" for each in next_times(when, dt.datetime.now(zone), _SHOWN))
-    say(out, f"runs at {times} ({time_zone}), and so on")
-    if submit:
-        say(out, f"registered: {anyio.run(_submit, files[f'{job.name}.nomad.hcl'])}")
-    else:
-        say(out, f"next: {_next_step(folder, list(files), job, to_nomad=to_nomad, to_github=to_github)}")
+        print_line(f"wrote {folder / file}")
+    print_line(f"runs at {', '.join(f'{each:%a %Y-%m-%d %H:%M}' for each in times)} ({time_zone}), and so on")
+    print_line(f"registered: {registered}" if submit else f"next: {then}")
 
 
 def _files(job: Job, node: str, *, to_nomad: bool, to_github: bool) -> Mapping[str, str]:

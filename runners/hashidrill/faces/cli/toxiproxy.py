@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from hashidrill.core.errors import UsageError
 from hashidrill.faces.cli.attached import attached
-from hashidrill.faces.cli.common import AttachFile, examples, print_text
+from hashidrill.faces.cli.common import AttachFile, examples, print_json
 
 _PORTS = 65_535
 
@@ -37,4 +36,4 @@ def proxies(
     populated = populate(estate, listen=listen, first_port=first_port)
     if first_port < 1 or first_port + len(populated) - 1 > _PORTS:
         raise UsageError(f"--first-port {first_port}: {len(populated)} proxies need as many ports, up to {_PORTS}")
-    print_text(json.dumps(populated, indent=2) + "\n")
+    print_json(populated)

@@ -164,7 +164,7 @@ def train(
         return
     if listen != _LOOPBACK:
         raise UsageError("--listen is about the page over a class: use it with --seats")
-    say_to = console(stderr=as_json)
+    say_to = console()
     interactive = shell and sys.stdin.isatty() and not as_json
     if interactive:
         _go_on(course, who, say_to)
@@ -210,6 +210,7 @@ def say(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"One of: {', '.join(WORDS)}.")],
     words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="For a diagnosis: what is wrong.")] = None,
     trainee: Trainee = None,
+    as_json: Json = False,
 ) -> None:
     """In a training game: say what you see, or that you are done.
 
@@ -220,6 +221,9 @@ def say(
     if what not in WORDS:
         raise UsageError(f"say {what!r}: say one of {', '.join(WORDS)}")
     told = games.ask(games.find_game(trainee), {"op": "say", "what": what, "words": " ".join(words or [])})
+    if as_json:
+        print_json({"text": told["text"]})
+        return
     for line in str(told["text"]).splitlines():
         live.say(console(), line)
 
@@ -375,7 +379,7 @@ def _hold_class(
             room.show(table.look())
             time.sleep(_CLASS_EVERY_S)
     on = [game.trainee for game in games.all_games()]
-    live.say(console(stderr=as_json), "the page is closed" + (f"; these games go on: {', '.join(on)}" if on else ""))
+    live.say(console(), "the page is closed" + (f"; these games go on: {', '.join(on)}" if on else ""))
 
 
 def _is_one_address(text: str) -> bool:

@@ -48,15 +48,15 @@ def validate(
     Attach` too.
     """
     paths = [_found(name) for name in experiments] if experiments else list_experiments()
-    results = [{"experiment": str(path), "error": _error_of(path)} for path in paths]
+    results = []
+    for path in paths:
+        results.append({"experiment": str(path), "error": _error_of(path)})
+        if not as_json and results[-1]["error"] is None:
+            print_line(f"ok  {path}")
+        elif not as_json:
+            print_text(f"{results[-1]['error']}\n", stderr=True)
     if as_json:
         print_json(results)
-    else:
-        for result in results:
-            if result["error"] is None:
-                print_line(f"ok  {result['experiment']}")
-            else:
-                print_text(f"{result['error']}\n", stderr=True)
     if any(result["error"] for result in results):
         raise typer.Exit(ExperimentError.exit_code)
 

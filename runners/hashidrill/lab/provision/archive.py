@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
+from hashidrill.core.util.durations import so_far
 from hashidrill.lab.provision.products import DEFAULT_VERSIONS, Product, Release, WayError
 
 if TYPE_CHECKING:
@@ -229,7 +230,8 @@ def _fetch(client: httpx2.Client, url: str, into: Path, say: Callable[[str], Non
                     raise WayError(f"{url}: gave up after {now - began:.0f} s and {received / 1e6:.1f} MB")
                 if now - said > PROGRESS_GAP_S:
                     said = now
-                    say(f"downloading {url}: {_amount(received, total)} in {now - began:.0f} s")
+                    whole_s = (now - began) * total / received if total else None
+                    say(f"downloading {url}: {_amount(received, total)}, {so_far(now - began, whole_s)}")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise WayError(_reason(url, error, received)) from None
     return digest.hexdigest()

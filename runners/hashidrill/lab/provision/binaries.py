@@ -84,6 +84,9 @@ def ensure(
         with _locked(product, version, say) as folder:
             # another process may have stored it while this one waited
             return _from_cache_again(product, version) or _get(product, version, folder, attempts, say)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{name} {version} was not complete, and is removed; kept: nothing; again: the same command")
+        raise
     except OSError as error:
         where = error.filename or cache_folder(product.name, version)
         attempts.append(Attempt("release archive, go build", f"the cache cannot be written: {where}: {error.strerror}"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hashidrill.core.errors import MachineError
 from hashidrill.core.util.commands import tool
+from hashidrill.core.util.durations import so_far, timed, usual_s
 from hashidrill.core.util.interrupts import PutOff
 from hashidrill.core.util.safe_json import parse
 from hashidrill.lab.provision import packages
@@ -109,7 +110,8 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
         _take(go, product, version, into, _environment(os.environ, work, product))
         return into, "from the sources of the pinned module"
     say(f"building {product.name} {version} with Go: takes {product.build_time} the first time")
-    _run(build_command(go, product, version, into), copied, _environment(os.environ, work, product), version, say)
+    with timed(f"build {product.name}"):
+        _run(build_command(go, product, version, into), copied, _environment(os.environ, work, product), version, say)
     # the toolchain that a go.mod asked for may be a newer one than the Go that was found
     compiled = re.search(r": (go\d+\.\d+\S*)\s*$", _go_version(go.path, str(into)))
     return into, f"{BUILT} {compiled[1] if compiled else go.text} from pinned modules"
@@ -188,7 +190,7 @@ def _run(
 ) -> None:
     name = Path(command[-2]).name
     log = folder / "go.log"
-    began = time.monotonic()
+    began, usual = time.monotonic(), usual_s(f"build {name}")
     with log.open("wb") as output, PutOff() as interrupts:
         go = subprocess.Popen(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
@@ -200,7 +202,7 @@ def _run(
                     code = go.wait(timeout=PROGRESS_GAP_S)
                     break
                 except subprocess.TimeoutExpired:
-                    say(f"building {name} {version} with Go: {time.monotonic() - began:.0f} s so far")
+                    say(f"building {name} {version} with Go: {so_far(time.monotonic() - began, usual)}")
         except BaseException:
             # Ctrl-C: no build must go on in the background
             go.kill()

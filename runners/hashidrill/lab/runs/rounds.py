@@ -202,6 +202,12 @@ def expected_s(experiment: Experiment) -> float:
     return float(STARTS_S + experiment.steady_state.for_ + method + experiment.recovery.for_)
 
 
+def total_s(resolved: ResolvedExperiment) -> float:
+    """Seconds of a run, or of all runs of an experiment with variants."""
+    experiment = resolved.experiment
+    return expected_s(experiment) * max(len(experiment.variants) * experiment.rounds, 1)
+
+
 def played(side: str, path: Path, wanted: Sequence[Figure], before: Sequence[Played] = ()) -> Played:
     """A recorded run with its figures.
 

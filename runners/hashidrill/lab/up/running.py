@@ -23,6 +23,7 @@ from hashidrill.core.errors import DatacenterError, UsageError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.protocols import registry
 from hashidrill.core.util import syscalls as sc
+from hashidrill.core.util.durations import timed, usual_s
 from hashidrill.core.util.enter import entering
 from hashidrill.core.util.files import private, write_whole
 from hashidrill.core.util.folders import state_folder
@@ -138,7 +139,9 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
         "state": str(folder / f"{name}.json"),
     }
     log = folder / f"{name}.log"
-    with PutOff() as interrupts:
+    agents = " ".join(f"{service.name}={len([*service.places()])}" for service in services_of(spec))
+    say(f"starting {agents}", left_s=usual_s(f"up {agents}"))
+    with timed(f"up {agents}"), PutOff() as interrupts:
         with handed_over(request) as stdin, private(log, "wb") as errors:
             keeper = subprocess.Popen(
                 [sys.executable, "-m", "hashidrill.lab.up.keeper"],
@@ -154,15 +157,17 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
             with keeper.stdout as said:
                 line = said.readline()
         except KeyboardInterrupt:
-            _end(keeper.pid)
+            keeper.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                keeper.wait(_DOWN_WITHIN_S)
             raise
-    if not line:
-        keeper.wait()
-        raise DatacenterError(f"the datacenter did not start: {_last_line(log)}")
-    answer = json.loads(line)
-    if "error" in answer:
-        keeper.wait()
-        raise DatacenterError(f"the datacenter did not start: {answer['error']}")
+        if not line:
+            keeper.wait()
+            raise DatacenterError(f"the datacenter did not start: {_last_line(log)}")
+        answer = json.loads(line)
+        if "error" in answer:
+            keeper.wait()
+            raise DatacenterError(f"the datacenter did not start: {answer['error']}")
     keeper.returncode = 0  # it outlives this process, which does not wait for it
     return RunningDatacenter(**answer)
 
@@ -213,11 +218,6 @@ def shell_command(one: RunningDatacenter, host: str, command: Sequence[str]) -> 
         "PS1": f"{host}$ ",
     }
     return [*enter, *wanted], environment
-
-
-def _end(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
 
 
 def _last_line(log: Path) -> str:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
 from hashidrill.core.protocols.events import Event, Figures, Phase, Tick
+from hashidrill.core.util.durations import so_far
 from hashidrill.reports import compared
 from hashidrill.reports.figures import experiment_title, how_it_ended
 from hashidrill.reports.html import FINDINGS, SYMBOLS, attached_to, meaning
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from hashidrill.core.compare.judged import ComparisonVerdict
     from hashidrill.core.judging.verdict import Judgement
     from hashidrill.core.recording.reader import Recording
+    from hashidrill.reports.live.progress import Progress
 
 
 TICKS = 60
@@ -62,13 +64,25 @@ _METRICS = (("p50", "p50_s", _latency), ("p99", "p99_s", _latency), ("errors", "
 
 
 class LiveView:
-    """A context manager; `event` subscribes to the events of a run."""
+    """A context manager; `event` subscribes to the events of a run.
 
-    def __init__(self, console: Console, title: str, *, plain: bool) -> None:
+    `expected_s`: seconds that the run takes. `whole`: what the run is a part of.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        *,
+        plain: bool,
+        expected_s: float | None = None,
+        whole: Progress | None = None,
+    ) -> None:
         self._console = console
         self._title = one_line(title)
-        self._plain = plain
+        self._plain = plain or not console.is_terminal
         self._live: Live | None = None
+        self._expected_s, self._whole = expected_s, whole
         self._tick = Tick()
         self._phase = ""
         self._history: dict[str, dict[str, deque[float | None]]] = {}
@@ -78,7 +92,7 @@ class LiveView:
 
     def __enter__(self) -> Self:
         if self._plain:
-            say(self._console, self._title)
+            say(self._console, self._title if self._whole is None else f"[{self._whole}] {self._title}")
         else:
             # refreshed by events alone: a tick comes twice a second, and a thread of its own could outlive the run
             self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
@@ -156,9 +170,10 @@ class LiveView:
     def _screen(self) -> Group:
         width, height = self._console.width, self._console.height
         phase = _spaced(self._phase or "starting", self._left(self._tick.phase_ends_ns))
-        clock = human_countdown(self._tick.t_ns / 1e9)
+        clock = so_far(self._tick.t_ns / 1e9, self._expected_s)
         lines = [
             self._text(self._title, "bold"),
+            *([] if self._whole is None else [self._text(f"all     {self._whole}")]),
             self._text(f"phase   {phase}  ({clock} into the run)"),
             *(self._text(f"{title:<6}  {name}", "red" if name == "none" else "") for title, name in self._leaders()),
         ]

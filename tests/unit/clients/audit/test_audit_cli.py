@@ -157,9 +157,7 @@ def unread(tmp_path):
 
 @pytest.mark.lie
 def test_what_was_seen_and_not_read_is_said(unread):
-    found = {
-        Path(each["file"]).name: each["what"] for each in json.loads(run(unread, "--format", "json").stdout)["unread"]
-    }
+    found = {Path(each["file"]).name: each["what"] for each in json.loads(run(unread, "--json").stdout)["unread"]}
     assert found == {
         "web.nomad.tpl": "Nomad Pack template",
         "web.nomad.j2": "job template",
@@ -200,7 +198,7 @@ def test_a_rule_that_was_muted_is_told_with_the_reason(tmp_path):
     where = f"{tmp_path / 'a.py'}:5:9: HD601 muted: its only call is retried in the loop of line 9"
     assert (where in result.stdout, result.exit_code) == (True, 0)
     assert result.stdout.splitlines()[-1].endswith("1 muted")
-    [muted] = json.loads(run(tmp_path, "--format", "json").stdout)["muted"]
+    [muted] = json.loads(run(tmp_path, "--json").stdout)["muted"]
     assert (muted["rule"], muted["reason"]) == ("HD601", "its only call is retried in the loop of line 9")
     [note] = sarif(tmp_path)["invocations"][0]["toolExecutionNotifications"]
     assert (note["level"], note["message"]["text"][:12]) == ("note", "HD601 muted:")
@@ -281,7 +279,7 @@ def test_a_rule_is_left_out_with_a_reason(alone):
 def test_a_suppression_holds_for_its_line_or_the_next(tmp_path, text):
     file = tmp_path / "client.hcl"
     file.write_text(text.format('data_dir = "/opt/consul"\nretry_join = ["10.0.0.1"]\n'))
-    result = json.loads(run(file, "--format", "json").stdout)
+    result = json.loads(run(file, "--json").stdout)
     assert [each["rule"] for each in result["suppressed"]] == ["HD102"]
     assert [each["reason"] for each in result["suppressed"]] == ["because"]
     assert {each["rule"] for each in result["findings"]} <= {"HD002"}
@@ -289,7 +287,7 @@ def test_a_suppression_holds_for_its_line_or_the_next(tmp_path, text):
 
 def test_a_suppression_without_a_reason_suppresses_nothing(tmp_path):
     (tmp_path / "client.hcl").write_text(CAPPED.replace("= 3", "= 3 # hashidrill: ignore HD102 --"))
-    result = json.loads(run(tmp_path, "--format", "json").stdout)
+    result = json.loads(run(tmp_path, "--json").stdout)
     assert [each["rule"] for each in result["findings"]] == ["HD001", "HD102"]
 
 
@@ -303,12 +301,12 @@ def test_a_suppression_without_a_reason_suppresses_nothing(tmp_path):
 )
 def test_other_languages_have_suppressions_too(tmp_path, name, text, rule):
     (tmp_path / name).write_text(text)
-    result = json.loads(run(tmp_path, "--format", "json").stdout)
+    result = json.loads(run(tmp_path, "--json").stdout)
     assert ([each["rule"] for each in result["suppressed"]], result["findings"]) == ([rule], [])
 
 
 def test_json_says_everything(alone):
-    result = json.loads(run(alone, "--format", "json").stdout)
+    result = json.loads(run(alone, "--json").stdout)
     [finding] = result["findings"]
     assert (finding["rule"], finding["severity"], finding["line"], finding["column"]) == ("HD101", "error", 2, 1)
     assert finding["fix"] == RULES["HD101"].fix
@@ -413,7 +411,7 @@ def test_a_file_with_an_odd_name_leaves_every_report_well_formed(tmp_path, monke
         [result, *_] = sarif(where)["results"]
         uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         assert uri.endswith("odd%FF%1B%5D0%3Bx%07%20%E2%9C%93.hcl")
-        found = run(where, "--format", "json").stdout
+        found = run(where, "--json").stdout
         assert found.isascii()
         assert not re.search(r"\\ud[89a-f]", found)
         run(where, "--output", "report.txt")

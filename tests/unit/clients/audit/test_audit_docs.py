@@ -46,7 +46,7 @@ def test_each_command_on_the_page_does_what_it_says(project, line):
 def test_the_suppression_on_the_page_suppresses(project):
     [block] = PAGE.fences("hcl")
     (project / "consul" / "more.hcl").write_text(block)
-    result = json.loads(CliRunner().invoke(app, ["audit", "consul", "--format", "json"]).stdout)
+    result = json.loads(CliRunner().invoke(app, ["audit", "consul", "--json"]).stdout)
     assert [each["rule"] for each in result["suppressed"]] == ["HD102"]
     assert result["findings"] == []
 

@@ -41,11 +41,12 @@ from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.run_origin import here
 from hashidrill.faces import cli
-from hashidrill.faces.cli import commands, heal, library, runs
+from hashidrill.faces.cli import commands, common, heal, library, runs
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.lab.up import running
+from hashidrill.reports.live import display as live
 from hashidrill.testing.recordings import RecordingBuilder
 from our_runs import began
 from places import ROOT
@@ -125,6 +126,69 @@ def leaves(group=None):
             if hasattr(command, "commands")
             else [(name, command)]
         )
+
+
+PRINT_NO_JSON = {
+    "lab shell": "a shell, or the output of a command in it",
+    "schema": "a schema is JSON, with or without an option",
+    "staging proxies": "a populate file of toxiproxy is JSON, with or without an option",
+}
+"""Commands without --json, and why."""
+
+
+def test_every_command_prints_json_in_the_same_way_or_says_why_not():
+    options = {name: [one for one in command.params if "--json" in one.opts] for name, command in leaves()}
+    assert sorted(name for name, found in options.items() if not found) == sorted(PRINT_NO_JSON)
+    assert {one.help for found in options.values() for one in found} == {"Print JSON, for scripts."}
+
+
+def test_no_module_prints_json_on_its_own():
+    """Only `print_json` does; reference.py writes pages."""
+    folder = ROOT / "runners/hashidrill/faces/cli"
+    own = re.compile(r"json\.dumps?\(|as_json: bool = |stderr=as_json")
+    found = {path.name for path in folder.glob("*.py") if own.search(path.read_text())}
+    assert found == {"common.py", "reference.py"}
+
+
+@pytest.mark.lie
+def test_with_json_standard_output_is_json_whatever_else_is_printed(capsys):
+    """Planted: a command that prints as any does."""
+    planted = typer.Typer()
+
+    @planted.command()
+    def talks(as_json: common.Json = False) -> None:
+        live.say(common.console(), "by rich")
+        common.print_text("a text\n")
+        common.print_table(("name",), [("a row",)])
+        if as_json:
+            common.print_json({"x": 1})
+
+    planted(["--json"], standalone_mode=False)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"x": 1}
+    assert said.err == "by rich\na text\nname\na row\n"
+    planted([], standalone_mode=False)
+    assert capsys.readouterr().out == "by rich\na text\nname\na row\n", "the next command is free of it"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("run", "raft/no-such", "--json"), 2),
+        (("check", "last", "--json"), 2),
+        (("validate", "bad.yaml", "--json"), 2),
+        (("list", "nonsense", "--json"), 2),
+        (("lab", "down", "--json"), 2),
+        (("audit", "nowhere", "--json"), 2),
+        (("history", "show", "last", "--json"), 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_errors_keep_their_exit_codes_with_json(words, code, hashidrill, tmp_path):
+    (tmp_path / "bad.yaml").write_text("kind: Experiment\n")
+    said = hashidrill(*words)
+    assert said.code == code
+    assert said.stdout == "" or json.loads(said.stdout)
 
 
 def test_without_a_command_there_is_help_in_panels_with_a_line_for_each(hashidrill, monkeypatch):

@@ -1,0 +1,65 @@
+"""What a long command does, how long it has taken, and how long all of it takes: `[2 min 5 s of about 6 min] ...`.
+
+A terminal has it in one line below everything else, which renews each second. Piped, each item is one line.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.live import Live
+from rich.text import Text
+
+from hashidrill.core.util.durations import so_far
+from hashidrill.reports.live.display import say
+from hashidrill.reports.text import for_encoding, plain_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+
+class Progress:
+    """A context manager. `expected_s`: seconds that all of it takes from now on; None if nothing tells."""
+
+    def __init__(
+        self, console: Console, expected_s: float | None = None, *, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console, self._now_s, self._began_s = console, now_s, now_s()
+        self._expected_s, self._item = expected_s, ""
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, get_renderable=self._line, refresh_per_second=1, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def item(self, text: str, *, left_s: float | None = None, done: float = 0.0) -> None:
+        """What is done next. Where only now something tells how long all of it takes: `left_s` is what remains in
+        seconds, `done` the share that is done.
+        """
+        took_s = self._now_s() - self._began_s
+        if left_s is not None:
+            self._expected_s = took_s + left_s
+        elif done:
+            self._expected_s = took_s / done
+        self._item = text
+        if self._live is None:
+            say(self._console, f"[{self}] {text}")
+        else:
+            self._live.refresh()
+
+    def __str__(self) -> str:
+        return so_far(self._now_s() - self._began_s, self._expected_s)
+
+    def _line(self) -> Text:
+        line = for_encoding(plain_line(f"[{self}] {self._item}"), self._console.encoding)
+        return Text(line, "dim", no_wrap=True, overflow="crop")
