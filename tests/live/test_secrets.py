@@ -22,9 +22,9 @@ from leaks import VARIABLE
 
 GOSSIP = base64.b64encode(b"marked gossip key of 32 bytes ..").decode()
 AGENT, NEXT, OPTION, HEADER = (f"marked-{word}/t+k=n-4711" for word in ("agent", "next", "option", "header"))
-SHELL, IDEMPOTENCY = "marked-shell-token-4711", "marked-idempotency-4711"
+SHELL, IDEMPOTENCY, EVIDENCE = "marked-shell-token-4711", "marked-idempotency-4711", "marked evidence 4711"
 IN_YAML = (GOSSIP, AGENT, NEXT, OPTION, HEADER)
-ALL = (*IN_YAML, SHELL, IDEMPOTENCY)
+ALL = (*IN_YAML, SHELL, IDEMPOTENCY, EVIDENCE)
 
 CLIENT = f"""
 import os, sys, urllib.request
@@ -109,6 +109,9 @@ def drilled(tmp_path, program):
         "acl": {"enabled": False, "tokens": {"agent": AGENT}},
     }
     words = ["{python}", str(program), "{url}", "--token", OPTION, "-H", f"X-Consul-Token: {HEADER}"]
+    # a variable whose name tells nothing
+    page = {"kind": "http", "url": "http://consul-1:8500/v1/status/leader", "headers": {"Marked": {"env": "EVIDENCE"}}}
+    document["probes"] = {"page": page | {"keep": True}}
     document["clients"] = {"app": {"command": words, "rate": "4/s", "timeout": "5s"}}
     path.write_text(f"# the key is {GOSSIP}\n{json.dumps(document, indent=2)}")
     return path
@@ -122,7 +125,7 @@ def user(**more):
 def test_a_run_with_secrets_in_every_place_leaves_and_shows_none_of_them(drilled, program, tmp_path):
     runs = tmp_path / "runs"
     with Watch(except_for=program) as watch:
-        process = start("run", drilled, "--json", "--runs", runs, env=user())
+        process = start("run", drilled, "--json", "--runs", runs, env=user(EVIDENCE=EVIDENCE))
         said = process.communicate(timeout=110)
     assert process.returncode in {0, 1}, said
     assert watch.agents

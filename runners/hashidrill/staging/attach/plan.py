@@ -1,6 +1,6 @@
 """The plan of a run against an attached datacenter: its actions in order, and the digest that an arming consents to.
 
-Two experiments with one digest do the same: every step, load and client with its parameters, defaults filled in,
+Two experiments with one digest do the same: every step, load, client and probe with its parameters, defaults filled in,
 from the steady state to the recovery, and the limits of the attach file. Titles, expectations and reports are not
 included. Programs that it names (a client's command) are not included either: the person who arms trusts them as
 they are.
@@ -22,7 +22,7 @@ from hashidrill.core.protocols.abc import SetsBack, selectors_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hashidrill.core.experiment.model import Experiment
+    from hashidrill.core.experiment.model import Experiment, ProbeSpec
     from hashidrill.core.protocols.service import Service
     from hashidrill.staging.attach.discovery import Estate
     from hashidrill.staging.attach.target import AttachTarget
@@ -124,6 +124,7 @@ def content_of(experiment: Experiment, settings: InterlockSettings) -> dict[str,
             for name, load in experiment.load.items()
         },
         "clients": {name: _plain(client) for name, client in experiment.clients.items()},
+        **({"probes": {name: _probe(spec) for name, spec in experiment.probes.items()}} if experiment.probes else {}),
         **written,
         "breaks_quorum": experiment.breaks_quorum,
         "blast_radius": _plain(settings.blast_radius),
@@ -153,12 +154,18 @@ def lines_of(experiment: Experiment, settings: InterlockSettings) -> Iterator[st
         yield f"  load {name}: {load.kind} {json.dumps(_plain(load.parameters), ensure_ascii=False)}"
     for name, client in experiment.clients.items():
         yield f"  client {name}: {' '.join(client.command)}"
+    for name, probe in experiment.probes.items():
+        yield f"  probe {name}: {probe.kind} {json.dumps(_plain(probe.parameters), ensure_ascii=False)}"
     limits = settings.blast_radius
     servers = "a third" if limits.servers is None else str(limits.servers)
     wide = "; it may break a quorum or set back all state" if experiment.breaks_quorum else ""
     yield f"  at most {servers} of a product's servers and {limits.clients} of its clients at one time{wide}"
     if settings.production.not_production:
         yield f"  taken for not production: {', '.join(settings.production.not_production)}"
+
+
+def _probe(spec: ProbeSpec) -> dict[str, Any]:
+    return {"kind": spec.kind, "every": str(spec.every), "timeout": str(spec.timeout), "with": _plain(spec.parameters)}
 
 
 def _plain(model: Any) -> dict[str, Any]:

@@ -220,6 +220,30 @@ class TestAProbeThatDiesInTheMiddle:
             assert probe.interval_s + probe.timeout_s <= group.silent_s - 2, probe
         assert min(each.silent_s for each in probed()) == SILENT_S
 
+    @pytest.mark.lie
+    @pytest.mark.parametrize(
+        ("looks", "finding"),
+        [
+            ((1, 50, 99, 99), Finding.HELD),
+            ((1, 22, 99, 99), Finding.INVALID),  # silent from 22 s on
+            ((1, 50, 15, 23), Finding.INVALID),  # it looks, and sees nothing
+            ((4, 50, 14, 18), Finding.HELD),  # one look that failed, of a probe that looks seldom
+            ((4, 50, 12, 28), Finding.INVALID),
+        ],
+    )
+    def test_of_a_declared_probe_counts_by_how_often_it_looks(self, builder, tmp_path, looks, finding):
+        """Also for a hypothesis that was written without a thought of it, and for a guardrail."""
+        every, end, fails, until = looks
+        mine(tmp_path, "return recording.series('page.ok').between(10 * 10**9, 30 * 10**9).value.min()")
+        good(builder).probe("page", url="http://client-1/", every=f"{every}s").guardrail("page.ok < 1 for 3s")
+        for at in range(4, end, every):
+            known = not fails <= at < until
+            builder.sample("page.ok", 1.0 if known else None, at=at, ok=known)
+            builder.sample("page.value", None, at=at, ok=False)
+        verdict, found = judged(builder.expect("mine", load=LOAD))
+        assert {"guardrail": finding, **found} == {"mine": finding, "guardrail": finding}
+        assert verdict.verdict is (Verdict.PASS if finding is Finding.HELD else Verdict.INVALID)
+
     def test_silence_after_what_is_judged_does_not_matter(self, builder):
         good(builder).leader(end=38).expect("leadership_stays", fault="disk.latency")
         verdict, found = judged(builder)

@@ -20,6 +20,7 @@ def digest(tmp_path, change, settings=SETTINGS):
     return digest_of(resolve(path).experiment, settings)
 
 
+PROBE = 'probes: {page: {kind: command, command: ["true", "a"]}}'
 SAME = {
     "as it is": lambda text: text,
     "a comment": lambda text: text + "# a comment\n",
@@ -30,6 +31,7 @@ OTHER = {
     "slower": lambda text: re.sub(r"delay: \w+", "delay: 7s", text),
     "elsewhere": lambda text: text.replace('on: "consul:leader"', 'on: "consul:followers"'),
     "more load": lambda text: re.sub(r"rate: \d+/s", "rate: 499/s", text, count=1),
+    "a probe": lambda text: text.replace("\nexpect:", f"\n{PROBE}\nexpect:"),
     "a broken quorum": lambda text: text.replace("\nexpect:", "\nbreaks_quorum: true\nexpect:"),
     "a longer recovery": lambda text: re.sub(r"\nrecovery:.*", "", text).replace(
         "\nexpect:", "\nrecovery: {for: 59s}\nexpect:"
@@ -75,3 +77,23 @@ def test_every_shipped_experiment_has_a_content():
     found = [resolve(path).experiment for path in sorted((PATH.parents[1] / "state").glob("*.yaml"))]
     assert all(content_of(each, SETTINGS)["method"] for each in found)
     assert len({digest_of(each, SETTINGS) for each in found}) == len(found) > 3
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    "change", [('"a"', '"b"'), ("{page: {", "{page: {every: 2s, "), ("command, c", "command, exit_code: 1, c")]
+)
+def test_what_a_probe_runs_and_how_often_is_consented_to_and_shown(tmp_path, change):
+    armed, other = (
+        digest(tmp_path, lambda text, p=p: text.replace("\nexpect:", f"\n{p}\nexpect:"))
+        for p in (PROBE, PROBE.replace(*change))
+    )
+    assert armed != other
+    document = (
+        PATH.read_text().replace("../bases", str(PATH.parents[1] / "bases")).replace("\nexpect:", f"\n{PROBE}\nexpect:")
+    )
+    (tmp_path / "shown.yaml").write_text(document)
+    assert any(
+        "probe page: command" in line and '"true"' in line
+        for line in lines_of(resolve(tmp_path / "shown.yaml").experiment, SETTINGS)
+    )
