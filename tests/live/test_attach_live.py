@@ -52,11 +52,23 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def short(tmp_path):
-    """A transfer of the leadership under writes."""
-    return experiment(
-        tmp_path / "moved-leader.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, recovery="6s", servers=3
+def short(staging, tmp_path):
+    """A transfer of the leadership under writes, beside a page of the estate that wants a certificate and a token."""
+    files = {key: f"{staging.folder}/{key.removesuffix('_file')}.pem" for key in ("ca_file", "cert_file", "key_file")}
+    page = {
+        "kind": "http",
+        "url": f"{staging.url('stage-1')}/v1/agent/self",
+        "json": "Config.NodeName",
+        "equals": "stage-1",
+        "headers": {"X-Consul-Token": {"file": f"{staging.folder}/drill.token"}},
+        "tls": files,
+    }
+    stays = {"signal_stays": {"condition": "page.ok == 1", "during": "run", "gap": "5s"}}
+    path = experiment(
+        tmp_path / "moved-leader.yaml", method=[TRANSFER], load=LOAD, expect=[*EXPECT, stays], recovery="6s", servers=3
     )
+    path.write_text(json.dumps({**json.loads(path.read_text()), "probes": {"page": page}}))
+    return path
 
 
 @pytest.fixture
@@ -161,6 +173,7 @@ def test_a_run_by_address_is_proven_and_judged_and_shows_no_token(staging, short
     assert len(recording.operations("kv-writes")) > 50
     assert recording.operations("kv-writes").ok.mean() > 0.5
     assert recording.series("raft.leader")
+    assert recording.series("page.ok").value.min() == 1
     folder = tmp_path / "runs"
     written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()) + done.stderr.encode()
     for token in (staging.drill, staging.management):

@@ -127,6 +127,23 @@ async def garbage(_reader, writer):
     writer.close()
 
 
+async def ends(_reader, writer):
+    writer.transport.abort()
+
+
+async def ends_after_hello(reader, writer):
+    await reader.read(64)
+    writer.write(b"\x16\x03\x03\x00\x40")
+    await writer.drain()
+    writer.transport.abort()
+
+
+async def plain_http(reader, writer):
+    await reader.read(64)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await writer.drain()
+
+
 def certificate(ca, *names, days=30.0):
     return ca.issue_cert(*names, not_after=datetime.now(UTC) + timedelta(days=days))
 
@@ -166,6 +183,11 @@ TLS = {
     "another server name": {"server_name": "api"},
     "silence": {"handler": silent},
     "another protocol": {"handler": garbage},
+    "it closes at once": {"handler": ends},
+    "it ends in the middle of the handshake": {"handler": ends_after_hello},
+    "it speaks plain HTTP": {"handler": plain_http},
+    "only a name that it has not as a wildcard": {"names": ("*.example.org",)},
+    "a trusted certificate for an address only": {"names": ("127.0.0.1",)},
 }
 
 

@@ -6,6 +6,7 @@ time, and lowers the time to look back: a stale value is unknown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -66,7 +67,7 @@ class PrometheusProbe(DeclaredProbe):
     Prometheus evaluated before the last look (a cache), and if Prometheus does not answer. `url` is the address without
     `/api/v1`. With `counter`, the first look, the one after a gap, and the one after a reset are unknown. The age of a
     sample is known for a plain selector; an expression is evaluated over samples of that age where Prometheus knows
-    `lookback_delta` (2.50 and later).
+    `lookback_delta`; what a range like `[1m]` covers is up to you.
     """
 
     kind = "prometheus"
@@ -130,7 +131,7 @@ class PrometheusProbe(DeclaredProbe):
 
     async def _asked(self, query: str, labels: Mapping[str, str]) -> tuple[float, float]:
         """When Prometheus evaluated it, and the value. Raises SickError."""
-        form = {"query": query, "lookback_delta": f"{self.params.stale_after:g}s", "timeout": f"{self.timeout_s:g}s"}
+        form = {"query": query, "lookback_delta": f"{math.ceil(self.params.stale_after)}s"}
         reply = await self._asker.send(
             "POST",
             f"{self.params.url.rstrip('/')}/api/v1/query",

@@ -38,6 +38,16 @@ def test_a_day_is_read_with_its_experiments(tmp_path):
     assert plan.day.lead == "ada"
 
 
+def test_an_alert_may_watch_a_probe_of_one_of_its_experiments(tmp_path):
+    blocked = [{"experiment": "network/api-blocked-for-users", "name": "blocked"}, {**KILLED, "name": "killed"}]
+    changes = {"experiments": blocked, "alerts": {"down": "page.ok < 1 for 3s"}, "messages": []}
+    plan = read_plan(day_file(tmp_path, **changes))
+    assert [run.alerts for run in plan.runs] == [("down",), ()]
+    assert "page.okk is no signal: did you mean page.ok" in refusal(
+        tmp_path, **changes | {"alerts": {"a": "page.okk < 1"}}
+    )
+
+
 def test_the_day_that_ships_takes_less_than_six_minutes_and_is_right():
     plan = read_plan(ROOT / "playbooks/first-game-day.yaml")
     assert 2 <= len(plan.runs) <= 3

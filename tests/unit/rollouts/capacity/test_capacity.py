@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.library import find_experiment, read_experiment
+from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app
@@ -490,6 +491,17 @@ def test_a_fault_that_stays_ends_the_search(machine):
 def test_bad_usage_is_said_before_anything_runs(machine, more, said):
     result = CliRunner().invoke(app, [*ARGUMENTS, *more])
     assert result.exit_code != 0
+    assert said in str(result.exception).replace("\n    ", " ") + result.output
+
+
+@pytest.mark.parametrize(
+    ("until", "said"), [("page.okk < 1", "did you mean page.ok"), ("page.latency < 5", "has no unit: a duration")]
+)
+def test_a_probe_of_ones_own_may_bound_a_search_and_its_mistakes_are_said(machine, until, said):
+    experiment = load_experiment(find_experiment("network/api-blocked-for-users"))
+    assert command._condition("page.latency < 300ms", experiment).limit == 0.3
+    words = ["capacity", "network/api-blocked-for-users", "--vary", "load.kv-writes.rate", "--until", until]
+    result = CliRunner().invoke(app, words)
     assert said in str(result.exception).replace("\n    ", " ") + result.output
 
 
