@@ -74,7 +74,7 @@ MOVED = {
 }
 """Earlier name of a command to the one that it has now."""
 LATER = {
-    "validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "statistics"),
+    "validate": ("anyio", "asyncio", "msgpack", "numpy", "psutil", "sqlite3", "ssl", "statistics"),
     "history": ("numpy",),
 }
 """Command, or group, to what it mostly does without: to check parameters, or to list runs, takes none of these."""

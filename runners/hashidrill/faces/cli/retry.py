@@ -79,7 +79,8 @@ def retry(  # noqa: PLR0917 - typer reads options from parameters
             trusting = {**settings.environment, **authority.environment()}
             settings = replace(settings, certificate=authority.certificate, environment=trusting)
         what = f"retry {hashlib.sha256(repr((command, timeout, jitter_clients, fault)).encode()).hexdigest()[:16]}"
-        ended = "the command's processes and the tap are ended, and so is the private Consul; kept: nothing"
+        private = "" if upstream or no_upstream else ", and so is the private Consul"
+        ended = f"the command's processes and the tap are ended{private}; kept: nothing"
         stack.enter_context(on_interrupt(lambda: f"{ended}; again: the same command"))
         with Progress(say, usual_s(what)) as progress, timed(what):
             judged = asyncio.run(_judge(command, settings, upstream, progress.item, scripted=no_upstream))

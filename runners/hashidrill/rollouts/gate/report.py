@@ -316,7 +316,8 @@ def verdict_lines(result: Result) -> Iterator[str]:
     for ran in result.ran:
         yield f"{ran.member.name}: {ran.outcome.verdict}, {_rounds(ran)}"
         yield from (f"  {each.title}: {_slo_words(each)}" for each in ran.outcome.slos)
-        yield from (f"  {figure_line(each)}: {_figure_words(each)}" for each in ran.outcome.figures)
+        figures = ran.outcome.figures if ran.outcome.rounds else ()
+        yield from (f"  {figure_line(each)}: {_figure_words(each)}" for each in figures)
     if result.not_run:
         known = result.tested in {GateVerdict.REGRESSION, GateVerdict.NO_CHANGE}
         why = "the answer was known" if known else "there was no time"
@@ -513,10 +514,10 @@ def advice(result: Result) -> list[str]:
     """What to do where it cannot tell; nothing where it can."""
     if result.verdict is not GateVerdict.CANNOT_TELL:
         return []
+    if result.interrupted:
+        return ["Run it again: it was interrupted."]
     said = list[str]()
     outcomes = [ran.outcome for ran in result.ran]
-    if result.interrupted:
-        said.append("Run it again: it was interrupted.")
     if result.differences.untested:
         said.append(
             "Try the keys that no gate tests by hand; --key-map FILE names experiments for keys that it can set."
