@@ -18,7 +18,7 @@ from hashidrill.clients.audit.rule import Severity
 from hashidrill.core.compare.figures import figures
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber
+from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber, Tick
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.interrupts import finish, when_hung_up
 from hashidrill.faces.cli.common import Install, Json, RunsDir, console, duration_s, examples, print_json, print_text
@@ -315,10 +315,14 @@ def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, flo
 
 
 def _items(progress: Progress) -> Subscriber:
+    now = ""
 
     def show(event: Event) -> None:
+        nonlocal now
         if isinstance(event, Note):
-            progress.item(event.text)
+            now = event.text
+        if isinstance(event, Note | Tick):
+            progress.item(now)
 
     return show
 

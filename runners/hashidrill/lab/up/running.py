@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -34,7 +35,7 @@ from hashidrill.lab.provision import binaries
 from hashidrill.lab.sandbox.sandbox import handed_over
 
 _DOWN_WITHIN_S = 30.0
-_GAP_S = 0.05
+_SAID_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ def up(name: str, spec: DatacenterSpec, *, expose: Mapping[str, int], say: Any) 
         try:
             interrupts.now()
             with keeper.stdout as said:
+                while not select.select([said], [], [], _SAID_EVERY_S)[0]:
+                    say(f"starting {agents}")
                 line = said.readline()
         except KeyboardInterrupt:
             keeper.terminate()
@@ -192,8 +195,6 @@ def down(one: RunningDatacenter) -> None:
     deadline = time.monotonic() + _DOWN_WITHIN_S
     ended = os.pidfd_open(one.pid) if one.alive else None
     if ended is not None:
-        import select  # noqa: PLC0415 - here alone
-
         select.select([ended], [], [], max(0.0, deadline - time.monotonic()))
         os.close(ended)
     if one.alive:

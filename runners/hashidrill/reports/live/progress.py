@@ -1,6 +1,7 @@
 """What a long command does, how long it has taken, and how long all of it takes: `[2 min 5 s of about 6 min] ...`.
 
-A terminal has it in one line below everything else, which renews each second. Piped, each item is one line.
+A terminal has it in one line below everything else, which renews with each `item`, also with the same one again. Piped,
+each item is one line.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._live = Live(console=self._console, get_renderable=self._line, refresh_per_second=1, transient=True)
+            # a thread that renews the line would write over what is asked on the terminal: consent, a password of sudo
+            self._live = Live(self._line(), console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
@@ -51,11 +53,11 @@ class Progress:
             self._expected_s = took_s + left_s
         elif done:
             self._expected_s = took_s / done
-        self._item = text
-        if self._live is None:
+        before, self._item = self._item, text
+        if self._live is not None:
+            self._live.update(self._line(), refresh=True)
+        elif text != before:
             say(self._console, f"[{self}] {text}")
-        else:
-            self._live.refresh()
 
     def __str__(self) -> str:
         return so_far(self._now_s() - self._began_s, self._expected_s)

@@ -53,6 +53,16 @@ def test_on_a_terminal_the_line_renews_and_leaves_nothing(clock):
     assert "\x1b[2K" in shown, "the line is erased at the end"
 
 
+def test_the_same_item_renews_the_line_and_is_one_line_where_it_is_piped(clock):
+    for terminal, lines in ((True, ["[0 s] starting", "[2 s] starting"]), (False, ["[0 s] starting"])):
+        console, clock.now_s = out(terminal=terminal), 0.0
+        with Progress(console, now_s=clock) as progress:
+            progress.item("starting")
+            clock.now_s = 2.0
+            progress.item("starting")
+        assert [line for line in ("[0 s] starting", "[2 s] starting") if line in console.file.getvalue()] == lines
+
+
 @pytest.mark.lie
 def test_without_knowledge_only_the_elapsed_time_is_said(clock):
     progress = Progress(out(terminal=False), now_s=clock)
