@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.protocols.service import asks
 from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
 
 if TYPE_CHECKING:
@@ -94,6 +95,38 @@ def merged(spans: Sequence[Span]) -> list[Span]:
         else:
             result.append((start, end))
     return result
+
+
+class Served(NamedTuple):
+    """How long a client agent asked one server. `connected`: all servers that it held connections to meanwhile.
+
+    Empty without a connection; `server` is None, and `connected` unknown, while it could not be seen.
+    """
+
+    start_ns: int
+    end_ns: int
+    server: str | None
+    connected: frozenset[str]
+
+
+def served_by(recording: Recording, product: str) -> dict[str, list[Served]]:
+    """Each client agent of a product, by its host; empty if no probe recorded it."""
+    try:
+        series = recording.series(asks()[product])
+    except (HypothesisInvalidError, KeyError):
+        return {}
+    end_ns = run_end_ns(recording)
+    found: dict[str, list[Served]] = {}
+    for t_ns, text, host, ok in zip(series.t_ns, series.text, series.host, series.ok, strict=True):
+        names = text.split(", ") if ok else []
+        now = Served(int(t_ns), max(int(t_ns), end_ns), names[0] if ok else None, frozenset(filter(None, names)))
+        spans = found.setdefault(host, [])
+        if spans and spans[-1][2:] == now[2:]:
+            continue
+        if spans:
+            spans[-1] = spans[-1]._replace(end_ns=int(t_ns))
+        spans.append(now)
+    return found
 
 
 FIGURES = ("load", "part", "operations", "rate", "p50", "p99", "longest", "errors")

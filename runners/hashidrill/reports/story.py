@@ -21,7 +21,7 @@ from hashidrill.core.errors import HypothesisInvalidError, RecordingError
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.verdict import Finding, Verdict
-from hashidrill.core.protocols.service import lanes
+from hashidrill.core.protocols.service import asks, lanes
 from hashidrill.core.units import Duration
 from hashidrill.reports.figures import (
     experiment_name,
@@ -30,13 +30,14 @@ from hashidrill.reports.figures import (
     mark_spans,
     operations_of,
     run_end_ns,
+    served_by,
 )
 from hashidrill.reports.text import counted, human_duration, human_share, listed, one_line
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.judging.verdict import Judgement, RunVerdict
-    from hashidrill.core.recording.reader import Operations, Recording
+    from hashidrill.core.recording.reader import FaultWindow, Operations, Recording
 
 SLOWER, SLOWER_BY_S, MANY_ERRORS = 5, 0.05, 0.02
 """Users notice a second in which more than 2 % of what was due fails, or whose median is five times that of the steady
@@ -121,12 +122,54 @@ def _broke(recording: Recording) -> str:
         kinds = dict.fromkeys(f"{fault.kind} on {fault.host}" for fault, _ in applied)
         last = max(span[1] for _, span in applied)
         return f"{many} faults were in force between {at(start)} and {at(last)}: {listed([*kinds], 4)}."
-    led = ", then the leader," if _leader(recording, start) == first.host else ""
+    led = _asked(recording, first, (start, end))
     told = {name: value for name, value in first.params.items() if value not in _NOTHING}
     how = f" ({one_line(', '.join(f'{name}={value}' for name, value in told.items()), 120)})" if told else ""
     proven = "" if first.proven else ", but was not proven in force"
     lasted = human_duration((end - start) / SECOND)
     return f"At {at(start)} into the run, {first.kind}{how} hit {first.host}{led} for {lasted}{proven}."
+
+
+def _asked(recording: Recording, fault: FaultWindow, span: _Span) -> str:
+    """Whether it led and which client agents asked it when the fault began; or that it had to do with no user."""
+    leads = _leader(recording, span[0]) == fault.host
+    clients = served_by(recording, fault.agent)
+    during = [
+        [each for each in spans if each.start_ns < span[1] and each.end_ns > span[0]] for spans in clients.values()
+    ]
+    known = all(spans and spans[0].start_ns <= span[0] for spans in during)
+    asking = [
+        client
+        for client, spans in zip(clients, during, strict=True)
+        if spans and spans[0].start_ns <= span[0] and spans[0].server == fault.host
+    ]
+    said = ["then the leader"] if leads else []
+    said += [f"asked by {listed(asking, 3)}"] if asking else []
+    if said:
+        return f", {' and '.join(said)},"
+    apart = known and not any(each.server is None or fault.host in each.connected for of in during for each in of)
+    led = {reign.host for reign in _reigns(recording, span[0]) if reign.start_ns < span[1]}
+    if clients and apart and fault.host not in clients and led and fault.host not in led:
+        return " (it did not lead, and no client agent was connected to it)"
+    return ""
+
+
+def _moved(recording: Recording) -> str:
+    """The first client agent that asked another server after the faults began: `client-1 asked consul-2 until ...`."""
+    start_ns, stop_ns = _spans(recording)[0][0], _loads_end(recording)
+    moved = []
+    for product in asks():
+        for client, spans in served_by(recording, product).items():
+            known = [each for each in spans if each.server and each.end_ns > start_ns and each.start_ns < stop_ns]
+            for before, after in pairwise(known):
+                if after.server != before.server:
+                    moved.append((before.end_ns, f"{client} asked {before.server} until", after))
+                    break
+    if not moved:
+        return ""
+    at_ns, said, after = min(moved)
+    more = f" ({counted(len(moved) - 1, 'more client agent')} changed, too)" if len(moved) > 1 else ""
+    return f"{said} {at(at_ns)}, then {after.server}{more}"
 
 
 def _users(recording: Recording) -> str:
@@ -196,7 +239,8 @@ def _over(recording: Recording) -> str:
         and (felt := _noticed(recording, operations, spans))
         and felt[0]
     ]
-    led, ended = _leaders(recording, spans[0][0]), max(span[1] for span in spans)
+    told = [each for each in (_leaders(recording, spans[0][0]), _moved(recording)) if each]
+    led, ended = "; ".join(told), max(span[1] for span in spans)
     if not bad:
         return f"{led}." if led else ""
     last, stop = max(bad), _loads_end(recording)

@@ -16,8 +16,8 @@ from hashidrill.core.errors import HashidrillError, HypothesisInvalidError, Reco
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import at_in_method_ns
 from hashidrill.core.protocols import registry
-from hashidrill.core.protocols.service import Drawn, Lane, Panel, lanes
-from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns
+from hashidrill.core.protocols.service import Drawn, Lane, Panel, asks, lanes
+from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns, served_by
 from hashidrill.reports.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -194,7 +194,28 @@ def _lanes(recording: Recording) -> list[dict[str, Any]]:
         series = _series(recording, lane.signal)
         if series is not None:
             drawn.append({"title": lane.title, "segments": _segments(recording, lane, series)})
-    return drawn
+    return [*drawn, *_asked_lanes(recording)]
+
+
+def _asked_lanes(recording: Recording) -> list[dict[str, Any]]:
+    """Which server each client agent asks; of many agents, those that changed it most often."""
+    every = [each for product in asks() for each in served_by(recording, product).items()]
+    every.sort(key=lambda each: -len(each[1]))
+    lanes: list[dict[str, Any]] = []
+    for host, spans in every[:MOST_LANES]:
+        segments: list[dict[str, Any]] = []
+        for span in spans[:MOST_MARKS]:
+            label = printable("no answer" if span.server is None else span.server or "no server", 60)
+            if segments and segments[-1]["label"] == label:
+                segments[-1]["end"] = _of(span.end_ns)
+            else:
+                ok = bool(span.server)
+                segments.append({"start": _of(span.start_ns), "end": _of(span.end_ns), "label": label, "ok": ok})
+        lanes.append({"title": printable(f"{host} asks", 60), "segments": segments})
+    if more := len(every) - MOST_LANES if len(every) > MOST_LANES else 0:
+        whole = {"start": 0.0, "end": _of(run_end_ns(recording)), "style": "phase"}
+        lanes.append({"title": f"{more} more", "segments": [whole | {"label": "client agents are not drawn"}]})
+    return lanes
 
 
 def _mark_lanes(recording: Recording) -> list[dict[str, Any]]:

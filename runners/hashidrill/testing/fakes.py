@@ -34,7 +34,7 @@ from hashidrill.core.protocols.abc import (
     Timing,
     Toxic,
 )
-from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable
+from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable, Connection
 from hashidrill.core.protocols.packets import Block, Cut, PacketRule, Redirect
 from hashidrill.core.tap.plans import Moment
 from hashidrill.products.consul.faults.rpc import RAFT
@@ -188,6 +188,7 @@ class FakeHost(Capable):
         self.process: AgentProcess | None = None
         self.config: dict[str, Any] = {}
         self.written = 0
+        self.held: list[Connection] = []
 
     @property
     def tables(self) -> dict[str, list[PacketRule]]:
@@ -336,6 +337,9 @@ class FakeHost(Capable):
         if self.process is None:
             raise FaultError(f"{self.name}: {agent} does not run")
         return self.written
+
+    async def connections(self, port: int) -> Sequence[Connection]:  # noqa: ARG002 - those to Consul's servers alone
+        return self.held
 
     async def canary_fsync(self) -> Timing:
         return self._operate("fsync", 0)[0]

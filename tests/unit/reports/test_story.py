@@ -47,6 +47,77 @@ def test_three_sentences_say_what_broke_what_users_noticed_and_who_led(builder):
     )
 
 
+def asks(run, *changes, client="client-1", until=50):
+    """What the probe of a client agent says each second: (from when, the servers); None is a look that failed."""
+    for at in range(4, until):
+        text = [said for since, said in changes if since <= at][-1]
+        ok = text is not None
+        run.sample("consul.asks", float(bool(text)) if ok else None, at=at, host=client, text=text or "", ok=ok)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "led", "broke", "over"),
+    [
+        ([(4, "consul-1")], "consul-1", "hit consul-1, then the leader and asked by client-1, for", ""),
+        ([(4, "consul-1")], "consul-2", "hit consul-1, asked by client-1, for", ""),
+        (
+            [(4, "consul-1"), (15, "consul-3, consul-1"), (16, "consul-3")],
+            "consul-2",
+            "asked by client-1",
+            "consul-2 led throughout; client-1 asked consul-1 until 15.0 s, then consul-3",
+        ),
+        (
+            [(4, "consul-2")],
+            "consul-2",
+            "hit consul-1 (it did not lead, and no client agent was connected to it) for",
+            "",
+        ),
+        ([(4, "consul-2")], "consul-1", "hit consul-1, then the leader, for", ""),
+    ],
+)
+def test_which_server_client_agents_asked_is_in_the_story(builder, changes, led, broke, over):
+    run = builder.fault("disk.latency", "consul-1", at=11, until=20).load("kv-writes").leader(led)
+    told = story(asks(run, *changes).build(), passing()).sentences
+    assert broke in told[0]
+    assert over in told[-1]
+    assert over or "asked" not in told[-1]
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(4, "consul-2, consul-1")],
+        [(4, "consul-2"), (19, "consul-2, consul-1")],
+        [(4, "consul-2"), (15, None), (16, "consul-2")],
+        [(4, None)],
+    ],
+    ids=["connected", "connected late", "not seen for a second", "never seen"],
+)
+def test_a_server_is_called_unasked_only_if_that_was_seen_all_the_time(builder, changes):
+    run = builder.fault("disk.latency", "consul-1", at=11, until=20).load("kv-writes").leader("consul-2")
+    assert "no client agent" not in story(asks(run, *changes).build(), passing()).sentences[0]
+
+
+@pytest.mark.lie
+def test_a_server_that_led_for_a_while_had_to_do_with_users(builder):
+    run = builder.fault("disk.latency", "consul-1", at=11, until=20).load("kv-writes")
+    run.leader(lambda at: "consul-1" if 14 <= at < 16 else "consul-2")
+    assert "no client agent" not in story(asks(run, (4, "consul-2")).build(), passing()).sentences[0]
+
+
+def test_each_client_agent_has_a_lane_and_many_have_a_few(builder):
+    run = asks(builder.load("kv-writes"), (4, "consul-1"), (15, "consul-3, consul-1"), (20, None), (30, ""))
+    for number in range(2, 9):
+        asks(run, (4, "consul-2"), client=f"client-{number}")
+    lanes = {lane["title"]: lane["segments"] for lane in timeline(run.build())["lanes"]}
+    told = [(each["label"], each["start"], each["ok"]) for each in lanes["client-1 asks"]]
+    assert told == [("consul-1", 4, True), ("consul-3", 15, True), ("no answer", 20, False), ("no server", 30, False)]
+    assert lanes["3 more"][0]["label"] == "client agents are not drawn"
+    assert len([title for title in lanes if title.endswith(" asks")]) == 5
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [

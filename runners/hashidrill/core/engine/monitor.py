@@ -23,7 +23,7 @@ from hashidrill.core.experiment.conditions import LOAD_SIGNALS, LOAD_STATISTICS,
 from hashidrill.core.experiment.model import ATTEMPTS, Experiment
 from hashidrill.core.protocols.abc import Operation, Sample
 from hashidrill.core.protocols.events import Figures
-from hashidrill.core.protocols.service import SILENT_S, Sampled, lanes, probed
+from hashidrill.core.protocols.service import SILENT_S, Sampled, asks, lanes, probed
 from hashidrill.core.recording.columns import IMPLAUSIBLE
 
 if TYPE_CHECKING:
@@ -237,6 +237,8 @@ STATISTICS: dict[str, Callable[[Window], float]] = {
 
 KEEP_S = 10.0
 """How many seconds of data are kept, unless a condition needs more."""
+MOST_ASKED = 3
+"""A live view has no room for more client agents."""
 _TICK_S = 1.0
 _SIGN_OF_LIFE = "generator.cpu"
 
@@ -269,10 +271,13 @@ class Monitor:
         self._operations = {name: Ended() for name in loads}
         self._samples: dict[str, deque[tuple[int, int, str, float]]] = defaultdict(deque)
         self._names = {lane.signal: lane.title for lane in lanes() if lane.names}
+        self._asks = set(asks().values())
         self._last: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         """By signal and host: the time of the last sample, and its value."""
         self.leaders: dict[str, str] = {}
         """The leader, by the title of its lane: "" if no server leads. Lanes never sampled are absent."""
+        self.asked: dict[str, str] = {}
+        """The server that each client agent asks, by the title of its lane (`client-1 asks`): the first few."""
         self._faulted: dict[str, int] = {}
         """When a fault was last seen in force, by host."""
 
@@ -288,6 +293,9 @@ class Monitor:
     def sample(self, t_ns: int, sample: Sample) -> None:
         if sample.signal in self._names and not sample.host:
             self.leaders[self._names[sample.signal]] = sample.text if sample.ok else ""
+        title = f"{sample.host} asks"
+        if sample.signal in self._asks and (title in self.asked or len(self.asked) < MOST_ASKED):
+            self.asked[title] = sample.text.partition(",")[0] if sample.ok else "unknown"
         # even a failed sample may have a value: no leader is 0
         figure = math.nan if sample.value is None else sample.value
         value = figure if abs(figure) < IMPLAUSIBLE else math.nan

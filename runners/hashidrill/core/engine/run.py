@@ -348,7 +348,7 @@ async def _ticks(running: Run) -> None:
                 t_ns=now,
                 phase=running.phase,
                 phase_ends_ns=running.phase_ends_ns,
-                leaders=tuple(running.monitor.leaders.items()),
+                leaders=(*running.monitor.leaders.items(), *running.monitor.asked.items()),
                 faults=tuple(running.in_force.values()),
                 marks=tuple(running.marks.values()),
                 loads=running.monitor.tick(now),

@@ -4,8 +4,9 @@ A host has a capability or lacks it: `host.can(DiskControl)` asks, `host.use(Dis
 or raises an error that names the host and what is missing. A host has no methods for a capability that it lacks.
 
 Injectors: DiskControl, DiskSpace, PacketFilter, Proxies, ProcessControl, AgentFiles, CpuControl, MemoryControl,
-ChaosMachine, ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, MemoryCanary, Processes, PodStatus. A canary
-makes ordinary system calls in a process on that host, which shares nothing with the injector. AgentApi is both.
+ChaosMachine, ChaosPod. Observers: DiskCanary, NetworkCanary, CpuCanary, MemoryCanary, Processes, Connections,
+PodStatus. A canary makes ordinary system calls in a process on that host, which shares nothing with the injector.
+AgentApi is both.
 """
 
 from __future__ import annotations
@@ -286,6 +287,23 @@ class Processes(Protocol):
         """Bytes that the agent has passed to write calls since it started, sockets included. Raises FaultError."""
 
 
+@dataclass(frozen=True)
+class Connection:
+    """An established TCP connection of a host: its own port, the other side, and the bytes written to it so far."""
+
+    port: int
+    address: str
+    written_bytes: int
+
+
+@runtime_checkable
+class Connections(Protocol):
+    """See the TCP connections that the host holds."""
+
+    async def connections(self, port: int) -> Sequence[Connection]:
+        """The established ones to that port of other hosts. Raises FaultError."""
+
+
 @runtime_checkable
 class ProcessControl(Protocol):
     """Signal, stop and start the host's agents."""
@@ -455,6 +473,7 @@ CAPABILITIES: tuple[type[Any], ...] = (
     PacketFilter,
     Proxies,
     Processes,
+    Connections,
     ProcessControl,
     AgentFiles,
     AgentApi,

@@ -356,6 +356,22 @@ class Drawn(Protocol):
     undrawn: ClassVar[frozenset[str]]
 
 
+@runtime_checkable
+class AsksServers(Protocol):
+    """Its client agents pass their users' requests on to a server: a sick server that none asks hurts no user."""
+
+    name: ClassVar[str]
+    asks: ClassVar[str]
+    """The signal of each client agent's host whose text names the server that it asks, and then, after commas, others
+    that it is connected to.
+    """
+
+
+def asks() -> dict[str, str]:
+    """The signals of which server client agents ask, by product."""
+    return {product.name: product.asks for product in registry.services_with(AsksServers)}
+
+
 def lanes() -> list[Lane]:
     """The lanes of all products."""
     return [lane for product in registry.services_with(Drawn) for lane in product.lanes]

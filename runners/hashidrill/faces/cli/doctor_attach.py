@@ -142,7 +142,7 @@ def lines(looked: Looked) -> list[str]:
     why = "" if looked.offers else ", because they are reached by the addresses of their APIs alone"
     told.append(f"\nWhat its hosts lack{why}:")
     told += [f"  {capability}" for capability in absent(looked.target, looked.estate, looked.offers)]
-    told.append("\nNo logs, and no figures of disks and processes, are recorded there.")
+    told.append("\nNo logs, and no figures of disks, processes and connections, are recorded there.")
     return [line for text in told for line in text.split("\n")]
 
 

@@ -25,7 +25,7 @@ from hashidrill.core.errors import FaultError, WaitTimeoutError
 from hashidrill.core.faults import toxiproxy
 from hashidrill.core.protocols import packets
 from hashidrill.core.protocols.abc import AgentProcess, ApiAnswer, Barrier, Timing, Toxic
-from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable, Proxies
+from hashidrill.core.protocols.capabilities import CAPABILITIES, Capable, Connection, Proxies
 from hashidrill.core.protocols.packets import Chain, PacketRule, Statement
 from hashidrill.core.protocols.service import AgentPlan
 from hashidrill.core.tap import observer
@@ -34,7 +34,7 @@ from hashidrill.core.util.files import private
 from hashidrill.core.util.processes import is_machine_root
 from hashidrill.core.util.wait import all_at_once, wait_until
 from hashidrill.lab.canaries import ANSWERS_WITHIN_S, CanaryOfHost
-from hashidrill.lab.sandbox import cgroups, nf_tables
+from hashidrill.lab.sandbox import cgroups, connections, nf_tables
 
 
 async def ask(socket_path: Path, request: Mapping[str, Any], *, within_s: float = ANSWERS_WITHIN_S) -> dict[str, Any]:
@@ -225,11 +225,11 @@ class LocalHost(CanaryOfHost, Capable):
     async def _suspend(self, table: str, redirecting: Chain, blocking: Chain) -> None:
         await self._in_namespace(partial(nf_tables.suspend, table, redirecting, blocking))
 
-    async def _in_namespace(self, work: Callable[[], T]) -> T:
+    async def _in_namespace(self, work: Callable[[], T], what: str = "packet rules") -> T:
         try:
             return await anyio.to_thread.run_sync(sc.in_network, self.namespace, work)
         except OSError as error:
-            raise FaultError(f"{self.name}: the kernel refuses packet rules: {error.strerror or error}") from None
+            raise FaultError(f"{self.name}: the kernel refuses {what}: {error.strerror or error}") from None
 
     async def packet_tables(self) -> Sequence[str]:
         return await self._in_namespace(nf_tables.tables)
@@ -502,6 +502,9 @@ class LocalHost(CanaryOfHost, Capable):
         **request: Any,
     ) -> dict[str, Any]:
         return await ask(self._canary, {"op": op, **request}, within_s=within_s)
+
+    async def connections(self, port: int) -> Sequence[Connection]:
+        return await self._in_namespace(partial(connections.established, port), "to say its connections")
 
     async def cpu_seconds(self, agent: str) -> float:
         process = await self.agent_process(agent)

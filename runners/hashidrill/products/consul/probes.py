@@ -1,24 +1,29 @@
-"""Probes of Consul: the leader, Raft's state and times, members, autopilot's health.
+"""Probes of Consul: the leader, Raft's state and times, members, autopilot's health, the server that a client asks.
 
 Paths, names and units as Consul 1.10.3 and 1.22.2 answer them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
+import anyio
 from pydantic import BaseModel, Field, TypeAdapter
 
+from hashidrill.core.errors import FaultError
 from hashidrill.core.probes import agents
 from hashidrill.core.probes.agents import AgentsApi
+from hashidrill.core.probes.base import BaseProbe, SickError
 from hashidrill.core.protocols.abc import Sample
+from hashidrill.core.protocols.capabilities import Connection, Connections
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import httpx2
 
-    from hashidrill.core.protocols.abc import Probe
+    from hashidrill.core.protocols.abc import Host, Probe
 
 SERF_ALIVE = 1
 SERF_FAILED = 4
@@ -123,6 +128,61 @@ class RaftTimesProbe(agents.TimesProbe):
         name = timer.partition(".")[2]
         appending = "raft.replication.appendEntries.rpc"
         return RAFT_TIMES.get(appending if name.startswith(appending + ".") else name)
+
+
+RPC_PORT = 8300
+QUIET_BYTES = 100
+"""Two keep-alives of yamux, one of each side, are 24 bytes, and 82 with TLS; the shortest request is longer."""
+_REPEAT_S = 5.0
+
+
+class AskedServerProbe(BaseProbe):
+    """`consul.asks` of a client agent: the server that it asks, then the others that it is connected to (text).
+
+    Consul does not say which server a client agent uses, so this looks at the host's connections to servers. Asked is
+    the one that the agent wrote most to since the last look. If it wrote to none, it is the one before, while that
+    connection stands. The value is 1, and 0 without any connection. Sampled when it changes, and every 5 s.
+    """
+
+    signals: ClassVar = ("consul.asks",)
+
+    def __init__(self, host: Host, servers: Mapping[str, str]) -> None:
+        self.host = host.name
+        self._host = host
+        self._servers = servers
+        self._written: dict[tuple[str, int], int] = {}
+        self._asked = ""
+        self._said: tuple[Sample | None, float] = (None, 0.0)
+
+    async def measure(self) -> Sequence[Sample]:
+        held = await self._held()
+        names = {address: name for name, address in self._servers.items()}
+        wrote = Counter[str]()
+        for each in held:
+            before = self._written.get((each.address, each.port), 0)
+            wrote[names.get(each.address, each.address)] += each.written_bytes - before
+        self._written = {(each.address, each.port): each.written_bytes for each in held}
+        if self._asked not in wrote or max(wrote.values()) > QUIET_BYTES:
+            self._asked = max(wrote, key=lambda name: wrote[name], default="")
+        found = ", ".join(filter(None, [self._asked, *sorted({*wrote} - {self._asked})]))
+        return self._news(Sample("consul.asks", float(bool(found)), found, self.host))
+
+    def failed(self, reason: str) -> Sequence[Sample]:
+        return self._news(*super().failed(reason))
+
+    async def _held(self) -> Sequence[Connection]:
+        try:
+            return await self._host.use(Connections).connections(RPC_PORT)
+        except FaultError as error:
+            raise SickError(str(error)) from None
+
+    def _news(self, sample: Sample) -> Sequence[Sample]:
+        said, at_s = self._said
+        now_s = anyio.current_time()
+        if said == sample and now_s - at_s < _REPEAT_S:
+            return []
+        self._said = (sample, now_s)
+        return [sample]
 
 
 def consul_probes(

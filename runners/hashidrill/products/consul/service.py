@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import SelectorError
 from hashidrill.core.protocols.abc import Host, Hosts, Probe
+from hashidrill.core.protocols.capabilities import Connections
 from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
@@ -53,12 +54,14 @@ class ConsulService(BaseService):
         "consul.autopilot_healthy": None,
         "consul.members_alive": None,
         "consul.members_failed": None,
+        "consul.asks": None,  # 1 while a client agent is connected to a server, otherwise 0
     }
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"raft.leader"}), "raft.leader"),
         Sampled(frozenset({"raft.state", "raft.term", "raft.commit_index"}), "raft.state"),
         Sampled(frozenset({"consul.members_alive", "consul.members_failed"}), "consul.members_alive"),
         Sampled(frozenset({"consul.autopilot_healthy"}), "consul.autopilot_healthy"),
+        Sampled(frozenset({"consul.asks"}), "consul.asks", 15.0),
         Sampled(
             frozenset({"raft.commit_time", "raft.dispatch_log", "raft.last_contact", "raft.append_entries"}),
             silent_s=_TIMES_SILENT_S,
@@ -81,8 +84,9 @@ class ConsulService(BaseService):
         Lane("consul.autopilot_healthy", "Consul says", good="healthy", bad="unhealthy"),
     )
     undrawn: ClassVar[frozenset[str]] = frozenset(
-        {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive"}
+        {"raft.state", "raft.term", "raft.commit_index", "consul.members_alive", "consul.asks"}
     )
+    asks: ClassVar[str] = "consul.asks"
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
     ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "consul members"
@@ -197,11 +201,12 @@ class ConsulService(BaseService):
         return (True if answer.text == "true" else None), f"a write was answered {answer.text!r}", len(alive)
 
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
-        from hashidrill.products.consul.probes import consul_probes  # noqa: PLC0415 - see above
+        from hashidrill.products.consul.probes import AskedServerProbe, consul_probes  # noqa: PLC0415 - see above
 
         known = Addresses(self._hosts(hosts, "server", "spare"))
         servers = _Servers(hosts, self.name)
-        return consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport)
+        watched = [AskedServerProbe(host, known) for host in self._hosts(hosts, "client") if host.can(Connections)]
+        return [*consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport), *watched]
 
     def rights(self) -> Sequence[Right]:
         from hashidrill.products.consul import rights  # noqa: PLC0415 - see above

@@ -244,7 +244,9 @@ class AttachedDatacenter(HostSelection):
 
     async def keep(self, tell: Callable[[str], None]) -> None:
         """Does nothing, because its own operators keep it. Notes once what is not measured."""
-        tell(f"{self.target.name} is attached: no logs, and no figures of disks and processes, are recorded")
+        tell(
+            f"{self.target.name} is attached: no logs, and no figures of disks, processes and connections, are recorded"
+        )
         for note in self._not_followed():
             tell(note)
         if self.silent:

@@ -6,8 +6,11 @@ import anyio
 import httpx2
 import pytest
 
+from hashidrill.core.errors import FaultError
 from hashidrill.core.probes.agents import AgentsApi
+from hashidrill.core.protocols.capabilities import Capable, Connection, Connections
 from hashidrill.products.consul.probes import (
+    AskedServerProbe,
     AutopilotProbe,
     LeaderProbe,
     LeaderViewProbe,
@@ -218,6 +221,80 @@ def test_the_timers_of_all_peers_become_one_weighted_mean(peers):
 
 def test_a_timer_that_did_not_run_has_no_sample():
     assert raft_times(timer("consul.raft.commitTime", 0, 0, 0)) == {}
+
+
+class Host(Capable):
+    """As much of a host as holds connections; `held` is a text for a look that failed."""
+
+    name = "client-1"
+
+    def __init__(self):
+        super().__init__()
+        self.parts[Connections] = self
+        self.held = []
+
+    async def connections(self, port):
+        assert port == 8300
+        if isinstance(self.held, str):
+            raise FaultError(self.held)
+        return self.held
+
+
+def looked(*looks, apart_s=1.0):
+    """What each look at such connections says: its text, and whether it saw anything; None where it said nothing."""
+
+    async def main():
+        host, told = Host(), []
+        probe = AskedServerProbe(host, HOSTS)
+        for held in looks:
+            host.held = held
+            said = await probe.sample()
+            told.append((said[0].text, said[0].value) if said else None)
+            await anyio.sleep(apart_s)
+        return told
+
+    return run(main())
+
+
+def to(number, written, port=40000):
+    return Connection(port + number, f"10.73.0.1{number}", written)
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ([[to(2, 500)]], [("consul-2", 1.0)]),
+        ([[]], [("", 0.0)]),
+        ([[to(1, 90), to(2, 500)]], [("consul-2, consul-1", 1.0)]),
+        ([[to(2, 500)], [to(2, 900)], [to(2, 900)]], [("consul-2", 1.0), None, None]),
+        ([[to(2, 500)], [to(2, 500), to(3, 400)]], [("consul-2", 1.0), ("consul-3, consul-2", 1.0)]),
+        ([[to(2, 500), to(3, 40)], [to(2, 500), to(3, 122)]], [("consul-2, consul-3", 1.0), None]),
+        ([[to(2, 500)], [to(3, 10)]], [("consul-2", 1.0), ("consul-3", 1.0)]),
+        ([[to(2, 9000)], [to(3, 300, 50000), to(2, 9000)]], [("consul-2", 1.0), ("consul-3, consul-2", 1.0)]),
+        ([[to(2, 500)], []], [("consul-2", 1.0), ("", 0.0)]),
+        ([[Connection(1, "10.99.0.1", 500)]], [("10.99.0.1", 1.0)]),
+    ],
+    ids=["one", "none", "most", "changes only", "moves", "keep-alive", "lost", "new connection", "all lost", "foreign"],
+)
+def test_a_client_asks_the_server_that_it_writes_to(looks, told):
+    assert looked(*looks) == told
+
+
+@pytest.mark.lie
+def test_a_look_at_connections_that_failed_is_no_agent_without_one():
+    """Planted: a failed look that counts as "it asks no server", or as what was seen before."""
+    assert looked([to(2, 500)], "the kernel refuses", "the kernel refuses", [to(2, 500)]) == [
+        ("consul-2", 1.0),
+        ("the kernel refuses", None),
+        None,
+        ("consul-2", 1.0),
+    ]
+
+
+@pytest.mark.lie
+def test_what_does_not_change_is_said_again_before_the_probe_counts_as_silent():
+    told = looked(*[[to(2, 500)]] * 12)
+    assert [at for at, said in enumerate(told) if said] == [0, 5, 10]
 
 
 async def test_all_probes_of_three_servers():

@@ -1,0 +1,68 @@
+"""The TCP connections that a network namespace holds, and how much went out over each: the kernel's own list.
+
+It speaks sock_diag(7), as `ss` does. A library takes 6 ms of CPU for one look, and 29 client agents are looked at once
+a second.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from hashidrill.core.protocols.capabilities import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
+_ERROR, _DONE = 2, 3
+_ESTABLISHED, _INFO = 1, 2
+"""A state of TCP, and the attribute with its figures (linux/inet_diag.h)."""
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBxI48x")
+_PORTS_AT, _PEER_AT, _UNACKED_AT, _ATTRIBUTES_AT, _ACKED_AT = 4, 24, 60, 72, 120
+_WITHIN_S, _MOST_BYTES = 1.0, 1 << 20
+
+
+def established(port: int) -> list[Connection]:
+    """Those over IPv4 to that port, in the network namespace of this thread. Raises OSError."""
+    ask = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+        kernel.settimeout(_WITHIN_S)
+        kernel.send(_HEADER.pack(_HEADER.size + len(ask), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + ask)
+        return [found for said in _answers(kernel) if (found := _connection(said, port))]
+
+
+def _answers(kernel: socket.socket) -> Iterator[bytes]:
+    while True:
+        data = kernel.recv(_MOST_BYTES)
+        while data:
+            size, kind, *_ = _HEADER.unpack_from(data)
+            if kind == _ERROR:
+                number = -struct.unpack_from("=i", data, _HEADER.size)[0]
+                raise OSError(number, os.strerror(number))
+            if kind == _DONE:
+                return
+            yield data[_HEADER.size : size]
+            data = data[_aligned(size) :]
+
+
+def _connection(said: bytes, port: int) -> Connection | None:
+    """What the process has written is what was acknowledged, and what waits for that."""
+    own, theirs = struct.unpack_from(">HH", said, _PORTS_AT)
+    if theirs != port:
+        return None
+    at, acked = _ATTRIBUTES_AT, 0
+    while at < len(said):
+        size, kind = struct.unpack_from("=HH", said, at)
+        if kind == _INFO:
+            acked = struct.unpack_from("=Q", said, at + 4 + _ACKED_AT)[0]
+        at += max(_aligned(size), 4)
+    unacked = struct.unpack_from("=I", said, _UNACKED_AT)[0]
+    return Connection(own, socket.inet_ntoa(said[_PEER_AT : _PEER_AT + 4]), acked + unacked)
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
