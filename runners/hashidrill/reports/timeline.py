@@ -18,7 +18,7 @@ from hashidrill.core.judging.measure import at_in_method_ns
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import Drawn, Lane, Panel, asks, lanes
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns, served_by
-from hashidrill.reports.text import one_line, printable
+from hashidrill.reports.text import counted, one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -205,16 +205,17 @@ def _asked_lanes(recording: Recording) -> list[dict[str, Any]]:
     for host, spans in every[:MOST_LANES]:
         segments: list[dict[str, Any]] = []
         for span in spans[:MOST_MARKS]:
-            label = printable("no answer" if span.server is None else span.server or "no server", 60)
+            label = printable("no answer" if span.server is None else f"asks {span.server or 'no server'}", 60)
             if segments and segments[-1]["label"] == label:
                 segments[-1]["end"] = _of(span.end_ns)
             else:
                 ok = bool(span.server)
                 segments.append({"start": _of(span.start_ns), "end": _of(span.end_ns), "label": label, "ok": ok})
-        lanes.append({"title": printable(f"{host} asks", 60), "segments": segments})
-    if more := len(every) - MOST_LANES if len(every) > MOST_LANES else 0:
-        whole = {"start": 0.0, "end": _of(run_end_ns(recording)), "style": "phase"}
-        lanes.append({"title": f"{more} more", "segments": [whole | {"label": "client agents are not drawn"}]})
+        lanes.append({"title": printable(host, 60), "segments": segments})
+    if more := every[MOST_LANES:]:
+        label = f"{counted(len(more), 'more client agent')} not drawn"
+        whole = {"start": 0.0, "end": _of(run_end_ns(recording)), "label": label, "style": "phase"}
+        lanes.append({"title": "others", "segments": [whole]})
     return lanes
 
 

@@ -277,7 +277,7 @@ class Monitor:
         self.leaders: dict[str, str] = {}
         """The leader, by the title of its lane: "" if no server leads. Lanes never sampled are absent."""
         self.asked: dict[str, str] = {}
-        """The server that each client agent asks, by the title of its lane (`client-1 asks`): the first few."""
+        """What the first few client agents do, by host: `asks consul-2`, "" without a connection to a server."""
         self._faulted: dict[str, int] = {}
         """When a fault was last seen in force, by host."""
 
@@ -293,9 +293,9 @@ class Monitor:
     def sample(self, t_ns: int, sample: Sample) -> None:
         if sample.signal in self._names and not sample.host:
             self.leaders[self._names[sample.signal]] = sample.text if sample.ok else ""
-        title = f"{sample.host} asks"
-        if sample.signal in self._asks and (title in self.asked or len(self.asked) < MOST_ASKED):
-            self.asked[title] = sample.text.partition(",")[0] if sample.ok else "unknown"
+        if sample.signal in self._asks and (sample.host in self.asked or len(self.asked) < MOST_ASKED):
+            server = sample.text.partition(",")[0] if sample.ok else "an unknown server"
+            self.asked[sample.host] = f"asks {server}" if server else ""
         # even a failed sample may have a value: no leader is 0
         figure = math.nan if sample.value is None else sample.value
         value = figure if abs(figure) < IMPLAUSIBLE else math.nan

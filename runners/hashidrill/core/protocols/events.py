@@ -293,8 +293,8 @@ class Tick(Event):
     phase_ends_ns: int | None = None
     loads: Mapping[str, Figures] = field(default_factory=dict)
     leaders: tuple[tuple[str, str], ...] = field(default=(), metadata=_FOR_OPERATORS)
-    """The leaders that services report, and the servers that client agents ask, by the titles of their lanes:
-    `("leader", "consul-1")`, `("client-1 asks", "consul-2")`; "" for none.
+    """The leaders that services report, by the titles of their lanes: `("leader", "consul-1")`, "" for none; and the
+    servers that client agents ask: `("client-1", "asks consul-2")`.
     """
     probes: tuple[tuple[str, float], ...] = field(default=(), metadata=_FOR_OPERATORS)
     """The last sample of each signal: the majority's view, otherwise that of the host where it is highest."""

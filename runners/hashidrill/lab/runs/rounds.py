@@ -95,7 +95,8 @@ class Series:
         if not self.spoilt:
             return text
         reasons = "; ".join(dict.fromkeys(f"{run.side}: {run.invalid}" for run in self.spoilt))
-        return f"{text}; {len(self.spoilt)} INVALID runs were left out ({reasons})"
+        counted = "1 INVALID run was" if len(self.spoilt) == 1 else f"{len(self.spoilt)} INVALID runs were"
+        return f"{text}; {counted} left out ({reasons})"
 
 
 def play(

@@ -54,7 +54,6 @@ class ConsulService(BaseService):
         "consul.autopilot_healthy": None,
         "consul.members_alive": None,
         "consul.members_failed": None,
-        "consul.asks": None,  # 1 while a client agent is connected to a server, otherwise 0
     }
     probed: ClassVar[Sequence[Sampled]] = (
         Sampled(frozenset({"raft.leader"}), "raft.leader"),

@@ -85,7 +85,7 @@ const yScale = (values, log, height, top) => {
 // ---- one frame over the shared axis: bands, marks, cursor
 let frames = 0;
 const frameOf = (holder, height, view) => {
-  const width = Math.max(holder.clientWidth || (holder.closest("section") || holder).clientWidth, 260), left = width < 560 ? 52 : 76;
+  const width = Math.max(holder.clientWidth || (holder.closest("section") || holder).clientWidth, 260), left = width < 560 ? 58 : 76;
   const x = (t) => left + ((t - view[0]) / (view[1] - view[0])) * (width - left - RIGHT);
   const t = (pixel) => view[0] + ((pixel - left) / (width - left - RIGHT)) * (view[1] - view[0]);
   const canvas = svg("svg", { viewBox: `0 0 ${width} ${height + 20}`, width, height: height + 20, role: "img" });
@@ -162,7 +162,7 @@ export const drawLanes = (holder, run, view) => {
   const all = packed(run.faults, (view[1] - view[0]) / Math.max(holder.clientWidth - 88, 200)), rows = all.slice(0, MOST_ROWS);
   const frame = frameOf(holder, LANE * (1 + rows.length + run.lanes.length) + 2, view);
   const fine = (span) => `${clock(span[0], true)} to ${clock(span[1], true)}`;
-  const name = (row, text) => frame.canvas.append(svg("text", { x: frame.left - 6, y: row * LANE + 16, "text-anchor": "end" }, frame.left < 60 ? text.split(" ")[0].slice(0, 7) : text.slice(0, 12)));
+  const name = (row, text) => frame.canvas.append(svg("text", { x: frame.left - 6, y: row * LANE + 16, "text-anchor": "end" }, frame.left < 60 ? text.split(" ")[0].slice(0, 9) : text.slice(0, 12)));
   const segment = (row, span, label, style) => {
     if (!visible(frame, span)) return;
     const from = Math.max(frame.x(span[0]), frame.left), to = Math.min(frame.x(span[1]), frame.right);

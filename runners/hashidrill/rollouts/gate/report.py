@@ -529,13 +529,14 @@ def advice(result: Result) -> list[str]:
             f"{noisy[0].figure.name} is too noisy here: use a quieter machine (`hashidrill gate --calibrate` says what"
             f" it can show), or allow more: --margin {noisy[0].figure.name}=PERCENT"
         )
+    sick = any(slo.state is SloState.SICK for outcome in outcomes for slo in outcome.slos)
     unsure = any(slo.state is SloState.UNSURE for outcome in outcomes for slo in outcome.slos)
-    if unsure or any(not each.why and 0 < each.more_rounds < MOST_ROUNDS for each in open_):
+    if sick:  # more rounds of it would tell no more
+        said.append("Fix what breaks with the configuration of today, or gate with experiments that hold: --suite")
+    elif unsure or any(not each.why and 0 < each.more_rounds < MOST_ROUNDS for each in open_):
         said.append("Give it more rounds: --rounds 16, and a longer --time-budget.")
     elif result.not_run and not noisy:
         said.append("Give it time for the experiments that did not run: a longer --time-budget.")
-    if any(slo.state is SloState.SICK for outcome in outcomes for slo in outcome.slos):
-        said.append("Fix what breaks with the configuration of today, or gate with experiments that hold: --suite")
     if any(outcome.invalid for outcome in outcomes):
         said.append("Look at the rounds that do not count: `hashidrill check RUN` says of each what to fix.")
     return said

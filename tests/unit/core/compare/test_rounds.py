@@ -136,7 +136,7 @@ def test_an_invalid_run_spoils_its_round_which_is_counted(runs: Runs, sides: tup
     assert len(series.rounds) == 3
     assert len(series.played) == 4
     assert len(series.played[0].runs) == 1  # the second side of a spoilt round is not played
-    assert "1 INVALID runs were left out" in series.why()
+    assert "1 INVALID run was left out" in series.why()
     assert "it was planted" in series.why()
 
 

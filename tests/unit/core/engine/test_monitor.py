@@ -325,3 +325,12 @@ def test_what_is_slower_than_a_second_as_a_rule_is_not_waiting_until_it_takes_tw
     monitor.waiting("kv-writes", [4 * S], [])
     assert monitor.tick(10 * S)["kv-writes"].waiting == 0
     assert monitor.tick(int(12.4 * S))["kv-writes"].waiting == 1
+
+
+def test_a_live_view_has_the_servers_that_the_first_client_agents_ask(monitor):
+    for number in range(1, 6):
+        monitor.sample(S, Sample("consul.asks", 1.0, "consul-2, consul-1", f"client-{number}"))
+    monitor.sample(2 * S, Sample("consul.asks", None, "no answer within 1s", "client-1", ok=False))
+    monitor.sample(2 * S, Sample("consul.asks", 0.0, "", "client-2"))
+    assert monitor.asked == {"client-1": "asks an unknown server", "client-2": "", "client-3": "asks consul-2"}
+    assert monitor.leaders == {}
