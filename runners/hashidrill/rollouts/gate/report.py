@@ -435,19 +435,19 @@ _PAIRED = (
 
 
 def _pairs(figures: Sequence[Compared]) -> Table:
-    rows = [
-        (
-            each.figure.name,
-            f"{pair.round}",
-            each.figure.shown(pair.baseline),
-            each.figure.shown(pair.candidate),
-            difference(each.figure, pair.baseline, pair.candidate, pair.ratio)[0],
-        )
-        for each in figures
-        if each.figure.decides or each.decision is Decision.WORSE
-        for pair in each.pairs
-    ]
-    return Table(("figure", "round", "baseline", "candidate", "difference"), rows)
+    shown = [each for each in figures if each.pairs and (each.figure.decides or each.decision is Decision.WORSE)]
+    rounds = sorted({pair.round for each in shown for pair in each.pairs})
+    rows = [(each.figure.name, *(_pair(each, number) for number in rounds)) for each in shown]
+    return Table(("figure", *(f"round {number}" for number in rounds)), rows)
+
+
+def _pair(of: Compared, number: int) -> str:
+    pair = next((each for each in of.pairs if each.round == number), None)
+    if pair is None:
+        return "not measured"
+    much, _ = difference(of.figure, pair.baseline, pair.candidate, pair.ratio)
+    sides = f"{of.figure.shown(pair.baseline)} -> {of.figure.shown(pair.candidate)}"
+    return f"{sides}: {much}" if much else sides
 
 
 def _slos(slos: Sequence[Slo]) -> Table:

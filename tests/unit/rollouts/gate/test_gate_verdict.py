@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
@@ -458,3 +459,22 @@ class TestCalibration:
         )
         assert found.calibration is None
         assert "too few rounds" in "".join(calibration_lines(found))
+
+
+@pytest.mark.lie
+def test_the_pairs_that_are_shown_are_those_of_the_factor_and_of_the_count(gated, runs):
+    """Round 2 is discarded, because a run of it was INVALID."""
+    ended = iter(["complete"] * 2 + ["fault"] + ["complete"] * 20)
+    runs.ends = lambda _side: next(ended)
+    runs.slower = slower_when_changed(1.6)
+    result = gated(multiplier(3), multiplier(7))
+    [ran] = result.ran
+    p50 = next(each for each in ran.outcome.figures if each.figure.name == "kv-writes.latency.p50")
+    assert [pair.round for pair in p50.pairs] == [1, 3, 4]
+    assert p50.interval.rounds == ran.outcome.rounds == len(p50.pairs)
+    product = math.prod(pair.ratio for pair in p50.pairs)
+    assert product ** (1 / 3) == pytest.approx(p50.interval.ratio)
+    text = as_markdown(result)
+    assert "| figure | round 1 | round 3 | round 4 |" in text
+    assert "3 rounds count, 1 did not" in text
+    assert "1 INVALID run was left out" in text
