@@ -71,7 +71,7 @@ INTERRUPTED = {
     "retry": (
         ("--no-upstream", "--", "true"),
         {"retry._judge": stopped},
-        "the command's processes and the tap are ended, .*; kept: nothing; again: ",
+        "the command's processes and the tap are ended; kept: nothing; again: ",
     ),
     "lab up": ((), {"datacenter.running.up": stopped}, "default was not up yet, and is removed; kept: .*; again: "),
 }
@@ -79,7 +79,7 @@ INTERRUPTED = {
 QUICK = {
     "nothing that lasts": "init new list show validate schedule audit schema say heal lab.status lab.down lab.shell"
     " convert.import convert.export gameday.report history.list history.show history.trend history.changed"
-    " history.state history.add doctor",
+    " history.state history.coverage history.add doctor",
     "one request of an existing datacenter": "staging.acl staging.proxies staging.arm staging.disarm staging.stop",
     "as gameday.run": "gameday.resume",
     "a game says so itself: the score card": "train",
