@@ -51,6 +51,17 @@ def failing(since, until):
     return lambda t: "fail" if since <= t < until else "ok"
 
 
+cases(
+    "steady_state_holds",
+    {},
+    (TRUTH, "nothing fails", run),
+    (TRUTH, "one of hundreds fails", lambda path: run(path, outcome=failing(20, 20.01))),
+    (LIE, "a second in the middle fails", lambda path: run(path, outcome=failing(18, 19))),
+    (LIE, "the last seconds of the method fail", lambda path: run(path, outcome=failing(28, 30))),
+    (LIE, "all fails from the fault on", lambda path: run(path, outcome=failing(10, 99))),
+)
+
+
 # signals of one's own probes
 
 

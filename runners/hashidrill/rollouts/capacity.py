@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ruamel.yaml import YAML
 
 from hashidrill.core.compare.disturbed import use_of
-from hashidrill.core.errors import HypothesisInvalidError, UsageError
-from hashidrill.core.experiment.conditions import LOAD_STATISTICS, Condition
+from hashidrill.core.errors import UsageError
+from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.library import complete, read_experiment
 from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.resolved import ResolvedExperiment
-from hashidrill.core.hypothesis import Held, require
 from hashidrill.core.hypothesis.files import FOLDER
-from hashidrill.core.judging import measure
+from hashidrill.core.judging.at_worst import all_hold
 from hashidrill.core.judging.judge import judge_question
 from hashidrill.core.judging.validity import Validity
 from hashidrill.core.judging.verdict import Finding
@@ -214,10 +212,7 @@ def confirmed(found: Search, value: Value | None, repeat: int) -> bool:
 
 
 _STEADY, _GUARDRAIL = "steady-state", "guardrail"
-_OF_THE_LEADER = "raft"
 _OUTCOMES = {Finding.HELD: Outcome.HELD, Finding.BROKEN: Outcome.BROKEN, Finding.INVALID: Outcome.INVALID}
-_SHORTEST_S = 1.0
-"""A fault that was in force for less (a transfer of leadership) has no time of its own to be measured over."""
 
 
 @dataclass(frozen=True)
@@ -322,106 +317,5 @@ def judged(recording: Recording, until: Sequence[Condition]) -> tuple[Outcome, s
         return outcome, "the steady state never held" if measured else "no load got as far as one operation"
     if recording.outcome == _GUARDRAIL:
         return Outcome.BROKEN, f"a guardrail tripped: {recording.events('guardrail')[-1].data.get('condition')}"
-    finding, text = judge_question(recording, lambda run: _all_hold(run, until), "--until")
+    finding, text = judge_question(recording, lambda run: all_hold(run, until), "--until")
     return _OUTCOMES[finding], text
-
-
-def _all_hold(recording: Recording, until: Sequence[Condition]) -> Held:
-    worst = {condition: at_worst(recording, condition) for condition in until}
-    text = "; ".join(f"{condition} (measured {one.value:.4g} {one.when})" for condition, one in worst.items())
-    require(all(condition.holds(one.value, unknown=True) for condition, one in worst.items()), text)
-    unknown = [f"{c}: nothing was measured {one.when}" for c, one in worst.items() if np.isnan(one.value)]
-    if unknown:  # figures without a measurement neither held nor broke
-        raise HypothesisInvalidError("; ".join(unknown))
-    return Held(text)
-
-
-@dataclass(frozen=True)
-class Worst:
-    """A condition's signal where it was worst: `value` is NaN where nothing was measured. `when`: for a person."""
-
-    value: float
-    when: str
-
-
-def at_worst(recording: Recording, condition: Condition) -> Worst:
-    """The condition's signal over the part of the run in which it was worst; with a `for`, over the worst such window.
-
-    Without one: the steady state, the time of each fault, and the method as a whole are measured each by itself. Over
-    all of them together, a fault of 20 s in a run of 60 s would move no median. A part that breaks it comes before one
-    in which nothing was measured, and that before one that holds.
-    """
-    spans = _parts(recording) if condition.window_s is None else _windows(recording, condition.window_s)
-    found = [Worst(_value(recording, condition, start, end), when) for start, end, when in spans]
-    broken = [one for one in found if not condition.holds(one.value, unknown=True)]
-    unknown = [one for one in found if np.isnan(one.value)]
-    ranked = broken or unknown or found
-    if unknown and not broken:
-        return unknown[0]
-    return (min if condition.op.startswith(">") else max)(ranked, key=lambda one: one.value)
-
-
-def _parts(recording: Recording) -> Iterator[tuple[int, int, str]]:
-    begin_ns, (method_ns, end_ns) = _steady_ns(recording), recording.phases["method"]
-    yield begin_ns, recording.phases["steady"][1], "in the steady state"
-    yield method_ns, end_ns, "over the method"
-    for window in recording.faults:
-        since, until = measure.in_full_force(recording, window)
-        for start, end, when in ((window.intent_ns, since, "while applying"), (since, min(until, end_ns), "under")):
-            if end - start >= _SHORTEST_S * measure.SECOND:
-                yield start, end, f"{when} {window.kind}"
-    for mark in recording.marks:
-        since, until = measure.in_force(recording, mark)
-        if until - since >= _SHORTEST_S * measure.SECOND:
-            yield since, until, f"in {mark.mark}"
-
-
-def _windows(recording: Recording, width_s: float) -> Iterator[tuple[int, int, str]]:
-    begin_ns, end_ns = _steady_ns(recording), recording.phases["method"][1]
-    width_ns = int(width_s * measure.SECOND)
-    for start in range(begin_ns, max(begin_ns + 1, end_ns - width_ns + 1), max(1, width_ns // 4)):
-        after_s = (start - begin_ns) / measure.SECOND
-        yield start, min(end_ns, start + width_ns), f"over {width_s:g} s, from {after_s:.1f} s on"
-
-
-def _steady_ns(recording: Recording) -> int:
-    steady = recording.phases["steady"]
-    return max(steady[0], steady[1] - int(recording.experiment.steady_state.for_ * measure.SECOND))
-
-
-def _value(recording: Recording, condition: Condition, start_ns: int, end_ns: int) -> float:
-    """NaN without a measurement. An unacknowledged operation counts as infinitely slow."""
-    if condition.source in recording.loads and condition.what in LOAD_STATISTICS:
-        ops = recording.operations(condition.source).between(start_ns, end_ns)
-        if condition.what == "rate":
-            return float(ops.ok.sum()) * measure.SECOND / (end_ns - start_ns)
-        if condition.what == "errors":
-            return ops.error_share()
-        served = measure.served_s(ops)
-        percent = {"latency.p50": 50, "latency.p90": 90, "latency.p99": 99, "latency.max": 100}.get(condition.what)
-        if percent is not None:
-            return measure.percentile(served, percent)
-        return float(np.mean(served)) if len(served) else float("nan")
-    by_host: dict[str, list[float]] = defaultdict(list)
-    try:
-        series = recording.series(f"{condition.source}.{condition.what}").between(start_ns, end_ns)
-    except HypothesisInvalidError:
-        return float("nan")
-    for host, value in zip(series.host, series.value, strict=True):
-        by_host[host].append(float(value))
-    return _of_hosts(condition, by_host)
-
-
-def _of_hosts(condition: Condition, by_host: Mapping[str, Sequence[float]]) -> float:
-    """The mean of a host that breaks the condition, if one does; NaN if an unmeasured host might.
-
-    A common view of all hosts comes first. Only the leader reports Raft's figures, so the others are not missing.
-    """
-    chosen = [by_host[""]] if "" in by_host else list(by_host.values())
-    samples = [np.array(values) for values in chosen]
-    means = [float(np.mean(values[~np.isnan(values)])) for values in samples if not np.isnan(values).all()]
-    gaps = any(np.isnan(values).any() for values in samples) and condition.source != _OF_THE_LEADER
-    broken = [mean for mean in means if not condition.holds(mean, unknown=True)]
-    if not means or (gaps and not broken):
-        return float("nan")
-    return (min if condition.op.startswith(">") else max)(broken or means)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -257,7 +256,7 @@ def coverage(
     if as_json:
         print_json(pages.document(**pages.coverage_data(found, now_s)))
     elif badge:
-        print_line(json.dumps(drilled.badge(found)))
+        print_json(drilled.badge(found))
     elif markdown:
         print_text("".join(f"{line}\n" for line in pages.coverage_markdown(found, now_s, days)))
     else:

@@ -68,7 +68,7 @@ def show(
     variant: Annotated[str | None, typer.Option(metavar="NAME", help="One variant of an experiment, complete.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show an experiment, a fault, a load, a probe, a hypothesis or a run.
+    """Show an experiment, fault, load, probe, hypothesis or run.
 
     Prints an experiment's file, the parameters of a kind, or the summary of a run. Runs no Python of the working
     directory. With --hypotheses, shows the parameters of your own hypotheses too, and judges a run by those that it

@@ -12,11 +12,12 @@ from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.conditions import Condition
 from hashidrill.core.experiment.library import find_experiment, read_experiment
 from hashidrill.core.experiment.loader import load_experiment
+from hashidrill.core.judging.at_worst import at_worst
 from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app
 from hashidrill.rollouts import capacity as capacity_runs
-from hashidrill.rollouts.capacity import Outcome, Probe, Search, Value, Varied, at_worst, judged, probe_of, search
+from hashidrill.rollouts.capacity import Outcome, Probe, Search, Value, Varied, judged, probe_of, search
 from hashidrill.rollouts.capacity import search as capacity
 from hashidrill.testing.recordings import RecordingBuilder
 
@@ -249,12 +250,14 @@ def run(tmp_path):
     return RecordingBuilder(tmp_path / "run").fault("noop", at=10, until=30).healthy()
 
 
-@pytest.mark.parametrize(("latency", "outcome"), [(0.01, Outcome.HELD), (0.4, Outcome.BROKEN)])
-def test_a_run_is_judged_from_the_steady_state_to_the_end_of_the_method(run, latency, outcome):
+@pytest.mark.parametrize(
+    ("latency", "outcome", "measured"), [(0.01, Outcome.HELD, "10ms"), (0.4, Outcome.BROKEN, "400ms")]
+)
+def test_a_run_is_judged_from_the_steady_state_to_the_end_of_the_method(run, latency, outcome, measured):
     built = run.load("kv-writes", latency=lambda t: latency if 5 <= t < 30 else 9.0).build()
     found, text = judged(built, [SLO])
     assert found is outcome
-    assert f"measured {latency:g}" in text
+    assert f"measured {measured} " in text
 
 
 def test_a_condition_with_a_window_holds_over_every_window(run):
@@ -272,7 +275,7 @@ def test_the_time_of_a_fault_is_not_diluted_by_the_rest_of_the_run(tmp_path):
     slow.fault("disk.latency", at=30, until=45).healthy()
     built = slow.load("kv-writes", latency=lambda t: 2.0 if 30 <= t < 45 else 0.01, end=88).build()
     found, text = judged(built, [SLO])
-    assert (found, "measured 2 under disk.latency" in text) == (Outcome.BROKEN, True)
+    assert (found, "measured 2s under disk.latency" in text) == (Outcome.BROKEN, True)
     assert at_worst(built, Condition.parse("kv-writes.rate > 60/s")).when == "in the steady state"
 
 

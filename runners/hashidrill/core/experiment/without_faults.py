@@ -1,0 +1,37 @@
+"""An experiment without its faults: does its steady state hold, do its probes answer, and what is the noise?"""
+
+from __future__ import annotations
+
+import json
+
+from hashidrill.core.experiment.documents import Document
+from hashidrill.core.experiment.loader import resolve_document
+from hashidrill.core.experiment.model import OF_VARIANTS
+from hashidrill.core.experiment.resolved import ResolvedExperiment, Variant
+from hashidrill.core.units import Duration
+
+NAME = "no-faults"
+"""Of the variant, and of the mark in place of the faults."""
+_ANY = "value >= -999999999999999"
+"""Of a probe that only measures: any number is an answer."""
+
+
+def without_faults(given: ResolvedExperiment) -> ResolvedExperiment:
+    """The same datacenter, loads, clients, probes and guardrails for as long as the method lasts, and nothing broken.
+
+    It expects the steady state to hold throughout, and each of `probes:` to be well. Raises ExperimentError.
+    """
+    experiment = given.experiment
+    lasts = Duration(max(step.at + step.for_ for step in experiment.method))
+    signals = experiment.declared_signals
+    well = [f"{name}.ok == 1" if f"{name}.ok" in signals else f"{name}.{_ANY}" for name in experiment.probes]
+    answers = [{"signal_stays": {"condition": condition, "during": "run"}} for condition in well]
+    overlay = {"method": [{"mark": NAME, "for": str(lasts)}], "expect": [{"steady_state_holds": {}}, *answers]}
+    over = Document(f"variant {NAME}", json.dumps(overlay, indent=2))
+    document = given.document or Document(str(given.path), json.dumps(given.data))
+    return resolve_document(
+        document.unmarked().under(over, without={*OF_VARIANTS, "breaks_quorum"}, variant=NAME),
+        path=given.path,
+        variant=Variant(name=NAME, overlay=overlay),
+        files=len(document.files),
+    )
