@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from hashidrill.gamedays.history.store import opened
 from places import ROOT
 
 FILE = "experiments/raft/slow-leader-disk.yaml"
@@ -28,6 +29,7 @@ NOT_FOR_VALIDATE = SLOW | {
     "asyncio",
     "httptools",
     "rich",
+    "ssl",
     "statistics",
     "hashidrill.core.loads.connection",
     "hashidrill.products.consul.faults.snapshot",
@@ -77,6 +79,14 @@ def test_a_command_starts_as_quickly_as_before(arguments):
 def test_a_list_imports_nothing_that_reads_experiments():
     _, loaded = start("list")
     assert loaded & (SLOW | {"asyncio", "anyio", "rich", "hashidrill.core.experiment.model"}) == set()
+
+
+def test_a_list_of_the_history_imports_nothing_that_measures(tmp_path):
+    with opened(tmp_path / "history.sqlite"):
+        pass
+    said, loaded = start("history", "list", "--db", str(tmp_path / "history.sqlite"))
+    assert "no run of" in said
+    assert loaded & {"numpy", "rich", "anyio", "httpx2", "hashidrill.core.hypothesis"} == set()
 
 
 @pytest.mark.parametrize(
