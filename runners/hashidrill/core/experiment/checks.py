@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from hashidrill.core.protocols.service import Service
 
 LONGEST = Duration("1h")
+MOST_LOOKS_PER_S = 100
+"""Of all declared probes: each look takes 1 to 3 ms of the one core that watches guardrails and faults."""
 _OF_CLIENTS = (*LOAD_STATISTICS, *(f"attempts.{each}" for each in LOAD_STATISTICS), *LOAD_SIGNALS)
 """The statistics of a client that a condition may compare."""
 
@@ -148,6 +150,10 @@ class _Rules:
                 self._check_profile(client.profile, ("clients", name, "profile"))
 
     def _check_probes(self) -> None:
+        looks_per_s = sum(1 / probe.every for probe in self._experiment.probes.values())
+        if looks_per_s > MOST_LOOKS_PER_S:
+            text = f"they look {looks_per_s:.0f} times a second together, over {MOST_LOOKS_PER_S}; make `every` longer"
+            self._note(("probes",), text, key=True)
         for name in self._experiment.probes:
             if name in probe_namespaces() or name in self._experiment.traffic:
                 taken = "a load or client" if name in self._experiment.traffic else "the signals of a product"

@@ -19,6 +19,7 @@ from hashidrill.core.units import shown
 from hashidrill.core.util.redaction import is_secret_name, without_secrets
 
 MOST_BYTES = 65_536
+_ENDS_WITHIN_S = 5.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -94,7 +95,8 @@ class CommandProbe(DeclaredProbe):
                     raise SickError(f"it printed more than {MOST_BYTES} bytes")
             code = await process.wait()
         finally:
-            with anyio.CancelScope(shield=True):
+            # a process that the kernel does not let die is left to it
+            with anyio.move_on_after(_ENDS_WITHIN_S, shield=True):
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()

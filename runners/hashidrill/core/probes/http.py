@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
 import anyio
 import httpx2
@@ -33,6 +33,7 @@ from hashidrill.core.util.redaction import is_secret_name
 MOST_BYTES = 1_048_576
 """A larger body is not read to its end, and nothing is known of it."""
 _LONGEST_LINE = 1000
+_CLOSES_WITHIN_S = 1.0
 _NESTED = re.compile(r"[*+}]\)+[*+{]")
 """A repeated group that ends with a repetition, like `(a+)+`: such a pattern may search for ever."""
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?")
@@ -66,6 +67,8 @@ class HttpAccess(ProbeParams):
             raise ValueError(f"{shown(value)} is not a URL; write it like http://client-1:8500/v1/status/leader")
         if parts.username is not None or parts.password is not None:
             raise ValueError("a URL with a user or password would be recorded; use `basic` or `headers`")
+        if secret := next((name for name, _ in parse_qsl(parts.query) if is_secret_name(name)), ""):
+            raise ValueError(f"the parameter {secret} is a secret, which a URL would record; send it in `headers`")
         if parts.fragment or not value.isascii() or re.search(r"[\s\x00-\x1f]", value):
             raise ValueError(f"{shown(value)}: a URL has no fragment, no spaces, and only ASCII characters")
         return value
@@ -218,7 +221,7 @@ class HttpAsker:
                     if len(content) > MOST_BYTES:
                         raise SickError(f"HTTP {reply.status_code} with a body over {MOST_BYTES} bytes: not read")
             finally:
-                with anyio.CancelScope(shield=True):
+                with anyio.move_on_after(_CLOSES_WITHIN_S, shield=True):
                     await reply.aclose()
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise UnservedError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None

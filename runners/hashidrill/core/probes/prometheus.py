@@ -34,6 +34,13 @@ class PrometheusParams(HttpAccess):
         default=False, description="Whether the query is a counter: then `value` is its rate per second"
     )
 
+    @field_validator("url")
+    @classmethod
+    def _alone(cls, value: str) -> str:
+        if "?" in value:
+            raise ValueError(f"{shown(value)} has a query: give the address that comes before /api/v1 alone")
+        return value
+
     @field_validator("stale_after")
     @classmethod
     def _some(cls, value: Duration) -> Duration:

@@ -27,6 +27,14 @@ recovery: {{for: 20s}}
 expect: [{{{expect}}}]
 """
 PAGE = '{kind: http, url: "http://client-1:8500/"}'
+
+
+def more_of_it(count):
+    """As many other probes that look ten times a second, below the page."""
+    other = '{kind: tcp, address: "a:1", every: 100ms}'
+    return "".join(f"\n  other-{n}: {other}" for n in range(count))
+
+
 STAYS = 'signal_stays: {condition: "page.ok == 1"}'
 
 
@@ -52,6 +60,9 @@ def test_a_probe_is_a_signal_like_any_other():
         ({"page": '{kind: http, url: "ftp://a/"}'}, "is not a URL"),
         ({"page": '{kind: http, url: "http://a:x/"}'}, "ort"),
         ({"page": '{kind: http, url: "http://me:pw@a/"}'}, "would be recorded"),
+        ({"page": '{kind: http, url: "http://a/?token=abc"}'}, "token is a secret"),
+        ({"page": '{kind: prometheus, url: "http://a/?x=1", query: up}'}, "has a query"),
+        ({"page": f"{PAGE}{more_of_it(11)}"}, "look 111 times a second together"),
         ({"page": '{kind: http, url: "http://a/", headers: {X-Consul-Token: abc}}'}, "`{env: NAME}`"),
         ({"page": '{kind: http, url: "http://a/", headers: {Host: abc}}'}, "not a header that a probe can set"),
         ({"page": '{kind: http, url: "http://a/", headers: {A: {env: X, file: y}}}'}, "name either a variable"),
