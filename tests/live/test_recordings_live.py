@@ -71,3 +71,18 @@ def test_a_run_that_fills_the_disk_under_its_recording_ends_early_and_is_invalid
     assert recording.outcome == "crashed", said
     assert "disk is full" in json.dumps(recording.events("end")[-1].data), said
     assert recording.journal[-1].t_ns < 60e9
+
+
+@pytest.mark.lie
+@pytest.mark.long
+def test_the_server_that_a_client_agent_asks_is_recorded_and_none_while_it_is_gone(tmp_path):
+    kill = {"fault": "process.kill", "on": "host:consul-1", "with": {"signal": "KILL"}, "for": "3s"}
+    load = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "via": "consul:clients"}}
+    path = experiment(tmp_path / "asks.yaml", method=[kill], load=load, clients=1, recovery="8s")
+    recording = Recording(Drill(path, tmp_path / "runs").recording)
+    asks = recording.series("consul.asks", "client-1")
+    [window] = recording.faults
+    told = list(zip(asks.t_ns, asks.text, asks.ok, strict=True))
+    assert all(ok for _, _, ok in told), told
+    assert {text for t_ns, text, _ in told if t_ns < window.intent_ns} == {"consul-1"}
+    assert "" in {text for t_ns, text, _ in told if window.intent_ns < t_ns < window.reverted_ns + 10**9}, told
