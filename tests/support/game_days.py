@@ -25,7 +25,8 @@ DAY = {
         "stop": {"measure": "stop", "load": "kv-writes", "ask": "How long do writes stop?"},
     },
     "experiments": [
-        {"experiment": "raft/killed-leader", "name": "first", "pause": "1m", "discuss": ["What is our multiplier?"]},
+        {"experiment": "raft/killed-leader", "name": "first", "pause": "1m", "discuss": ["What is our multiplier?"]}
+        | {"title": "A server goes away", "title_after": "The leader was killed"},
         {"experiment": "raft/slow-follower-disk", "name": "second"},
     ],
     "messages": [

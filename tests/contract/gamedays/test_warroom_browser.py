@@ -13,10 +13,10 @@ import pytest
 
 import simulated_run
 from browser import WITHIN_S, chromium
-from hashidrill.core.protocols.events import Audience, Note
+from hashidrill.core.protocols.events import Note
 from hashidrill.gamedays.training.classroom import ClassRoom
 from hashidrill.gamedays.warroom.room import Room
-from hashidrill.gamedays.warroom.serving import Guard, Server, serve
+from hashidrill.gamedays.warroom.serving import LEAD, Guard, Server, serve
 
 pytestmark = [pytest.mark.long, pytest.mark.needs("chromium")]
 
@@ -194,7 +194,7 @@ def test_a_page_that_lost_its_network_comes_back_and_has_every_line_once(browser
             server.start()
             try:
                 async with browser() as one:
-                    page = await one.page(guard.url(Audience.OPERATOR))
+                    page = await one.page(guard.url(LEAD))
                     said = []
 
                     async def tell(count):

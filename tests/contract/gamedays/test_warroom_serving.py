@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import stat
 import subprocess
@@ -69,6 +70,39 @@ def test_a_port_that_is_taken_or_is_none_is_said_before_anything_starts():
     for port in (-1, 65536):
         with pytest.raises(UsageError, match="from 1 to 65535"), serve(port):
             pytest.fail("it was served")
+
+
+@pytest.mark.lie
+def test_people_open_their_pages_elsewhere_and_the_lead_does_not():
+    """127.0.0.2 stands for an address in a network: another one than that of the lead's page."""
+    with serve(elsewhere="127.0.0.2") as room:
+        ada = room.invite("ada")
+        assert ada.startswith("http://127.0.0.2:")
+        assert ada == room.invite("ada") != room.invite("grace")
+        assert room.watch_url.startswith("http://127.0.0.2:")
+        for url in (ada, room.watch_url, room.lead_url):
+            assert httpx2.get(url, trust_env=False).status_code == 200
+        assert httpx2.get(room.lead_url.replace("127.0.0.1", "127.0.0.2"), trust_env=False).status_code == 404
+        said = post(ada, "predict", {"run": 1, "answers": {"stop": "x" * 1_000_000}})
+        assert (said.status_code, said.json()["said"]) == (413, "this is too long: 16 KiB are read at most")
+        assert httpx2.get(f"{origin(ada)}/{'x' * 32}/", trust_env=False).status_code == 404
+    with (
+        pytest.raises(UsageError, match=r"--people-at 203\.0\.113\.7, --port \d+: the page cannot be served there"),
+        serve(elsewhere="203.0.113.7"),
+    ):
+        pytest.fail("it was served")
+
+
+def test_a_person_whose_page_stays_closed_has_left(monkeypatch):
+    monkeypatch.setattr(serving, "LEFT_AFTER_S", 0.1)
+    gone = queue.SimpleQueue()
+    with serve() as room:
+        room.left = gone.put
+        url = room.invite("grace")
+        with httpx2.stream("GET", f"{url}events", trust_env=False) as stream:
+            next(stream.iter_lines())
+            assert gone.empty()
+        assert gone.get(timeout=20) == "grace"
 
 
 @pytest.mark.long

@@ -29,7 +29,7 @@ from hashidrill.faces.cli.attached import BREAKS_QUORUM, AttachTo, attached
 from hashidrill.faces.cli.common import Install, Json, Plain, RunsDir, console, examples, print_json
 from hashidrill.faces.cli.gameday_words import Asker
 from hashidrill.faces.cli.remembering import Memory, Notify, cut_short
-from hashidrill.faces.cli.serving import Port, Serve, war_room
+from hashidrill.faces.cli.serving import PeopleAt, Port, Serve, war_room
 from hashidrill.gamedays.gameday.conduct import Lead, Unattended, conduct, left_recording
 from hashidrill.gamedays.gameday.journal import DAY_FILE, DayJournal, changed, find_day, plan_of_day, recordings_of
 from hashidrill.gamedays.gameday.leads import TROUBLE, OnPage, Terminal
@@ -78,6 +78,7 @@ def run(
     as_json: Json = False,
     serve: Serve = False,
     port: Port = 0,
+    people_at: PeopleAt = "",
     notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
@@ -100,7 +101,7 @@ def run(
     plan = read_plan(file, over=resolve if there is None else there.over)
     _check_asking(plan, yes=yes, as_json=as_json)
     say = console()
-    with war_room(serve, port, say) as room:
+    with war_room(serve, port, say, people_at=people_at) as room:
         allow_installing(install)
         folder = new_folder(runs_dir.parent / DAYS, plan.day.metadata.name)
         write_whole(folder / DAY_FILE, plan.text)
@@ -134,6 +135,7 @@ def resume(
     as_json: Json = False,
     serve: Serve = False,
     port: Port = 0,
+    people_at: PeopleAt = "",
     notify: Notify = None,
     install: Install = False,
     runs_dir: RunsDir = RUNS_DIR,
@@ -147,7 +149,7 @@ def resume(
     memory = Memory.of(notify)
     folder = find_day(day, runs_dir.parent / DAYS, open_only=day is None)
     say = console()
-    with war_room(serve, port, say) as room, DayJournal.resume(folder) as journal:
+    with war_room(serve, port, say, people_at=people_at) as room, DayJournal.resume(folder) as journal:
         there = _where(journal, attach, breaks_quorum=breaks_quorum)
         plan = plan_of_day(folder, journal, over=resolve if there is None else there.over)
         if other := changed(plan, journal):
@@ -299,8 +301,13 @@ class _Day:
             lead = terminal = Terminal(self.plan, tell, ask, resume=again, today=dt.date.today, resumed=resumed)
             terminal.welcome()
         if room is not None:
-            lead = self.page = OnPage(self.plan, room, lead)
+            lead = self.page = OnPage(self.plan, room, lead, keep=None if self.yes else self.journal.finish)
             self.page.opens(self.journal.done)
+        if asker is not None and room is not None and self.page is not None:
+            self.page.heard = asker.tell
+            for key, name in room.people.items():
+                live.say(self.say, f"page for {name:<13} {room.invite(key)}")
+            self.tell("Send each person their own address: they predict there, and nobody can answer for another.")
         return lead
 
     def _play(self, planned: PlannedRun, folder: Path) -> dict[str, Any]:
@@ -326,7 +333,7 @@ class _Day:
     @contextlib.contextmanager
     def _view(self, planned: PlannedRun, variant: str = "") -> Iterator[tuple[live.LiveView, list[Any]]]:
         """The live view of a run, and who else gets its events."""
-        title = f"{planned.name}{variant}: {planned.resolved.experiment.metadata.title}"
+        title = f"{planned.title}{variant}"
         also = [] if self.page is None else [self.page.shows(planned, title)]
         of_it = expected_s(planned.resolved.experiment)
         with live.LiveView(self.say, title, plain=self.plain, expected_s=of_it, whole=self.whole) as view:

@@ -19,7 +19,7 @@ from hashidrill.faces.cli.common import print_text
 from hashidrill.gamedays.gameday.report import surprise_line, tally
 from hashidrill.reports.html import SYMBOLS
 from hashidrill.reports.live import display as live
-from hashidrill.reports.text import for_encoding
+from hashidrill.reports.text import for_encoding, plain_line
 
 if TYPE_CHECKING:
     from hashidrill.gamedays.gameday.leads import Expected
@@ -82,29 +82,48 @@ class Asker:
         self._typed = b""
         self._ended = False
         self._answers: deque[str] = deque()
+        self._told: deque[str] = deque()
         self._woken, self._wake = os.pipe()  # never closed: a page may answer at any moment
 
     def ask(self, prompt: str, expected: Expected, trouble: str = "") -> str:
         """One line. Raises KeyboardInterrupt where a terminal is closed."""
         sys.stdout.write(for_encoding(f"{prompt} ", sys.stdout.encoding))
         sys.stdout.flush()
-        self._forget_answers()
+        self._answers.clear()  # one that came with the terminal's last line must not answer this question
         text = expected.text or prompt.strip()
         with self._room.asking(
             text, expected.for_all, expected.choices, self._answered, hint=expected.hint, trouble=trouble
         ):
             while True:
+                self._show_told(prompt)
                 line = self._line()
                 if line is not None:
                     return line
+                if expected.is_over():
+                    sys.stdout.write("\n")
+                    return ""
                 ready = select.select([self._woken, *([] if self._ended else [self._stdin])], [], [])[0]
                 if self._woken in ready:
-                    os.read(self._woken, 1)
-                    answer = self._answers.popleft()
-                    self._forget_typed()
-                    sys.stdout.write(for_encoding(f"{answer}   (answered on the page)\n", sys.stdout.encoding))
-                    return answer
-                self._read()
+                    os.read(self._woken, 4096)
+                    if self._answers:
+                        answer = self._answers.popleft()
+                        self._forget_typed()
+                        sys.stdout.write(for_encoding(f"{answer}   (answered on the page)\n", sys.stdout.encoding))
+                        return answer
+                else:
+                    self._read()
+
+    def tell(self, line: str) -> None:
+        """Shows a line above the open question, or the next one. In any thread."""
+        self._told.append(line)
+        os.write(self._wake, b"x")
+
+    def _show_told(self, prompt: str) -> None:
+        over = "\r\x1b[K" if sys.stdout.isatty() else "\n"  # what is typed so far stays typed
+        while self._told:
+            line = plain_line(self._told.popleft())
+            sys.stdout.write(for_encoding(f"{over}{line}\n{prompt} ", sys.stdout.encoding))
+            sys.stdout.flush()
 
     def _answered(self, text: str) -> None:
         self._answers.append(text)
@@ -116,12 +135,6 @@ class Asker:
             self._typed = b""
             with contextlib.suppress(OSError, termios.error):
                 termios.tcflush(self._stdin, termios.TCIFLUSH)
-
-    def _forget_answers(self) -> None:
-        """An answer from the page that arrives with the terminal's line must not answer the next question."""
-        while self._answers:
-            os.read(self._woken, 1)
-            self._answers.popleft()
 
     def _read(self) -> None:
         try:

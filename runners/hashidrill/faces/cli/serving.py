@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,27 +40,46 @@ Metrics = Annotated[
     ),
 ]
 
+PeopleAt = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="With --serve: an IPv4 address of this machine, for people's own pages on phones and other machines. Plain"
+        " HTTP; the lead's page stays on the loopback.",
+    ),
+]
 NOTES_NAME = "notes.md"
 
 
 @contextlib.contextmanager
-def war_room(serve: bool, port: int, say: Console, *, lead: bool = True) -> Iterator[Room | None]:
+def war_room(serve: bool, port: int, say: Console, *, lead: bool = True, people_at: str = "") -> Iterator[Room | None]:
     """The room of a command, and its addresses on the terminal; None without --serve.
 
     `lead=False` leaves out the address of the page that shows all and can stop it. Raises UsageError.
     """
     if not serve:
-        if port:
-            raise UsageError("--port says where --serve serves its page: use it with --serve")
+        for given, option in ((port, "--port"), (people_at, "--people-at")):
+            if given:
+                raise UsageError(f"{option} says where --serve serves its page: use it with --serve")
         yield None
         return
     from hashidrill.gamedays.warroom.serving import serve as serving  # noqa: PLC0415 - a web server, which most runs go without
 
-    with serving(port) as room:
+    if people_at:
+        check_address("--people-at", people_at)
+    with serving(port, elsewhere=people_at) as room:
         if lead:
             say_line(say, f"page for the lead      {room.lead_url}")
         say_line(say, f"page for who watches   {room.watch_url}")
         yield room
+
+
+def check_address(option: str, address: str) -> None:
+    """Raises UsageError for anything but one IPv4 address."""
+    with contextlib.suppress(ValueError):
+        if not ipaddress.IPv4Address(address).is_unspecified:
+            return
+    raise UsageError(f"{option} {address}: name one IPv4 address of this machine; the page answers to that one alone")
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import getpass
-import ipaddress
 import os
 import secrets
 import shutil
@@ -27,7 +26,7 @@ from hashidrill.core.errors import DatacenterError, HashidrillError, UsageError
 from hashidrill.core.util.files import private_folder, write_whole
 from hashidrill.core.util.safe_json import parse
 from hashidrill.faces.cli.common import Install, Json, RunsDir, console, examples, own_program, print_json, print_table
-from hashidrill.faces.cli.serving import Port, Serve
+from hashidrill.faces.cli.serving import Port, Serve, check_address
 from hashidrill.gamedays.training import classroom, games
 from hashidrill.gamedays.training.campaign import best, read_campaign, standing, the_campaign, told
 from hashidrill.gamedays.training.card import FAILED, MARKDOWN_NAME, NOT_COUNTED, PARTLY, PASSED, Card, text_lines
@@ -352,10 +351,7 @@ def _hold_class(
 
     if alone:
         raise UsageError("--seats serves a page over all games; --serve and --tell-trainer are about a single game")
-    if not _is_one_address(listen):
-        raise UsageError(
-            f"--listen {listen}: name one IPv4 address of this machine; the page answers to that one alone"
-        )
+    check_address("--listen", listen)
     if (program := own_program()) is None:
         raise UsageError("--seats: hashidrill is not installed as a program beside this Python, so SSH cannot start it")
     seats = classroom.seats_of(asked)
@@ -380,13 +376,6 @@ def _hold_class(
             time.sleep(_CLASS_EVERY_S)
     on = [game.trainee for game in games.all_games()]
     live.say(console(), "the page is closed" + (f"; these games go on: {', '.join(on)}" if on else ""))
-
-
-def _is_one_address(text: str) -> bool:
-    try:
-        return not ipaddress.IPv4Address(text).is_unspecified
-    except ValueError:
-        return False
 
 
 def _tell_class(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ from hashidrill.core.util.folders import PLAYBOOKS, find_playbook, located
 from hashidrill.faces.cli.common import Json, examples, print_json, print_line, print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hashidrill.core.experiment.documents import Document
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
@@ -48,13 +50,16 @@ def validate(
     Attach` too.
     """
     paths = [_found(name) for name in experiments] if experiments else list_experiments()
-    results = []
+    results = list[dict[str, Any]]()
     for path in paths:
-        results.append({"experiment": str(path), "error": _error_of(path)})
+        warnings = list[str]()
+        results.append({"experiment": str(path), "error": _error_of(path, warnings.append), "warnings": warnings})
         if not as_json and results[-1]["error"] is None:
             print_line(f"ok  {path}")
         elif not as_json:
             print_text(f"{results[-1]['error']}\n", stderr=True)
+        if not as_json:
+            print_text("".join(f"warning: {each}\n" for each in warnings), stderr=True)
     if as_json:
         print_json(results)
     if any(result["error"] for result in results):
@@ -88,11 +93,13 @@ def _check_binaries(experiment: Experiment, path: Path) -> None:
 
 
 def check_day(document: Document, path: Path) -> None:
-    """A game day, with every experiment that it names. Raises ExperimentError."""
-    from hashidrill.gamedays.gameday.plan import plan_of  # noqa: PLC0415 - few files are game days
+    """A game day, with every experiment that it names. Notes giveaways in it. Raises ExperimentError."""
+    from hashidrill.gamedays.gameday.plan import note_giveaways, plan_of  # noqa: PLC0415 - few files are game days
 
-    for run in plan_of(document, folder=path.parent).runs:
+    plan = plan_of(document, folder=path.parent)
+    for run in plan.runs:
         _fits(path, run.name, run.resolved)
+    note_giveaways(document, plan)
 
 
 def check_scenario(document: Document, path: Path) -> None:
@@ -151,7 +158,7 @@ def _found(name: str) -> Path:
     return located(asked, EXPERIMENTS, SUFFIXES) or located(asked, PLAYBOOKS, SUFFIXES) or find_experiment(name)
 
 
-def _error_of(path: Path) -> str | None:
+def _error_of(path: Path, warn: Callable[[str], None] = lambda _: None) -> str | None:
     try:
         if path.suffix == _RUNBOOK:
             _check_runbook(path)
@@ -160,6 +167,8 @@ def _error_of(path: Path) -> str | None:
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
         if isinstance(kind, str) and kind in registry.entries(registry.DOCUMENTS):
             registry.plugin(registry.DOCUMENTS, kind)(document, path)
+            if document.problems:
+                warn(document.message())
             return None
         experiment = load_document(document, near_to=path)
         if experiment.datacenter.stands:

@@ -53,7 +53,7 @@ class Measured:
 
 
 _NEVER = "never"
-Outcome = Literal["right", "surprise", "not asked", "not measured"]
+Outcome = Literal["right", "surprise", "late", "not asked", "not measured"]
 
 
 def choices(question: Question, alerts: Sequence[str]) -> tuple[str, ...]:

@@ -60,11 +60,16 @@ def steps(plan: Plan, done: Done) -> Iterator[Step]:
     yield from _close(plan, done)
 
 
+def prediction_id(run: PlannedRun, person: str, question: str, *, late: bool = False) -> str:
+    """The step of a prediction; one that came `late` is kept apart, and does not count."""
+    return f"{'late' if late else 'predict'}:{run.name}:{person}:{question}"
+
+
 def _of_run(plan: Plan, done: Done, run: PlannedRun) -> Iterator[Step]:
     for person, about in plan.day.people.items():
         if about.predicts:
             for question in run.questions:
-                yield Step(f"predict:{run.name}:{person}:{question}", "predict", run.name, 0, person, question)
+                yield Step(prediction_id(run, person, question), "predict", run.name, 0, person, question)
     yield from _messages(plan, f"before {run.name}")
     yield Step(f"go:{run.name}", "go", run.name)
     if done[f"go:{run.name}"]["do"] != "go":
@@ -289,7 +294,8 @@ def conduct(
                 left = _relative(stop.args[0], folder) if stop.args else left_recording(journal, folder)
                 journal.interrupt(step.id, left)
             raise
-        journal.finish(step.id, result)
+        if step.id not in journal.done:  # a page may have kept a person's answer already
+            journal.finish(step.id, result)
         if stopped():
             raise KeyboardInterrupt
 
@@ -342,17 +348,15 @@ def predictions(plan: Plan, done: Done, run: PlannedRun, name: str, last: Result
     question, said = plan.day.questions[name], last.get("measured", {}).get(name)
     # a run that proves nothing surprises nobody
     told = Measured.from_data(said) if said is not None and last["verdict"] != Verdict.INVALID else None
-    given = {key: done.get(f"predict:{run.name}:{key}:{name}") for key in plan.day.people}
-    return [
-        {
-            "person": key,
-            "name": plan.day.shown(key),
-            "answer": in_words(question, result["answer"]),
-            "came": compared(question, result["answer"], told),
-        }
-        for key, result in given.items()
-        if result is not None
-    ]
+    found = []
+    for key in plan.day.people:
+        result, late = (done.get(prediction_id(run, key, name, late=late)) for late in (False, True))
+        if result is not None:
+            answer = (late or result)["answer"]
+            came = compared(question, answer, told) if late is None or answer is None else "late"
+            shown = in_words(question, answer)
+            found.append({"person": key, "name": plan.day.shown(key), "answer": shown, "came": came})
+    return found
 
 
 def _go(plan: Plan, journal: DayJournal, lead: Lead, run: PlannedRun) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,7 +39,7 @@ def utc_now() -> dt.datetime:
 
 
 class DayJournal:
-    """An open journal. Use `create` or `resume`; no other process may write it meanwhile."""
+    """An open journal. Use `create` or `resume`; no other process may write it meanwhile. Any thread may."""
 
     def __init__(self, path: Path, descriptor: int, now: Now) -> None:
         self.path = path
@@ -55,6 +56,7 @@ class DayJournal:
         self._spans: list[tuple[dt.datetime, dt.datetime]] = []
         self._descriptor = descriptor
         self._now = now
+        self._lock = threading.Lock()
 
     @classmethod
     def create(cls, folder: Path, head: Mapping[str, Any], *, now: Now = utc_now) -> DayJournal:
@@ -142,16 +144,17 @@ class DayJournal:
         self.close()
 
     def _write(self, event: str, data: Mapping[str, Any]) -> None:
-        said = {"event": event, "wall": self._now().isoformat(timespec="seconds"), **data}
-        line = json.dumps(said, allow_nan=False).encode() + b"\n"
-        try:
-            append_line(self._descriptor, line)
-        except OSError as error:
-            raise UsageError(
-                f"{self.path}: the day's journal cannot be written: {error.strerror}; make room, then go on with"
-                f" `hashidrill gameday resume {self.path.parent}`"
-            ) from None
-        self._take(0, line)
+        with self._lock:
+            said = {"event": event, "wall": self._now().isoformat(timespec="seconds"), **data}
+            line = json.dumps(said, allow_nan=False).encode() + b"\n"
+            try:
+                append_line(self._descriptor, line)
+            except OSError as error:
+                raise UsageError(
+                    f"{self.path}: the day's journal cannot be written: {error.strerror}; make room, then go on with"
+                    f" `hashidrill gameday resume {self.path.parent}`"
+                ) from None
+            self._take(0, line)
 
     def _take(self, number: int, line: bytes) -> None:
         try:
@@ -185,8 +188,10 @@ class DayJournal:
         elif event == "done":
             if not isinstance(said["result"], dict):
                 raise ValueError(event)
-            self.done.setdefault(str(said["step"]), said["result"])
-            self.at.setdefault(str(said["step"]), str(said["wall"]))
+            if (step := str(said["step"])) not in self.done:
+                # new dicts: another thread may read the old ones
+                self.done = {**self.done, step: said["result"]}
+                self.at = {**self.at, step: str(said["wall"])}
         else:
             raise ValueError(event)
 

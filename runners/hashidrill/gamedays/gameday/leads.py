@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.units import shown
 from hashidrill.gamedays.gameday.answers import Value, choices, how_to_answer, in_words, read_answer
-from hashidrill.gamedays.gameday.conduct import Lead, Looked
+from hashidrill.gamedays.gameday.conduct import Lead, Looked, attempts, prediction_id
 from hashidrill.gamedays.gameday.journal import Result
 from hashidrill.gamedays.gameday.model import GoCheck, Message, Person, Question
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
+from hashidrill.gamedays.warroom.ballot import Ballot, BallotQuestion, Given, RefusedError
 from hashidrill.reports.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Terminal:
         self._plan, self._say, self._ask, self._today = plan, say, ask, today
         self._resume = resume
         self._section = ""
-        self._asked_of = ""
+        self._asked_of = self._collected = ""
         self._resumed = resumed
 
     def welcome(self) -> None:
@@ -59,8 +61,7 @@ class Terminal:
             self._say(f"  goal: {goal}")
         for key, person in day.people.items():
             self._say(f"  {person.role}: {day.shown(key)}")
-        runs = ", ".join(run.name for run in self._plan.runs)
-        self._say(f"  {counted(len(self._plan.runs), 'experiment')}, in this order: {runs}")
+        self._say(f"  {counted(len(self._plan.runs), 'experiment')}")
         self._say("")
         self._say("The lead types; everybody else watches. Ctrl-C stops at any moment: faults are reverted first, and")
         self._say("nothing that you answered is lost. To go on later:")
@@ -98,6 +99,31 @@ class Terminal:
             self._say(f"    noted: {in_words(question, answer)}")
         return answer
 
+    def collects(self, run: PlannedRun, waiting: Sequence[str]) -> str:
+        """While people answer on their pages: "" shows the answers, a person's key types theirs."""
+        self._enter(run.name)
+        if self._collected != run.name:
+            self._collected = run.name
+            self._say("")
+            self._say(
+                "  Everybody predicts on a page of their own. Nobody reads an answer before all are shown.", "bold"
+            )
+
+        def read(text: str) -> str:
+            if (key := text.strip()) and key not in waiting:
+                raise ValueError(f"press Enter, or answer {' or '.join(waiting)}: nobody else has yet to answer")
+            return key
+
+        return self._until(f"  Enter shows the answers and goes on; a name types theirs ({', '.join(waiting)}): ", read)
+
+    def reveals(self, run: PlannedRun, answers: Sequence[tuple[str, str, str]]) -> None:
+        """Shows who predicted what: the question, the person's name, the answer."""
+        self._enter(run.name)
+        self._say("")
+        self._say("  The answers:" if answers else "  Nobody predicted anything.")
+        for ask, given in itertools.groupby(answers, key=lambda each: each[0]):
+            self._say(f"    {ask} {'; '.join(f'{name}: {answer}' for _, name, answer in given)}")
+
     def goes(self, run: PlannedRun) -> str:
         self._enter(run.name)
         self._say("")
@@ -121,7 +147,7 @@ class Terminal:
     def notes(self, run: PlannedRun, result: Result) -> str:
         self._enter(run.name)
         self._say("")
-        self._say(f"  {result['verdict']}  {run.name}", _STYLES.get(result["verdict"], "bold"))
+        self._say(f"  {result['verdict']}  {run.name}: {run.title_after}", _STYLES.get(result["verdict"], "bold"))
         for each in result["expectations"]:
             if Finding(each["finding"]).verdict is not Verdict.PASS:
                 self._say(f"    {each['finding']}: {each['title']}: {one_line(each['text'])}")
@@ -158,7 +184,7 @@ class Terminal:
         self._section = section
         names = ["before", *(run.name for run in self._plan.runs), "close"]
         titles = {"before": "go or no-go", "close": "what follows from it"}
-        title = titles.get(section) or f"{section}: {self._plan.run(section).resolved.experiment.metadata.title}"
+        title = titles.get(section) or self._plan.run(section).title
         self._say("")
         self._say(f"Step {names.index(section) + 1} of {len(names)}: {title}", "bold")
 
@@ -220,15 +246,25 @@ class Expected:
     for_all: str = ""
     choices: tuple[tuple[str, str], ...] = ()
     hint: str = ""
+    is_over: Callable[[], bool] = lambda: False
+    """Whether no answer is needed any more: an empty line stands for it."""
 
 
 class OnPage:
     """A `Lead` that shows another lead's questions and answers in the room. `expected` has the open question for the
     reader of the line.
+
+    With `keep`, which writes the result of a step to the journal, people predict on pages of their own; the terminal
+    that `lead` is then shows who has answered.
     """
 
-    def __init__(self, plan: Plan, room: Room, lead: Lead) -> None:
-        self._plan, self._room, self._lead = plan, room, lead
+    def __init__(
+        self, plan: Plan, room: Room, lead: Lead, *, keep: Callable[[str, Result], None] | None = None
+    ) -> None:
+        self._plan, self._room, self._lead, self._keep = plan, room, lead, keep
+        self._done: Mapping[str, Result] = {}
+        self.heard: Callable[[str], None] = lambda _: None
+        """Called with a line about a person, in any thread."""
         self._numbers = {run.name: number for number, run in enumerate(plan.runs, 1)}
         self.expected = Expected()
         self.trouble = ""
@@ -238,13 +274,20 @@ class OnPage:
         """Shows the day so far: its plan, and predictions from before an interruption."""
         day = self._plan.day
         people = [f"{day.shown(key)} ({person.role})" for key, person in day.people.items()]
-        self._room.plans(day.metadata.title, [run.name for run in self._plan.runs], goals=day.goals, people=people)
-        for step, result in done.items():
-            kind, *rest = step.split(":")
-            if kind == "predict" and len(rest) == 3 and rest[0] in self._numbers:
-                self._predicted(self._plan.run(rest[0]), rest[1], rest[2], day.questions[rest[2]], result["answer"])
-            if kind == "run" and rest[0] in self._numbers:
-                self.ran(self._plan.run(rest[0]), result)
+        self._room.plans(day.metadata.title, [run.title for run in self._plan.runs], goals=day.goals, people=people)
+        self._room.people = {key: day.shown(key) for key, person in day.people.items() if person.predicts}
+        self._room.left = self._has_left
+        self._done = done
+        for run in self._plan.runs:
+            if run.questions and all(
+                prediction_id(run, key, name) in done for key in self._room.people for name in run.questions
+            ):
+                self._shows(run, {key: self._kept(run, key) for key in self._room.people})
+            for result in attempts(done, run):
+                self.ran(run, result)
+
+    def _kept(self, run: PlannedRun, key: str) -> Given:
+        return {name: self._done[prediction_id(run, key, name)]["answer"] for name in run.questions}
 
     def number(self, run: PlannedRun) -> int:
         """From 1."""
@@ -256,10 +299,11 @@ class OnPage:
         return self._room.tell
 
     def ran(self, run: PlannedRun, result: Result) -> None:
-        """Shows the measured answers of a finished run."""
+        """Shows the measured answers of a finished run, which takes no predictions any more."""
+        self._closes()
         measured = {key: str(each["text"]) for key, each in result["measured"].items()}
         self._room.happened(self.number(run), measured)
-        self._room.ran(self.number(run), str(result["verdict"]))
+        self._room.ran(self.number(run), str(result["verdict"]), run.title_after)
 
     def checked(self, check: GoCheck, found: Looked) -> None:
         self._room.note("", f"{'go' if found[0] else 'NO-GO'}: {check.title}: {found[1]}")
@@ -276,26 +320,141 @@ class OnPage:
         return told
 
     def predicts(self, run: PlannedRun, key: str, person: Person, name: str, question: Question) -> Value | None:
+        if self._keep is not None:
+            return self._collected(run).get(key, {}).get(name)
         named = choices(question, run.alerts) if question.measure in {"leader", "verdict"} else ()
         buttons = tuple((each, each) for each in named)
         text = f"{self._plan.day.shown(key)} predicts: {question.ask}"
         hint = f"{how_to_answer(question, run.alerts)}. Empty: no prediction."
         self._expect(text, text, (*buttons, ("No prediction", "")) if buttons else (), hint)
         answer = self._lead.predicts(run, key, person, name, question)
-        self._predicted(run, key, name, question, answer)
+        self._predicted(run, key, name, answer)
         return answer
+
+    def _collected(self, run: PlannedRun) -> Mapping[str, Given]:
+        """What people predicted: opens the ballot of the run, waits, and shows all answers at once."""
+        ballot = self._room.ballot
+        if ballot is not None and ballot.run == self.number(run):
+            return ballot.on_time
+        ballot = self._room.ballot = self._ballot(run)
+        self._room.shows_ballot()
+        assert isinstance(self._lead, Terminal)
+        while waiting := ballot.waiting:
+            text = f"{run.title}\nPeople predict on pages of their own."
+            hint = "Nobody reads an answer before all are shown. Who answers later is late, and does not count."
+            show = (("Show the answers", ""),)
+            self.expected = Expected(text, "Everybody predicts", show, hint, is_over=lambda: not ballot.waiting)
+            self.trouble = ""
+            if not (key := self._lead.collects(run, waiting)):
+                break
+            self._types(run, ballot, key)
+        given = ballot.reveal()
+        self._room.shows_ballot()
+        self._shows(run, given)
+        self._lead.reveals(run, [*self._answers(run, given)])
+        return given
+
+    def _ballot(self, run: PlannedRun) -> Ballot:
+        questions = {name: self._plan.day.questions[name] for name in run.questions}
+        keep = self._keep
+        assert keep is not None
+
+        def kept(person: str, answers: Given, late: bool) -> None:
+            for name, answer in answers.items():
+                keep(prediction_id(run, person, name, late=late), {"answer": answer})
+
+        def changed(person: str) -> None:
+            self._has_answered(run, person)
+
+        return Ballot(
+            self.number(run),
+            [
+                BallotQuestion(
+                    name,
+                    each.ask,
+                    how_to_answer(each, run.alerts),
+                    choices(each, run.alerts),
+                    several=each.measure == "alerts",
+                )
+                for name, each in questions.items()
+            ],
+            self._room.people,
+            read=lambda name, text: read_answer(questions[name], text, run.alerts),
+            words=lambda name, value: in_words(questions[name], value),
+            keep=kept,
+            changed=changed,
+            given={
+                key: self._kept(run, key)
+                for key in self._room.people
+                if all(prediction_id(run, key, name) in self._done for name in run.questions)
+            },
+        )
+
+    def _types(self, run: PlannedRun, ballot: Ballot, key: str) -> None:
+        """The lead types the answers of a person without a page."""
+        person = self._plan.day.people[key]
+        answers = {}
+        for name in run.questions:
+            question = self._plan.day.questions[name]
+            self._expect(f"{self._plan.day.shown(key)} predicts: {question.ask}", "Everybody predicts")
+            answers[name] = in_words(question, self._lead.predicts(run, key, person, name, question))
+        try:
+            ballot.give(key, ballot.run, answers)
+        except RefusedError as error:
+            self.heard(f"    {error}")
+
+    def _has_answered(self, run: PlannedRun, key: str) -> None:
+        ballot = self._room.ballot
+        if ballot is None:
+            return
+        self._room.shows_ballot()
+        name, waiting = ballot.people[key], [ballot.people[each] for each in ballot.waiting]
+        if key in ballot.late:
+            self._shows(run, {key: ballot.given[key]}, late=True)
+            text = f"{name} has answered late: it does not count"
+        else:
+            left = f"not yet: {', '.join(waiting)}" if waiting else "that is everybody"
+            text = f"{name} has answered ({left})"
+        self._room.note("", text)
+        self.heard(f"  {text}")
+
+    def _has_left(self, key: str) -> None:
+        ballot = self._room.ballot
+        if ballot is not None and ballot.state == "open" and key in ballot.waiting:
+            text = f"{ballot.people[key]} has closed the page and not answered; their address still works"
+            self._room.note("", text)
+            self.heard(f"  {text}")
+
+    def _closes(self) -> None:
+        if (ballot := self._room.ballot) is not None:
+            ballot.close()
+            self._room.shows_ballot()
+
+    def _answers(self, run: PlannedRun, given: Mapping[str, Given]) -> Iterator[tuple[str, str, str]]:
+        for name in run.questions:
+            question = self._plan.day.questions[name]
+            for key, answers in given.items():
+                if answers.get(name) is not None:
+                    yield question.ask, self._plan.day.shown(key), in_words(question, answers[name])
+
+    def _shows(self, run: PlannedRun, given: Mapping[str, Given], *, late: bool = False) -> None:
+        for key, answers in given.items():
+            for name, answer in answers.items():
+                self._predicted(run, key, name, answer, late=late)
 
     def goes(self, run: PlannedRun) -> str:
         watch = f"Watch: {run.spec.watch}\n" if run.spec.watch else ""
         which = f"{self.number(run)} of {len(self._plan.runs)}"
-        self._expect(f"{watch}Go or no-go: {run.name} ({which})?", f"Go or no-go for experiment {which}", _GO)
+        self._expect(f"{watch}Go or no-go: {run.title} ({which})?", f"Go or no-go for experiment {which}", _GO)
         said = self._lead.goes(run)
-        self._room.note("", f"{run.name}: {said}")
+        if said != "go":
+            self._closes()
+        self._room.note("", f"{run.title}: {said}")
         return said
 
     def goes_on(self, run: PlannedRun) -> bool:
         which = f"experiment {self.number(run)} of {len(self._plan.runs)}"
-        text = f"The day was interrupted. Begin {run.name} now?"
+        text = f"The day was interrupted. Begin {run.title} now?"
         self._expect(text, f"Go on with {which}", (("Begin", ""), ("Leave the day as it is", "e")))
         return self._lead.goes_on(run)
 
@@ -307,7 +466,7 @@ class OnPage:
         asked = "".join(f"Discuss: {each}\n" for each in run.spec.discuss)
         hint = "What was written in the log of this page is part of the notes already."
         for_all = f"Notes on experiment {self.number(run)}"
-        self._expect(f"{asked}Notes of the scribe on {run.name}?", for_all, hint=hint)
+        self._expect(f"{asked}Notes of the scribe on {run.title_after}?", for_all, hint=hint)
         said = self._lead.notes(run, result)
         if said:
             self._room.note("scribe", said)
@@ -327,7 +486,8 @@ class OnPage:
     def _expect(self, text: str, for_all: str, buttons: tuple[tuple[str, str], ...] = (), hint: str = "") -> None:
         self.expected, self.trouble = Expected(text, for_all, buttons, hint), ""
 
-    def _predicted(self, run: PlannedRun, key: str, name: str, question: Question, answer: Value | None) -> None:
+    def _predicted(self, run: PlannedRun, key: str, name: str, answer: Value | None, *, late: bool = False) -> None:
+        question = self._plan.day.questions[name]
         if answer is not None:
-            said = in_words(question, answer)
+            said = in_words(question, answer) + (" (late)" if late else "")
             self._room.predicted(self.number(run), name, self._plan.day.shown(key), question.ask, said)

@@ -14,7 +14,7 @@
       leader: {measure: leader, ask: Who leads afterwards?}
       stop: {measure: stop, load: kv-writes, ask: How long do writes stop?}
     experiments:
-      - {experiment: raft/killed-leader, pause: 2m}
+      - {experiment: raft/killed-leader, title: A server goes away, title_after: The leader is killed, pause: 2m}
 
 What needs the experiments themselves is checked by `hashidrill.gamedays.gameday.plan`.
 """
@@ -34,6 +34,7 @@ from hashidrill.core.units import Duration, Percent, Quantity, Size
 
 KIND = "GameDay"
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500, strip_whitespace=True)]
+Title = Annotated[str, StringConstraints(max_length=200, strip_whitespace=True)]
 Role = Literal["lead", "on-call", "scribe", "observer"]
 Measure = Literal["leader", "stop", "latency", "errors", "alerts", "verdict"]
 OF_A_LOAD: tuple[Measure, ...] = ("stop", "latency", "errors")
@@ -143,7 +144,15 @@ class RunSpec(Strict):
         default=False, description="Run every variant of it, and judge by what they are compared by (its `compare`)"
     )
     name: Name | None = Field(default=None, description="What this day calls it; default: the experiment's own name")
-    watch: str = Field(default="", max_length=2000, description="What to look at, shown before it runs")
+    title: Title = Field(
+        default="", description="What people call it before it has run: without its fault; default: experiment 1"
+    )
+    title_after: Title = Field(
+        default="", description="What it was, shown once it has run; default: the experiment's own title"
+    )
+    watch: str = Field(
+        default="", max_length=2000, description="What to look at, shown before it runs: without what comes of it"
+    )
     discuss: list[Text] = Field(default=[], max_length=MOST_ENTRIES, description="Questions to talk about afterwards")
     predict: list[Name] | None = Field(
         default=None, max_length=MOST_ENTRIES, description="Which questions are asked; default: every one that fits"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,18 @@ class PlannedRun:
     questions: tuple[str, ...]
     alerts: tuple[str, ...]
     """Alerts whose loads this run has."""
+    number: int = 1
+    """Its place in the day, from 1."""
+
+    @property
+    def title(self) -> str:
+        """What people call it before it has run."""
+        return self.spec.title or f"experiment {self.number}"
+
+    @property
+    def title_after(self) -> str:
+        """What it was, for those who have seen it."""
+        return self.spec.title_after or self.resolved.experiment.metadata.title
 
     @property
     def source(self) -> Mapping[str, object]:
@@ -164,7 +177,7 @@ def _run(  # noqa: PLR0917 - all of it is the place of one entry
         if alert.source in traffic or _signal(alert) in {*probe_signals(alert.source), *own}
     )
     name = spec.name or "-".join(filter(None, [resolved.name, spec.variant]))
-    return PlannedRun(name, spec, resolved, tuple(asked), alerts)
+    return PlannedRun(name, spec, resolved, tuple(asked), alerts, index + 1)
 
 
 def _signal(alert: Condition) -> str:
@@ -227,6 +240,36 @@ def _check_named(document: Document, day: GameDay, runs: list[PlannedRun | None]
         if name and name not in seen:
             text = f"no experiment of the day is called {name}: {near(name, seen)}"
             document.problem(("messages", index, "when"), f"{moment} {name}: {text}")
+
+
+_TELL_NOTHING = frozenset(
+    {"agent", "all", "any", "client", "consul", "each", "host", "nomad", "one", "server", "vault"}
+)
+"""Words of kinds and targets that most faults have."""
+
+
+def giveaways(run: PlannedRun) -> dict[str, str]:
+    """By key of the run's entry, the words in it that tell before the run what it breaks: its faults and targets."""
+    steps = run.resolved.experiment.faults
+    words = {word.rstrip("s") for step in steps for word in _words(f"{step.fault} {step.on.rpartition(':')[2]}")}
+    telling = tuple(word for word in words - _TELL_NOTHING if len(word) > 2)
+    found = {
+        key: ", ".join(dict.fromkeys(word for word in _words(text) if telling and word.startswith(telling)))
+        for key, text in (("title", run.spec.title), ("watch", run.spec.watch))
+    }
+    return {key: words for key, words in found.items() if words}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z]+", text.lower())
+
+
+def note_giveaways(document: Document, plan: Plan) -> None:
+    """Notes each as a problem of the document: for a warning, because such a day can be played."""
+    for run in plan.runs:
+        for key, words in giveaways(run).items():
+            text = f"this tells before the run what breaks ({words}): leave it to `title_after`"
+            document.problem(("experiments", run.number - 1, key), text)
 
 
 def _check_questions(document: Document, day: GameDay, runs: list[PlannedRun | None]) -> None:

@@ -45,6 +45,7 @@ _UNCONFIRMED = " (nobody said that it was sent)"
 _CAME = {
     "right": Badge("✓ as predicted", "held"),
     "surprise": Badge("✗ surprise", "broken"),
+    "late": Badge("late: does not count", "known"),
     "not asked": Badge("no prediction", "known"),
     "not measured": Badge("not measured", "invalid"),
 }
@@ -124,7 +125,8 @@ def _run(plan: Plan, done: Mapping[str, Result], run: PlannedRun) -> dict[str, A
         "name": run.name,
         "experiment": run.resolved.name,
         "variant": run.resolved.variant,
-        "title": run.resolved.experiment.metadata.title,
+        "title": run.title_after,
+        "announced": run.title,
         "state": "run" if tried else "skipped" if _skipped(done, run) else "not run",
         **{key: last.get(key, "") for key in ("verdict", "outcome", "recording")},
         "report": bool(last.get("report")),
@@ -246,7 +248,7 @@ def tally(found: Found) -> str:
     each = ", ".join(f"{ran.count(verdict.value)} {verdict.value}" for verdict in Verdict if ran.count(verdict.value))
     predictions = [answer["came"] for run in found["runs"] for q in run["questions"] for answer in q["answers"]]
     said = " No predictions: nobody was asked." if predictions else ""
-    if given := sum(came != "not asked" for came in predictions):
+    if given := sum(came not in {"not asked", "late"} for came in predictions):
         said = f" {counted(given, 'prediction')}, {counted(len(found['surprises']), 'surprise')}."
     return f"{len(ran)} of {counted(len(found['runs']), 'experiment')} ran{f': {each}' if each else ''}.{said}"
 
@@ -291,6 +293,7 @@ def _listed(title: str, lines: Sequence[str]) -> Section:
 
 def _run_parts(run: Found) -> Iterator[Part]:
     yield (Badge(run["verdict"] or run["state"], _TONES.get(run["verdict"], "known")), run["title"])
+    yield f"Announced as: {run['announced']}."
     over = [f"over the limit of the day: {each}" for each in run["passed"]]
     repeated = [f"an earlier attempt was {each['verdict']}: {each['recording']}" for each in run["before"]]
     yield Bullets([*run["reasons"], *over, *repeated])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from hashidrill.core.protocols.events import Audience, Event
+from hashidrill.gamedays.warroom.ballot import BallotQuestion
 
 _FOR_THE_LEAD = {"audience": Audience.OPERATOR}
 Tone = Literal["", "good", "bad", "odd"]
@@ -45,7 +46,8 @@ class Planned(_ForAll):
     event: str = "room.planned"
     title: str = field(default="", metadata=_FOR_THE_LEAD)
     runs: int = 0
-    titles: tuple[str, ...] = field(default=(), metadata=_FOR_THE_LEAD)
+    titles: tuple[str, ...] = ()
+    """What its runs are called before they have run."""
     goals: tuple[str, ...] = field(default=(), metadata=_FOR_THE_LEAD)
     people: tuple[str, ...] = ()
 
@@ -82,8 +84,20 @@ class Answered(_ForAll):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ballots(_ForAll):
+    """What people are asked on their own pages, and who has answered: never what."""
+
+    event: str = "room.ballots"
+    run: int
+    state: str
+    questions: tuple[BallotQuestion, ...] = ()
+    answered: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Predicted(_ForAll):
-    """Somebody predicted something of a run."""
+    """Somebody's prediction of a run, once all are shown."""
 
     event: str = "room.predicted"
     run: int
@@ -104,11 +118,12 @@ class Happened(_ForAll):
 
 @dataclass(frozen=True, kw_only=True)
 class Ran(_ForAll):
-    """A run of the plan is over, with its verdict."""
+    """A run of the plan is over, with its verdict and the title that tells what it was."""
 
     event: str = "room.ran"
     run: int
     verdict: str
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from hashidrill.gamedays.warroom.figures import RunFigures
 from hashidrill.gamedays.warroom.page_events import (
     Answered,
     Asked,
+    Ballots,
     Begins,
     Happened,
     Over,
@@ -66,7 +67,7 @@ class Picture:
     def __init__(self, audience: Audience) -> None:
         lead = audience is Audience.OPERATOR
         empty: dict[str, Any] = {"title": "", "people": [], "goals": [], "runs": [], "run": None, "log": [], "lines": 0}
-        empty |= {"question": None, "predictions": [], "going": False, "stopping": False, "over": None}
+        empty |= {"question": None, "ballot": None, "predictions": [], "going": False, "stopping": False, "over": None}
         self.document = Document({"lead": lead, **empty})
         self._set = self.document.set
         self._tree = self.document.tree
@@ -83,13 +84,12 @@ class Picture:
                 self._begins(event)
             case Planned():
                 self._planned(event)
-            case Asked() | Answered():
+            case Asked() | Answered() | Ballots():
                 self._asks(event)
             case Predicted() | Happened():
                 self._predictions(event)
             case Ran() if 0 < event.run <= len(self._tree["runs"]):
-                self._set("runs", event.run - 1, "state", "is over")
-                self._set("runs", event.run - 1, "verdict", one_line(event.verdict, 20))
+                self._ran(event)
             case Stopping():
                 self._set("stopping", True)
             case Over():
@@ -100,14 +100,33 @@ class Picture:
         self._log(event, wall)
         self.document.send()
 
-    def _asks(self, event: Asked | Answered) -> None:
-        if isinstance(event, Asked):
+    def _ran(self, event: Ran) -> None:
+        title, run = one_line(event.title), self._tree["run"]
+        for key, value in (("state", "is over"), ("verdict", one_line(event.verdict, 20)), ("title", title)):
+            self._set("runs", event.run - 1, key, value)
+        if run is not None and run["number"] == event.run:
+            self._set("run", "title", title)
+
+    def _asks(self, event: Asked | Answered | Ballots) -> None:
+        if isinstance(event, Ballots):
+            self._ballot(event)
+        elif isinstance(event, Asked):
             choices = [{"label": label, "answer": answer} for label, answer in event.choices]
             text = printable(event.text or event.for_all, 1200)
             said = {"hint": one_line(event.hint), "trouble": one_line(event.trouble), "choices": choices}
             self._set("question", {"id": event.id, "text": text, **said})
         elif self._tree["question"] is not None and self._tree["question"]["id"] == event.id:
             self._set("question", None)
+
+    def _ballot(self, event: Ballots) -> None:
+        questions = [
+            {"key": each.key, "ask": one_line(each.ask), "how": one_line(each.how)}
+            | {"choices": [one_line(choice, 120) for choice in each.choices], "several": each.several}
+            for each in event.questions
+        ]
+        people = {key: [one_line(name, 120) for name in getattr(event, key)] for key in ("answered", "waiting")}
+        said = {"run": event.run, "state": event.state, "questions": questions, **people}
+        self._set("ballot", None if event.state == "closed" else said)
 
     def _begins(self, event: Begins) -> None:
         number = min(event.number, MOST_RUNS)
@@ -290,8 +309,6 @@ class Picture:
                 text = f"verdict: {one_line(event.verdict, 20)}"
             case Stopping():
                 text = "the stop button was pressed: faults are reverted, then the run ends as interrupted"
-            case Predicted():
-                return f"predicts: {one_line(event.ask)} {one_line(event.answer, 200)}", event.who, ""
             case _:
                 text = self._sentences.of(event)
                 tone = "bad" if isinstance(event, Steady) and not event.held else tone

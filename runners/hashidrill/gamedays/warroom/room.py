@@ -18,6 +18,7 @@ from hashidrill.core.protocols.events import Audience, Event, seen_by
 from hashidrill.gamedays.warroom.page_events import (
     Answered,
     Asked,
+    Ballots,
     Begins,
     Happened,
     Over,
@@ -32,6 +33,7 @@ from hashidrill.gamedays.warroom.page_state import Picture
 from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
+    from hashidrill.gamedays.warroom.ballot import Ballot
     from hashidrill.gamedays.warroom.document import Batch
 
 LONGEST_NOTE, MOST_NOTES = 2000, 200
@@ -74,6 +76,14 @@ class Room:
         self._stoppable = False
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change, in the thread that made it; must return at once."""
+        self.invite: Callable[[str], str] = lambda _: ""
+        """The address of a person's own page; its token is made at the first call."""
+        self.people: dict[str, str] = {}
+        """Names by key, of those who have pages of their own."""
+        self.ballot: Ballot | None = None
+        """What people answer on their own pages; `shows_ballot` shows it."""
+        self.left: Callable[[str], None] = lambda _: None
+        """Called with the key of a person whose last page has been closed for a while, in any thread."""
         self._notes: list[str] = []
         self.is_over = False
         """Whether all events have been shown; none follows."""
@@ -107,17 +117,26 @@ class Room:
         """A line in the log: for the lead alone, or for whoever watches, too."""
         self.tell((SaidToAll if watchers else Said)(who=who, text=text))
 
+    def shows_ballot(self) -> None:
+        """Shows who has answered, and the questions to those who have not."""
+        if (ballot := self.ballot) is not None:
+            waiting = set(ballot.waiting)
+            answered = tuple(name for key, name in ballot.people.items() if key not in waiting)
+            missing = tuple(name for key, name in ballot.people.items() if key in waiting)
+            run, state, questions = ballot.run, ballot.state, ballot.questions
+            self.tell(Ballots(run=run, state=state, questions=questions, answered=answered, waiting=missing))
+
     def predicted(self, run: int, key: str, who: str, ask: str, answer: str) -> None:
-        """Somebody predicted something of a run, which are counted from 1."""
+        """Shows a prediction to everybody. Runs are counted from 1."""
         self.tell(Predicted(run=run, key=key, who=who, ask=ask, answer=answer))
 
     def happened(self, run: int, measured: Mapping[str, str]) -> None:
         """What came of what was predicted, by key."""
         self.tell(Happened(run=run, measured=dict(measured)))
 
-    def ran(self, run: int, verdict: str) -> None:
-        """A run of the plan is over, in an earlier part of the day."""
-        self.tell(Ran(run=run, verdict=verdict))
+    def ran(self, run: int, verdict: str, title: str) -> None:
+        """A run of the plan is over; from now on everybody reads what it was."""
+        self.tell(Ran(run=run, verdict=verdict, title=title))
 
     @contextlib.contextmanager
     def asking(

@@ -18,6 +18,7 @@ import os
 import secrets
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.events import Audience
 from hashidrill.core.util.extras import extra
+from hashidrill.gamedays.warroom.ballot import RefusedError
 from hashidrill.gamedays.warroom.room import Room
 
 with extra("page", "the page of --serve"):
@@ -55,30 +57,53 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 """With every answer. The page can load, and run, nothing but its own files; no text of a cluster becomes markup."""
-LONGEST_BODY = 16_384
 LOOPBACK = "127.0.0.1"
+LONGEST_BODY, MOST_READ, LONGEST_ANSWER = 16_384, 4_000_000, 400
+NOT_OURS = "this is not what the page sends"
+NOTED = "Noted. Others read it when all answers are shown."
+LATE = "Noted as late: the answers are shown already, so it does not count."
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who has a page: the lead, those who watch, or one `person`, by key, who watches and answers."""
+
+    audience: Audience
+    person: str = ""
+
+
+LEAD, WATCHER = Visitor(Audience.OPERATOR), Visitor(Audience.TRAINEE)
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(24)
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Of a server on that port. The tokens are in the addresses of the page, and nowhere else."""
+    """Of a server on that port. The tokens are in the addresses of the page, and nowhere else.
+
+    `elsewhere`: another address of this machine, where every page but the lead's can be opened; "" for none.
+    """
 
     port: int
     address: str = LOOPBACK
     """Where the server listens."""
-    tokens: Mapping[Audience, str] = field(
-        default_factory=lambda: {audience: secrets.token_urlsafe(24) for audience in Audience}, repr=False
+    elsewhere: str = ""
+    tokens: dict[Visitor, str] = field(
+        default_factory=lambda: {visitor: _new_token() for visitor in (LEAD, WATCHER)}, repr=False
     )
 
-    def url(self, audience: Audience) -> str:
-        """The address of that page."""
-        return f"http://{self.address}:{self.port}/{self.tokens[audience]}/"
+    def url(self, visitor: Visitor) -> str:
+        """The address of that page; a person gets a token at the first call."""
+        host = self.elsewhere if self.elsewhere and visitor != LEAD else self.address
+        return f"http://{host}:{self.port}/{self.tokens.setdefault(visitor, _new_token())}/"
 
-    def who(self, token: str) -> Audience | None:
-        """Whose token it is. Every token is compared, in constant time."""
+    def who(self, token: str, at: str = "") -> Visitor | None:
+        """Whose token it is, on a connection to the address `at`. Every token is compared, in constant time."""
         given = token.encode(errors="replace")
-        same = [audience for audience, each in self.tokens.items() if hmac.compare_digest(each.encode(), given)]
-        return same[0] if same else None
+        same = [each for each, known in [*self.tokens.items()] if hmac.compare_digest(known.encode(), given)]
+        return next((each for each in same if each != LEAD or at in {"", self.address}), None)
 
     def refuses(self, method: str, headers: Mapping[str, str]) -> str:
         """Why a request is refused, whatever it asks for; empty where it is not."""
@@ -87,7 +112,7 @@ class Guard:
         kind = headers.get("content-type", "").partition(";")[0].strip()
         site = headers.get("sec-fetch-site", "none")
         rules = (
-            (host not in self._hosts, f"this server answers to {self.address} alone, with its own port"),
+            (host not in self._hosts, f"this server answers to {self._names} alone, with its own port"),
             (origin not in {None, f"http://{host}"}, "a page of another site asked for this"),
             (site not in {"same-origin", "none"}, "a page of another site asked for this"),
             (not reads and method != "POST", "there is no such method here"),
@@ -97,9 +122,13 @@ class Guard:
         return next((why for broken, why in rules if broken), "")
 
     @property
+    def _names(self) -> str:
+        own = [self.address, "localhost"] if self.address == LOOPBACK else [self.address]
+        return " and ".join([*own, *([self.elsewhere] if self.elsewhere else [])])
+
+    @property
     def _hosts(self) -> frozenset[str]:
-        own = {self.address, "localhost"} if self.address == LOOPBACK else {self.address}
-        return frozenset(f"{name}:{self.port}" for name in own)
+        return frozenset(f"{name}:{self.port}" for name in self._names.split(" and "))
 
 
 MOST = 128
@@ -121,12 +150,12 @@ class Crowd:
             leaves = self._strangers if len(self._strangers) > 1 else self._watching
             leaves.pop(next(iter(leaves))).abort()
 
-    def introduces(self, who: Any, audience: Audience | None) -> None:
+    def introduces(self, who: Any, visitor: Visitor | None) -> None:
         """What the token of a request on that connection shows: None for no token of this server."""
-        if audience is None:
+        if visitor is None:
             return
         transport = self._strangers.pop(who, None) or self._watching.pop(who, None)
-        if transport is not None and audience is not Audience.OPERATOR:
+        if transport is not None and visitor != LEAD:
             self._watching[who] = transport
 
     def waited(self, who: Any, transport: asyncio.Transport) -> None:
@@ -160,8 +189,10 @@ BEAT_S = 5.0
 """A stream is never silent for longer: a page that hears nothing knows that it is cut off."""
 SLOWEST_S = 20.0
 """A browser that takes nothing for this long is let go; it comes back by itself, and lacks nothing then."""
-MOST_STREAMS = 32
-"""Of the lead's pages, and as many of those that watch: neither takes the other's."""
+MOST_STREAMS, MOST_TABS = 32, 4
+"""Of the lead's pages, and as many of those that watch: neither takes the other's. A person has a few of their own."""
+LEFT_AFTER_S = 10.0
+"""A page that loses its network is back sooner."""
 _ASSETS = {
     "": ("gamedays.warroom", "warroom.html", "text/html"),
     "page.css": ("reports", "page.css", "text/css"),
@@ -179,9 +210,11 @@ class Pages:
     def __init__(self, room: Room, guard: Guard, crowd: Crowd | None = None) -> None:
         self._room, self._guard, self._crowd = room, guard, crowd
         self._change = asyncio.Event()
-        self.streams = dict.fromkeys(Audience, 0)
+        self.streams = Counter[Visitor]()
         routes = [
             Route("/{token}/events", self._events, methods=["GET"]),
+            Route("/{token}/mine", self._mine, methods=["GET"]),
+            Route("/{token}/predict", self._predict, methods=["POST"]),
             Route("/{token}/{name:path}", self._asset, methods=["GET"]),
             *(Route(f"/{{token}}/{name}", self._does(name), methods=["POST"]) for name in ("stop", "answer", "note")),
         ]
@@ -205,9 +238,8 @@ class Pages:
             await send(message)
 
         if self._crowd is not None:
-            self._crowd.introduces(
-                scope.get("client"), self._guard.who(scope["path"].partition("/")[2].partition("/")[0])
-            )
+            token = scope["path"].partition("/")[2].partition("/")[0]
+            self._crowd.introduces(scope.get("client"), self._guard.who(token, scope["server"][0]))
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self._guard.refuses(scope["method"], headers)
         if refused:
@@ -215,8 +247,8 @@ class Pages:
         else:
             await self._app(scope, receive, sealed)
 
-    def _who(self, request: Request) -> Audience | None:
-        return self._guard.who(str(request.path_params["token"]))
+    def _who(self, request: Request) -> Visitor | None:
+        return self._guard.who(str(request.path_params["token"]), request.scope["server"][0])
 
     async def _asset(self, request: Request) -> Response:
         asset = _ASSETS.get(str(request.path_params["name"]))
@@ -231,7 +263,7 @@ class Pages:
         who = self._who(request)
         if who is None:
             return _unknown()
-        if self.streams[who] >= MOST_STREAMS:
+        if self.streams[who] >= (MOST_TABS if who.person else MOST_STREAMS):
             return PlainTextResponse("too many pages are open\n", 503)
         return _Stream(self, who, _number(request))
 
@@ -240,14 +272,59 @@ class Pages:
             who = self._who(request)
             if who is None:
                 return _unknown()
-            if who is not Audience.OPERATOR:
+            if who != LEAD:
                 return JSONResponse({"said": "only the lead's page may do this"}, 403)
             said = await _body(request)
-            if said is None:
-                return JSONResponse({"said": "this is not what the page sends"}, 400)
+            if isinstance(said, Response):
+                return said
             return getattr(self, f"_{name}")(said)  # type: ignore[no-any-return] # one of the three below
 
         return do
+
+    async def _mine(self, request: Request) -> Response:
+        """What only this person may read: their name, and what they answered."""
+        who, ballot = self._who(request), self._room.ballot
+        if who is None:
+            return _unknown()
+        mine = None if ballot is None else ballot.mine(who.person)
+        return JSONResponse({"name": self._room.people.get(who.person, ""), "answers": mine})
+
+    async def _predict(self, request: Request) -> Response:
+        """A person's own answers; the token says whose they are."""
+        who = self._who(request)
+        if who is None:
+            return _unknown()
+        said = await _body(request)
+        if isinstance(said, Response):
+            return said
+        status, text = await asyncio.to_thread(self._given, who.person, said)
+        return JSONResponse({"said": text}, status)
+
+    def _given(self, person: str, said: dict[str, Any]) -> tuple[int, str]:
+        run, answers, ballot = said.get("run"), said.get("answers"), self._room.ballot
+        if not person:
+            return 403, "only a person's own page may answer"
+        if not isinstance(run, int) or not isinstance(answers, dict) or not _all_texts(answers):
+            return 400, NOT_OURS
+        if ballot is None:
+            return 409, "nothing is asked now"
+        try:
+            return 200, LATE if ballot.give(person, run, answers) else NOTED
+        except RefusedError as error:
+            return error.status, str(error)
+
+    def opened(self, who: Visitor) -> None:
+        self.streams[who] += 1
+
+    def closed(self, who: Visitor) -> None:
+        """A person whose last page stays closed has left."""
+        self.streams[who] -= 1
+        if who.person and not self._room.is_over:
+            asyncio.get_running_loop().call_later(LEFT_AFTER_S, self._left, who)
+
+    def _left(self, who: Visitor) -> None:
+        if not self.streams[who]:
+            self._room.left(who.person)
 
     def _stop(self, _said: dict[str, Any]) -> Response:
         if self._room.stop():
@@ -257,7 +334,7 @@ class Pages:
     def _answer(self, said: dict[str, Any]) -> Response:
         number, text = said.get("question"), said.get("answer")
         if not isinstance(number, int) or not isinstance(text, str):
-            return JSONResponse({"said": "this is not what the page sends"}, 400)
+            return JSONResponse({"said": NOT_OURS}, 400)
         if self._room.answer(number, text):
             return JSONResponse({"said": "answered"})
         return JSONResponse({"said": "somebody else has answered this"}, 409)
@@ -271,11 +348,11 @@ class Pages:
 
     # the stream
 
-    async def batches(self, who: Audience, number: int | None) -> Any:
+    async def batches(self, who: Visitor, number: int | None) -> Any:
         """What a page lacks, as it comes; None for a beat. Ends after the room is over and all of it was taken."""
         while True:
             change, over = self._change, self._room.is_over  # looked at first: what comes after that wakes us again
-            batch = self._room.since(who, number)
+            batch = self._room.since(who.audience, number)
             if batch is not None:
                 number = batch.number
                 yield batch
@@ -291,19 +368,19 @@ class Pages:
 class _Stream(Response):
     """One browser. It is asked for no acknowledgement: what it did not get, it asks for when it comes back."""
 
-    def __init__(self, pages: Pages, who: Audience, number: int | None) -> None:
+    def __init__(self, pages: Pages, who: Visitor, number: int | None) -> None:
         super().__init__()
         self._pages, self._who, self._number = pages, who, number
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
-        self._pages.streams[self._who] += 1
+        self._pages.opened(self._who)
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._pages.streams[self._who] -= 1
+            self._pages.closed(self._who)
             for task in (sending, gone):
                 task.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)
@@ -338,17 +415,25 @@ def _number(request: Request) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-async def _body(request: Request) -> dict[str, Any] | None:
-    text = b""
-    async for part in request.stream():
-        text += part
-        if len(text) > LONGEST_BODY:
-            return None
+async def _body(request: Request) -> dict[str, Any] | Response:
+    """What the page sent, or why it is not read."""
+    text, length = b"", 0
+    async for part in request.stream():  # to its end: a browser that is cut off reads no answer
+        length += len(part)
+        if length > MOST_READ:
+            break
+        text = text + part if length <= LONGEST_BODY else b""
+    if length > LONGEST_BODY:
+        return JSONResponse({"said": f"this is too long: {LONGEST_BODY // 1024} KiB are read at most"}, 413)
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None
+        said = None
+    return said if isinstance(said, dict) else JSONResponse({"said": NOT_OURS}, 400)
+
+
+def _all_texts(answers: dict[str, Any]) -> bool:
+    return all(isinstance(each, str) and len(each) <= LONGEST_ANSWER for each in answers.values())
 
 
 def _unknown() -> Response:
@@ -361,20 +446,29 @@ LAST_WORDS_S = 2.0
 
 @contextlib.contextmanager
 def serve(
-    port: int = 0, *, address: str = LOOPBACK, room: Room | None = None, lead_url_to: Path | None = None
+    port: int = 0,
+    *,
+    address: str = LOOPBACK,
+    room: Room | None = None,
+    lead_url_to: Path | None = None,
+    elsewhere: str = "",
 ) -> Iterator[Room]:
     """A room with its page, until the block ends. Port 0: any that is free. `address`: one of this machine's.
 
     The addresses are `room.lead_url` and `room.watch_url`; the lead's also goes to the new file `lead_url_to`, which
-    its owner alone may read. Raises UsageError before anything starts.
+    its owner alone may read. `elsewhere`: see `Guard`. Raises UsageError before anything starts.
     """
     room = room or Room()
-    with _listen(port, address) as listening:
-        guard = Guard(listening.getsockname()[1], address)
-        room.lead_url, room.watch_url = guard.url(Audience.OPERATOR), guard.url(Audience.TRAINEE)
+    with contextlib.ExitStack() as stack:
+        listening = [stack.enter_context(_listen(port, address))]
+        guard = Guard(listening[0].getsockname()[1], address, elsewhere)
+        if elsewhere:
+            listening.append(stack.enter_context(_listen(guard.port, elsewhere, "--people-at")))
+        room.lead_url, room.watch_url = guard.url(LEAD), guard.url(WATCHER)
+        room.invite = lambda person: guard.url(Visitor(Audience.TRAINEE, person))
         if lead_url_to is not None:
             _keep(lead_url_to, room.lead_url)
-        server = Server(room, guard, listening)
+        server = Server(room, guard, *listening)
         server.start()
         try:
             yield room
@@ -384,9 +478,9 @@ def serve(
 
 
 class Server:
-    """A room on a socket that listens."""
+    """A room on sockets that listen."""
 
-    def __init__(self, room: Room, guard: Guard, listening: socket.socket) -> None:
+    def __init__(self, room: Room, guard: Guard, *listening: socket.socket) -> None:
         self._room, self._guard, self._listening = room, guard, listening
         self._thread = threading.Thread(target=self._serve, name="warroom", daemon=True)
         self._ready = threading.Event()
@@ -432,10 +526,10 @@ class Server:
         )
         self._uvicorn = uvicorn.Server(config)
         self._ready.set()
-        await self._uvicorn.serve(sockets=[self._listening])
+        await self._uvicorn.serve(sockets=[*self._listening])
 
 
-def _listen(port: int, address: str) -> socket.socket:
+def _listen(port: int, address: str, option: str = "--listen") -> socket.socket:
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port}: a port is a number from 1 to 65535, or 0 for any that is free")
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -445,7 +539,7 @@ def _listen(port: int, address: str) -> socket.socket:
         listening.listen(64)
     except OSError as error:
         listening.close()
-        where = f"--port {port}" if address == LOOPBACK else f"--listen {address}, --port {port}"
+        where = f"--port {port}" if address == LOOPBACK else f"{option} {address}, --port {port}"
         raise UsageError(
             f"{where}: the page cannot be served there: {error.strerror or error}; choose another port, or leave"
             " --port out for any that is free"

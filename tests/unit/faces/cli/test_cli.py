@@ -839,8 +839,8 @@ def paged(monkeypatch):
     wrote, shown = [], []
 
     @contextlib.contextmanager
-    def serving(port):
-        assert port == 0
+    def serving(port, elsewhere):
+        assert (port, elsewhere) == (0, "")
         room = Room()
         room.lead_url, room.watch_url = "http://127.0.0.1:1/lead/", "http://127.0.0.1:1/watch/"
         for text in wrote:

@@ -13,7 +13,7 @@ from game_days import DAY, day_file, planned
 from hashidrill.core.errors import ExperimentError
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.gameday.model import gameday_schema, schema_text
-from hashidrill.gamedays.gameday.plan import read_plan
+from hashidrill.gamedays.gameday.plan import giveaways, read_plan
 from places import ROOT
 
 PEOPLE = DAY["people"]
@@ -59,6 +59,41 @@ def test_the_day_that_ships_takes_less_than_six_minutes_and_is_right():
         assert set(run.questions) == set(plan.day.questions)
     assert seconds + sum(run.spec.pause for run in plan.runs) < 360
     assert not plan.needs_a_person()
+
+
+SHIPPED = [ROOT / "playbooks/first-game-day.yaml", ROOT / "runners/hashidrill/faces/cli/templates/gameday.yaml"]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_a_day_that_ships_does_not_say_beforehand_what_it_breaks(path, tmp_path):
+    written = path.read_text().replace("@@experiment@@", "raft/slow-leader-disk").replace("@@name@@", "summer")
+    (tmp_path / "day.yaml").write_text(written)
+    plan = read_plan(tmp_path / "day.yaml")
+    assert [giveaways(run) for run in plan.runs] == [{}] * len(plan.runs)
+    assert all(run.spec.title and run.spec.watch for run in plan.runs)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"title": "We kill somebody"}, {"title": "kill"}),
+        ({"title": "Killed, and who leads?", "watch": "The leaders' seconds"}, {"title": "killed", "watch": "leaders"}),
+        ({"title": "One of three servers goes away", "watch": "kv-writes"}, {}),
+        ({"title": "A process ends", "title_after": "The leader is killed"}, {"title": "process"}),
+    ],
+)
+def test_a_word_of_the_fault_or_its_target_gives_the_answer_away(tmp_path, entry, words):
+    first, second = DAY["experiments"]
+    plan = planned(tmp_path, experiments=[first | entry, second])
+    assert giveaways(plan.runs[0]) == words
+    said = CliRunner().invoke(app, ["validate", str(tmp_path / "a-day.yaml")])
+    assert said.exit_code == 0
+    for key, word in words.items():
+        assert f"experiments[0].{key}: this tells before the run what breaks ({word})" in unfolded(said.stderr)
+    assert ("warning: " in said.stderr) is bool(words)
+    [row] = json.loads(CliRunner().invoke(app, ["validate", str(tmp_path / "a-day.yaml"), "--json"]).stdout)
+    assert (row["error"], len(row["warnings"])) == (None, bool(words))
 
 
 @pytest.mark.parametrize(

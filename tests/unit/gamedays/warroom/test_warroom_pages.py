@@ -8,8 +8,23 @@ import re
 import pytest
 
 from hashidrill.core.protocols.events import Audience, Note
+from hashidrill.core.units import Duration
+from hashidrill.gamedays.warroom.ballot import Ballot, BallotQuestion
 from hashidrill.gamedays.warroom.room import Room
-from hashidrill.gamedays.warroom.serving import HEADERS, LONGEST_BODY, MOST_STREAMS, Guard, Pages
+from hashidrill.gamedays.warroom.serving import (
+    HEADERS,
+    LATE,
+    LEAD,
+    LONGEST_BODY,
+    MOST_STREAMS,
+    MOST_TABS,
+    NOT_OURS,
+    NOTED,
+    WATCHER,
+    Guard,
+    Pages,
+    Visitor,
+)
 
 PORT = 8800
 OURS = f"http://127.0.0.1:{PORT}"
@@ -25,7 +40,7 @@ class Site:
         self.room = Room(interrupt=lambda: self.pressed.append("stop"), now=lambda: NOON)
         self.guard = Guard(PORT)
         self.pages = Pages(self.room, self.guard)
-        self.lead, self.watch = self.guard.tokens[Audience.OPERATOR], self.guard.tokens[Audience.TRAINEE]
+        self.lead, self.watch = self.guard.tokens[LEAD], self.guard.tokens[WATCHER]
 
     def ask(self, path, method="GET", body=b"", **headers):
         """(status, headers, body) of one request."""
@@ -238,7 +253,7 @@ BROKEN = [
 def test_what_the_page_would_not_send_is_refused(site, body):
     answers = []
     with site.room.asking("go?", "", [], answers.append):
-        assert site.ask(f"/{site.lead}/answer", "POST", body)[0] == 400
+        assert site.ask(f"/{site.lead}/answer", "POST", body)[0] == (413 if len(body) > LONGEST_BODY else 400)
     assert answers == []
 
 
@@ -293,12 +308,118 @@ def test_a_stream_ends_when_the_room_is_over_and_has_said_so(site):
 
 
 def test_more_streams_than_any_game_day_has_are_refused(site):
-    site.pages.streams = dict.fromkeys(Audience, MOST_STREAMS)
+    site.pages.streams |= dict.fromkeys((LEAD, WATCHER), MOST_STREAMS)
     assert site.ask(f"/{site.lead}/events")[0] == 503
 
 
 def test_those_who_watch_take_no_stream_of_the_lead(site):
-    site.pages.streams[Audience.TRAINEE] = MOST_STREAMS
+    site.pages.streams[WATCHER] = MOST_STREAMS
     assert site.ask(f"/{site.watch}/events")[0] == 503
     assert site.stream(site.lead)
-    assert site.pages.streams == {Audience.OPERATOR: 0, Audience.TRAINEE: MOST_STREAMS}
+    assert site.pages.streams == {LEAD: 0, WATCHER: MOST_STREAMS}
+
+
+# a person's own page
+
+
+class Voted(Site):
+    """A site with a question to two people; `kept` is what is on disk."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+        self.room.people = {"ada": "Ada", "grace": "Grace"}
+        self.room.ballot = Ballot(
+            1,
+            [BallotQuestion("stop", "How long?", "a duration")],
+            self.room.people,
+            read=lambda _, text: float(Duration(text)),
+            words=lambda _, value: f"{value:g}s",
+            keep=lambda *given: self.kept.append(given),
+            changed=lambda _: self.room.shows_ballot(),
+        )
+        self.room.shows_ballot()
+        self.ada, self.grace = (
+            self.guard.url(Visitor(Audience.TRAINEE, key)).split("/")[3] for key in ("ada", "grace")
+        )
+
+    def send(self, token, text="2s", /, *, run=1, **more):
+        status, _, body = self.ask(f"/{token}/predict", "POST", {"run": run, "answers": {"stop": text}} | more)
+        return status, json.loads(body)["said"]
+
+    def mine(self, token):
+        return json.loads(self.ask(f"/{token}/mine")[2])
+
+
+@pytest.fixture
+def voted():
+    return Voted()
+
+
+def test_a_person_answers_on_their_own_page_once(voted):
+    assert voted.mine(voted.ada) == {"name": "Ada", "answers": None}
+    assert voted.send(voted.ada) == (200, NOTED)
+    assert voted.kept == [("ada", {"stop": 2.0}, False)]
+    assert voted.mine(voted.ada)["answers"] == {"stop": "2s"}
+    assert voted.send(voted.ada, "3s")[0] == 409
+    voted.room.ballot.reveal()
+    assert voted.send(voted.grace, "9s") == (200, LATE)
+    assert voted.kept[1:] == [("grace", {"stop": 9.0}, True)]
+
+
+@pytest.mark.lie
+def test_no_address_shows_an_answer_of_another_before_all_are_shown(voted):
+    """Every address that the server has, asked with every other token."""
+    voted.send(voted.ada, "37s")
+    others = (voted.grace, voted.watch, voted.lead)
+    names = ("", "page.css", "warroom.css", "warroom.js", "charts.js", "mine", "nothing", "ballot", "answers", "ada")
+    told = [voted.ask(f"/{token}/{name}")[2] for token in others for name in names]
+    told += [json.dumps(voted.stream(token)).encode() for token in others]
+    assert not [each for each in told if (b"37" in each and b"stop" in each) or b"37s" in each]
+    assert b"37s" in voted.ask(f"/{voted.ada}/mine")[2], "or nothing is proven"
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("name", ["person", "who", "key", "token"])
+def test_a_link_answers_for_its_own_person_whatever_it_sends(voted, name):
+    assert voted.send(voted.ada, **{name: "grace"})[0] == 200
+    assert [each[0] for each in voted.kept] == ["ada"]
+    assert voted.mine(voted.grace)["answers"] is None
+
+
+@pytest.mark.parametrize("who", ["watch", "lead"])
+def test_only_a_persons_page_answers_and_it_leads_nothing(voted, who):
+    assert voted.send(getattr(voted, who)) == (403, "only a person's own page may answer")
+    for name in ("stop", "answer", "note"):
+        assert voted.ask(f"/{voted.ada}/{name}", "POST", {})[0] == 403
+    assert voted.pressed == []
+
+
+def test_a_wrong_token_and_an_answer_of_a_megabyte_are_one_message_each(voted):
+    assert voted.ask(f"/{voted.ada[:-1]}/predict", "POST", {})[0] == 404
+    status, said = voted.send(voted.ada, "x" * 1_000_000)
+    assert (status, said) == (413, "this is too long: 16 KiB are read at most")
+    assert voted.send(voted.ada, "x" * 500) == (400, NOT_OURS)
+    assert voted.send(voted.ada, "soon")[1].startswith("How long? ")
+    assert voted.kept == []
+    voted.room.ballot = None
+    assert voted.send(voted.ada) == (409, "nothing is asked now")
+
+
+@pytest.mark.lie
+def test_the_leads_page_is_on_the_loopback_alone_whatever_else_is_served():
+    guard = Guard(PORT, "10.73.0.1")
+    lead, ada = guard.tokens[LEAD], guard.url(Visitor(Audience.TRAINEE, "ada"))
+    assert guard.url(LEAD).startswith("http://127.0.0.1:")
+    assert ada.startswith(f"http://10.73.0.1:{PORT}/")
+    assert guard.who(lead) == LEAD
+    assert guard.who(lead, "10.73.0.1") is None
+    assert guard.who(ada.split("/")[3], "10.73.0.1").person == "ada"
+    assert guard.refuses("GET", {"host": f"10.73.0.1:{PORT}"}) == ""
+    assert "10.73.0.1" in guard.refuses("GET", {"host": f"10.73.0.2:{PORT}"})
+
+
+def test_a_person_has_a_few_tabs_and_takes_nobody_elses(voted):
+    voted.pages.streams[Visitor(Audience.TRAINEE, "ada")] = MOST_TABS
+    assert voted.ask(f"/{voted.ada}/events")[0] == 503
+    assert voted.stream(voted.grace)

@@ -56,7 +56,7 @@ setInterval(() => {
 const send = async (what, body) => {
   try {
     const answer = await fetch(what, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
-    return { ok: answer.ok, said: (await answer.json()).said };
+    return { ok: answer.ok, status: answer.status, said: (await answer.json()).said };
   } catch {
     return { ok: false, said: "The server did not answer. Is the run over?" };
   }
@@ -71,7 +71,7 @@ const wall = (iso) => new Date(iso).toLocaleTimeString([], { hour12: false });
 const left = (ends) => (ends === null || ends === undefined ? "" : `, ${clock(Math.max(ends - state.run.now, 0))} left`);
 const runTitle = () => {
   const run = state.run, of = state.runs.length > 1 && run ? `experiment ${run.number} of ${state.runs.length}` : "";
-  const name = (run && run.title) || (run ? of || "A run" : state.title || "War room");
+  const planned = run && (state.runs[run.number - 1] || {}).title, name = (run && run.title) || planned || (run ? of || "A run" : state.title || "War room");
   return of && name !== of ? `${name} (${of})` : name;
 };
 
@@ -98,7 +98,8 @@ const drawHeader = () => {
 
 let asked = 0;
 const drawQuestion = () => {
-  const question = state.question, section = $("question"), key = question ? `${question.id} ${state.lead}` : 0;
+  const predicts = !state.lead && state.ballot && state.ballot.state === "open";   // that is what the lead is asked for
+  const question = predicts ? null : state.question, section = $("question"), key = question ? `${question.id} ${state.lead}` : 0;
   if (key === asked) return;
   asked = key;
   show(section, Boolean(question));
@@ -125,6 +126,66 @@ const drawQuestion = () => {
     if (question.hint) section.append(node("p", { class: "quiet" }, question.hint));
   }
   section.append(said, node("p", { class: "quiet" }, "The terminal asks the same. Whoever answers first decides."));
+};
+
+// what people predict: who has answered, and on a person's own page the form
+let mine = { name: "", answers: null }, mineOf = null, drawnBallot = "";
+const fetchMine = async () => {
+  try {
+    const answer = await fetch("mine");
+    if (answer.ok) mine = await answer.json();
+  } catch { return; }   // it is asked for again with the next change
+  later();
+};
+const fieldOf = (question, number) => {
+  if (!question.choices.length || question.several && question.choices.length > 12) {
+    const field = node("input", { type: "text", id: `q${number}`, autocomplete: "off", maxlength: "200" });
+    return { element: node("div", {}, node("label", { for: `q${number}` }, question.ask), field, node("p", { class: "quiet" }, question.how)), value: () => field.value };
+  }
+  const kind = question.several ? "checkbox" : "radio", names = question.several ? [...question.choices, "none"] : question.choices;
+  const boxes = names.map((name) => node("input", { type: kind, name: `q${number}`, value: name }));
+  const row = node("div", { class: "row choices" }, ...boxes.map((box, index) => node("label", { class: "check" }, box, ` ${names[index]}`)));
+  if (question.several) for (const box of boxes) box.addEventListener("change", () => {
+    const none = boxes[boxes.length - 1];
+    for (const other of boxes) if (box.checked && (box === none) !== (other === none)) other.checked = false;
+  });
+  return { element: node("fieldset", {}, node("legend", {}, question.ask), row), value: () => boxes.filter((box) => box.checked).map((box) => box.value).join(", ") };
+};
+const drawBallot = () => {
+  const ballot = state.ballot, section = $("ballot"), version = ballot ? `${ballot.run} ${ballot.state} ${ballot.answered.length}` : "none";
+  if (mineOf !== version) { mineOf = version; fetchMine(); }
+  show(section, Boolean(ballot));
+  const key = ballot ? JSON.stringify([ballot.run, ballot.state, mine]) : "";
+  if (ballot) {
+    const left = ballot.waiting.length ? `Not yet: ${ballot.waiting.join(", ")}.` : "That is everybody.";
+    if ($("who-answered")) setText($("who-answered"), `${ballot.answered.length ? `Answered: ${ballot.answered.join(", ")}. ` : ""}${left}`);
+  }
+  if (key === drawnBallot) return;
+  drawnBallot = key;
+  section.replaceChildren();
+  if (!ballot) return;
+  const title = (state.runs[ballot.run - 1] || {}).title || `experiment ${ballot.run}`, open = ballot.state === "open";
+  section.append(node("h2", { id: "ballot-heading" }, mine.name ? `${mine.name}: what do you predict?` : "What people predict"), node("p", { class: "text" }, title));
+  if (mine.name && mine.answers) {
+    const rows = ballot.questions.map((question) => node("tr", {}, node("td", {}, question.ask), node("td", {}, mine.answers[question.key] || "no prediction")));
+    section.append(node("table", { id: "mine" }, node("tbody", {}, ...rows)), node("p", { class: "quiet" }, open ? "You have answered. Others read it when all answers are shown." : "The answers are shown."));
+  } else if (mine.name) {
+    const fields = ballot.questions.map(fieldOf), said = node("p", { class: "trouble", role: "alert" }), button = node("button", { type: "submit" }, "Send my answers");
+    if (!open) section.append(node("p", { class: "trouble" }, "The answers are shown already: yours would be late, and not count."));
+    const form = node("form", {}, ...fields.map((field) => field.element), node("p", { class: "quiet" }, "What you leave empty is no prediction. You send once."), button, said);
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      button.disabled = true;
+      const answers = Object.fromEntries(ballot.questions.map((question, index) => [question.key, fields[index].value()]));
+      const result = await send("predict", { run: ballot.run, answers });
+      button.disabled = false;
+      setText(said, result.ok ? "" : result.said);
+      if (result.ok || result.status === 409) fetchMine();
+    });
+    section.append(form);
+  }
+  section.append(node("p", { class: "quiet", id: "who-answered", role: "status" }));
+  later();
 };
 
 let judged = "";
@@ -324,6 +385,7 @@ const draw = () => {
   show($("note"), state.lead && !state.over);
   drawHeader();
   drawQuestion();
+  drawBallot();
   drawVerdict();
   drawNow();
   drawFaults();
