@@ -49,7 +49,7 @@ class Drilled:
         if self.observed:
             self.did("command", PAGER + 2, kind="observe", name="commit_ms", line=21, host="consul-1", code=0)
             self.did("observed", PAGER + 2, name="commit_ms", value=812.5, line=21)
-        self.did("decided", PAGER + 3, diagnosis=self.reached, line=26, because={"commit_ms": 812.5})
+        self.did("decided", PAGER + 3, self.reached, diagnosis=self.reached, line=26, because={"commit_ms": 812.5})
         if self.acts:
             self.did("proof", ACT - 2, gone=list(self.gone))
             self.did("control", ACT - 1, line=34, tried=True, held=self.held, throughout=False)

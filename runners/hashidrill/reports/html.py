@@ -39,7 +39,6 @@ from hashidrill.reports.text import (
     human_bytes,
     human_duration,
     human_figure,
-    one_line,
     paragraphs,
     printable,
 )
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from hashidrill.core.recording.journal import Entry
     from hashidrill.core.recording.reader import FaultWindow, Recording
 
 
@@ -466,55 +464,6 @@ def _map(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-_HEADINGS = ("after the pager", "what", "where", "result")
-_LONGEST = 300
-_ABOUT = (
-    "The fault was held until the runbook was done. A command is shown with the line of the page that it stands in;"
-    " `check` is a confirm that was tried before the act, where it has to fail."
-)
-
-
-def followed(recording: Recording) -> Html | None:
-    """Its section; None for a run without a runbook."""
-    if not isinstance(recording.run.get("rehearsal"), Mapping):
-        return None
-    told = [entry for entry in recording.events("attended.did") if entry.data.get("what") != "agents"]
-    began = next((entry.t_ns for entry in told if entry.data.get("what") == "pager"), None)
-    if began is None:
-        return section("The runbook, step by step", el("p", "The pager never went: the runbook was not followed."))
-    rows = [row for entry in told if (row := _row(entry, began)) is not None]
-    more = el("p", f"and {len(rows) - MOST_ROWS} more") if len(rows) > MOST_ROWS else None
-    return section(
-        "The runbook, step by step", table(_HEADINGS, rows[:MOST_ROWS]), more, el("p", _ABOUT, class_="note")
-    )
-
-
-def _row(entry: Entry, began_ns: int) -> Sequence[Content] | None:
-    said = _told(entry.data)
-    if said is None:
-        return None
-    what, where, result = said
-    return (f"{(entry.t_ns - began_ns) / 1e9:.1f}s", what, where, el("code", result) if result else "")
-
-
-def _told(data: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """(what, where, result); None if another line has it."""
-    what, text = str(data.get("what")), one_line(str(data.get("text") or ""), _LONGEST)
-    if what == "command":
-        tried = "check" if data.get("control") else str(data.get("kind"))
-        return f"{tried} (line {data.get('line')})", str(data.get("host")), _result(data)
-    if what in {"observed", "acts", "control", "proof"}:
-        return None if what in {"acts", "control"} else (what, "", text)
-    return what, "", text
-
-
-def _result(data: Mapping[str, Any]) -> str:
-    code = data.get("code")
-    ended = "did not end in time" if code is None else "" if code == 0 else f"exit {code}"
-    parts = (ended, str(data.get("output") or ""), str(data.get("errors") or "") if code else "")
-    return ": ".join(one_line(part, _LONGEST) for part in parts if part.strip())
-
-
 REPORT_NAME = "report.html"
 
 
@@ -532,7 +481,9 @@ def render_html(recording: Recording, verdict: RunVerdict) -> Html:
     from hashidrill.reports.timeline import timeline  # noqa: PLC0415 - what prints a verdict takes words from this module
 
     title = f"{verdict.verdict}: {experiment_title(recording)}"
-    return page(title, _sections(recording, verdict), timeline(recording, reads=named_in(verdict)))
+    # a rehearsal is judged by what all loads see
+    reads = set(recording.loads) if isinstance(recording.run.get("rehearsal"), Mapping) else named_in(verdict)
+    return page(title, _sections(recording, verdict), timeline(recording, reads=reads))
 
 
 def page(title: str, content: Sequence[Html], timeline_data: Any = None) -> Html:
@@ -559,12 +510,15 @@ def named_in(verdict: RunVerdict) -> set[str]:
 
 
 def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
-    attached, rehearsed = attached_datacenter(recording), followed(recording)
+    from hashidrill.reports.document import to_html  # noqa: PLC0415 - it takes its elements from this module
+    from hashidrill.reports.followed import followed_section  # noqa: PLC0415 - as above
+
+    attached, rehearsed = attached_datacenter(recording), followed_section(recording)
     return [
         banner(recording, verdict, story(recording, verdict)),
         timeline_frame(),
         expectations(verdict),
-        *([rehearsed] if rehearsed is not None else []),
+        *(to_html([rehearsed]) if rehearsed is not None else []),
         figures(recording),
         fault_proofs(recording),
         *([attached] if attached is not None else []),

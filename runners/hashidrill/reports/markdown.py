@@ -48,7 +48,10 @@ def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, rep
 
 def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path | str | None = None) -> str:
     """The summary as text. `report` is where the HTML report is, as it should be linked."""
-    result = verdict.verdict
+    from hashidrill.reports.document import to_markdown  # noqa: PLC0415 - it takes its elements from this module
+    from hashidrill.reports.followed import followed_section  # noqa: PLC0415 - as above
+
+    result, rehearsed = verdict.verdict, followed_section(recording)
     ended, told = how_it_ended(recording), story(recording, verdict)
     blocks = [
         f"### {SYMBOLS[result]} {result.value}: {plain(experiment_title(recording))}",
@@ -60,6 +63,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
         "\n".join(f"- Mark: {plain(text)}" for text in marked(recording)[:MOST_ROWS]),
         row_table(FIGURES, [(code(load), *shown) for load, *shown in figure_rows(recording)], numbers_from=2),
         "\n".join(f"- {plain(text)}" for text in found_on_the_way(recording)),
+        *(to_markdown([rehearsed]) if rehearsed is not None else []),
         _footer(recording, report),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"

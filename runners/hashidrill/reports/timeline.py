@@ -18,6 +18,7 @@ from hashidrill.core.judging.measure import at_in_method_ns
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import Drawn, Lane, Panel, asks, lanes
 from hashidrill.reports.figures import fault_span, mark_spans, operations_of, run_end_ns, served_by
+from hashidrill.reports.followed import followed_steps, step_lane, step_marks
 from hashidrill.reports.text import counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ def _requests(recording: Recording) -> dict[str, tuple[float, float]]:
 def _lanes(recording: Recording) -> list[dict[str, Any]]:
     """What is a state and not a number: the marks, who leads, and whether a product itself says that all is well."""
     drawn = _mark_lanes(recording)
+    if spans := step_lane(followed_steps(recording)):
+        drawn.append({"title": "runbook", "segments": spans[:MOST_MARKS]})
     for lane in lanes():
         series = _series(recording, lane.signal)
         if series is not None:
@@ -273,6 +276,7 @@ def _marks(recording: Recording) -> list[dict[str, Any]]:
     for entry in recording.events("guardrail"):
         label = one_line(f"guardrail: {entry.data.get('condition', '')}", 160)
         marks.append({"t": _of(entry.t_ns), "kind": "guardrail", "label": label})
+    marks += step_marks(followed_steps(recording))
     return sorted(marks, key=lambda mark: float(mark["t"]))[:MOST_MARKS]
 
 

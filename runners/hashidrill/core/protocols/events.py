@@ -161,6 +161,18 @@ class Attended(Event):
     what: str = ""
     host: str = ""
     text: str = ""
+    name: Any = None
+    value: Any = None
+    kind: Any = None
+    line: Any = None
+    command: Any = None
+    code: Any = None
+    output: Any = None
+    errors: Any = None
+    took_s: Any = None
+    control: Any = None
+    when: Any = None
+    because: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)

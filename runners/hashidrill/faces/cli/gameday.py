@@ -290,7 +290,7 @@ class _Day:
         def ask(prompt: str) -> str:
             if asker is None or self.page is None:
                 return words.ask(prompt, self.say)
-            *before, last = words.folded(prompt.rstrip(), self.say)
+            *before, last = live.folded(prompt.rstrip(), self.say)
             for part in before:
                 live.say(self.say, part)
             return asker.ask(last, self.page.expected, self.page.trouble)

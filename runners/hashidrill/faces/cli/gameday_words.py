@@ -7,7 +7,6 @@ import os
 import select
 import sys
 import termios
-import textwrap
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,23 +26,13 @@ if TYPE_CHECKING:
 
 
 def tell(say: Console, line: str, style: str = "") -> None:
-    for part in folded(line, say):
+    for part in live.folded(line, say):
         live.say(say, part, style)
-
-
-def folded(line: str, say: Console) -> list[str]:
-    """A line as a person reads it on a terminal: folded between words, below its own indentation."""
-    if not say.is_terminal or len(line) <= say.width or " " not in line.strip():
-        return [line]
-    lead = " " * (len(line) - len(line.lstrip(" ")))
-    return textwrap.wrap(
-        line, max(say.width, 30), subsequent_indent=lead, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def ask(prompt: str, say: Console) -> str:
     """Raises KeyboardInterrupt if no answer can come any more: a closed terminal, the end of a pipe."""
-    *before, last = folded(prompt.rstrip(), say)
+    *before, last = live.folded(prompt.rstrip(), say)
     for part in before:
         live.say(say, part)
     while True:

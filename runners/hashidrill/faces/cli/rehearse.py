@@ -28,6 +28,7 @@ from hashidrill.gamedays.runbooks.rehearsal import (
     write_badge,
 )
 from hashidrill.gamedays.runbooks.rehearsal import rehearse as rehearse_all
+from hashidrill.gamedays.runbooks.report import SUMMARY_NAME, write_reports
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.launch import new_folder
 from hashidrill.reports.live import display as live
@@ -122,12 +123,15 @@ def rehearse(
         nothing = f"interrupted: no run was open; kept: {folder}; go on with: {again}"
         live.say(say, cut_short(stop.args[0], again, kept=folder) if stop.args else nothing)
         raise typer.Exit(_INTERRUPTED if reverted else NOT_REVERTED) from None
+    page = write_reports(result)
     if as_json:
         print_json(result.data())
     else:
         for line in result.lines():
             live.say(say, line)
-        live.say(say, f"{result.verdict}: {runbook}; all of it is in {folder}")
+        live.say(say, f"{result.verdict}: {runbook}")
+        live.say(say, f"  report     {page}")
+        live.say(say, f"  for chats  {page.with_name(SUMMARY_NAME)}")
     if badge and result.exit_code == 0:
         write_badge(runbook, badge_of(result, dt.datetime.now(dt.UTC).date()))
     raise typer.Exit(result.exit_code)

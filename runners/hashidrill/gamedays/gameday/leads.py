@@ -99,8 +99,8 @@ class Terminal:
             self._say(f"    noted: {in_words(question, answer)}")
         return answer
 
-    def collects(self, run: PlannedRun, waiting: Sequence[str]) -> str:
-        """While people answer on their pages: "" shows the answers, a person's key types theirs."""
+    def collects(self, run: PlannedRun, waiting: Callable[[], Sequence[str]]) -> str:
+        """While people answer on their pages: "" shows the answers; the key of one who is `waiting` types theirs."""
         self._enter(run.name)
         if self._collected != run.name:
             self._collected = run.name
@@ -110,11 +110,13 @@ class Terminal:
             )
 
         def read(text: str) -> str:
-            if (key := text.strip()) and key not in waiting:
-                raise ValueError(f"press Enter, or answer {' or '.join(waiting)}: nobody else has yet to answer")
-            return key
+            wanted = text.strip().casefold()
+            names = {name.casefold(): key for key in waiting() for name in (self._plan.day.shown(key), key)}
+            if wanted and wanted not in names:
+                raise ValueError(f"press Enter, or answer one of {', '.join(waiting())}: they have not answered")
+            return names.get(wanted, "")
 
-        return self._until(f"  Enter shows the answers and goes on; a name types theirs ({', '.join(waiting)}): ", read)
+        return self._until("  Enter shows the answers and goes on (a name: you type theirs): ", read)
 
     def reveals(self, run: PlannedRun, answers: Sequence[tuple[str, str, str]]) -> None:
         """Shows who predicted what: the question, the person's name, the answer."""
@@ -339,13 +341,13 @@ class OnPage:
         ballot = self._room.ballot = self._ballot(run)
         self._room.shows_ballot()
         assert isinstance(self._lead, Terminal)
-        while waiting := ballot.waiting:
+        while ballot.waiting:
             text = f"{run.title}\nPeople predict on pages of their own."
             hint = "Nobody reads an answer before all are shown. Who answers later is late, and does not count."
             show = (("Show the answers", ""),)
             self.expected = Expected(text, "Everybody predicts", show, hint, is_over=lambda: not ballot.waiting)
             self.trouble = ""
-            if not (key := self._lead.collects(run, waiting)):
+            if not (key := self._lead.collects(run, lambda: ballot.waiting)):
                 break
             self._types(run, ballot, key)
         given = ballot.reveal()

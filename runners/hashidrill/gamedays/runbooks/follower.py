@@ -157,7 +157,9 @@ class Follower:
     def _decide(self, block: Block) -> None:
         line = next((line for line in block.lines if line.holds(self._values)), None)
         if line is None:
-            self._hands.note("undecided", f"no line of the decision in line {block.line} holds", line=block.line)
+            because = {name: value for each in block.lines for name, value in each.because(self._values).items()}
+            text = f"no line of the decision in line {block.line} holds"
+            self._hands.note("undecided", text, line=block.line, because=because)
             return
         self.diagnosis = line.diagnosis
         self._hands.note(
@@ -165,6 +167,7 @@ class Follower:
             f"{line.diagnosis}: {line.text}".rstrip(": "),
             diagnosis=line.diagnosis,
             line=line.line,
+            when=line.when,
             because=line.because(self._values),
         )
 

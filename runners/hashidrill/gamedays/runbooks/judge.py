@@ -23,6 +23,7 @@ from hashidrill.core.judging.verdict import NOT_JUDGED, Finding, Judgement, RunV
 from hashidrill.core.recording.journal import Entry
 from hashidrill.core.recording.reader import Operations, Recording
 from hashidrill.gamedays.runbooks.follower import DONE, OFF
+from hashidrill.reports.followed import MOST_STEPS, followed_steps
 
 WINDOW_S = 2.0
 STEP_S = 0.5
@@ -267,6 +268,8 @@ class Drill:
     reverted: bool = True
     versions: dict[str, str] = field(default_factory=dict)
     users: str = "sick"
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    """How the runbook was followed: FollowedStep as data."""
 
     @property
     def verdict(self) -> Verdict:
@@ -310,6 +313,7 @@ def judge_drill(path: Path) -> Drill:
     if validity.damaged:
         return drill
     experiment = recording.experiment
+    drill.steps = [step.to_data() for step in followed_steps(recording)[:MOST_STEPS]]
     told = _Told(recording.events("attended.did"))
     pager_ns = told.first_ns("pager")
     if pager_ns is None:

@@ -84,6 +84,11 @@ class Line:
     def holds(self, seen: Seen) -> bool:
         return all(condition.holds(seen) for condition in self.conditions)
 
+    @property
+    def when(self) -> str:
+        """The condition as it is written."""
+        return " and ".join(condition.text for condition in self.conditions) or OTHERWISE
+
     def because(self, seen: Seen) -> dict[str, Value | None]:
         """The observations behind the decision."""
         return {name: seen.get(name) for condition in self.conditions for name in condition.names}

@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hashidrill.core.judging.verdict import Finding, RunVerdict, Verdict
-from hashidrill.core.protocols.events import Event, Figures, Phase, Tick
+from hashidrill.core.protocols.events import Attended, Event, Figures, Phase, Tick
 from hashidrill.core.util.durations import so_far
 from hashidrill.reports import compared
 from hashidrill.reports.figures import experiment_title, how_it_ended
+from hashidrill.reports.followed import FollowedStep, step_lines, step_of
 from hashidrill.reports.html import FINDINGS, SYMBOLS, attached_to, meaning
 from hashidrill.reports.live.sentences import ALARMS, Sentences, words
 from hashidrill.reports.story import story
@@ -111,6 +112,8 @@ class LiveView:
             self._phase = words(event.phase)
         if isinstance(event, Tick):
             self._on_tick(event)
+        elif isinstance(event, Attended) and event.what:
+            self._on_step(step_of(event.t_ns, vars(event)))
         elif line := self._sentences.of(event):
             style = "red" if event.event in ALARMS else ""
             moment = f"{event.t_ns / 1e9:7.1f} s"
@@ -118,6 +121,17 @@ class LiveView:
             if self._plain:
                 say(self._console, f"[{moment}] {line}")
         self._refresh()
+
+    def _on_step(self, step: FollowedStep | None) -> None:
+        """What was done by hand stays on the terminal, above what changes."""
+        if step is None:
+            return
+        self._recent = deque(self._recent, maxlen=2)  # on a low terminal the steps need the room
+        moment = f"[{step.at_s:7.1f} s] "
+        for number, line in enumerate(step_lines(step)):
+            style = "bold" if step.what in {"pager", "decided", "undecided", "done"} and number == 0 else ""
+            for part in folded(f"{moment if number == 0 else ' ' * len(moment)}{line}", self._console):
+                say(self._console, part, style)
 
     def _on_tick(self, tick: Tick) -> None:
         self._tick = tick
@@ -312,6 +326,16 @@ _FINDING_COLOURS = {
     Finding.INVALID: "yellow",
     Finding.KNOWN: "blue",
 }
+
+
+def folded(line: str, console: Console) -> list[str]:
+    """A line as a person reads it on a terminal: folded between words, below its own indentation."""
+    if not console.is_terminal or len(line) <= console.width or " " not in line.strip():
+        return [line]
+    lead = " " * (len(line) - len(line.lstrip(" ")))
+    return textwrap.wrap(
+        line, max(console.width, 30), subsequent_indent=lead, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def say(console: Console, line: str, style: str = "") -> None:

@@ -17,12 +17,12 @@ from game_days import DAY, day_file, planned
 from hashidrill.core.errors import HashidrillError
 from hashidrill.core.protocols.events import Audience
 from hashidrill.faces.cli import gameday
-from hashidrill.faces.cli.gameday_words import folded
 from hashidrill.faces.cli.remembering import Memory
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
 from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.lab.runs.heal import Healed
+from hashidrill.reports.live.display import folded
 from played_days import UNATTENDED, Machine, called, the_day
 
 pytestmark = pytest.mark.long

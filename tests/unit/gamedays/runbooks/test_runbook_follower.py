@@ -60,6 +60,7 @@ def test_the_diagnosis_says_what_it_rests_on():
     assert decided == {
         "diagnosis": "slow-disk",
         "line": line_of("commit_ms > 300"),
+        "when": "commit_ms > 300",
         "because": {"commit_ms": 812.5},
     }
 

@@ -1,6 +1,7 @@
 """A rehearsal is judged from its recording, reported and remembered: planted successes pass, planted lies do not."""
 
 import datetime as dt
+import json
 
 import pytest
 from typer.testing import CliRunner
@@ -18,9 +19,10 @@ from hashidrill.gamedays.history.model import history_file
 from hashidrill.gamedays.history.store import Store, opened
 from hashidrill.gamedays.runbooks.judge import as_verdict, ever_sick, judge_drill, rehearsal_verdict, users
 from hashidrill.gamedays.runbooks.rehearsal import Rehearsal, badge_of, write_badge
+from hashidrill.reports.timeline import timeline
 from hashidrill.reports.write import report_of
 from hashidrill.testing.recordings import RecordingBuilder
-from rehearsals import ACT, EVERY, LEFT, PAGER, Drilled
+from rehearsals import ACT, DONE, EVERY, LEFT, PAGER, Drilled
 from runbook_pages import page, text
 
 pytestmark = pytest.mark.long
@@ -303,10 +305,24 @@ def test_the_report_shows_the_runbook_step_by_step(tmp_path):
     recording = Recording(tmp_path / "run")
     page = report_of(recording, rehearsal_verdict(recording))[1].read_text()
     assert "The runbook, step by step" in page
-    for told in ("observe (line 21)", "act (line 30)", "writes take seconds"):
+    summary = (tmp_path / "run" / "summary.md").read_text()
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "run")]).stdout
+    for told in ("observe commit", "on consul-1 (line 21)", "act on consul-1 (line 30)", "writes take seconds"):
         assert told in page
+        assert told in summary
+        assert told in shown
     assert "<script>alert(1)" not in page
-    assert "right_diagnosis" in (tmp_path / "run" / "summary.md").read_text()
+    assert "right_diagnosis" in summary
+
+
+def test_the_steps_are_on_the_clock_of_the_run(tmp_path):
+    Drilled(tmp_path / "run").build()
+    drawn = timeline(Recording(tmp_path / "run"))
+    [lane] = [each for each in drawn["lanes"] if each["title"] == "runbook"]
+    assert [(each["label"], each["end"]) for each in lane["segments"]] == [("observe", PAGER + 2), ("act", ACT)]
+    marks = [(each["t"], each["label"]) for each in drawn["marks"] if each["kind"] == "runbook"]
+    assert marks == [(PAGER, "pager"), (PAGER + 3, "decided: slow-disk"), (DONE, "done")]
+    assert {panel["of"] for panel in drawn["panels"] if panel.get("chosen")}
 
 
 def test_a_rehearsal_is_a_series_of_its_own_in_the_history(tmp_path):
@@ -364,6 +380,26 @@ def test_the_command_reports_and_remembers_each_run(rehearse, tmp_path):
     assert (code, ran) == (0, ["raft/slow-leader-disk", "healthy"]), said
     [folder] = folders(tmp_path)
     assert len(list(folder.glob("*/report.html"))) == 2
+    for name in ("report.html", "report.md"):
+        report = (folder / name).read_text()
+        for told in (
+            "the page led to slow-disk 3 s after the pager, and users were back after 8 s",
+            "It did nothing on healthy, where nothing was to be done",
+            "Not proven: other versions",
+            "act on consul-1 (line 30)",
+        ):
+            assert told in report.replace("\\", "")
+        assert "raft-slow-leader-disk/report.html" in report or name == "report.md"
+    found = json.loads((folder / "rehearsal.json").read_text())
+    assert [step["what"] for step in found["drills"][0]["steps"]] == [
+        "pager",
+        "observe",
+        "decided",
+        "proof",
+        "act",
+        "done",
+    ]
+    assert "report.html" in said
     with opened(history_file()) as database:
         known = [str(each) for each in Store(database).series()]
     assert known == ["runbook-slow (healthy)", "runbook-slow (raft/slow-leader-disk)"]
@@ -389,6 +425,20 @@ def test_what_failed_earlier_fails_the_whole_and_what_proved_nothing_is_run_agai
     rehearse.planted = {}
     code, _, ran = rehearse("--with", folders(tmp_path)[-1])
     assert (code, ran[0]) == (0, "raft/slow-leader-disk")
+
+
+@pytest.mark.lie
+def test_the_report_of_a_rehearsal_that_failed_or_proves_nothing_claims_nothing(rehearse, tmp_path):
+    for planted, told in (
+        (WRONG_WORD, "wrong diagnosis: lost-quorum, expected slow-disk"),
+        (ENDED, "this run proves nothing: the fault had ended by itself"),
+    ):
+        rehearse.planted = planted
+        rehearse("--look-alike", "none")
+        report = (folders(tmp_path)[-1] / "report.md").read_text().replace("\\", "")
+        assert told in report
+        assert "the page led to" not in report
+        assert "no look-alike was rehearsed" in report
 
 
 @pytest.mark.lie
