@@ -15,6 +15,7 @@ import simulated_run
 from browser import WITHIN_S, chromium
 from hashidrill.core.protocols.events import Note
 from hashidrill.gamedays.training.classroom import ClassRoom
+from hashidrill.gamedays.warroom.ballot import Ballot, BallotQuestion
 from hashidrill.gamedays.warroom.room import Room
 from hashidrill.gamedays.warroom.serving import LEAD, Guard, Server, serve
 
@@ -139,6 +140,63 @@ def test_markup_from_a_cluster_a_scribe_or_a_plan_is_text(room, browser):
                     assert page.console == []
             tried = "(() => { try { document.body.innerHTML = '<b>x'; return 'done' } catch (e) { return e.name } })()"
             assert await pages[0].run(tried) == "TypeError", "markup is refused even where a script of ours would try"
+
+    asyncio.run(main())
+
+
+FORM = "document.querySelector('#ballot form')"
+SENDS = (
+    "(document.querySelector('[value=another]').click(), document.querySelector('#q1').value = '37s',"
+    f" {FORM}.requestSubmit())"
+)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_a_person_answers_once_and_nobody_reads_it_before_all_are_shown(room, browser, width, dark):
+    """In two tabs, on a phone too; the pages of the lead and of another say who has answered, and not what."""
+    kept = []
+    questions = [
+        BallotQuestion("leader", "Who leads?", "", ("same", "another")),
+        BallotQuestion("stop", "How long?", ""),
+    ]
+    room.people = {"ada": OWNED, "grace": "Grace"}
+    room.ballot = Ballot(
+        1,
+        questions,
+        room.people,
+        read=lambda _, text: text,
+        words=lambda _, value: value or "",
+        keep=lambda *given: kept.append(given),
+        changed=lambda _: room.shows_ballot(),
+    )
+
+    async def main():
+        async with browser() as one:
+            room.plans("A day", ["Something gets slow"])
+            room.shows_ballot()
+            grace, again, ada, lead = [
+                await one.page(url, width=width, dark=dark, still=True)
+                for url in (*[room.invite("grace")] * 2, room.invite("ada"), room.lead_url)
+            ]
+            for page in (grace, again, ada):
+                await page.until(FORM)
+            assert await lead.run(FORM) is None
+            assert await grace.run("document.documentElement.scrollWidth <= window.innerWidth")
+            await grace.run(SENDS)
+            for page in (grace, again):
+                await page.until("document.querySelector('#mine')?.innerText.includes('37s')")
+            for page in (ada, lead):
+                await page.until("document.querySelector('#who-answered')?.innerText.includes('Answered: Grace.')")
+                assert "37s" not in await page.run("document.documentElement.outerHTML")
+            room.ballot.reveal()
+            room.shows_ballot()
+            room.predicted(1, "stop", "Grace", "How long?", "37s")
+            await ada.until("document.querySelector('#ballot').innerText.includes('late')")
+            for page in (ada, lead):
+                await page.until("document.querySelector('#predictions').innerText.includes('37s')")
+            assert [each[:1] for each in kept] == [("grace",)]
+            assert ada.console == grace.console == lead.console == []
 
     asyncio.run(main())
 
