@@ -408,7 +408,7 @@ def test_a_wrong_token_and_an_answer_of_a_megabyte_are_one_message_each(voted):
 
 @pytest.mark.lie
 def test_the_leads_page_is_on_the_loopback_alone_whatever_else_is_served():
-    guard = Guard(PORT, "10.73.0.1")
+    guard = Guard(PORT, elsewhere="10.73.0.1")
     lead, ada = guard.tokens[LEAD], guard.url(Visitor(Audience.TRAINEE, "ada"))
     assert guard.url(LEAD).startswith("http://127.0.0.1:")
     assert ada.startswith(f"http://10.73.0.1:{PORT}/")
