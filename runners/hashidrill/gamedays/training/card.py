@@ -323,7 +323,7 @@ def drawn_of(card: Card, desk: Desk, recording: Recording) -> dict[str, Any]:
     starts = [(desk.fault_ns or 0) / S + row["at_s"] for row in mine]
     segments = [
         {"start": start, "end": end, "label": one_line(_words_of(row), 120), "style": "phase"}
-        for row, start, end in zip(mine, starts, [*starts[1:], drawn["end"]], strict=True)
+        for row, start, end in zip(mine, starts, [*starts, drawn["end"]][1:], strict=True)
     ]
     return drawn | {"lanes": [*drawn["lanes"], {"title": "you", "segments": segments}]}
 

@@ -20,7 +20,7 @@ from hashidrill.gamedays.training.card import (
     markdown,
     text_lines,
 )
-from training_games import ADDRESSES, SMALL, PlayedGame, S, course
+from training_games import ADDRESSES, SMALL, PlayedGame, S, course, desk_of
 
 pytestmark = pytest.mark.long
 
@@ -416,3 +416,14 @@ def test_the_page_draws_the_game_with_a_lane_of_what_was_said_and_done(game):
     page = html_page(card, drawn_of(card, game.desk, recording))
     assert 'id="timeline-data"' in page
     assert page.index("100 points") < page.index('id="timeline"') < page.index("second by second")
+
+
+@pytest.mark.lie
+def test_a_game_whose_fault_never_came_has_a_page_too(tmp_path):
+    """Its machine was too busy for the steady state: the trainee gets a card that says so, and no traceback."""
+    game = PlayedGame(tmp_path)
+    game.desk, game.done_s, game.proven = desk_of(game.course, paged=False), 40, False
+    recording = game.recording()
+    card = card_of(game.course, game.desk, recording, judge(recording), trainee="ada")
+    assert (card.result, card.timeline) == (NOT_COUNTED, [])
+    assert drawn_of(card, game.desk, recording)["lanes"][-1]["segments"] == []
