@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,13 @@ class ScriptedGame:
 
 @contextmanager
 def played(
-    name: str, out: Path, *, seed: int = 1, trainee: str = "script", trainer: Path | None = None
+    name: str,
+    out: Path,
+    *,
+    seed: int = 1,
+    trainee: str = "script",
+    trainer: Path | None = None,
+    looks_around: Callable[[], None] = lambda: None,
 ) -> Iterator[ScriptedGame]:
     """A game after its pager has gone. It is given up where the script has not ended it.
 
@@ -85,6 +91,7 @@ def played(
                 break
         game = games.find_game(trainee)
         games.wait_for_state(game, QUIET)
+        looks_around()
         games.ask(game, {"op": "say", "what": "ready"})
         yield ScriptedGame(game, started.process, games.wait_for_state(game, PAGED), page)
     finally:
