@@ -121,13 +121,19 @@ def authorized_keys(seats: Iterable[Seat], scenario: Path, runs_dir: Path, seed:
 
 # how many games the machine carries
 
-GAME_CORES, AGENT_CORES, OPERATION_S = 0.11, 0.025, 0.002
+GAME_CORES, AGENT_CORES, OPERATION_S = 0.09, 0.025, 0.002
 """CPU of a game's keeper, engine and disks; of each agent; and seconds of all of them for each operation of the loads.
 
-Measured by tests/bench/test_bench_class.py: a game of `first` (4 agents, 30 writes/s) took 0.27 cores of two, 2026-11.
+Measured on two cores by tests/bench/test_bench_class.py, 2026-11: a game of `first` (4 agents) took 0.21 cores at 10
+writes/s, and 0.27 at 30.
+"""
+SHARE = 0.5
+"""Of the machine's cores for games: a busier one delays Raft's heartbeats, and with them every proof.
+
+On two cores, beside other work, the pagers of four games came in time; of eight, no steady state held (as above).
 """
 SEAT_BYTES = 100_000_000
-"""Memory of the trainee's command and shell, beside what the game takes (as above: 465 MB, the keeper included)."""
+"""Memory of the trainee's command and shell, beside what the game takes (400 to 465 MB, as above)."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,7 @@ class Carries:
     game_cores: float
     game_bytes: float
     cores: float
+    """For games, less those that are on."""
     free_bytes: float
 
     @classmethod
@@ -147,7 +154,7 @@ class Carries:
         wanted = wants(experiment, required_by(experiment))
         game_cores = GAME_CORES + AGENT_CORES * agents + OPERATION_S * wanted.operations_per_s
         memory = wanted.memory_bytes + SEAT_BYTES
-        return cls(game_cores, memory, max(0.0, usable_cores() - on * game_cores), available_bytes())
+        return cls(game_cores, memory, max(0.0, SHARE * usable_cores() - on * game_cores), available_bytes())
 
     @property
     def fit(self) -> int:

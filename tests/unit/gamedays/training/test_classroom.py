@@ -128,7 +128,8 @@ def test_more_games_than_memory_are_refused_and_more_than_cores_are_warned_of():
 def test_a_game_that_is_on_takes_its_share_and_a_larger_scenario_more(monkeypatch):
     monkeypatch.setattr(classroom, "usable_cores", lambda: 4.0)
     alone, beside = Carries.here(course(), 0), Carries.here(course(), 3)
-    assert beside.cores == pytest.approx(4.0 - 3 * alone.game_cores)
+    assert alone.cores == pytest.approx(4.0 * classroom.SHARE)
+    assert beside.cores == pytest.approx(4.0 * classroom.SHARE - 3 * alone.game_cores)
     larger = Carries.here(course(datacenter={"consul": {"servers": 5, "clients": 4}}), 0)
     assert larger.game_cores > alone.game_cores
     assert larger.game_bytes > alone.game_bytes
