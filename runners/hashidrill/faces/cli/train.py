@@ -168,7 +168,10 @@ def train(
     if interactive:
         _go_on(course, who, say_to)
     page = _page_asked(who, serve=serve, port=port, to=tell_trainer, shell=shell)
-    if warning := classroom.Carries.here(course, len(games.all_games())).trouble(1):
+    on_now = len(games.all_games())
+    if on_now and (
+        warning := classroom.Carries.here(course, on_now).trouble(1)
+    ):  # alone, the engine's own check will do
         live.say(say_to, f"warning: {warning}")
     allow_installing(install)
     out = new_folder(runs_dir.parent / TRAINING, f"{course.name}-{who}")
@@ -383,11 +386,11 @@ def _tell_class(
 ) -> None:
     say_to = console()
     live.say(say_to, f"{course.name}: {course.title}, {len(told['seats'])} seats")
-    live.say(say_to, f"this machine      {carries.text()}")
-    if warning:
-        live.say(say_to, f"warning: {warning}")
-    live.say(say_to, f"trainer's page    {told['page']}")
-    live.say(say_to, f"seats             {told['keys']}")
+    live.say(say_to, f"machine  {carries.text()}")
+    for line in _folded(f"warning: {warning}" if warning else ""):
+        live.say(say_to, line)
+    live.say(say_to, f"page     {told['page']}")
+    live.say(say_to, f"seats    {told['keys']}")
     steps = [
         *(["In that file, put each trainee's public key in the place that names them."] if keyless else []),
         "Add the file to ~/.ssh/authorized_keys; take its lines out after the class.",
@@ -395,7 +398,7 @@ def _tell_class(
     ]
     for number, step in enumerate(steps, 1):
         live.say(say_to, f"  {number}. {step}")
-    live.say(say_to, f"on this machine   hashidrill train {course.name} --trainee {told['seats'][0]}")
+    live.say(say_to, f"  On this machine, `hashidrill train {course.name} --trainee {told['seats'][0]}` does as well.")
     live.say(say_to, "Ctrl-C closes the page; games that are on go on.")
 
 

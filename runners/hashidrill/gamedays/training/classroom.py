@@ -163,8 +163,8 @@ class Carries:
 
     def text(self) -> str:
         return (
-            f"{self.cores:.1f} cores, {self.free_bytes / 1e9:.1f} GB free; a game takes"
-            f" {self.game_cores:.2f} cores, {self.game_bytes / 1e9:.1f} GB: {self.fit} fit"
+            f"{self.cores:.1f} cores for games, {self.free_bytes / 1e9:.1f} GB free; each takes"
+            f" {self.game_cores:.2f} and {self.game_bytes / 1e9:.1f} GB: {self.fit} fit"
         )
 
     def trouble(self, wanted: int) -> str:
@@ -181,8 +181,8 @@ class Carries:
             )
         if wanted * self.game_cores > self.cores:
             return (
-                f"{asked} at once: about {wanted * self.game_cores:.1f} cores, and {self.cores:.1f} are free. Pagers"
-                " may come late, and games may not count; ask for fewer seats, or use a larger machine"
+                f"{asked} at once: about {wanted * self.game_cores:.1f} cores, and there are"
+                f" {self.cores:.1f} for games. Pagers may come late, and games may not count; ask for fewer seats, or use a larger machine"
             )
         return ""
 
