@@ -181,7 +181,7 @@ class Carries:
             )
         if wanted * self.game_cores > self.cores:
             return (
-                f"{asked} at once: about {wanted * self.game_cores:.1f} cores, and there are {self.cores:.1f} for games."
+                f"{asked} at once: {wanted * self.game_cores:.1f} cores or so, and {self.cores:.1f} are for games."
                 " Pagers may come late, and games may not count; ask for fewer seats, or use a larger machine"
             )
         return ""
