@@ -82,6 +82,7 @@ def signal_stays(
             not len(bad),
             f"{condition} did not hold{seen.of} {over}: {len(bad)} of {len(seen.t_ns)} looks broke it, first"
             + (f" {condition.figure(float(seen.value[bad[0]]))}, {_at(seen, bad[0])}" if len(bad) else ""),
+            [(f"{condition.source}.{condition.what}", seen.host or None, int(seen.t_ns[at])) for at in bad],
             **figures,
         )
     for seen in every:

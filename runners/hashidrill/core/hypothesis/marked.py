@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -29,12 +29,20 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _ATTRIBUTE = "__hashidrill_hypothesis__"
 
 
-class Broken(AssertionError):  # noqa: N818 - it is a finding, not a mistake
-    """A hypothesis that did not hold: `text` for a person, `figures` the numbers behind it."""
+Look = tuple[str, str | None, int]
 
-    def __init__(self, text: str, /, **figures: Any) -> None:
+
+class Broken(AssertionError):  # noqa: N818 - it is a finding, not a mistake
+    """A hypothesis that did not hold: `text` for a person, `figures` the numbers behind it.
+
+    `witnesses`: looks of which each shows the break by itself, as (signal, host or None for all, moment in ns). While
+    one of them is valid, the finding stands, whatever else of the run is in doubt.
+    """
+
+    def __init__(self, text: str, witnesses: Sequence[Look] = (), /, **figures: Any) -> None:
         super().__init__(text)
         self.text = text
+        self.witnesses = tuple(witnesses)
         self.figures = plain(figures)
 
 
@@ -46,10 +54,10 @@ class Held:
         self.figures = plain(figures)
 
 
-def require(condition: object, text: str, /, **figures: Any) -> None:
-    """Raises Broken(text, figures) unless `condition`."""
+def require(condition: object, text: str, witnesses: Sequence[Look] = (), /, **figures: Any) -> None:
+    """Raises Broken(text, witnesses, figures) unless `condition`."""
     if not condition:
-        raise Broken(text, **figures)
+        raise Broken(text, witnesses, **figures)
 
 
 @dataclass(frozen=True)

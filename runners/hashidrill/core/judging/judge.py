@@ -264,6 +264,16 @@ class _Found:
     figures: Mapping[str, Any] = field(default_factory=dict)
     by: hypothesis.Hypothesis | None = None
     reads: Sequence[Read] = ()
+    witnesses: Sequence[Read] = ()
+    """Of a break, each enough by itself."""
+
+    def spoilt_by(self, doubts: Sequence[Doubt]) -> list[Doubt]:
+        """The doubts that make it INVALID: of a break with witnesses, those of one if none is without."""
+        if self.by is None:
+            return []
+        by, alternatives = self.by, [[read] for read in self.witnesses] or [[*self.reads]]
+        each = [[doubt for doubt in doubts if _spoils(doubt, reads, by, self.finding)] for reads in alternatives]
+        return min(each, key=len)
 
 
 @dataclass(frozen=True)
@@ -286,10 +296,10 @@ class _Case:
             why = self.invalid[0] if self.invalid else "the run never reached its method"
             return _Found(Finding.INVALID, f"{NOT_JUDGED}{why}")
         traced = TracedRecording(self.recording)
-        finding, text, figures = _check(found, traced, params)
+        finding, text, figures, witnesses = _check(found, traced, params)
         if finding is Finding.INVALID:
             return _Found(finding, text, figures)
-        return _Found(finding, text, figures, found, traced.reads)
+        return _Found(finding, text, figures, found, traced.reads, witnesses)
 
     def judge(self, expectation: Expectation, found: _Found, doubts: Sequence[Doubt]) -> tuple[Judgement, list[Doubt]]:
         """The judgement, and the doubts that made it INVALID."""
@@ -315,7 +325,7 @@ class _Case:
         else:
             # a busy machine need not explain a break that the known issue accounts for; it may explain a worse one
             doubts = [doubt for doubt in doubts if not (doubt.broken_only and explained)]
-            spoilt_by = [doubt for doubt in doubts if _spoils(doubt, found.reads, found.by, found.finding)]
+            spoilt_by = found.spoilt_by(doubts)
             if spoilt_by:
                 first = spoilt_by[0]
                 why = f"it relies on seconds without a valid measurement: {first.reason} ({first.span(self.recording)})"
@@ -388,19 +398,24 @@ def _notes(
         yield f"{what}); this makes INVALID: {', '.join(titles)}; {stand}"
 
 
+_LOOK_NS = SECOND
+"""How long before and after its moment a look may have been made: probes take up to this by default."""
+
+
 def _check(
     found: hypothesis.Hypothesis, recording: Recording, params: Mapping[str, Any]
-) -> tuple[Finding, str, dict[str, Any]]:
+) -> tuple[Finding, str, dict[str, Any], list[Read]]:
     try:
         held = found.check(recording, params)
     except hypothesis.Broken as broken:
-        return Finding.BROKEN, broken.text, broken.figures
+        looks = [Read(of, host, ((t - _LOOK_NS, t + _LOOK_NS),)) for of, host, t in broken.witnesses]
+        return Finding.BROKEN, broken.text, broken.figures, looks
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or found.name}: {e['msg']}" for e in error.errors())
-        return Finding.INVALID, f"wrong parameters: {wrong}", {}
+        return Finding.INVALID, f"wrong parameters: {wrong}", {}, []
     except HashidrillError as error:
-        return Finding.INVALID, str(error), {}
-    return Finding.HELD, held.text, held.figures
+        return Finding.INVALID, str(error), {}, []
+    return Finding.HELD, held.text, held.figures, []
 
 
 def _guardrails(recording: Recording, experiment: Experiment, doubtful: Sequence[Doubt]) -> Iterator[Judgement]:

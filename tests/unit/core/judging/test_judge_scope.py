@@ -404,6 +404,21 @@ class TestAMachineThatOtherWorkKeptBusy:
         (doubt,) = verdict.doubts
         assert "(from 35.0s to 43.0s into the run; 3 times, 16s in total); this makes INVALID: writes_rec" in doubt
 
+    @pytest.mark.parametrize(
+        ("down", "found"),
+        [((20,), Finding.BROKEN), ((40,), Finding.INVALID), ((20, 40), Finding.BROKEN), ((34.5,), Finding.INVALID)],
+    )
+    def test_one_look_in_a_quiet_second_is_enough_for_a_break(self, builder, down, found):
+        """On a shared machine no break of a whole run would ever count otherwise."""
+        good(builder).healthy().expect("signal_stays", condition="page.ok == 1", during="run")
+        builder.probe("page", url="http://client-1:8500/", every="500ms")
+        for t in [4 + n / 2 for n in range(92)]:
+            builder.sample("page.ok", 0.0 if t in down else 1.0, at=t)
+        busy = lambda t: 35 <= t < 45  # noqa: E731
+        builder.series("machine.others", lambda t: 1.8 if busy(t) else 0.1, every=1.0)
+        builder.series("machine.idle", lambda t: 0.0 if busy(t) else 1.2, every=1.0)
+        assert judged(builder)[1] == {"signal_stays": found}
+
     def test_what_held_in_spite_of_it_held(self, builder):
         good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")
         builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
