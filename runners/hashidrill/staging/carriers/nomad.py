@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 import anyio
 import httpx2
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 from httpx2.websockets import (
     AsyncWebSocketSession,
     HTTPXWSException,
@@ -123,8 +123,10 @@ async def dialler(login: Login) -> AsyncIterator[Dial]:
             keepalive_ping_timeout_seconds=_ALIVE_EVERY_S,
             extensions=extensions(login),
         )
+        held = _Held(socket)
+        tasks.start_soon(held.run)
         try:
-            opened.append(await tasks.start(_hold, socket))
+            opened.append(await held.stream())
         except WebSocketUpgradeError as error:
             if error.response.status_code == 403:
                 raise FaultError("the token of Nomad lacks alloc-exec or alloc-node-exec") from None
@@ -144,20 +146,38 @@ async def dialler(login: Login) -> AsyncIterator[Dial]:
         raise failures.exceptions[0] from None
 
 
-async def _hold(
-    socket: AbstractAsyncContextManager[AsyncWebSocketSession], *, task_status: TaskStatus[SocketStream]
-) -> None:
-    """Owns a WebSocket, which other tasks use and close."""
-    stream: SocketStream | None = None
-    try:
-        with anyio.CancelScope(shield=True):  # a run that is cancelled reverts over it
-            async with socket as session:
-                stream = SocketStream(session)
-                task_status.started(stream)
-                await stream.over.wait()
-    except Exception:
-        if stream is None:
-            raise  # to who dials; a later error ends the stream, and is told to who receives
+class _Held:
+    """Owns a WebSocket in a task of its own, which others use and close."""
+
+    def __init__(self, socket: AbstractAsyncContextManager[AsyncWebSocketSession]) -> None:
+        self._socket = socket
+        self._scope = anyio.CancelScope(shield=True)  # a run that is cancelled reverts over it
+        self._settled = anyio.Event()
+        self._stream: SocketStream | None = None
+        self._error: Exception | None = None
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                async with self._socket as session:
+                    self._stream = SocketStream(session)
+                    self._settled.set()
+                    await self._stream.over.wait()
+        except Exception as error:  # noqa: BLE001 - to who dials; a later one ends the stream, and is told to who receives
+            self._error = error
+        finally:
+            self._settled.set()
+
+    async def stream(self) -> SocketStream:
+        """Once it is open. Raises what kept it from that; whoever stops waiting leaves nothing open."""
+        try:
+            await self._settled.wait()
+        except BaseException:
+            self._scope.cancel()
+            raise
+        if self._stream is None:
+            raise self._error or FaultError("the connection was not opened")
+        return self._stream
 
 
 def refused(why: str) -> str:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from fake_nomad_jobs import CAPABILITIES, FakeNomad
@@ -22,6 +23,7 @@ from hashidrill.staging.attach.discovery import Estate, FoundHost
 from hashidrill.staging.attach.http import Wire
 from hashidrill.staging.attach.login import Login
 from hashidrill.staging.attach.target import AttachTarget
+from hashidrill.staging.carriers.nomad import dialler
 from hashidrill.staging.carriers.nomad_jobs import Jobs
 from hashidrill.staging.carriers.open_carriers import carried, look
 from hashidrill.staging.carriers.settings import Carriers, carrier_rights
@@ -619,3 +621,37 @@ def test_doctor_says_which_carrier_reaches_a_host_and_why_another_is_not_reached
     assert "  carried by Nomad: client-2: the client is ineligible: allow it by `nomad node eligibility" in text
     assert there.faults["network.partition"] == ""
     assert {one["host"]: one["by"] for one in as_data(there)["carried"]}["client-1"] == "Nomad"
+
+
+class Socket:
+    """A WebSocket that takes three turns of the loop to open, and says whether it is open."""
+
+    def __init__(self):
+        self.open = False
+
+    async def __aenter__(self):
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        self.open = True
+
+    async def __aexit__(self, *_):
+        self.open = False
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_whoever_stops_waiting_for_a_connection_leaves_none_and_does_not_hang(turns, monkeypatch):
+    """Given up in the very turn in which it opened, it was waited for without an end: a heal over Nomad hung."""
+    socket = Socket()
+    monkeypatch.setattr("httpx2.AsyncClient.websocket", lambda *_, **__: socket)
+    login = Login("nomad", "http://127.0.0.1:4646")
+
+    async def main():
+        with anyio.fail_after(5):
+            async with dialler(login) as dial, anyio.create_task_group() as others:
+                others.start_soon(dial, "allocation", ["true"])
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                others.cancel_scope.cancel()
+
+    run(main())
+    assert not socket.open
