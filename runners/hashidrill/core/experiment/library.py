@@ -178,7 +178,7 @@ def read_experiment(path: Path) -> Document:
     written = _extended(document)
     while written is not None:
         at = base_at(Path(os.path.normpath(here.parent / written)))
-        why = _refused(at, read)
+        why = _refused(at, read, here)
         if why:
             document.problem(("extends",), f"{written}: {why}")
             document.raise_problems()  # keys that the missing base would provide would be reported too
@@ -218,10 +218,20 @@ def _extended(document: Document) -> str | None:
     return None
 
 
-def _refused(at: Path, read: list[Path]) -> str:
+def _bases_from(here: Path) -> str:
+    """The bases, as a file at that path names them."""
+    own, roots = nearest(FOLDER, here.parent), [root.resolve() for root in both(FOLDER)]
+    inside = {base.resolve().relative_to(root) for base in list_bases() for root in roots if base.is_relative_to(root)}
+    folder = Path(os.path.relpath(own, here.parent.resolve())) if own else shipped(FOLDER)
+    return f"; bases are {', '.join(str(folder / each) for each in sorted(inside))}" if inside else ""
+
+
+def _refused(at: Path, read: list[Path], here: Path) -> str:
     try:
         if not at.is_file():
-            return f"there is no such file (the path is relative to this one){near_files(at, SUFFIXES)}"
+            near = near_files(at, SUFFIXES)
+            near = near if "did you mean" in near else _bases_from(here) or near
+            return f"there is no such file (the path is relative to this one){near}"
         again = at.resolve() in read
     except (OSError, ValueError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"

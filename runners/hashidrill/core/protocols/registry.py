@@ -52,6 +52,7 @@ def near(name: str, names: Iterable[str]) -> str:
 
     known = sorted(names)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    close = close or difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known) or 'none'}"
 
 

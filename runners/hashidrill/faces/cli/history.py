@@ -213,6 +213,8 @@ def state(
             for each in _series(store, experiment)
             if (runs := store.runs(each, counting=True, last=WINDOW, brief=True))
         }
+    if not found and not as_json:
+        raise UsageError(f"no run of {experiment or store.project or 'any project'} counted yet: all were INVALID")
     series = [pages.state_data(each, one) for each, one in found.items()]
     _tell({"series": series}, (f"{each}: {one}" for each, one in found.items()), as_json=as_json)
 

@@ -108,8 +108,9 @@ def init(
         "hashidrill new --from raft/killed-leader ours": "copy one of `hashidrill list`",
         f"hashidrill gameday run {day}": "lead a team through it",
     }
+    width = max(map(len, steps)) + 2
     for command, meaning in steps.items():
-        live.say(say, f"  {command:<46}{meaning}")
+        live.say(say, f"  {command:<{width}}{meaning}")
     if WORKFLOW not in there and requirement == PLACEHOLDER:
         live.say(say, "CI cannot get the files that you installed hashidrill from: set HASHIDRILL in")
         live.say(say, f"{WORKFLOW}")

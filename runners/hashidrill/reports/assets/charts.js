@@ -260,7 +260,7 @@ export const swatch = (style, dash = "") => {
 // a panel with its heading and key; `values` take the figures under the cursor
 export const panelFrame = (panel) => {
   const holder = node("div", { class: "plot" }), key = node("div", { class: "key" });
-  const heading = node("h3", {}, panel.unit === "cores" ? `${panel.title} (cores)` : panel.title, panel.signal ? node("small", {}, panel.signal) : null);
+  const heading = node("h3", {}, panel.unit === "cores" ? `${panel.title} (cores)` : panel.title, panel.signal && panel.signal !== panel.title ? node("small", {}, panel.signal) : null);
   const values = panel.series.map((series, index) => {
     const value = node("b");
     key.append(node("span", {}, swatch(series.style === "bars" ? "ce" : `series ${colourOf(panel, series, index)}`, dashOf(panel, series, index)), `${series.name} `, value));

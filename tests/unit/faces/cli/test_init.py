@@ -56,6 +56,7 @@ def test_what_init_writes_is_complete_and_right(own):
     assert {str(path.relative_to(own)) for path in own.rglob("*") if path.is_file()} == WRITTEN
     assert all(f"wrote {name}" in output for name in WRITTEN)
     assert max(map(len, output.splitlines())) <= 80
+    assert "playbooks/game-day.yaml  lead a team" in output
     experiment = load_experiment(own / "experiments/first-experiment.yaml")
     assert [each.hypothesis for each in experiment.expect][-1] == "nobody_waits_longer_than"
     files = [*map(str, own.glob("*/*.yaml"))]

@@ -253,6 +253,7 @@ def test_states_are_told_apart_and_invalid_runs_are_none(hashidrill, store):
     store(*good, *bad, planted(99, "INVALID", series="never"))
     _, out, _ = hashidrill("history", "state")
     assert [line.split(":")[:2] for line in out.splitlines()] == [["bad", " broken"], ["good", " steady"]]
+    assert "no run of never counted yet: all were INVALID" in "".join(map(str, hashidrill("history", "state", "never")))
     said = json.loads(hashidrill("history", "state", "bad", "--json")[1])
     assert [(each["experiment"], each["state"]) for each in said["series"]] == [("bad", "broken")]
 
