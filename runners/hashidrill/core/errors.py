@@ -80,6 +80,12 @@ OTHER_WORK = "other work on this machine"
 """Part of a SteadyStateError's message when other processes took the CPUs that the run needs."""
 
 
+NOT_READY = "ended before it was ready"
+"""Part of a DatacenterError's message when an agent ended while the datacenter started."""
+OWN_CONFIGURATION = "with the experiment's own configuration"
+"""Part of the same message if the experiment adds keys to the configuration of that agent."""
+
+
 class FaultError(HashidrillError):
     """A fault could not be applied, or was not proven in force. The run is INVALID."""
 

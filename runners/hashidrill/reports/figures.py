@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.errors import NOT_READY, HypothesisInvalidError
 from hashidrill.core.protocols.service import asks
 from hashidrill.reports.text import human_duration, human_number, human_rate, human_share
 
@@ -195,6 +195,8 @@ def how_it_ended(recording: Recording) -> str:
         return ""
     sentence = _OUTCOMES.get(recording.outcome, f"The run ended early: {recording.outcome}.")
     error = str(recording.run.get("error") or next((e.data.get("error") for e in recording.events("end")), None) or "")
+    if recording.outcome == "crashed" and NOT_READY in error:
+        sentence = "The datacenter never got ready."
     return f"{sentence} {error}".strip()
 
 

@@ -183,6 +183,8 @@ def meaning(verdict: RunVerdict) -> str:
         total = len(verdict.judgements)
         return "The expectation held." if total == 1 else f"All {total} expectations held."
     said = "No unexpected failures." if known and verdict.verdict is Verdict.PASS else _MEANINGS[verdict.verdict]
+    if verdict.verdict is Verdict.INVALID and any(each.finding is not Finding.INVALID for each in verdict.judgements):
+        said = "This run gives no verdict."
     return f"{said} {tally(verdict)}".rstrip()
 
 
@@ -193,7 +195,9 @@ def tally(verdict: RunVerdict) -> str:
         return ""
     held = sum(judgement.finding is Finding.HELD for judgement in verdict.judgements)
     known = sum(judgement.finding is Finding.KNOWN for judgement in verdict.judgements)
+    unjudged = sum(judgement.finding is Finding.INVALID for judgement in verdict.judgements)
     tail = f", {known} broken by a known issue" if known else ""
+    tail += f", {unjudged} could not be judged" if unjudged else ""
     return f"{held} of {counted(total, 'expectation')} held{tail}."
 
 

@@ -13,16 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from hashidrill.core.errors import HypothesisInvalidError, RecordingError
+from hashidrill.core.errors import OWN_CONFIGURATION, HypothesisInvalidError, RecordingError
+from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.protocols.service import asks, lanes
 from hashidrill.core.units import Duration
+from hashidrill.core.util.folders import shipped
 from hashidrill.reports.figures import (
     experiment_name,
     fault_span,
@@ -343,13 +346,16 @@ def _number(limit: str) -> float | None:
 
 # ---- what now
 
+_SICK = "Look at the logs: the datacenter was sick before any fault. Or loosen steady_state.require"
 _CURES: tuple[tuple[str, str, str], ...] = (
     ("machine cannot carry", "Run it on a larger machine, or with fewer agents, views or clients", ""),
     (
-        "steady state never held|never got ready",
-        "Look at the logs: the datacenter was sick before any fault. Or loosen steady_state.require",
+        OWN_CONFIGURATION,
+        "Correct that configuration in the experiment: the agent refused to start with it, and its log says why",
         "",
     ),
+    ("never got ready", "Look at the logs: an agent ended before any fault", ""),
+    ("steady state never held", _SICK, ""),
     (
         "used up its core|behind its schedule|generator",
         "Lower the rates of the loads, or give the generator a core",
@@ -388,11 +394,11 @@ def _next(recording: Recording, verdict: RunVerdict, experiment: Experiment | No
     if recording.outcome in {"revert", "died"}:
         yield "Revert what is left", f"hashidrill heal {path}"
     if result is Verdict.PASS:
-        if harder := _harder(experiment):
+        if harder := _harder(experiment, _to_edit(recording)):
             yield harder
         return
     if result is Verdict.INVALID:
-        yield from _cures(verdict, path)
+        yield from _cures(verdict, path, experiment)
     else:
         hosts = dict.fromkeys(fault.host for fault in recording.faults)
         logs = [str(folder) for host in hosts if (folder := recording.path / "logs" / host).is_dir()]
@@ -407,19 +413,31 @@ def _next(recording: Recording, verdict: RunVerdict, experiment: Experiment | No
         yield "Run it again", again
 
 
-def _cures(verdict: RunVerdict, path: str) -> Iterator[tuple[str, str]]:
+def _cures(verdict: RunVerdict, path: str, experiment: Experiment | None) -> Iterator[tuple[str, str]]:
     reasons = [*verdict.invalid, *verdict.doubts]
     reasons += [each.text for each in verdict.judgements if each.finding is Finding.INVALID]
     said = dict[str, str]()
     for reason in reasons:
         for words, cure, command in _CURES:
             if re.search(words, reason):
-                said.setdefault(cure, command.format(path=path))
+                own = experiment.probes if experiment and cure == _SICK else ()
+                asked = [f"probes.{name}" for name in own if f" {name}." in reason]
+                wrong = f". Or {listed(asked, 3)} asks the wrong address" if asked else ""
+                said.setdefault(f"{cure}{wrong}", command.format(path=path))
                 break
     yield from list(said.items())[:2]
 
 
-def _harder(experiment: Experiment | None) -> tuple[str, str] | None:
+def _to_edit(recording: Recording) -> str:
+    """The experiment's own file; for one that ships, how to get a copy."""
+    path = Path(recording.resolved.path)
+    if path.resolve().is_relative_to(shipped(EXPERIMENTS).resolve()):
+        name = shlex.quote(str(recording.run.get("named") or experiment_name(recording)))
+        return f"in a copy (`hashidrill new --from {name} harder`)"
+    return f"in {one_line(str(path), 120)}"
+
+
+def _harder(experiment: Experiment | None, where: str) -> tuple[str, str] | None:
     """One value of the experiment, doubled: that of a fault which has one, else the rate of a load."""
     if experiment is None:
         return None
@@ -427,11 +445,11 @@ def _harder(experiment: Experiment | None) -> tuple[str, str] | None:
         for name, value in getattr(step, "with_", {}).items():
             if any(word in name for word in _HARDER) and (twice := _doubled(str(value))):
                 line = f"method[{number}].with.{name}: {twice}   # was {value}"
-                return f"Harder: in the YAML, double what {getattr(step, 'fault', 'it')} does", line
+                return f"Harder: {where}, double what {getattr(step, 'fault', 'it')} does", line
     for name, load in experiment.load.items():
         rate = str(load.params.get("rate", ""))
         if twice := _doubled(rate):
-            return f"Harder: in the YAML, twice the load of {name}", f"load.{name}.rate: {twice}   # was {rate}"
+            return f"Harder: {where}, twice the load of {name}", f"load.{name}.rate: {twice}   # was {rate}"
     return None
 
 

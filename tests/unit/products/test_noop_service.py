@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from unittest.mock import AsyncMock
+
 import anyio
 import pytest
 from typer.testing import CliRunner
 
 import places
+from hashidrill.core.errors import NOT_READY, OWN_CONFIGURATION, DatacenterError
 from hashidrill.core.experiment.model import DatacenterSpec
 from hashidrill.core.experiment.selectors import host_names, parse_selector
 from hashidrill.core.protocols.abc import Target
-from hashidrill.core.protocols.service import AgentPlan, Service, Wanted, roles_of
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, Service, Wanted, roles_of
 from hashidrill.faces.cli.app import app
 from hashidrill.lab.local.datacenter import LocalDatacenter
 from hashidrill.lab.local.hosts import LocalHost
@@ -152,3 +155,35 @@ def test_a_binary_that_no_run_could_get_is_said_at_validate(monkeypatch):
         "killed-leader.yaml: datacenter.consul: hashidrill cannot get its binary 'etcdx'; it gets consul,"
         in said.stderr
     )
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("product", "role", "spec", "said"),
+    [
+        ("consul", "server", {"server_config": {"typo": 1}}, "datacenter.consul.server_config"),
+        ("consul", "client", {"server_config": {"typo": 1}}, ""),
+        (
+            "nomad",
+            "client",
+            {"config": {"a": 1}, "client_config": {"b": 1}},
+            "config and datacenter.nomad.client_config",
+        ),
+        ("vault", "server", {"config": {"typo": 1}}, "datacenter.vault.config"),
+    ],
+)
+def test_an_agent_that_ended_early_says_which_configuration_of_the_experiment_it_had(
+    tmp_path, product, role, spec, said
+):
+    datacenter = LocalDatacenter(DatacenterSpec(**{product: spec}), tmp_path, {})
+    host = LocalHost("one", "10.73.0.11", {}, tmp_path, 1)
+    host.logs.mkdir(parents=True)
+    (host.logs / f"{product}.log").write_text("invalid config key typo\n")
+    host.agent_process = AsyncMock(return_value=None)
+    datacenter.hosts["one"] = host
+    datacenter._placed_agents.append((product, AgentPlace("one", role)))
+    with pytest.raises(DatacenterError) as ended:
+        anyio.run(datacenter._all_agents_run)
+    had = f", {OWN_CONFIGURATION} (" if said else ""
+    assert str(ended.value).startswith(f"one: {product} {NOT_READY}{had}")
+    assert str(ended.value).endswith(f"{said}{')' if said else ''}: invalid config key typo")

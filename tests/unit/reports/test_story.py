@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hashidrill.core.errors import OWN_CONFIGURATION
 from hashidrill.core.judging.judge import judge
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.reports import story as stories
-from hashidrill.reports.html import render_html
+from hashidrill.reports.html import meaning, render_html
 from hashidrill.reports.markdown import markdown_summary
 from hashidrill.reports.story import story
 from hashidrill.reports.timeline import MOST_CHOSEN, timeline
@@ -204,6 +207,8 @@ def test_the_closest_is_the_closest_and_a_broken_one_is_no_candidate(builder):
         ("this machine cannot carry the experiment: memory", "larger machine"),
         ("the run was interrupted", "let it run to its end"),
         ("the run crashed: the engine exited", "hashidrill heal"),
+        (f"the datacenter never got ready: consul ended, {OWN_CONFIGURATION} (x)", "Correct that configuration"),
+        ("the datacenter never got ready: consul-1: consul died", "an agent ended before any fault"),
         ("the experiment of this recording cannot be read: x", "--recorded-hypotheses"),
         ("the recording is damaged: x", "from a copy"),
     ],
@@ -211,6 +216,34 @@ def test_the_closest_is_the_closest_and_a_broken_one_is_no_candidate(builder):
 def test_an_invalid_run_names_its_cure(builder, reason, cure):
     steps = story(builder.build(), RunVerdict([reason], [])).next
     assert cure in " ".join(f"{what} {how}" for what, how in steps)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("condition", "cure"),
+    [
+        ("health.ok == 1 (measured 0)", "steady_state.require. Or probes.health asks the wrong address"),
+        ("unhealth.ok == 1 (measured 0)", "steady_state.require"),
+    ],
+)
+def test_a_probe_of_the_experiment_may_ask_the_wrong_address(builder, monkeypatch, condition, cure):
+    probed = SimpleNamespace(probes={"health": None}, metadata=SimpleNamespace(why=""), method=[], load={})
+    monkeypatch.setattr(stories, "_experiment", lambda _: probed)
+    (what, _), *_ = story(
+        builder.build(), RunVerdict([f"the steady state never held: last seen: {condition}"], [])
+    ).next
+    assert what.endswith(cure)
+
+
+def test_one_summary_of_an_invalid_run_counts_what_could_not_be_judged():
+    one = held().judgements[0]
+    unjudged = [Judgement(f"other-{n}", "other", Finding.INVALID, "") for n in range(3)]
+    assert meaning(RunVerdict([], [one, one, *unjudged], ["a doubt"])) == (
+        "This run gives no verdict. 2 of 5 expectations held, 3 could not be judged."
+    )
+    assert meaning(RunVerdict(["it crashed"], unjudged)) == (
+        "This run proves nothing, good or bad. 0 of 3 expectations held, 3 could not be judged."
+    )
 
 
 def test_a_fail_has_commands_and_a_pass_something_harder(tmp_path):
@@ -223,8 +256,15 @@ def test_a_fail_has_commands_and_a_pass_something_harder(tmp_path):
         "hashidrill run experiments/raft/slow-leader-disk.yaml",
     ]
     [(what, how)] = story(recording, passing()).next
-    assert what == "Harder: in the YAML, double what disk.latency does"
+    assert what == "Harder: in slow-leader-disk.yaml, double what disk.latency does"
     assert how == "method[0].with.delay: 1s   # was 500ms"
+
+
+def test_of_an_experiment_that_ships_the_harder_one_is_a_copy(tmp_path, monkeypatch):
+    recording = realistic_run(tmp_path / "run")
+    monkeypatch.setattr(stories, "shipped", lambda _: Path.cwd())
+    [(what, _)] = story(recording, passing()).next
+    assert what.startswith("Harder: in a copy (`hashidrill new --from slow-leader-disk harder`), double")
 
 
 def test_why_the_experiment_is_run_is_on_the_page(tmp_path):

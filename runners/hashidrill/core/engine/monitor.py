@@ -274,6 +274,8 @@ class Monitor:
         self._asks = set(asks().values())
         self._last: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
         """By signal and host: the time of the last sample, and its value."""
+        self._said: dict[str, str] = {}
+        """By signal: the text of the last look."""
         self.leaders: dict[str, str] = {}
         """The leader, by the title of its lane: "" if no server leads. Lanes never sampled are absent."""
         self.asked: dict[str, str] = {}
@@ -304,6 +306,11 @@ class Monitor:
         window.append((max(t_ns, window[-1][0]) if window else t_ns, t_ns, sample.host, value))
         _forget(window, t_ns - int(self._keep_s * 1e9))
         self._last[sample.signal][sample.host] = (t_ns, value)
+        self._said[sample.signal] = sample.text
+
+    def said(self, condition: Condition) -> str:
+        """What the last look at the condition's signal said, like `connection refused`; "" if nothing."""
+        return self._said.get(f"{condition.source}.{condition.what}", "")
 
     def faulted(self, hosts: Iterable[str], now_ns: int) -> None:
         """Notes that a fault of the run is in force on these hosts: one of them may be silent without making a

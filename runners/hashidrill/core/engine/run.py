@@ -31,7 +31,7 @@ from hashidrill.core.errors import (
     UnfitError,
     WaitTimeoutError,
 )
-from hashidrill.core.experiment.conditions import Condition
+from hashidrill.core.experiment.conditions import Condition, Reading
 from hashidrill.core.experiment.model import Experiment
 from hashidrill.core.probes.base import run_probes
 from hashidrill.core.protocols.abc import Probe
@@ -351,6 +351,7 @@ async def _ticks(running: Run) -> None:
                 leaders=(*running.monitor.leaders.items(), *running.monitor.asked.items()),
                 faults=tuple(running.in_force.values()),
                 marks=tuple(running.marks.values()),
+                unmet=running.unmet if running.phase == "steady" else (),
                 loads=running.monitor.tick(now),
                 probes=tuple(running.monitor.probes(now).items()),
             )
@@ -369,7 +370,9 @@ async def _hold_steady_state(running: Run) -> None:
         now = running.clock.now_ns()
         readings = {c: running.monitor.reading(c, now, c.window_s or steady.for_) for c in steady.require}
         lacking = {condition: reading for condition, reading in readings.items() if not reading.surely(condition)}
-        evidence = "; ".join(f"{condition} ({reading})" for condition, reading in (lacking or readings).items())
+        shown = [f"{each} ({_measured(running, each, reading)})" for each, reading in (lacking or readings).items()]
+        running.unmet = tuple(shown) if lacking else ()
+        evidence = "; ".join(shown)
         if any(condition.source == _OTHERS.source for condition in lacking):
             others = running.monitor.reading(_OTHERS, now, steady.for_).figure
             evidence += f"; {OTHER_WORK} uses {others:.1f} of its CPUs"
@@ -388,6 +391,13 @@ async def _hold_steady_state(running: Run) -> None:
             f"the generator already uses {generator.figure:.2f} of its one core in the steady state, which "
             "leaves nothing for the method: lower the rates of the loads"
         )
+
+
+def _measured(running: Run, condition: Condition, reading: Reading) -> str:
+    """With the reason that a probe of the experiment gave where the condition does not hold."""
+    own = condition.source in running.experiment.probes and not reading.surely(condition)
+    said = running.monitor.said(condition) if own else ""
+    return f"{reading}; last look: {said}" if said else str(reading)
 
 
 async def _method(running: Run, levels: OffersLoads) -> str:

@@ -394,7 +394,10 @@ def _notes(
         if not titles:
             yield f"{what}); this makes no expectation INVALID"
             continue
-        stand = f"the other {len(judged) - len(titles)} of {len(judged)} expectations stand"
+        rest = [judgement for judgement, by in judged if not any(doubt in by for doubt in group)]
+        stand = f"the other {len(rest)} of {len(judged)} expectations stand"
+        if unjudged := sum(judgement.finding is Finding.INVALID for judgement in rest):
+            stand = f"{len(rest) - unjudged} of the other {len(rest)} expectations stand"
         yield f"{what}); this makes INVALID: {', '.join(titles)}; {stand}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hashidrill.core.errors import HypothesisInvalidError
+from hashidrill.core.errors import NOT_READY, HypothesisInvalidError
 from hashidrill.core.experiment.model import ATTEMPTS, Mark, Step
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.doubts import Doubt, doubts, generator_doubts, readable
@@ -92,6 +92,8 @@ def _outcome_reason(recording: Recording, outcome: str) -> str:
     else:
         ends = recording.events("end")
         detail = ends[-1].data.get("error") if ends else None
+        if outcome == "crashed" and NOT_READY in str(detail):
+            reason = "the datacenter never got ready"
     return f"{reason}: {readable(detail)}" if detail else reason
 
 

@@ -27,6 +27,7 @@ from hashidrill.core.units import Quantity, shown
 from hashidrill.core.util.tls import Tls, TlsFileError
 
 if TYPE_CHECKING:
+    from hashidrill.core.experiment.documents import Loc
     from hashidrill.core.experiment.model import Experiment
 
 OK = "ok"
@@ -234,8 +235,8 @@ def _parts(value: Any) -> Iterator[BaseModel]:
             yield from _parts(below)
 
 
-def outside(experiment: Experiment, hosts: Collection[str], network: str) -> Iterator[str]:
-    """What is wrong with probes of hosts that are not in a sandbox's network."""
+def outside(experiment: Experiment, hosts: Collection[str], network: str) -> Iterator[tuple[Loc, str]]:
+    """The probes of hosts that are not in a sandbox's network: their places in the document, and what is wrong."""
     inside = ipaddress.ip_network(network)
     for name, spec in experiment.probes.items():
         for host in spec.parameters.hosts():
@@ -244,7 +245,9 @@ def outside(experiment: Experiment, hosts: Collection[str], network: str) -> Ite
             except ValueError:
                 there = False
             if not there:
+                keys = [key for key, value in spec.parameters if isinstance(value, str) and host in value.lower()]
+                near = registry.near(host, hosts)
                 yield (
-                    f"probes.{name}: {host} cannot be reached from the local datacenter, which has no network but its"
-                    f" own: {registry.near(host, hosts)}"
+                    ("probes", name, *keys[:1]),
+                    f"{host} cannot be reached from the local datacenter, which has no network but its own: {near}",
                 )

@@ -312,6 +312,8 @@ class Tick(Event):
     """The last sample of each signal: the majority's view, otherwise that of the host where it is highest."""
     faults: tuple[InForce, ...] = field(default=(), metadata=_FOR_OPERATORS)
     marks: tuple[Lasting, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    unmet: tuple[str, ...] = field(default=(), metadata=_FOR_OPERATORS)
+    """The conditions that the steady state waits for, with what was measured: `health.ok == 1 (measured 0)`."""
 
 
 KINDS: tuple[type[Event], ...] = (

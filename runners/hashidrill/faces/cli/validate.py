@@ -92,6 +92,15 @@ def _check_binaries(experiment: Experiment, path: Path) -> None:
                 )
 
 
+def _warn_of_probes(document: Document, experiment: Experiment, warn: Callable[[str], None]) -> None:
+    """A run in the local datacenter refuses these; one with `--attach` may reach them."""
+    from hashidrill.lab.runs.launch import note_probes  # noqa: PLC0415 - few experiments have probes
+
+    note_probes(document, experiment)
+    if document.problems:
+        warn(f"{document.message()}\n`hashidrill run` refuses this unless it is given `--attach FILE`")
+
+
 def check_day(document: Document, path: Path) -> None:
     """A game day, with every experiment that it names. Notes giveaways in it. Raises ExperimentError."""
     from hashidrill.gamedays.gameday.plan import note_giveaways, plan_of  # noqa: PLC0415 - few files are game days
@@ -176,6 +185,8 @@ def _error_of(path: Path, warn: Callable[[str], None] = lambda _: None) -> str |
         else:
             check_memory(document, experiment)
             _check_binaries(experiment, path)
+            if experiment.probes:
+                _warn_of_probes(document, experiment, warn)
         if experiment.variants:
             _check_variants(path)
     except HashidrillError as error:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import anyio
 
-from hashidrill.core.errors import DatacenterError, FaultError, SelectorError
+from hashidrill.core.errors import NOT_READY, OWN_CONFIGURATION, DatacenterError, FaultError, SelectorError
 from hashidrill.core.experiment.model import DatacenterSpec, services_of
 from hashidrill.core.experiment.selectors import CLIENT_PREFIX
 from hashidrill.core.probes.agent_reports import reports
@@ -387,7 +387,10 @@ class LocalDatacenter(HostSelection):
         for service, place in self._placed_agents:
             host = self.hosts[place.host]
             if place.starts and await host.agent_process(service) is None:
-                raise DatacenterError(f"{host.name}: {service} ended: {_tail(host.logs / f'{service}.log')}")
+                own = own_configuration(self.service(service), place.role)
+                added = f", {OWN_CONFIGURATION} ({own})" if own else ""
+                said = _tail(host.logs / f"{service}.log")
+                raise DatacenterError(f"{host.name}: {service} {NOT_READY}{added}: {said}")
 
     def probes(self) -> Sequence[Probe]:
         """All probes of a run, which ask from the control address."""
@@ -411,6 +414,12 @@ class LocalDatacenter(HostSelection):
             private_folder(into / host.name)
             for log in host.logs.glob("*.log"):
                 self.redactor.file(log, into / host.name / log.name)
+
+
+def own_configuration(service: Service, role: str) -> str:
+    """Where the experiment adds to the configuration of agents of that role: `datacenter.consul.server_config`."""
+    keys = ("config", "client_config" if role == "client" else "server_config")
+    return " and ".join(f"datacenter.{service.name}.{key}" for key in keys if getattr(service.spec, key, None))
 
 
 def _access(service: Service) -> Mapping[str, str]:

@@ -51,6 +51,7 @@ from hashidrill.lab.runs.engine_process import REFUSED
 from hashidrill.lab.sandbox.sandbox import Sandbox, sandbox
 
 if TYPE_CHECKING:
+    from hashidrill.core.experiment.documents import Document
     from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.experiment.resolved import ResolvedExperiment
 
@@ -110,7 +111,9 @@ def prepare(
             " one of ours; `hashidrill run` takes it there"
         )
     _check_clients(resolved)
-    _check_probes(resolved)
+    if resolved.document is not None:
+        note_probes(resolved.document, experiment)
+        resolved.document.raise_problems()
     check_machine(resolved)
     check_packet_rules(resolved)
     explicit = {
@@ -240,15 +243,15 @@ def _probe_secrets(experiment: Experiment) -> dict[str, str]:
     return read_secrets(experiment)
 
 
-def _check_probes(resolved: ResolvedExperiment) -> None:
-    """Raises UsageError for a probe of something that the local datacenter has no way to."""
-    if resolved.experiment.probes:
+def note_probes(document: Document, experiment: Experiment) -> None:
+    """Notes in the document each probe of something that the local datacenter has no way to."""
+    if experiment.probes:
         from hashidrill.core.probes.declared import outside  # noqa: PLC0415 - as above
         from hashidrill.lab.local.datacenter import NETWORK  # noqa: PLC0415 - as above
 
-        hosts = {place.host for service in services_of(resolved.experiment.datacenter) for place in service.places()}
-        if found := list(outside(resolved.experiment, hosts, NETWORK)):
-            raise UsageError("\n".join(f"{resolved.path}: {text}" for text in found))
+        hosts = {place.host for service in services_of(experiment.datacenter) for place in service.places()}
+        for loc, text in outside(experiment, hosts, NETWORK):
+            document.problem(loc, text)
 
 
 def check_machine(resolved: ResolvedExperiment, available_bytes: int | None = None) -> None:

@@ -173,7 +173,8 @@ class LiveView:
         faults = ", ".join(self._faults()) or "no fault in force"
         marks = [f"mark {mark}" for mark in self._marks()]
         leaders = [f"{title} {name}" for title, name in self._leaders()]
-        return " | ".join([phase, *leaders, faults, *marks, *loads])
+        unmet = [f"waits for {words(condition)}" for condition in self._tick.unmet]
+        return " | ".join([phase, *unmet, *leaders, faults, *marks, *loads])
 
     # ---- the terminal
 
@@ -202,6 +203,7 @@ class LiveView:
             lines.append(self._text("fault   none in force", "dim"))
         if self._tick.marks:
             lines.append(self._text(f"mark    {'; '.join(self._marks())}", "yellow"))
+        lines += [self._text(f"waits   {words(condition)}", "yellow") for condition in self._tick.unmet[:3]]
         loads = self._tick.loads
         free = height - len(lines) - 2
         roomy = len(loads) * 4 + 3 <= free

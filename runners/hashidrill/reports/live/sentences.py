@@ -6,6 +6,7 @@ import io
 import os
 from typing import TextIO
 
+from hashidrill.core.errors import NOT_READY
 from hashidrill.core.protocols.events import (
     Attended,
     Change,
@@ -50,7 +51,8 @@ class Sentences:
             case Level() | Note() | Waiting() | Attended():
                 line = words(event.text)
             case End():
-                line = f"the run ended: {words(event.outcome)}{_after_colon(event.error)}"
+                outcome = "the datacenter never got ready" if NOT_READY in event.error else words(event.outcome)
+                line = f"the run ended: {outcome}{_after_colon(event.error)}"
             case _:
                 line = ""
         return line.rstrip()

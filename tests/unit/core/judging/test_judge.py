@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from hashidrill.core.errors import RecordingError
+from hashidrill.core.errors import NOT_READY, OWN_CONFIGURATION, RecordingError
 from hashidrill.core.judging.judge import judge, read_verdict, write_verdict
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.testing.recordings import RecordingBuilder
@@ -79,6 +79,13 @@ class TestInvalidRuns:
     )
     def test_runs_that_did_not_end_as_planned(self, builder, outcome, reason):
         assert reason in reasons(good(builder).end(outcome, error="boom"))
+
+    @pytest.mark.lie
+    def test_an_agent_that_did_not_start_is_no_crash_of_the_run(self, builder):
+        said = (
+            f"consul-1: consul {NOT_READY}, {OWN_CONFIGURATION} (datacenter.consul.server_config): invalid config key"
+        )
+        assert reasons(good(builder).end("crashed", error=said))[0] == f"the datacenter never got ready: {said}"
 
     def test_a_steady_state_that_never_held(self, builder):
         for phase, at in {"start": 0, "ready": 2, "steady": 4, "quiesce": 40}.items():

@@ -67,6 +67,13 @@ class TestAGeneratorThatFellBehind:
         )
         assert "measured anyway: held" in verdict.judgements[1].text
 
+    @pytest.mark.lie
+    def test_the_rest_that_could_not_be_judged_for_another_reason_does_not_stand(self, builder):
+        cpu(both(good(builder).healthy()).expect("leadership_stays", service="nomad"), lambda t: 35 <= t < 45)
+        verdict, _ = judged(builder)
+        assert [each.finding for each in verdict.judgements].count(Finding.INVALID) == 2
+        assert verdict.doubts[0].endswith("; 2 of the other 3 expectations stand")
+
     def test_is_no_matter_in_seconds_that_nothing_is_judged_from(self, builder):
         cpu(good(builder).healthy().expect("available_during", load=LOAD), lambda t: 35 <= t < 45)
         verdict, _ = judged(builder)

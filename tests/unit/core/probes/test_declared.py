@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
 from engine_game import ALWAYS, SLOW, Game
 from hashidrill.core.errors import ExperimentError, UsageError
-from hashidrill.core.experiment.loader import load_text
+from hashidrill.core.experiment.loader import load_text, resolve
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext, outside, read_secrets
+from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext, UnservedError, outside, read_secrets
 from hashidrill.core.probes.http import HttpAsker, Reply
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import Sample
+from hashidrill.faces.cli.app import app
+from hashidrill.lab.runs.launch import prepare
 from virtual_time import run
 
 EXPERIMENT = """\
@@ -54,6 +57,7 @@ def test_a_probe_is_a_signal_like_any_other():
     ("wrong", "said"),
     [
         ({"page": "{kind: htpp}"}, "did you mean http?"),
+        ({"page": "{kind: DNS}"}, "did you mean dns?"),
         ({"page": "{kind: http}"}, "url is missing"),
         ({"page": '{kind: http, url: "http://a/", every: 1ms}'}, "every is from 100ms to 10m"),
         ({"page": '{kind: http, url: "http://a/", timeout: 2m}'}, "timeout is from 10ms to 1m"),
@@ -134,8 +138,29 @@ def test_the_local_datacenter_has_no_way_to_the_world():
     assert not list(outside(loaded(), hosts, "10.73.0.0/24"))
     assert not list(outside(loaded('{kind: tcp, address: "10.73.0.11:8300"}'), hosts, "10.73.0.0/24"))
     for other in ("http://prometheus:9090/", "http://127.0.0.1/", "http://[::1]/"):
-        [text] = outside(loaded(f'{{kind: http, url: "{other}"}}'), hosts, "10.73.0.0/24")
+        [(loc, text)] = outside(loaded(f'{{kind: http, url: "{other}"}}'), hosts, "10.73.0.0/24")
+        assert loc == ("probes", "page", "url")
         assert "no network but its own" in text
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ('{kind: http, url: "http://payments.example.com/"}', "mine.yaml:6:27: probes.page.url: payments.example.com"),
+        ('{kind: dns, server: "client-2:8600", name: a}', "did you mean client-1"),
+    ],
+)
+def test_validate_warns_of_an_address_that_a_local_run_refuses_and_the_run_says_the_same(tmp_path, page, said):
+    file = tmp_path / "mine.yaml"
+    file.write_text(EXPERIMENT.format(page=page, condition="page.ok == 1", expect=STAYS))
+    done = CliRunner().invoke(app, ["validate", str(file)])
+    assert done.exit_code == 0, done.output
+    assert said in " ".join(done.output.split())
+    assert "`hashidrill run` refuses this unless it is given `--attach FILE`" in done.output
+    with pytest.raises(ExperimentError) as refused:
+        prepare(resolve(file), print, ensure_binary=lambda name, *_, **__: name)
+    assert str(refused.value) in done.output
 
 
 class Careless(DeclaredProbe):
@@ -202,3 +227,17 @@ def test_every_kind_says_what_it_measures_and_how():
         assert cls.__doc__
         assert "Signal" in cls.__doc__, f"{kind} has to say what its signals are"
         assert all(f"`{signal}`" in cls.__doc__ for signal in cls.signals)
+
+
+@pytest.mark.lie
+def test_a_steady_state_that_waits_for_a_probe_says_why_in_each_tick_and_at_its_end(tmp_path, monkeypatch):
+    def send(_asker, _url):
+        raise UnservedError("connection refused")
+
+    steady = {**ALWAYS, "within": "10s", "require": [*ALWAYS["require"], "page.ok == 1"]}
+    played = game(tmp_path, monkeypatch, send, steady_state=steady)
+    assert played.run(probe_secrets={"the variable X": "s3cret"}) == "steady-state"
+    waits = "page.ok == 1 (measured 0; last look: connection refused)"
+    [evidence] = [entry.data["evidence"] for entry in played.journal if entry.event == "steady"]
+    assert waits in evidence
+    assert [one.unmet for one in played.ticks if one.phase == "steady"][-1] == (waits,)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from hashidrill.core.errors import NOT_READY
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict
 from hashidrill.core.protocols.events import Phase, decode
 from hashidrill.reports.live.display import LiveView, final_summary
@@ -131,6 +132,18 @@ def test_without_a_terminal_there_is_a_status_line_every_five_seconds_and_no_mor
         "[    1.0 s] method, 12 s left | leader consul-1 | disk.latency on consul-1, 7 s left"
         " | kv-writes 50/s p50 3.0 s p99 5.2 s errors 4.8 %"
     )
+
+
+def test_an_agent_that_did_not_start_is_not_called_a_crash():
+    error = f"consul-1: consul {NOT_READY}: invalid config key"
+    [line] = plain_lines({"event": "end", "t_ns": 3 * S, "outcome": "crashed", "error": error})[-1:]
+    assert line == f"[    3.0 s] the run ended: the datacenter never got ready: {error}"
+
+
+def test_a_steady_state_says_which_conditions_it_waits_for():
+    waits = {**tick(1, phase="steady"), "unmet": ["health.ok == 1 (measured 0)", "kv-writes.errors < 1% (measured 4%)"]}
+    assert "left | waits for health.ok == 1 (measured 0) | waits for kv-writes.errors" in plain_lines(waits)[-1]
+    assert "waits   health.ok == 1 (measured 0)" in screen(waits)
 
 
 WAITING = {"rate": 0.0, "p50_s": 6.0, "p99_s": 6.0, "errors": None, "waiting": 42, "waited_s": 6.0}
