@@ -228,6 +228,11 @@ def coverage(
             "--attach", metavar="FILE", help="Only of this existing datacenter: its products, and the runs against it."
         ),
     ] = None,
+    product: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only of experiments that need no other product; repeatable."),
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="How many to drill next are listed.")] = 10,
     markdown: Annotated[bool, typer.Option("--markdown", help="What was drilled, as a table for a wiki.")] = False,
     badge: Annotated[bool, typer.Option("--badge", help="One line of JSON, for shields.io's endpoint.")] = False,
     everywhere: Everywhere = False,
@@ -237,20 +242,20 @@ def coverage(
     """Say which failure modes were drilled, and what to run next.
 
     A failure mode is a kind of fault on a role, such as `disk.latency on consul:leader`, of the experiments that ship
-    and your own. It was drilled by a run that was PASS or FAIL, and in which an observer saw the fault in force. The
-    first in the list are to be drilled first: never drilled, then the longest ago.
+    and your own. It was drilled by a run that was PASS or FAIL, and in which an observer saw the fault in force. What
+    was never drilled comes first, and of that what most experiments have; then what was drilled the longest ago.
     """
     from hashidrill.core.experiment.library import experiments  # noqa: PLC0415 - pydantic, which lists do without
     from hashidrill.gamedays.history import coverage as drilled  # noqa: PLC0415 - as above
 
     if sum((markdown, badge, as_json)) > 1:
         raise UsageError("--markdown, --badge and --json each print something else: use one")
-    where = products = None
+    where, products = None, set(product) if product else None
     if attach is not None:
         from hashidrill.staging.attach.target import read_target  # noqa: PLC0415 - as above
 
         target = read_target(attach)
-        where, products = target.name, set(target.logins)
+        where, products = target.name, set(target.logins) & (products or set(target.logins))
     with _store(db, everywhere=everywhere) as store:
         runs = [run for run in store.runs() if where is None or run.series.datacenter == where]
     now_s = time.time()
@@ -263,7 +268,15 @@ def coverage(
         print_text("".join(f"{line}\n" for line in pages.coverage_markdown(found, now_s, days)))
     else:
         print_line(f"{found.text(days)}.")
-        print_table(pages.COVERAGE, pages.coverage_rows(found, now_s), clip=True)
+        for headings, rows in (
+            (pages.DRILLED, [*pages.drilled_rows(found)]),
+            (pages.DUE, [*pages.due_rows(found, most)]),
+        ):
+            if rows:
+                print_line("")
+                print_table(headings, rows, clip=True)
+        if (left := len([*pages.due_rows(found)]) - most) > 0:
+            print_line(f"and {left} more: --most {left + most}, --product NAME, or --json")
     for name in found.unread:
         print_text(f"hashidrill: {name} has an error, and is left out: hashidrill validate {name}\n", stderr=True)
 

@@ -26,6 +26,10 @@ class Row:
     """The last run that counted and in which an observer saw the fault in force until its revert."""
     aged: bool
     """Whether that is longer ago than asked for."""
+    tried: Run | None = None
+    """A later run in which the fault was proven, and which was INVALID for another reason."""
+    weight: int = 0
+    """How many experiments have it."""
 
     @property
     def drilled(self) -> bool:
@@ -37,7 +41,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Coverage:
-    """All failure modes, those to drill first at first: never drilled, then the longest ago, then what broke."""
+    """All failure modes, those to drill first at first.
+
+    What was never drilled comes first, and of that what most experiments have; then the longest ago, then what broke.
+    """
 
     rows: tuple[Row, ...]
     unread: tuple[str, ...]
@@ -71,45 +78,51 @@ def coverage(
     """
     known, unread = _modes(experiments, products)
     last: dict[Drilled, Run] = {}
+    tried: dict[Drilled, Run] = {}
     for run in sorted(runs, key=lambda each: each.ended_s):
-        if run.counts and not run.invalid:
-            last |= dict.fromkeys(run.drilled, run)
+        for mode in run.drilled:
+            if run.counts and not run.invalid:
+                last[mode] = run
+                tried.pop(mode, None)
+            else:
+                tried[mode] = run
     oldest_s = now_s - within_days * _DAY_S
     # what no experiment has any more counts for as long as its proof does
     others = {
         mode for mode, run in last.items() if run.ended_s >= oldest_s and (products is None or mode.product in products)
     }
-    rows = [
-        Row(mode, known.get(mode, ""), last.get(mode), mode in last and last[mode].ended_s < oldest_s)
-        for mode in {*known} | others
-    ]
+    rows = []
+    for mode in {*known} | others:
+        names = known.get(mode, [])
+        aged = mode in last and last[mode].ended_s < oldest_s
+        rows.append(Row(mode, names[0] if names else "", last.get(mode), aged, tried.get(mode), len(names)))
     return Coverage(tuple(sorted(rows, key=_urgency)), unread)
 
 
 def _modes(
     experiments: Mapping[str, Path], products: Collection[str] | None
-) -> tuple[dict[Drilled, str], tuple[str, ...]]:
-    shortest: dict[Drilled, tuple[int, str]] = {}
+) -> tuple[dict[Drilled, list[str]], tuple[str, ...]]:
+    """The experiments of each failure mode, those with the fewest steps first; and those that cannot be read."""
+    found: dict[Drilled, list[tuple[int, str]]] = {}
     unread = []
     for name, path in experiments.items():
         try:
-            found = resolve(path)
+            experiment = resolve(path).experiment
         except HashidrillError:
             unread.append(name)
             continue
-        if products is not None and not {each.name for each in services_of(found.experiment.datacenter)} <= {*products}:
+        if products is not None and not {each.name for each in services_of(experiment.datacenter)} <= {*products}:
             continue
-        steps = [step for step in found.experiment.method if isinstance(step, Step)]
-        for step in steps:
-            mode = Drilled(step.fault, step.on)
-            shortest[mode] = min(shortest.get(mode, (len(steps), name)), (len(steps), name))
-    return {mode: name for mode, (_, name) in shortest.items()}, tuple(unread)
+        steps = [step for step in experiment.method if isinstance(step, Step)]
+        for mode in {Drilled(step.fault, step.on) for step in steps}:
+            found.setdefault(mode, []).append((len(steps), name))
+    return {mode: [name for _, name in sorted(names)] for mode, names in found.items()}, tuple(unread)
 
 
 def _urgency(row: Row) -> tuple[Any, ...]:
     ended_s = row.last.ended_s if row.last is not None else 0.0
     broke = row.last is not None and row.last.verdict is Verdict.FAIL
-    return row.drilled, row.drilled and not broke, ended_s, row.mode
+    return row.drilled, row.drilled and not broke, ended_s, -row.weight, row.mode
 
 
 def badge(found: Coverage) -> dict[str, Any]:

@@ -73,15 +73,24 @@ def run_lines(run: Run) -> Iterator[str]:
     yield f"  recording  {run.path}"
 
 
-COVERAGE = ("failure mode", "last proof", "verdict", "age", "run")
+DUE = ("drill next", "last proof", "how")
+DRILLED = ("drilled", "last proof", "verdict", "run")
 
 
-def coverage_rows(found: Coverage, now_s: float) -> Iterator[Sequence[str]]:
-    """A row a failure mode below `COVERAGE`; the command stands where one is due."""
+def due_rows(found: Coverage, most: int | None = None) -> Iterator[Sequence[str]]:
+    """A row for each failure mode that is due, the most urgent `most` of them, below `DUE`."""
+    for row in [each for each in found.rows if not each.drilled and each.experiment][:most]:
+        proof = "never" if row.last is None else when(row.last.ended_s)
+        if row.tried is not None:
+            proof += f", INVALID {when(row.tried.ended_s)}"
+        yield str(row.mode), proof, f"hashidrill run {row.experiment}"
+
+
+def drilled_rows(found: Coverage) -> Iterator[Sequence[str]]:
+    """A row for each failure mode that was drilled, below `DRILLED`."""
     for row in found.rows:
-        age = row.age_days(now_s)
-        last = ("never", "", "") if row.last is None else (row.last.id, row.last.word, f"{age:.0f} d")
-        yield str(row.mode), *last, f"hashidrill run {row.experiment}" if row.experiment and not row.drilled else ""
+        if row.drilled and row.last is not None:
+            yield str(row.mode), when(row.last.ended_s), row.last.word, row.last.id
 
 
 def coverage_markdown(found: Coverage, now_s: float, within_days: float) -> Iterator[str]:
@@ -106,6 +115,7 @@ def coverage_data(found: Coverage, now_s: float) -> dict[str, Any]:
             "verdict": row.last and row.last.verdict,
             "age_days": row.age_days(now_s),
             "experiment": row.experiment or None,
+            "tried": row.tried and row.tried.id,
         }
         for row in found.rows
     ]

@@ -93,6 +93,19 @@ def test_what_was_never_drilled_comes_first_then_the_longest_ago_then_what_broke
     assert [row.mode for row in rows[3:]] == [kill, restart, vault, SLOW_DISK]
 
 
+def test_what_was_tried_and_is_invalid_is_said_until_a_run_counts():
+    invalid = drilled(1, 5, verdict="INVALID")
+    assert row_of(covered(invalid)).tried.id == "run-0001"
+    assert row_of(covered(invalid, drilled(2, 1))).tried is None
+    assert row_of(covered(drilled(2, 9), invalid)).tried.id == "run-0001"
+
+
+def test_of_what_was_never_drilled_the_first_is_what_most_experiments_have():
+    every = coverage(experiments(), [], NOW_S, 90).rows
+    assert [row.weight for row in every] == sorted((row.weight for row in every), reverse=True)
+    assert every[0].weight > 5
+
+
 def test_of_some_products_only_experiments_that_need_no_other_are_asked_for():
     assert {str(row.mode) for row in covered(products={"consul"}).rows} == {
         "disk.latency on consul:leader",

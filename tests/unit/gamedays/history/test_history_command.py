@@ -286,11 +286,18 @@ def test_coverage_prints_a_table_markdown_a_badge_and_json(hashidrill, tmp_path)
     db = ("--db", db, "--days", "1e6")
     code, out, _ = hashidrill("history", "coverage", *db)
     assert code == 0
-    [head, columns, *rows] = out.splitlines()
+    head, drilled, due = out.split("\n\n")
     assert head.startswith("1 of ")
-    assert columns.split() == ["failure", "mode", "last", "proof", "verdict", "age", "run"]
-    assert "hashidrill run raft/killed-leader" in "".join(row for row in rows if "process.kill on consul:leader" in row)
-    assert rows[-1].split()[3:] == ["one", "PASS", rows[-1].split()[5], "d"]
+    assert [line.split()[:3] for line in drilled.splitlines()] == [
+        ["drilled", "last", "proof"],
+        ["disk.latency", "on", "host:consul-1"],
+    ]
+    assert drilled.splitlines()[1].split()[-2:] == ["PASS", "one"]
+    [_, *rows, more] = due.splitlines()
+    assert (len(rows), more.startswith("and ")) == (10, True)
+    _, out, _ = hashidrill("history", "coverage", *db, "--product", "consul", "--most", "99")
+    assert "hashidrill run raft/killed-leader" in out
+    assert "nomad" not in out
     _, out, _ = hashidrill("history", "coverage", *db, "--markdown")
     assert "| host | `disk.latency on host:consul-1` | `one` | PASS |" in out
     _, out, _ = hashidrill("history", "coverage", *db, "--badge")
