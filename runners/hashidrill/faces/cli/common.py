@@ -180,7 +180,9 @@ def find_recording(name: str, runs_dir: Path, *, comparisons: bool = False) -> P
     if name == "last":
         if known:
             return known[-1]
-        raise UsageError(f"{runs_dir}: no recordings yet; make one with `hashidrill run EXPERIMENT`")
+        games = runs_dir.parent / "training"
+        kept = f"; training keeps its own in {games}/GAME/recording" if games.is_dir() else ""
+        raise UsageError(f"{runs_dir}: no recordings yet; make one with `hashidrill run EXPERIMENT`{kept}")
     for path in (Path(name), runs_dir / name):
         if (path / JOURNAL_NAME).is_file() or (comparisons and is_comparison(path)):
             return path

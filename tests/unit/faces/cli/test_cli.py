@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from hashidrill import __version__
-from hashidrill.core.errors import HashidrillError
+from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.experiment.library import find_experiment, list_experiments
 from hashidrill.core.experiment.loader import load_experiment, resolve
 from hashidrill.core.experiment.schema import schema_text
@@ -274,6 +274,12 @@ def test_a_users_mistake_is_one_message_on_stderr_and_exit_code_2(arguments, sai
     assert said in result.stderr
     assert result.stderr.startswith("hashidrill: ")
     assert result.stderr.count("hashidrill: ") == 1
+
+
+def test_check_last_after_a_training_game_says_where_training_keeps_its_recordings(tmp_path):
+    (tmp_path / "training").mkdir()
+    with pytest.raises(UsageError, match=f"training keeps its own in {tmp_path}/training/GAME/recording"):
+        common.find_recording("last", tmp_path / "runs")
 
 
 @pytest.mark.parametrize(

@@ -231,3 +231,20 @@ def test_the_debrief_names_what_an_expert_sees_the_repair_and_a_page_that_exists
 
 def test_there_are_scenarios_of_three_levels():
     assert {written(name).scenario.metadata.level for name in NAMES} == {1, 2, 3}
+
+
+LONG_AGO = re.compile(
+    r"(some|few) (minutes|hours)\b.*(now|ago)|(now|since) .*some (minutes|hours)|a minute ago|for hours", re.IGNORECASE
+)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("said", ["For some minutes now, it is slow", "since some minutes", "since a minute ago"])
+def test_a_pager_that_tells_of_minutes_is_found(said):
+    assert LONG_AGO.search(said)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_pager_tells_of_minutes_while_its_fault_is_seconds_old(name):
+    [path] = [each for each in list_scenarios() if each.stem == name]
+    assert not LONG_AGO.search(" ".join(read_scenario(path).scenario.pager.text.split()))

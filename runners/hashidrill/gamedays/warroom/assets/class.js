@@ -7,7 +7,7 @@ const SILENT_MS = 12000;
 const TONES = { paged: "bad", diagnosed: "odd", mitigated: "good", "gave up": "bad", "looking around": "known" };
 const STYLES = { paged: "sick", diagnosed: "applied", mitigated: "well" };
 const RESULTS = { passed: "good", partly: "odd", failed: "bad" };
-const HEADINGS = ["trainee", "scenario", "state", "since the page", "score"];
+const HEADINGS = ["trainee", "scenario", "state", "since the pager", "score"];
 
 let state = null, heardAt = 0;
 const source = new EventSource("events");   // the browser connects again by itself
