@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hashidrill.core.experiment.documents import Document
 from hashidrill.core.judging.judge import judge
-from hashidrill.core.protocols.events import Intent, Phase, Proof, Where
+from hashidrill.core.protocols.events import Intent, Proof, Steady, Where
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.gamedays.training.card import card_of
 from hashidrill.gamedays.training.course import WATCH, WATCH_S, chosen, course_of
@@ -67,7 +67,7 @@ def course(seed=1, **over):
 def desk_of(game_course, *, paged=True):
     """A desk whose hidden fault is in force on consul-1, and whose pager went."""
     desk = Desk(game_course, ADDRESSES)
-    desk.event(Phase(phase="load"), 0)
+    desk.event(Steady(held=True), 0)
     if paged:
         break_it(desk)
         desk.page(PAGE_S * S)
@@ -96,6 +96,8 @@ class PlayedGame:
         self.lost = False
         self.down = {}
         self.new = {}
+        self.late = {}
+        """By server: the seconds in which the look at its process came too late."""
         self.load_ends_s = None
         self.leaderless, self.unserved = (), ()
         """(from, until) without a leader for a majority of the servers, and without a write that is acknowledged."""
@@ -105,6 +107,8 @@ class PlayedGame:
         """By server: (seconds, a line of its log); None where it has no log."""
         self.log_begins = {}
         """By server, the second before which its log was emptied."""
+        self.between_s = 0.0
+        """Between both samples of one look, on a busy machine."""
         self.proven = True
         self.also_faulty = ()
         """Hosts whose agent a fault ends."""
@@ -197,9 +201,12 @@ class PlayedGame:
             at = 4.0
             while at < watch_ends + 5:
                 off = host in self.down and self.down[host][0] <= at < self.down[host][1]
-                build.sample("process.rss", None if off else 9e7, at=at, host=host, text="" if off else "S", ok=not off)
-                if not off and self.new.get(host) != at:
-                    build.sample("process.cpu", 0.1, at=at, host=host)
+                late = at in self.late.get(host, ())
+                text = "no answer within 1s" if late else "consul does not run" if off else "S"
+                seen = text == "S"
+                build.sample("process.rss", 9e7 if seen else None, at=at, host=host, text=text, ok=seen)
+                if seen and self.new.get(host) != at and at - 1 not in self.late.get(host, ()):
+                    build.sample("process.cpu", 0.1, at=at + self.between_s, host=host)
                 at += 1.0
 
         def leads(t):

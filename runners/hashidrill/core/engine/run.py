@@ -312,6 +312,7 @@ async def _phases(running: Run, details: dict[str, Any]) -> str:
         specifications = await load_specifications(experiment, datacenter)
         await loads.start(specifications, running.operation, running.sample, running.monitor.waiting)
         if isinstance(running.attendant, LooksAround):
+            await _hold_steady_state(running)
             await running.attendant.look_around()
         await _hold_steady_state(running)
         tripped = await _method(running, loads)

@@ -63,7 +63,7 @@ class LooksAround(Attendant, Protocol):
     """An attendant who sees the datacenter, with its loads, before anything is broken."""
 
     async def look_around(self) -> None:
-        """Returns once they are ready; the steady state is required after that."""
+        """Returns once they are ready; the steady state is required before, and again after that."""
 
 
 class RunnableDatacenter(Datacenter, Protocol):

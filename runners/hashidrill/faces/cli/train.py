@@ -7,6 +7,8 @@ import enum
 import getpass
 import os
 import secrets
+import select
+import shlex
 import shutil
 import signal
 import socket
@@ -49,6 +51,7 @@ _SEEDS = 10_000
 _AGAIN = "(Enter brings your prompt back; `pager` shows this again)"
 _LOOK_S, _CLASS_EVERY_S = 0.5, 1.0
 _PAGED_WITHIN_S = 600.0
+_GIVEN_UP = "the game counts as given up; its faults are removed now, and its score card will be in {out}"
 _CODES = {PASSED: 0, PARTLY: 1, FAILED: 1, NOT_COUNTED: 3}
 
 
@@ -78,10 +81,11 @@ def register(app: typer.Typer) -> None:
         "train --games",
         "train first --seats ada,ben,eva",
         'train --overrule right --because "the same in other words"',
+        "train --cancel --trainee ben",
     )
     app.command(epilog=examples(*calls))(train)
     app.command(
-        epilog=examples("say detected", "say diagnosis the disk of consul-2 is slow", "say done"),
+        epilog=examples("say detected", "say diagnosis the network of consul-3 loses packets", "say done"),
         context_settings={"ignore_unknown_options": True},
     )(say)
 
@@ -119,6 +123,9 @@ def train(
     because: Annotated[
         str, typer.Option("--because", metavar="WORDS", help="With --overrule: why; the score card shows it.")
     ] = "",
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="For the trainer: end the game that is on; it counts for nothing.")
+    ] = False,
     shell: Annotated[bool, typer.Option("--shell/--no-shell", help="Open a shell of the game.")] = True,
     serve: Serve = False,
     port: Port = 0,
@@ -147,6 +154,9 @@ def train(
     who = _who(trainee)
     if overrule is not None or because:
         _overrule(trainee, overrule, because)
+        return
+    if cancel:
+        live.say(console(), str(games.ask(games.find_game(trainee), {"op": "cancel"})["text"]))
         return
     if scenario is None or listing or on:
         if seats is not None:
@@ -223,6 +233,8 @@ def say(
     if what not in WORDS:
         raise UsageError(f"say {what!r}: say one of {', '.join(WORDS)}")
     told = games.ask(games.find_game(trainee), {"op": "say", "what": what, "words": " ".join(words or [])})
+    if what == "give-up" and trainee not in {None, os.environ.get(_VARIABLE)} and told["ends"]:
+        told["text"] = f"{trainee}'s game ends, as given up; `hashidrill train --cancel` ends one for nothing"
     if as_json:
         print_json({"text": told["text"]})
         return
@@ -362,8 +374,8 @@ def _hold_class(
     warning = carries.trouble(len(seats))
     names = [seat.name for seat in seats]
     login = f"ssh {getpass.getuser()}@{socket.gethostname()}"
-    about = {"title": course.name, "about": [("trainees type", login), ("this machine", carries.text())]}
-    room = classroom.ClassRoom(about)
+    about, use = [("trainees type", login), ("this machine", carries.text())], games.CpuUse()
+    room = classroom.ClassRoom({"title": course.name, "about": about})
     table = classroom.ScoreTable(names, course.name)
     with serving(port, address=listen, room=room), contextlib.suppress(KeyboardInterrupt):
         keys = new_folder(runs_dir.parent / TRAINING, f"class-{course.name}").absolute() / classroom.KEYS_NAME
@@ -375,9 +387,10 @@ def _hold_class(
         else:
             _tell_class(course, told, carries, warning, keyless=not all(seat.key for seat in seats))
         while True:
-            room.show(table.look())
+            busy = [("now", text)] if (text := use.warning()) else []
+            room.show({**table.look(), "about": [*about, *busy]})
             time.sleep(_CLASS_EVERY_S)
-    on = [game.trainee for game in games.all_games()]
+    on = table.going_on()
     live.say(console(), "the page is closed" + (f"; these games go on: {', '.join(on)}" if on else ""))
 
 
@@ -393,9 +406,11 @@ def _tell_class(
     live.say(say_to, f"seats    {told['keys']}")
     steps = [
         *(["In that file, put each trainee's public key in the place that names them."] if keyless else []),
-        "Add the file to ~/.ssh/authorized_keys; take its lines out after the class.",
+        f"cat {shlex.quote(told['keys'])} >> ~/.ssh/authorized_keys; take its lines out after the class.",
         f"Each trainee types `{told['login']}`; the key opens their own game alone.",
     ]
+    if told["login"].startswith("ssh root@"):
+        steps.insert(0, "Better start this command again from an account of its own: games need no root.")
     for number, step in enumerate(steps, 1):
         live.say(say_to, f"  {number}. {step}")
     live.say(say_to, f"  On this machine, `hashidrill train {course.name} --trainee {told['seats'][0]}` does as well.")
@@ -432,9 +447,7 @@ def _campaign(who: str, *, as_json: bool) -> None:
 
 def _play(course: Course, started: games.Started, who: str, say_to: Console, *, shell: bool) -> None:
     """From the start of the keeper until the game is over. Raises HashidrillError of the keeper's."""
-    live.say(
-        say_to, f"{course.name}: {course.title} (level {course.level}, {_minutes(course.limit_s)} from the pager on)"
-    )
+    live.say(say_to, f"{course.name} (level {course.level}, {_minutes(course.limit_s)} from the pager on)")
     while told := started.line():
         if "error" in told:
             raise _as_said(told)
@@ -447,18 +460,20 @@ def _play(course: Course, started: games.Started, who: str, say_to: Console, *, 
             break
     else:
         raise DatacenterError(f"the game did not start: see {started.log}")
-    live.say(say_to, "the datacenter starts, and its users come ...")
+    live.say(say_to, "the datacenter starts, and its users come; you are on call once they are served ...")
     _attend(course, games.find_game(who), say_to, shell=shell)
     started.process.wait()
 
 
 def _attend(course: Course, game: games.Game, say_to: Console, *, shell: bool) -> None:
     """Until the game is over: a quiet look around, the pager, and the repair."""
-    with _ended_by_hand(game):
+    with _attended(game):
         with contextlib.suppress(DatacenterError):  # it ended before the pager went: the card says why
             shown = games.wait_for_state(game, QUIET, PAGED, WATCHED)
             for line in _folded(course.hand_over):
                 live.say(say_to, f"  | {line}")
+            for line in _folded(shown["busy"]):
+                live.say(say_to, line)
             if shown["state"] == QUIET:
                 live.say(say_to, "you are on call; all is quiet")
                 live.say(say_to, f"look around: nothing breaks for {_minutes(course.quiet_s)}, or until you say")
@@ -495,13 +510,7 @@ def _look_around(game: games.Game, course: Course, say_to: Console) -> None:
 
     pager = threading.Thread(target=announce, name="pager", daemon=True)
     pager.start()
-    _shell(game, None, [])
-    if game.alive and _state(game) == QUIET:
-        live.say(say_to, "the game goes on; a shell opens again when the pager goes")
-        pager.join()
-        if game.alive and _state(game) == PAGED:
-            _shell(game, None, [])
-    _say_it_goes_on(game, say_to)
+    _in_shells(game, say_to)
 
 
 def _as_said(told: dict[str, Any]) -> HashidrillError:
@@ -518,7 +527,7 @@ def _page(shown: dict[str, Any], course: Course, say_to: Console, *, shell: bool
 def _pager_lines(shown: dict[str, Any], course: Course, *, shell: bool) -> Iterator[str]:
     pager = shown["pager"]
     yield ""
-    yield f"*** PAGER *** from {pager.get('from', '')}"
+    yield f"*** PAGER *** from {pager.get('from', '')}: {course.title}"
     yield from (f"    {line}" for line in _folded(str(pager.get("text", ""))))
     yield ""
     yield from _folded(f"hosts: {', '.join(f'{name} {address}' for name, address in shown['hosts'].items())}")
@@ -538,14 +547,26 @@ def _folded(text: str) -> list[str]:
 
 
 def _in_shells(game: games.Game, say_to: Console) -> None:
-    """The trainee's own shell; leaving it ends no game."""
-    _shell(game, None, [])
-    _say_it_goes_on(game, say_to)
+    """The trainee's own shells, one after the other; leaving one ends no game."""
+    while True:
+        _shell(game, None, [])
+        if not _is_on(game):
+            return
+        live.say(say_to, "the game goes on; this terminal waits: Enter opens a shell, Ctrl-C gives up")
+        if not _enter(game):
+            return
 
 
-def _say_it_goes_on(game: games.Game, say_to: Console) -> None:
-    if game.alive and _state(game) == PAGED:
-        live.say(say_to, "the game goes on: `hashidrill lab shell` opens a shell again, `hashidrill say done` ends it")
+def _enter(game: games.Game) -> bool:
+    """Waits for a line on this terminal. False once the game is over, or if the terminal is closed."""
+    while _is_on(game):
+        if select.select([0], [], [], _LOOK_S)[0]:
+            return bool(os.read(0, 4096))
+    return False
+
+
+def _is_on(game: games.Game) -> bool:
+    return game.alive and _state(game) in {QUIET, PAGED}
 
 
 def _state(game: games.Game) -> str:
@@ -579,11 +600,12 @@ def _terminal_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_by_hand(game: games.Game) -> Iterator[None]:
+def _attended(game: games.Game) -> Iterator[None]:
     """Ctrl-C gives the game up; it is reverted and judged anyway."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
+        stop.add_note(_GIVEN_UP.format(out=game.out))
         try:
             games.ask(game, {"op": "say", "what": "give-up"})
         except UsageError:  # it is over, or its keeper is too busy to answer and would go on

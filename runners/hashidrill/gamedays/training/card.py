@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.judging import measure
 from hashidrill.core.judging.verdict import Finding
 from hashidrill.core.util.files import write_whole
-from hashidrill.gamedays.training.game_log import OVERRULED, Desk, Entry, S
+from hashidrill.gamedays.training.game_log import CANCELLED, OVERRULED, Desk, Entry, S
 from hashidrill.gamedays.training.harm import Harm, harms
 from hashidrill.gamedays.training.scenario import ANY, HOST
 from hashidrill.reports.document import Badge, Bullets, Cell, Section, Table, to_html, to_markdown
@@ -40,7 +40,7 @@ DETECT, DIAGNOSE, MITIGATE, NO_HARM = 10, 30, 40, 20
 WRONG_PRICE, HARM_PRICE = 5, 10
 MOST_HARM = 1
 """A trainee who restarts one healthy agent after the other did not know what was sick."""
-_SAID_BY = {"pager": "truth", "limit": "truth", OVERRULED: "trainer"}
+_SAID_BY = {"pager": "truth", "limit": "truth", OVERRULED: "trainer", CANCELLED: "trainer"}
 _IN_TIME = 1 / 3
 """Full points up to this share of the time; half of them at its end."""
 
@@ -112,7 +112,10 @@ def card_of(course: Course, desk: Desk, recording: Recording, verdict: RunVerdic
         result = PARTLY
     wrong = [entry for entry in entries if entry.what == "diagnosis" and _is_wrong(desk, entry)]
     users_back = all(each.finding is Finding.HELD for each in back)
-    lines = _lines(course, desk, entries, right, wrong, damage=damage, users_back=users_back and not desk.gave_up)
+    not_back = "you gave up" if desk.gave_up else "" if users_back else _not_back(back)
+    if result == NOT_COUNTED:
+        not_back = "cannot be judged: the game is not counted"
+    lines = _lines(course, desk, entries, right, wrong, damage=damage, not_back=not_back)
     points = 0 if result == NOT_COUNTED else max(0, sum(line.points for line in lines))
     return Card(
         course.name,
@@ -140,6 +143,8 @@ def _result(
     """The reasons against a better result, and the result with a right diagnosis. Proven failures count first."""
     broken = [each for each in [*back, *kept] if each.finding is Finding.BROKEN]
     grave = [harm.text for harm in damage if harm.grave]
+    if desk.cancelled:
+        return ["the trainer ended the game"], NOT_COUNTED
     if desk.page_ns is None or desk.fault_ns is None:
         return [*verdict.invalid, desk.failed][:1] or ["the hidden fault was never in force"], NOT_COUNTED
     if desk.gave_up:
@@ -160,7 +165,7 @@ def _lines(
     wrong: Sequence[Entry],
     *,
     damage: Sequence[Harm],
-    users_back: bool,
+    not_back: str,
 ) -> list[Line]:
     detected, limit_s = _first(entries, "detected", "diagnosis"), course.limit_s
     lines = [
@@ -168,9 +173,9 @@ def _lines(
         Line("diagnosed", _points(DIAGNOSE, desk, right, limit_s), DIAGNOSE, _diagnosed(desk, entries, right)),
         Line(
             "users back",
-            _points(MITIGATE, desk, desk.done_ns, limit_s) if users_back else 0,
+            0 if not_back else _points(MITIGATE, desk, desk.done_ns, limit_s),
             MITIGATE,
-            _when(desk, desk.done_ns, "") if users_back else "they were not back when you were done",
+            not_back or _when(desk, desk.done_ns, ""),
         ),
     ]
     lost = NO_HARM if any(harm.grave for harm in damage) else min(NO_HARM, HARM_PRICE * len(damage))
@@ -181,6 +186,15 @@ def _lines(
     if wrong:
         lines.append(Line("wrong diagnoses", -WRONG_PRICE * len(wrong), 0, f"{len(wrong)} that contradict the truth"))
     return lines
+
+
+def _not_back(back: Sequence[Judgement]) -> str:
+    """What users got in the time after `done`, beside what they need."""
+    each = next(each for each in back if each.finding is not Finding.HELD)
+    if "worst_p50_s" not in each.figures:
+        return _first_line(each.text)
+    worst, limit = (measure.seconds(float(str(each.figures[name]))) for name in ("worst_p50_s", "p50_below_s"))
+    return f"after you were done, p50 was {worst}, and the limit is {limit}"
 
 
 def _points(of: int, desk: Desk, at_ns: int | None, limit_s: float) -> int:

@@ -190,7 +190,10 @@ class Carries:
 # the trainer's page
 
 _WORDS = {STARTS: "starting", QUIET: "looking around", PAGED: "paged", WATCHED: "mitigated", OVER: "over"}
-NOT_BEGUN, DIAGNOSED, GAVE_UP = "not begun", "diagnosed", "gave up"
+NOT_BEGUN, DIAGNOSED, GAVE_UP, ENDED = "not begun", "diagnosed", "gave up", "ended by the trainer"
+
+
+_LOST = "ended without a score"
 
 
 @dataclass
@@ -246,8 +249,13 @@ class ScoreTable:
                 row.scenario, row.result, row.points = last.scenario, last.result, last.points
                 row.enters(_WORDS[OVER], now_s)
             elif row.state != NOT_BEGUN:
-                row.enters("ended without a score", now_s)
+                row.enters(_LOST, now_s)
         return {"now": round(now_s, 1), "rows": [row.data(now_s) for row in self.rows.values()]}
+
+    def going_on(self) -> list[str]:
+        """The trainees whose game goes on: one that was given up or ended is only judged yet."""
+        ended = {NOT_BEGUN, GAVE_UP, ENDED, _WORDS[OVER], _LOST}
+        return [row["name"] for row in self.look()["rows"] if row["state"] not in ended]
 
     def _of_game(self, row: Row, game: Game, now_s: float) -> None:
         try:
@@ -265,6 +273,8 @@ class ScoreTable:
 
 def state_word(shown: Mapping[str, Any]) -> str:
     """The state of a game in a word, from what its keeper shows."""
+    if shown["cancelled"]:
+        return ENDED
     if shown["gave_up"]:
         return GAVE_UP
     return DIAGNOSED if shown["state"] == PAGED and shown["diagnosed"] else _WORDS[shown["state"]]

@@ -6,12 +6,12 @@ answers, so they must not reveal more than the trainee found out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import UsageError
-from hashidrill.core.protocols.events import Audience, Change, Event, Figures, Intent, Phase, Proof, Tick, seen_by
+from hashidrill.core.protocols.events import Audience, Change, Event, Figures, Intent, Proof, Steady, Tick, seen_by
 from hashidrill.core.units import Duration
 from hashidrill.gamedays.training.words import Said, judged
 
@@ -24,6 +24,7 @@ STARTS, QUIET, PAGED, WATCHED, OVER = "starts", "quiet", "paged", "watched", "ov
 WORDS = ("ready", "detected", "diagnosis", "done", "hint", "give-up", "users", "pager")
 OVERRULED = "overruled"
 """The trainer's word on the last diagnosis."""
+CANCELLED = "cancelled"
 _TOO_EARLY = "nothing has been reported to you yet; the pager will go when users notice something"
 _TOO_LATE = "the game is over"
 _READY = "noted; from now on something may break, and the pager goes when users notice it"
@@ -39,7 +40,7 @@ class Entry:
 
     t_ns: int
     what: str
-    """typed, ready, detected, diagnosis, overruled, hint, done, give-up, agent, pager or limit."""
+    """typed, ready, detected, diagnosis, overruled, hint, done, give-up, cancelled, agent, pager or limit."""
     text: str = ""
     host: str = ""
     price: int = 0
@@ -61,6 +62,10 @@ class Desk:
     page_ns: int | None = None
     done_ns: int | None = None
     gave_up: bool = False
+    cancelled: bool = False
+    """The trainer ended the game, which counts for nothing."""
+    busy: Callable[[], str] = lambda: ""
+    """Warns if this machine is too busy for the game to count; "" otherwise."""
     hosts: dict[str, None] = field(default_factory=dict)
     """The hosts of the hidden fault."""
     figures: Mapping[str, Figures] = field(default_factory=dict)
@@ -73,7 +78,7 @@ class Desk:
 
     def event(self, event: Event, now_ns: int) -> float | None:
         """Takes an event of the run. Returns in how many seconds the pager is due, once that is known."""
-        if isinstance(event, Phase) and event.phase in {"load", "steady"} and self.state == STARTS:
+        if isinstance(event, Steady) and event.held and self.state == STARTS:
             self.state = QUIET
         elif isinstance(event, Intent) and event.step in self.course.hidden:
             self._steps[event.fault_id] = event.step
@@ -128,7 +133,7 @@ class Desk:
         if self.state == PAGED or any(entry.what == "ready" for entry in self.timeline):
             return "you were ready already", False
         self._note(now_ns, "ready")
-        return _READY, False
+        return "\n".join(filter(None, (_READY, self.busy()))), False
 
     def _give_up(self, _words: str, now_ns: int) -> tuple[str, bool]:
         self.gave_up = True
@@ -169,6 +174,16 @@ class Desk:
 
     def _ends(self, now_ns: int) -> None:
         self.state, self.done_ns = WATCHED, now_ns
+
+    def cancel(self, now_ns: int) -> str:
+        """The trainer ends the game for nothing, until the score card is written. Raises UsageError."""
+        if self.state == OVER:
+            raise UsageError("the game is over, and its score card is written")
+        self.cancelled = True
+        self._note(now_ns, CANCELLED)
+        if self.state != WATCHED:
+            self._ends(now_ns)
+        return "noted: the game ends, its faults are removed, and it counts for nothing"
 
     def overrule(self, now_ns: int, why: str, *, right: bool) -> str:
         """The trainer decides about the last diagnosis, until the score card is written. Raises UsageError."""
@@ -232,6 +247,8 @@ class Desk:
             "since_page_s": since,
             "diagnosed": any(entry.what == "diagnosis" for entry in self.timeline),
             "gave_up": self.gave_up,
+            "cancelled": self.cancelled,
+            "busy": self.busy(),
         }
 
     def kept(self) -> dict[str, Any]:
@@ -241,6 +258,7 @@ class Desk:
             "page_ns": self.page_ns,
             "done_ns": self.done_ns,
             "gave_up": self.gave_up,
+            "cancelled": self.cancelled,
             "hosts": {host: self.addresses.get(host, "") for host in self.hosts},
             "timeline": [asdict(entry) for entry in sorted(self.timeline, key=lambda each: each.t_ns)],
         }

@@ -11,10 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import hashidrill
 from hashidrill.core.errors import DatacenterError, UsageError
@@ -29,12 +32,44 @@ from hashidrill.gamedays.training.scenario import FOLDER
 from hashidrill.lab.sandbox.sandbox import handed_over
 from hashidrill.lab.up.running import state_dir
 
+
+class CpuUse:
+    """How much of the machine's CPU time is left, over the last seconds. Call it in any thread."""
+
+    def __init__(
+        self, times: Callable[[], Any] = psutil.cpu_times, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._times, self._clock = times, clock
+        self._looks: deque[tuple[float, float, float]] = deque()
+
+    def idle(self) -> float | None:
+        """The share that was idle in the last 5 to 10 seconds, or since the first look; None at first."""
+        times = self._times()
+        self._looks.append((self._clock(), times.idle + times.iowait, sum(times[:8])))
+        while len(self._looks) > 2 and self._looks[-1][0] - self._looks[1][0] >= _LOOKS_BACK_S:
+            self._looks.popleft()
+        (begin_s, idle, every), (now_s, idle_now, every_now) = self._looks[0], self._looks[-1]
+        if now_s - begin_s < 1 or every_now <= every:
+            return None
+        return max(0.0, idle_now - idle) / (every_now - every)
+
+    def warning(self) -> str:
+        """A sentence for a trainee if almost none was idle; "" otherwise."""
+        idle = self.idle()
+        if idle is None or idle >= _IDLE_LEAST:
+            return ""
+        return f"warning: this machine is busy, {idle:.0%} of its CPU time is idle: the game may not count"
+
+
 DOOR = "door"
 CARD_NAME = "card.json"
 HOSTS_NAME = "game.json"
 """In the sandbox's folder, once its datacenter is ready: the data of each host for shells."""
 _ANSWER_WITHIN_S = 30.0
 _GAP_S = 0.2
+_LOOKS_BACK_S = 5.0
+_IDLE_LEAST = 0.1
+"""With less, each second loses some of its proofs (hashidrill.core.judging.doubts)."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.IGNORECASE)
 
 

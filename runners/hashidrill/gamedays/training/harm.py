@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hashidrill.core.errors import HypothesisInvalidError
-from hashidrill.core.judging.measure import SECOND, latest, not_the_same_process_ns
+from hashidrill.core.judging.measure import SECOND, latest
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.service import Drawn
 from hashidrill.gamedays.training.game_log import Entry
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 
 _FRESH_NS = 3 * SECOND
-_STOPPED = "T"
+_STOPPED, _GONE = "T", "gone"
+_ENDED = re.compile(r"(does not run|is gone)$")
+"""What a look says that did not find the process. A look that came too late says nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,19 @@ def runs(recording: Recording, label: str) -> Series | None:
 
 
 def up(recording: Recording, label: str, grid: Any) -> Any:
-    """Whether that process ran, for each moment; true without samples."""
-    series = runs(recording, label)
-    if series is None:
+    """Whether that process ran, for each moment; true without a look that was in time."""
+    looks = [] if (series := runs(recording, label)) is None else _looks(series)
+    if not looks:
         return np.ones(len(grid), np.int64)
-    index, fresh = latest(series.t_ns, grid, _FRESH_NS)
-    running = np.array(
-        [bool(ok) and text != _STOPPED for ok, text in zip(series.ok, series.text, strict=True)], np.bool_
-    )
+    index, fresh = latest(np.array([t_ns for t_ns, _ in looks], np.int64), grid, _FRESH_NS)
+    running = np.array([state not in {_GONE, _STOPPED} for _, state in looks], np.bool_)
     return np.where(fresh, running[index], True).astype(np.int64)
+
+
+def _looks(series: Series) -> list[tuple[int, str]]:
+    """When the process was looked at in time, and its state then."""
+    rows = zip(series.t_ns.tolist(), series.ok.tolist(), series.text, strict=True)
+    return [(t_ns, text if ok else _GONE) for t_ns, ok, text in rows if ok or _ENDED.search(text)]
 
 
 _LINE = re.compile(r"^\s*(\d{4}-\d\d-\d\dT\S+) \[[A-Z]+\]\s+(.*)$")
@@ -401,7 +408,25 @@ def _down_by_fault(recording: Recording) -> set[str]:
 
 
 def _away(recording: Recording, label: str, from_ns: int, to_ns: int) -> int | None:
-    """When it was first found gone, or to be another process, between the two moments."""
-    if runs(recording, label) is None:
+    """When it was first found gone, or to be another process, between the two moments.
+
+    Each look after one that was in time has the CPU time since that one, unless the process is another. A look that
+    came too late is silent about both, and so is the next one.
+    """
+    series = runs(recording, label)
+    if series is None:
         return None
-    return not_the_same_process_ns(recording, label, from_ns, to_ns)
+    cpu = recording.series("process.cpu")
+    used_ns = cpu.t_ns[cpu.ok & (np.array(cpu.host) == label)]
+    rows = list(zip(series.t_ns.tolist(), series.ok.tolist(), series.text, strict=True))
+    next_ns = [*(t_ns for t_ns, _, _ in rows[1:]), math.inf]
+    before_ok = [False, *(ok for _, ok, _ in rows[:-1])]
+    for (t_ns, ok, text), until_ns, compares in zip(rows, next_ns, before_ok, strict=True):
+        if t_ns < from_ns:
+            continue
+        another = ok and compares and not np.any((used_ns >= t_ns) & (used_ns < until_ns))
+        if another or (not ok and _ENDED.search(text)):
+            return int(t_ns)
+        if t_ns >= to_ns:  # this look showed what became of it until then
+            return None
+    return None

@@ -33,7 +33,7 @@ from hashidrill.gamedays.training.campaign import remember_result
 from hashidrill.gamedays.training.card import card_of, drawn_of, headline, write_pages
 from hashidrill.gamedays.training.course import Course, chosen, course_of
 from hashidrill.gamedays.training.game_log import OVER, OVERRULED, Desk
-from hashidrill.gamedays.training.games import CARD_NAME, DOOR, HOSTS_NAME, Game, remember
+from hashidrill.gamedays.training.games import CARD_NAME, DOOR, HOSTS_NAME, CpuUse, Game, remember
 from hashidrill.gamedays.training.scenario import read_scenario
 from hashidrill.gamedays.training.seal import Key
 from hashidrill.gamedays.training.sealed_recording import SealedRecording
@@ -127,7 +127,7 @@ class Onlookers:
             case Phase():
                 return None if event.phase in _ON_CALL else replace(event, ends_ns=None)
             case Tick():
-                phase = self._state if event.phase in _ON_CALL else event.phase
+                phase = (self._state or "ready") if event.phase in _ON_CALL else event.phase
                 return replace(event, phase=phase, phase_ends_ns=None)
             case Steady() if event.held:
                 return Note(t_ns=event.t_ns, text=f"the steady state held ({event.evidence})")
@@ -214,7 +214,7 @@ class Keeper:
     _timers: list[threading.Timer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.course)
+        self.desk = Desk(self.course, busy=CpuUse().warning)
         self.bus = Bus(self._event, self.onlookers.event)
 
     def play(self) -> None:
@@ -348,6 +348,8 @@ class Keeper:
             return self._answer(str(request["what"]), str(request.get("words", "")))
         if asked == "overrule":  # the shells of the game only pass on statements
             return self._overrule(str(request["why"])[:2000], right=request["right"] is True)
+        if asked == "cancel":  # as above
+            return self._cancel()
         if asked in {"typed", "acted"}:
             at_ns = round(float(request["wall"]) * 1e9) - time.time_ns() + self._now_ns()
             with self._lock:
@@ -378,6 +380,16 @@ class Keeper:
         except UsageError as refused:
             return {"error": str(refused)}
         self.onlookers.overruled(text)
+        return {"text": text}
+
+    def _cancel(self) -> dict[str, Any]:
+        try:
+            with self._lock:
+                text = self.desk.cancel(self._now_ns())
+        except UsageError as refused:
+            return {"error": str(refused)}
+        self.onlookers.overruled(text)
+        self._done()
         return {"text": text}
 
     def _learn_hosts(self) -> None:

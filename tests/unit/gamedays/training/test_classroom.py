@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols.events import Audience
+from hashidrill.faces.cli import train
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.training import classroom, games
 from hashidrill.gamedays.training.campaign import Played
@@ -19,6 +21,8 @@ from hashidrill.gamedays.training.classroom import Carries, ClassRoom, ScoreTabl
 from hashidrill.gamedays.training.games import Game
 from scripted_games import tells
 from training_games import ADDRESSES, S, break_it, course, desk_of
+
+FakeTimes = namedtuple("FakeTimes", "user nice system idle iowait irq softirq steal guest guest_nice")  # noqa: PYI024 - as psutil's
 
 
 def key(kind="ssh-ed25519", said=None):
@@ -229,6 +233,37 @@ def test_a_game_without_a_seat_has_a_row_too(day):
 
 
 @pytest.mark.lie
+def test_a_game_that_was_given_up_or_ended_by_the_trainer_goes_on_no_more(day):
+    for name in ("ada", "ben", "zoe"):
+        day.on[name] = desk_of(course())
+    day.on["ada"].say("give-up", "", 30 * S)
+    day.on["zoe"].cancel(30 * S)
+    day.now = 31
+    assert day.table.going_on() == ["ben"]
+    assert day.looks(31)["zoe"]["state"] == "ended by the trainer"
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(("idle", "says"), [(0.02, "2% of its CPU time is idle: the game may not count"), (0.5, "")])
+def test_a_busy_machine_is_told_of_when_the_game_starts_and_when_the_trainee_is_ready(idle, says):
+    looks = iter(range(4))
+
+    def times():
+        number = next(looks)
+        return FakeTimes(10 * number * (1 - idle), 0, 0, 10 * number * idle, 0, 0, 0, 0, 0, 0)
+
+    clock = iter(range(4))
+    desk = desk_of(course(), paged=False)
+    desk.busy = games.CpuUse(times, lambda: next(clock)).warning
+    assert desk.shown(0)["busy"] == ""  # nothing is known yet
+    assert says in desk.shown(S)["busy"]
+    text, _ = desk.say("ready", "", 2 * S)
+    assert text.startswith("noted; from now on something may break")
+    assert says in text
+    assert ("busy" in text) == bool(says)
+
+
+@pytest.mark.lie
 def test_the_table_tells_nothing_of_the_fault_while_a_game_is_on(day):
     desk = desk_of(course())
     desk.addresses = ADDRESSES
@@ -256,6 +291,16 @@ def test_who_has_not_the_trainers_address_gets_nothing():
 
 
 # the command
+
+
+def test_the_trainer_is_told_what_to_type_and_to_use_no_account_of_root(capsys):
+    told = {"seats": ["ada"], "page": "http://x", "keys": "/a b/keys", "login": "ssh root@here"}
+    train._tell_class(course(), told, Carries(0.4, 1e9, 8, 8e9), "", keyless=False)
+    said = capsys.readouterr().out
+    assert "cat '/a b/keys' >> ~/.ssh/authorized_keys" in said
+    assert "an account of its own" in said
+    train._tell_class(course(), told | {"login": "ssh games@here"}, Carries(0.4, 1e9, 8, 8e9), "", keyless=False)
+    assert "an account of its own" not in capsys.readouterr().out
 
 
 def typed(*words, **env):

@@ -166,6 +166,7 @@ def test_when_the_hidden_fault_begins_changes_nothing_for_who_watches(tmp_path):
     keeper = ByHand(course(), {"trainee": "ada", "out": ""}, tmp_path, Onlookers(room))
     keeper.onlookers.begins(keeper.course)
     keeper.bus.publish(Phase(phase="load"))
+    keeper.bus.publish(Steady(held=True, evidence="p50", t_ns=S))
     keeper.bus.publish(tick("load", 1))
     before = room.since(Audience.TRAINEE, None).number
     keeper.bus.publish(Steady(held=True, evidence="p50", t_ns=2 * S))

@@ -167,6 +167,34 @@ def test_a_server_that_was_ended_and_ran_again_before_anyone_looked_is_harm_too(
 
 
 @pytest.mark.lie
+@pytest.mark.parametrize("late", [(27,), (27, 28), range(26, 40)], ids=["one", "two", "fourteen seconds"])
+def test_looks_that_came_too_late_are_no_deaths_and_no_lost_quorum(game, late):
+    """A recording of a machine with load 60: all servers ran, and two of them were looked at too late at once."""
+    game.late = {"consul-2": late, "consul-3": late}
+    assert judged(game).harm == []
+
+
+@pytest.mark.lie
+def test_both_samples_of_a_look_may_be_taken_apart(game):
+    """61 ms on that machine; the process had been the same all the time."""
+    game.between_s = 0.061
+    assert judged(game).harm == []
+
+
+@pytest.mark.lie
+def test_another_process_is_seen_although_the_samples_of_a_look_are_taken_apart(game):
+    game.between_s, game.new["consul-3"] = 0.061, 28
+    assert [harm.t_ns for harm in judged(game).harm] == [28 * S]
+
+
+@pytest.mark.lie
+def test_a_server_that_ended_between_late_looks_is_harm_all_the_same(game):
+    game.late = {"consul-2": (26, 28)}
+    card = judged(game.ends_agent("consul-2", at=27, until=200))
+    assert [harm.text for harm in card.harm] == ["consul on consul-2 was healthy, and it ended while you worked"]
+
+
+@pytest.mark.lie
 @pytest.mark.parametrize("looked", ["show consul", "is-active consul", "start consul", "kill consul (SIGCONT)"])
 def test_who_looked_with_systemctl_before_a_healthy_server_left_is_told_all_the_same(game, looked):
     """That host's agent was thought to be told of by `systemctl`, which had harmed nothing."""
@@ -311,9 +339,37 @@ def test_where_every_agent_may_be_restarted_none_of_it_is_harm_but_a_lost_quorum
     assert [harm.grave for harm in card.harm] == [True]
 
 
+def why(card, title):
+    return next(line.why for line in card.lines if line.title == title)
+
+
+def test_users_that_are_not_back_are_told_of_with_their_p50_and_the_limit(game):
+    assert why(game.done(at=40).card(), "users back") == "after you were done, p50 was 2s, and the limit is 300ms"
+
+
+@pytest.mark.lie
+def test_a_game_that_is_not_counted_judges_no_users(game):
+    game.load_ends_s = 39
+    card = game.repairs(at=30).done(at=40).card()
+    assert (points(card, "users back"), why(card, "users back")) == (0, "cannot be judged: the game is not counted")
+
+
+@pytest.mark.lie
+def test_a_game_that_the_trainer_ended_counts_for_nothing_whatever_the_trainee_did(game):
+    game.says("diagnosis", RIGHT, at=25).repairs(at=30)
+    game.desk.cancel(40 * S)
+    game.done_s = 40
+    card = game.card()
+    assert (card.result, card.points, card.reasons) == (NOT_COUNTED, 0, ["the trainer ended the game"])
+    assert [row["who"] for row in card.timeline if row["what"] == "cancelled"] == ["trainer"]
+    game.desk.state = "over"
+    with pytest.raises(UsageError, match="is over"):
+        game.desk.cancel(50 * S)
+
+
 def test_who_gives_up_fails_and_is_shown_the_truth(game):
     card = game.says("give-up", at=30).card()
-    assert card.result == FAILED
+    assert (card.result, why(card, "users back")) == (FAILED, "you gave up")
     assert "consul-1" in card.truth["exact"]
 
 

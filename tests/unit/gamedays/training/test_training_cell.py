@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -202,6 +203,32 @@ def test_each_line_that_was_typed_is_told_once_and_half_a_line_later(tmp_path):
 
 def test_a_keeper_that_is_gone_ends_no_shell():
     assert Attendant(SPEC, "/nowhere/typed").answer("say", ["done"], []) == {"error": "the game is over"}
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    "words", ["less /var/log/consul.log", "top", "rm -i x", "sh -c df", "consul kv put x -", "curl -d @- x", "cat"]
+)
+def test_a_command_that_may_ask_gets_what_is_typed(words):
+    assert client.reads_keys(words.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["consul members", "df -h /srv/consul", "/usr/bin/ss -tan", "journalctl -f -u consul"]
+)
+def test_a_command_that_reads_no_keys_leaves_what_is_typed_ahead(words, monkeypatch):
+    assert not client.reads_keys(words.split())
+    watched = []
+    door = SimpleNamespace(fileno=lambda: 9)
+
+    def look(sources, *_):
+        watched.append([*sources])
+        return [each for each in sources if each == door.fileno()], [], []
+
+    monkeypatch.setattr(client.select, "select", look)
+    monkeypatch.setattr(client.os, "read", lambda *_: b"{}\n")
+    assert client.copied(door, 8, keys=False) == b"{}\n"
+    assert all(0 not in sources for sources in watched)
 
 
 @pytest.mark.parametrize("words", [[], ["down"], ["train", "--list"]])

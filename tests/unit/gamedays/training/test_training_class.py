@@ -256,9 +256,61 @@ def test_ctrl_c_ends_a_game_whose_keeper_is_too_busy_to_answer(keepers, monkeypa
     if not answers:
         monkeypatch.setattr(games, "ask", busy)
     game = games.find_game("ada")
-    with pytest.raises(KeyboardInterrupt), train._ended_by_hand(game):
+    with pytest.raises(KeyboardInterrupt), train._attended(game):
         raise KeyboardInterrupt
     assert signals == ([] if answers else [(game.pid, signal.SIGTERM)])
+
+
+@pytest.mark.lie
+def test_ctrl_c_says_what_becomes_of_the_game_and_where_its_card_will_be(keepers):
+    game = games.find_game("ada")
+    with pytest.raises(KeyboardInterrupt) as stopped, train._attended(game):
+        raise KeyboardInterrupt
+    [note] = stopped.value.__notes__
+    assert "counts as given up; its faults are removed now" in note
+    assert game.out in note
+
+
+def test_a_trainer_who_gives_a_game_up_is_told_whose_it_was(keepers, monkeypatch):
+    assert "ben's game ends, as given up" in typed("say", "give-up", "--trainee", "ben").output
+    monkeypatch.setenv("HASHIDRILL_TRAINEE", "ada")
+    assert "you gave up" in typed("say", "give-up").output
+
+
+@pytest.mark.lie
+def test_a_trainer_ends_one_game_for_nothing_and_no_shell_can(keepers):
+    assert "counts for nothing" in typed("train", "--cancel", "--trainee", "ben").output
+    assert [keeper.desk.cancelled for keeper in keepers.values()] == [False, True, False]
+    assert (keepers["ben"].sealed / DONE).exists()
+    assert "say one of" in keepers["ada"].answer({"op": "say", "what": "cancel"})["text"]
+
+
+def test_a_shell_that_was_left_is_opened_again_by_enter_until_the_game_is_over(monkeypatch, capsys):
+    opened, on = [], iter([True, True, False])
+    monkeypatch.setattr(train, "_shell", lambda *_: opened.append(1))
+    monkeypatch.setattr(train, "_is_on", lambda _: next(on))
+    monkeypatch.setattr(train, "_enter", lambda _: True)
+    train._in_shells(None, train.console())
+    assert len(opened) == 3
+    assert "this terminal waits: Enter opens a shell, Ctrl-C gives up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("typed_in", "opens"), [(b"\n", True), (b"", False)])
+def test_a_terminal_waits_for_enter_and_a_closed_one_opens_nothing(typed_in, opens, monkeypatch):
+    monkeypatch.setattr(train, "_is_on", lambda _: True)
+    monkeypatch.setattr(train.select, "select", lambda *_: ([0], [], []))
+    monkeypatch.setattr(train.os, "read", lambda *_: typed_in)
+    assert train._enter(None) is opens
+
+
+@pytest.mark.lie
+def test_the_title_is_shown_with_the_pager_and_not_before(keepers, capsys):
+    keepers["ada"].desk.course = game = course()
+    begun = SimpleNamespace(line=lambda: {"error": "stop"}, log="")
+    with pytest.raises(UsageError):
+        train._play(game, begun, "ada", train.console(), shell=False)
+    assert game.title not in capsys.readouterr().out
+    assert any(game.title in line for line in train._pager_lines(keepers["ada"].desk.shown(0), game, shell=True))
 
 
 # the quiet time before anything breaks

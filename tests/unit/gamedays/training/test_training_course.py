@@ -7,9 +7,9 @@ import json
 import pytest
 
 from hashidrill.core.errors import ExperimentError
-from hashidrill.core.protocols.events import Figures, InForce, Phase, Tick
+from hashidrill.core.protocols.events import Figures, InForce, Phase, Steady, Tick
 from hashidrill.gamedays.training.course import WATCH, filled
-from hashidrill.gamedays.training.game_log import _READY, Desk
+from hashidrill.gamedays.training.game_log import _READY, STARTS, Desk
 from training_games import ADDRESSES, SMALL, S, break_it, course, desk_of, written
 
 TRUTH = SMALL["truths"]["slow-disk"]
@@ -99,7 +99,9 @@ def test_before_the_pager_there_is_nothing_to_say():
 def test_the_trainee_says_once_that_they_are_ready():
     desk = Desk(course(), ADDRESSES)
     assert "still starts" in desk.say("ready", "", S)[0]
-    desk.event(Phase(phase="load"), 2 * S)
+    desk.event(Phase(phase="load"), S)
+    assert desk.state == STARTS
+    desk.event(Steady(held=True), 2 * S)
     assert desk.say("ready", "", 3 * S) == (_READY, False)
     assert "already" in desk.say("ready", "", 4 * S)[0]
     assert [entry.what for entry in desk.timeline] == ["ready"]

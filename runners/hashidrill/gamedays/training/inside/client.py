@@ -19,6 +19,29 @@ import tty
 
 DOOR = "/run/game/door"
 _CTRL_Z = b"\x1a"
+_KEYS = {signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}
+_READS_NOTHING = frozenset(
+    [
+        "consul",
+        "curl",
+        "df",
+        "du",
+        "free",
+        "iostat",
+        "ip",
+        "journalctl",
+        "ls",
+        "netstat",
+        "ps",
+        "rotation",
+        "ss",
+        "stat",
+        "systemctl",
+        "uptime",
+        "users",
+    ]
+)
+"""Commands that read no keys, unless a word says so (`-`, `@-`): what is typed meanwhile stays for the shell."""
 
 
 def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python 3 runs it
@@ -43,7 +66,7 @@ def main(name: str, words: list) -> int:  # type: ignore[type-arg]  # any Python
     with socket.socket(socket.AF_UNIX) as door, contextlib.suppress(ConnectionError, FileNotFoundError):
         door.connect(DOOR)
         if name == "on" and os.isatty(0):
-            answer = through_a_terminal(door, request)
+            answer = through_a_terminal(door, request, keys=reads_keys(words[1:]))
         else:
             socket.send_fds(door, [request], [0, 1, 2])
             answer = door.makefile("rb").readline()
@@ -86,7 +109,12 @@ def disk() -> list:  # type: ignore[type-arg]  # as above
         return [int(word) for word in file.readline().split()[3:]]
 
 
-def through_a_terminal(door: socket.socket, request: bytes) -> bytes:
+def reads_keys(command: list) -> bool:  # type: ignore[type-arg]  # as above
+    """Whether the command may read what is typed."""
+    return bool({"-", "@-"} & {*command}) or os.path.basename(command[0]) not in _READS_NOTHING  # noqa: PTH119 - no pathlib here
+
+
+def through_a_terminal(door: socket.socket, request: bytes, *, keys: bool) -> bytes:
     """The command on the other host has a terminal of its own, and this program copies: it is in another session, so a
     read from this terminal would stop it, and the game with it. In the background it reads nothing.
     """
@@ -99,10 +127,15 @@ def through_a_terminal(door: socket.socket, request: bytes) -> bytes:
     same_size(ours)
     signal.signal(signal.SIGWINCH, lambda *_: same_size(ours))
     try:
-        tty.setraw(0, termios.TCSADRAIN)  # earlier typed text stays
+        if keys:
+            tty.setraw(0, termios.TCSADRAIN)  # earlier typed text stays
+        else:
+            for number, key in _KEYS.items():
+                signal.signal(number, lambda *_, key=key: os.write(ours, key))
+            signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         socket.send_fds(door, [request], [theirs if os.isatty(fd) else fd for fd in (0, 1, 2)])
         os.close(theirs)
-        return copied(door, ours)
+        return copied(door, ours, keys=keys)
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 
@@ -112,9 +145,9 @@ def same_size(terminal: int) -> None:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
 
 
-def copied(door: socket.socket, terminal: int) -> bytes:
-    """Copies both ways until the answer comes, and what the command printed last."""
-    sources, answer = [0, terminal, door.fileno()], b""
+def copied(door: socket.socket, terminal: int, *, keys: bool) -> bytes:
+    """Copies both ways (without `keys` only what the command prints) until the answer comes, and what came last."""
+    sources, answer = [*([0] if keys else []), terminal, door.fileno()], b""
     while True:
         ready, _, _ = select.select(sources, [], [], 0 if answer.endswith(b"\n") else None)
         if not ready:
