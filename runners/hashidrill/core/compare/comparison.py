@@ -43,6 +43,8 @@ FEWEST_INTERVALS = 5
 """With fewer intervals that were measured on both sides, only the round's two numbers count."""
 MOST_TIMES = 100.0
 """Beyond this, the exact ratio does not matter."""
+_ROUGHLY = 1.1
+"""A ratio is shown next to two medians whose own quotient lies this close to its bounds, or within them."""
 _MOST_LOG = 700.0
 """e to more than this is too large for a float."""
 ABSENT_APART = 0.05
@@ -287,23 +289,57 @@ class Compared:
 
     @property
     def difference(self) -> tuple[str, str]:
-        """By how much the sides differ and its bounds, for a person; ("", "") if a ratio means nothing."""
-        known = not math.isinf(self.interval.high)
-        bounds = (self.interval.low, self.interval.high) if known else None
+        """By how much the sides differ and its bounds, for a person; ("", "") if a ratio means nothing.
+
+        Nothing also where it would contradict the two medians: some rounds have a "never", the figure's floor is
+        larger than what was measured, or the seconds of the rounds differ by more than their medians.
+        """
+        return ("", "") if self._nevers or not self._as_shown else self._unchecked
+
+    @property
+    def _unchecked(self) -> tuple[str, str]:
+        bounds = None if math.isinf(self.interval.high) else (self.interval.low, self.interval.high)
         return difference(self.figure, self.baseline, self.candidate, self.interval.ratio, bounds)
 
     @property
+    def _as_shown(self) -> bool:
+        """Whether the ratio, or its interval, is also that of the two medians."""
+        if math.isinf(self.baseline) or math.isinf(self.candidate):
+            return False
+        if self.figure.odds:
+            one, other = self.figure.log(np.array([self.baseline, self.candidate]))
+            shown = math.exp(other - one)
+        elif self.baseline:
+            shown = self.candidate / self.baseline
+        else:
+            shown = math.inf if self.candidate else 1.0
+        known = not math.isinf(self.interval.high)
+        low, high = (self.interval.low, self.interval.high) if known else (self.interval.ratio,) * 2
+        return low / _ROUGHLY <= shown <= high * _ROUGHLY
+
+    @property
+    def _nevers(self) -> str:
+        """`never in 1 of 2 rounds of the baseline`, if the median of that side hides it."""
+        said = []
+        for side, median in (("baseline", self.baseline), ("candidate", self.candidate)):
+            count = sum(math.isinf(getattr(each, side)) for each in self.pairs)
+            if count and not math.isinf(median):
+                said.append(f"never in {count} of {len(self.pairs)} rounds of the {side}")
+        return ", ".join(said)
+
+    @property
     def differs(self) -> str:
-        """`1.53 times, 1.41 to 1.66`."""
+        """`1.53 times, 1.41 to 1.66`; without a ratio that means something, what is known instead."""
         much, bounds = self.difference
-        if not much:
-            return ""
         rounds = self.interval.rounds
-        far = self.decision in {Decision.WORSE, Decision.BETTER}
-        few = (
-            f"in each of {rounds} rounds far outside of any noise" if far else f"of {rounds} rounds: too few for bounds"
-        )
-        return f"{much}, {bounds or few}"
+        sure = self.decision in {Decision.WORSE, Decision.BETTER}
+        if sure and math.isinf(self.interval.high):
+            bounds = f"in each of {rounds} rounds far outside of any noise"
+        elif math.isinf(self.interval.high) and rounds and not self._nevers:
+            much, bounds = "", f"{rounds} round{'' if rounds == 1 else 's'}: too few for bounds"
+        elif sure and not bounds and not self._nevers and self._unchecked[1]:
+            much, bounds = f"round by round {self._unchecked[0]}", self._unchecked[1]
+        return ", ".join(part for part in (self._nevers, much, bounds) if part)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: null for what is not measured, `"never"` for infinity."""
@@ -421,7 +457,8 @@ def _compared(
 
 def _unmeasured(sides: Sequence[tuple[Measured, Measured]]) -> str:
     reasons = dict.fromkeys(each.why for pair in sides for each in pair if each.why)
-    return f"not measured on both sides in any of {len(sides)} rounds: {next(iter(reasons), 'no reason was given')}"
+    any_ = "the one round" if len(sides) == 1 else f"any of {len(sides)} rounds"
+    return f"not measured on both sides in {any_}: {next(iter(reasons), 'no reason was given')}"
 
 
 def _unmeasured_alone(sides: Sequence[tuple[Measured, Measured]], decision: Decision) -> str:

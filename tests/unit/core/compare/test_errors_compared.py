@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from hashidrill.core.compare.comparison import Compared, difference, paired
+from hashidrill.core.compare.comparison import Compared, Pair, difference, paired
 from hashidrill.core.compare.measured import Figure, Measured
-from hashidrill.core.compare.statistics import ALARMS, Decision, Paired, decide, ratio
+from hashidrill.core.compare.statistics import ALARMS, Decision, Paired, decide, lower_median, ratio
 
 ERRORS = Figure("kv.errors", "share", 0.01, 1.5, True, lambda _: Measured(0.0), odds=True)
 LOST = Figure("kv.lost", "", 1.0, 1.5, True, lambda _: Measured(0.0))
@@ -132,3 +132,30 @@ def test_what_never_came_back_is_no_number_of_times_as_long() -> None:
     interval = ratio([Paired(math.log(2746.0))] * 3)
     line = str(Compared(recovery, Decision.WORSE, interval, 1.5, 2.0, math.inf, 0))
     assert line == "kv.recovery: worse: never, was 2s"
+
+
+NEVER = math.inf
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("decision", "pairs", "said"),
+    [
+        (Decision.CANNOT_TELL, [(0.0107, 0.0053, 0.3)], "1 round: too few for bounds"),
+        (Decision.CANNOT_TELL, [(NEVER, 9.2, 0.01), (0.0, 9.2, 10.2)], "never in 1 of 2 rounds of the baseline"),
+        (Decision.CANNOT_TELL, [(NEVER, 0.0, 0.01), (0.0, 0.0, 1.0)], "never in 1 of 2 rounds of the baseline"),
+        (Decision.NO_WORSE, [(0.0, 0.4, 1.4)] * 3, ""),
+        (Decision.WORSE, [(0.2, 4.8, 4.83)] * 3, "round by round 4.83 times, 4.81 to 4.85"),
+        (Decision.WORSE, [(20.0, 41.0, 2.0)] * 3, "2.00 times, 1.99 to 2.01"),
+        (Decision.WORSE, [(2.0, NEVER, 100.0)] * 3, ""),
+    ],
+)
+def test_a_ratio_that_contradicts_the_two_figures_next_to_it_is_not_shown(decision, pairs, said) -> None:
+    """Planted: the ratio of the whole comparison, whatever the medians, a floor or a "never" made of it."""
+    recovery = Figure("kv.recovery", "s", 1.0, 1.5, True, lambda _: Measured(0.0))
+    rows = [Pair(number, *each) for number, each in enumerate(pairs, start=1)]
+    interval = ratio([Paired(math.log(each.ratio)) for each in rows])
+    one, other = (lower_median([each[side] for each in rows]) for side in (1, 2))
+    found = Compared(recovery, decision, interval, 1.5, one, other, 0, of=len(rows), pairs=rows)
+    assert found.differs == said
+    assert not found.difference[0] or "times" in said
