@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import Any
@@ -39,7 +40,9 @@ def write_text(audit: Audit, console: Console) -> None:
         _line(console, f"{_where(finding)}: {finding.rule_id} muted: {reason}", "dim")
     for what, paths in counted(audit.unread):
         shown = ", ".join(paths[:_SHOWN]) + (", ..." if len(paths) > _SHOWN else "")
-        _line(console, f"seen and not read: {what}: {shown}", "dim")
+        script = paths[0] if "/" in paths[0] else f"./{paths[0]}"
+        hint = f"; try `hashidrill retry -- {shlex.quote(script)}`" if "shell script" in what else ""
+        _line(console, f"seen and not read: {what}: {shown}{hint}", "dim")
     _line(console, summary(audit))
 
 

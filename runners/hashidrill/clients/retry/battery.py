@@ -30,6 +30,7 @@ from hashidrill.clients.retry.verdicts import (
     bounded,
     failed,
     idempotent_only,
+    key_of,
     not_for_it,
     present,
     timeout_present,
@@ -525,7 +526,10 @@ def _runs(run: Run | None) -> list[Run]:
 def _present(measured: Measured, fault: str) -> Judged:
     if fault == "refused" and measured.too_quick:
         return unknown("present", fault, measured.too_quick)
-    return present(fault, _runs(measured.once.get(fault)))
+    judged = present(fault, _runs(measured.once.get(fault)))
+    usual = measured.plain.attempts if measured.plain is not None else ()
+    write = next((attempt for attempt in usual if attempt.needs_a_key), None)
+    return judged if write is None else replace(judged, fix=catalogue.FIX_OF_WRITES.format(key=key_of(write)))
 
 
 def _transport_only(measured: Measured, fault: str) -> Judged:

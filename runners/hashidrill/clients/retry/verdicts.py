@@ -33,6 +33,8 @@ class Judged:
     text: str
     evidence: dict[str, Any] = field(default_factory=dict)
     applies: bool = True
+    fix: str = ""
+    """What to do instead of what `core.tap.catalogue.FIXES` says of all clients."""
 
     def as_json(self) -> dict[str, Any]:
         """As `hashidrill retry --json` prints it."""
@@ -83,8 +85,9 @@ def present(fault: str, runs: Sequence[Run], *, success: float = 1.0) -> Judged:
     if not faulted:
         return unknown("present", fault, "no attempt failed this way", operations=len(runs))
     if is_ambiguous(fault) and (write := next((run for run in faulted if run.unkeyed), None)):
-        key = "a key that is not the same in each attempt" if write.changed_key else "no key"
-        text = f"{_named(write.faulted[0])} has {key}: sending it again would be wrong (see idempotent_only)"
+        sent = write.faulted[0]
+        key = "a key that is not the same in each attempt" if write.changed_key else f"no {key_of(sent)}"
+        text = f"{_named(sent)} has {key}: sending it again would be wrong (see idempotent_only)"
         return not_for_it("present", fault, text)
     single = [run for run in faulted if not run.retries]
     ok = sum(run.ok for run in faulted)
@@ -231,6 +234,11 @@ def _precondition_changed(run: Run) -> bool:
     """A precondition may have been read again. An idempotency key that changes is none."""
     changed = run.changed_key
     return changed is not None and all(changed) and not any(each.idempotency_key for each in run.at())
+
+
+def key_of(attempt: Attempt) -> str:
+    """What makes this write harmless to send twice."""
+    return "idempotency key or cas" if attempt.bare_path.startswith("/v1/kv/") else "idempotency key"
 
 
 def _named(attempt: Attempt) -> str:

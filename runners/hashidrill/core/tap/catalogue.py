@@ -299,6 +299,11 @@ FIXES = {
     "watch_resets": "begin again at index 0 when the index goes backwards",
 }
 """What a client that fails a verdict of the battery should do."""
+FIX_OF_WRITES = (
+    "try again, a few times, only where the write was surely not carried out: after a refused connection, an unknown"
+    " name, 429 and 503 (when Retry-After says); after any other fault only with an {key}"
+)
+"""The same of `present`, for a write that may be applied twice: what `idempotent_only` allows."""
 VERDICTS: dict[str, VerdictClass] = {verdict.name: verdict for verdict in _VERDICTS}
 
 BATTERY_PAIRS: tuple[tuple[str, str], ...] = tuple((v.name, f) for v in _VERDICTS for f in v.battery_faults)

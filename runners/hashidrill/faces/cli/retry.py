@@ -154,7 +154,7 @@ def print_card(console: Console, command: Sequence[str], judged: Sequence[Judged
     table.add_column()
     order = [Verdict.FAIL, Verdict.INVALID, Verdict.PASS]
     for one in sorted(judged, key=lambda one: (not one.applies, order.index(one.verdict))):
-        fix = f"\nfix: {catalogue.FIXES[one.name]}" if one.verdict is Verdict.FAIL else ""
+        fix = f"\nfix: {one.fix or catalogue.FIXES[one.name]}" if one.verdict is Verdict.FAIL else ""
         style = _COLOURS[one.verdict] if one.applies else "dim"
         plain = "" if one.applies else "dim"
         table.add_row(Text(one.word, style), *(Text(word, plain) for word in (one.name, one.fault, one.text + fix)))

@@ -171,6 +171,8 @@ def test_what_was_seen_and_not_read_is_said(unread):
     assert result.exit_code == 0
     assert f"seen and not read: 1 Nomad Pack template: {unread / 'packs/web/templates/web.nomad.tpl'}" in result.stdout
     assert "7 files not read" in result.stdout
+    [script] = [line for line in result.stdout.splitlines() if "shell script" in line]
+    assert script.endswith(f"{script.split()[7]} try `hashidrill retry -- {script.split()[7].rstrip(';')}`")
     [invocation] = sarif(unread)["invocations"]
     notes = [each["message"]["text"] for each in invocation["toolExecutionNotifications"] if each["level"] == "note"]
     assert len(notes) == 7

@@ -99,6 +99,26 @@ def test_the_card_begins_with_what_failed_and_its_fix_and_ends_with_a_sum(hashid
     assert lines[6] == "FAIL: 1 PASS, 1 FAIL, 1 INVALID; 1 say nothing about this command"
 
 
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("path", "key"), [("/v1/kv/x", "an idempotency key or cas"), ("/v1/agent/service/register", "an idempotency key")]
+)
+def test_a_write_is_not_told_to_try_again_after_what_idempotent_only_forbids(hashidrill, path, key):
+    """Planted: the fix of all clients, whose timeout and 500 leave open whether a write was carried out."""
+    usual = run(attempt(method="PUT", path=path, status=200))
+    given = run(attempt(method="", path="", fault="refused"), ok=False)
+    found = battery._present(Measured([], Settings(), plain=usual, once={"refused": given}), "refused")
+    _, out, _ = hashidrill("--no-upstream", "--", "curl", "{url}", finds=[found])
+    told = " ".join(out.split())
+    assert f"after any other fault only with {key} " in f"{told} "
+    assert "a timeout" not in told
+    lost = run(attempt(method="PUT", path=path, fault="hang"), ok=False)
+    assert (
+        f"has no {key.removeprefix('an ')}: sending it again"
+        in battery._present(Measured([], Settings(), plain=usual, once={"hang": lost}), "hang").text
+    )
+
+
 def test_what_is_declared_arrives(hashidrill):
     hashidrill(
         "--timeout",
