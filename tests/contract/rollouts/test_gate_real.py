@@ -84,7 +84,7 @@ class TestGit:
         ("revisions", "paths", "said"),
         [
             ("main", ["consul.d"], "write two revisions"),
-            ("none..main", ["consul.d"], "git ls-tree: Not a valid object name none.*fetch-depth"),
+            ("none..main", ["consul.d"], "git: there is no revision none$"),
             ("main~1..main", ["elsewhere"], "elsewhere"),
             ("main~1..main", [], "--git needs --path"),
             ("--output=x..main", ["consul.d"], "is no revision"),

@@ -36,10 +36,14 @@ def check_out(revision: str, into: Path, *, folder: Path | None = None, paths: S
 
 
 def _names(revision: str, path: str, folder: Path | None) -> bytes:
-    listed = ("ls-tree", "-r", "-z", "--name-only", "--full-name", revision, "--", path)
-    if not (found := git(*listed, folder=folder)):
+    if not (found := listed(revision, path, folder=folder)):
         raise UsageError(f"git: {revision} has no file at {path}")
     return found
+
+
+def listed(revision: str, path: str, *, folder: Path | None = None) -> bytes:
+    """The files that a revision has at or below a path, from the top, each with a zero byte after it."""
+    return git("ls-tree", "-r", "-z", "--name-only", "--full-name", revision, "--", path, folder=folder)
 
 
 def git(
@@ -61,7 +65,33 @@ def git(
         raise UsageError(f"--git needs git: {error.strerror}") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
-        shallow = "; a shallow clone lacks it: fetch it, as with `fetch-depth: 0`" if "valid" in said else ""
-        missing = said or f"there is no revision {words[-1].removesuffix('^{commit}')}"
-        raise UsageError(f"git {words[0]}: {missing}{shallow}")
+        raise UsageError(f"git {words[0]}: {said or 'it failed and does not say why'}")
     return done.stdout
+
+
+def commit_of(revision: str, *, folder: Path | None = None) -> str:
+    """The hash of the commit that a person names. Raises UsageError for none."""
+    if revision.startswith("-"):  # git would take it for an option
+        raise UsageError(f"--git {revision}: what begins with a dash is no revision")
+    try:
+        found = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", folder=folder)
+    except UsageError:
+        raise UsageError(f"git: there is no revision {revision}{_if_shallow(folder)}") from None
+    return found.decode().strip()
+
+
+def merge_base(one: str, other: str, *, folder: Path | None = None) -> str:
+    """The hash of the last commit that both have. Raises UsageError: no such revision, nothing in common."""
+    first, second = commit_of(one, folder=folder), commit_of(other, folder=folder)
+    try:
+        return git("merge-base", first, second, folder=folder).decode().strip()
+    except UsageError:
+        raise UsageError(
+            f"git: {one} and {other} have no common ancestor{_if_shallow(folder)};"
+            f" compare the two themselves, with two dots: --git {one}..{other}"
+        ) from None
+
+
+def _if_shallow(folder: Path | None) -> str:
+    shallow = git("rev-parse", "--is-shallow-repository", folder=folder).strip() == b"true"
+    return "; this clone is shallow and may lack it: fetch it, as with `fetch-depth: 0`" if shallow else ""

@@ -30,8 +30,17 @@ from hashidrill.lab.runs.rounds import AT_MOST
 from hashidrill.lab.sandbox.sandbox import scratch_folder
 from hashidrill.reports.live import display as live
 from hashidrill.reports.live.progress import Progress
-from hashidrill.reports.text import counted
-from hashidrill.rollouts.gate.configuration import Side, Source, check_taken, from_git, product_of, sides, sources_of
+from hashidrill.reports.text import counted, human_duration
+from hashidrill.rollouts.gate.configuration import (
+    Side,
+    Source,
+    check_taken,
+    from_git,
+    git_names,
+    product_of,
+    sides,
+    sources_of,
+)
 from hashidrill.rollouts.gate.differences import differences_of
 from hashidrill.rollouts.gate.playing import (
     ROUNDS,
@@ -45,6 +54,7 @@ from hashidrill.rollouts.gate.playing import (
     sides_of,
 )
 from hashidrill.rollouts.gate.report import (
+    MOST_ROUNDS_ASKED,
     as_document,
     change_lines,
     check_writable,
@@ -53,7 +63,7 @@ from hashidrill.rollouts.gate.report import (
     verdict_lines,
     write_all,
 )
-from hashidrill.rollouts.gate.suite import TAG, key_map, picked, suite
+from hashidrill.rollouts.gate.suite import TAG, Member, key_map, picked, suite
 from hashidrill.rollouts.gate.verdict import GateVerdict, Ran, Result, audited
 
 _INTERRUPTED = 130
@@ -121,7 +131,9 @@ def gate(
         Path | None, typer.Option("--key-map", help="YAML that says which experiments matter for which keys.")
     ] = None,
     time_budget: Annotated[str, typer.Option(help="How long all of it may take.")] = "10m",
-    rounds: Annotated[int, typer.Option(min=2, max=50, help="Most rounds of each experiment.")] = AT_MOST,
+    rounds: Annotated[
+        int, typer.Option(min=2, max=MOST_ROUNDS_ASKED, help="Most rounds of each experiment.")
+    ] = AT_MOST,
     margin: Annotated[
         list[str] | None,
         typer.Option(metavar="FIGURE=PERCENT", help="How much worse a figure may be: kv-writes.latency.p50=20%"),
@@ -191,14 +203,15 @@ def gate(
         both = sides(sources[0], sources[1], product=named, versions=versions, role=role)
         members, mapped = suite(suite_ or [TAG], named), key_map(key_map_)
         margins = _margins(margin, {one.name for member in members for one in figures(member.experiment)})
-        result = _before(named, both, fail_on_audit)
-        for line in change_lines(result):
+        result = _before(named, both, fail_on_audit, git)
+        found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
+        for line in change_lines(replace(result, picked=found)):
             live.say(say, line)
+        _check_budget(result, time_budget, budget_s, found.members[0])
         with Progress(say) as progress:
             _ask_agents(named, both, progress.item)
     if result.equal or result.audit.failing:
         _end(result, output, say, on_cannot_tell, as_json=as_json)
-    found = picked(members, named, result.differences.keys, mapped, budget_s=budget_s, runs=runs_of)
     result = replace(result, picked=found)
     for line in plan_lines(result):
         live.say(say, line)
@@ -263,9 +276,11 @@ def _versions(baseline: str | None, candidate: str | None, *, files_given: bool)
     return baseline, candidate or baseline
 
 
-def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit) -> Result:
+def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit, git: str | None) -> Result:
     limit = None if fail_on_audit is FailOnAudit.never else Severity[fail_on_audit.name.upper()]
-    names = [_name(side) for side in both]
+    same = both[0].version == both[1].version
+    revisions = git_names(git) if git else ("", "")
+    names = [_name(side, at, same=same) for side, at in zip(both, revisions, strict=True)]
     return Result(
         (names[0], names[1]),
         (both[0].version or "", both[1].version or ""),
@@ -274,10 +289,11 @@ def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit) -
     )
 
 
-def _name(side: Side) -> str:
+def _name(side: Side, revision: str, *, same: bool) -> str:
+    """`same`: both sides have one version, which the first line names anyway."""
     shown = [source.shown for source in side.sources]
     text = shown[0] if len(shown) == 1 else f"{len(shown)} files of {Path(shown[0]).parent}" if shown else ""
-    return " ".join(part for part in (side.version, text) if part) or side.name
+    return " ".join(part for part in ("" if same else side.version, revision or text) if part) or side.name
 
 
 def _ask_agents(product: str, both: tuple[Side, Side], say: Callable[[str], None]) -> None:
@@ -295,6 +311,18 @@ def _budget(text: str) -> float:
     if not budget_s:
         raise UsageError(f"--time-budget {text}: nothing can run in that; write a duration, like 10m")
     return budget_s
+
+
+def _check_budget(result: Result, text: str, budget_s: float, first: Member) -> None:
+    """Refuses a time in which not even one round of one experiment ends, if anything has to run."""
+    round_s = 2 * first.run_s
+    if budget_s < round_s and not (result.equal or result.audit.failing):
+        usual_s = runs_of(first) * first.run_s
+        raise UsageError(
+            f"--time-budget {text}: one round of {first.name} alone, a run of each side, takes about"
+            f" {human_duration(round_s)}: give it --time-budget {math.ceil(round_s)}s at least; an answer usually takes"
+            f" about {human_duration(usual_s)}"
+        )
 
 
 def _margins(written: list[str] | None, known: Collection[str]) -> dict[str, float]:

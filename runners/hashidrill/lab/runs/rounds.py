@@ -84,12 +84,13 @@ class Series:
     def why(self) -> str:
         """For a person: how it ended, and what was left out."""
         count, total = len(self.rounds), len(self.played)
+        rounds = f"{count} round{'' if count == 1 else 's'}"
         text = {
-            "enough": f"sure after {count} rounds",
+            "enough": f"sure after {rounds}",
             "rounds": f"all {total} rounds were played",
-            "budget": f"the time was used up after {count} rounds",
+            "budget": f"the time was used up after {rounds}",
             "spoilt": f"too many rounds were INVALID: {total - count} of {total}",
-            "interrupted": f"interrupted after {count} rounds",
+            "interrupted": f"interrupted after {rounds}",
             "stuck": "a fault could not be reverted",
         }[self.stopped]
         if not self.spoilt:

@@ -21,7 +21,7 @@ from hashidrill.core.errors import BinaryError, ExperimentError, UsageError
 from hashidrill.core.experiment.model import services_of
 from hashidrill.core.experiment.variants import varied
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.util.checkout import check_out, git
+from hashidrill.core.util.checkout import check_out, commit_of, git
 from hashidrill.core.util.nested import Keys as Key
 from hashidrill.core.util.nested import dotted, leaves, merge
 from hashidrill.core.util.redaction import Redactor
@@ -321,8 +321,8 @@ class Repository:
         base, dots, head = revisions.partition("..")
         if not dots or not base or head.startswith(".") or revisions.startswith("-"):
             raise UsageError(f"--git {revisions}: write two revisions, the good one first, like --git v1.4..HEAD")
-        start = self._commit(base)
-        end = self._commit(head or "HEAD")
+        start = commit_of(base, folder=self.top)
+        end = commit_of(head or "HEAD", folder=self.top)
         found = (
             git("rev-list", "--first-parent", "--reverse", f"{start}..{end}", "--", folder=self.top).decode().split()
         )
@@ -335,11 +335,6 @@ class Repository:
                 f" {parent[:_SHOWN]}, where its line begins"
             )
         return [start, *found]
-
-    def _commit(self, revision: str) -> str:
-        wanted = f"{revision}^{{commit}}"
-        found = git("rev-parse", "--verify", "--quiet", "--end-of-options", wanted, folder=self.top)
-        return found.decode().strip()
 
     def subject(self, commit: str) -> str:
         return git("log", "-1", "--format=%s", commit, "--", folder=self.top).decode(errors="replace").strip()

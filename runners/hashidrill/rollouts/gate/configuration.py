@@ -23,7 +23,7 @@ from hashidrill.clients.audit.sources import read_configuration
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.registry import near
-from hashidrill.core.util.checkout import check_out, git
+from hashidrill.core.util.checkout import check_out, commit_of, listed, merge_base
 from hashidrill.core.util.nested import Keys as Key
 from hashidrill.core.util.nested import leaves, merge
 from hashidrill.core.util.redaction import Redactor
@@ -426,17 +426,45 @@ def from_git(revisions: str, paths: Sequence[str], into: Path) -> tuple[list[Sou
 
     Raises UsageError: no repository, no such revision, no such path in it, a link that leads out of it.
     """
+    base, head, apart = _two(revisions)
+    if not paths:
+        raise UsageError("--git needs --path: the file or directory in the repository that an agent reads")
+    old = merge_base(base, head) if apart else commit_of(base)
+    new = commit_of(head)
+    for path in paths:
+        lacking = [not listed(commit, path) for commit in (old, new)]
+        if any(lacking):
+            raise UsageError(_absent(path, git_names(revisions), lacking))
+    return _files_at(old, paths, into / "baseline"), _files_at(new, paths, into / "candidate")
+
+
+def git_names(revisions: str) -> tuple[str, str]:
+    """The two sides of `BASE..HEAD`, or of `BASE...HEAD`, for people."""
+    base, head, apart = _two(revisions)
+    return f"the merge base of {base} and {head}" if apart else base, head
+
+
+def _two(revisions: str) -> tuple[str, str, bool]:
+    """BASE, HEAD, and whether the branches' parting is meant."""
     base, dots, head = revisions.partition("..")
     if not dots or not base:
         raise UsageError(f"--git {revisions}: write two revisions, like --git origin/main..HEAD")
-    head = head.lstrip(".") or "HEAD"
-    if base.startswith("-") or head.startswith("-"):  # git would take it for an option
-        raise UsageError(f"--git {revisions}: what begins with a dash is no revision")
-    if not paths:
-        raise UsageError("--git needs --path: the file or directory in the repository that an agent reads")
-    if "..." in revisions:  # since the branches parted, as in a pull request
-        base = git("merge-base", base, head).decode().strip()
-    return _files_at(base, paths, into / "baseline"), _files_at(head, paths, into / "candidate")
+    return base, head.lstrip(".") or "HEAD", "..." in revisions  # of a pull request
+
+
+def _absent(path: str, names: tuple[str, str], lacking: Sequence[bool]) -> str:
+    if all(lacking):
+        return f"git: neither {names[0]} nor {names[1]} has a file at {path}; --path counts from the current directory"
+    if lacking[0]:
+        return (
+            f"git: the baseline, {names[0]}, has no file at {path}, and the candidate, {names[1]}, has: a first"
+            " configuration has nothing to be compared with. To compare it with the agents' defaults, take a copy that"
+            f" keeps only its role and addresses: hashidrill gate --baseline COPY --candidate {path}"
+        )
+    return (
+        f"git: the candidate, {names[1]}, has no file at {path}, and the baseline, {names[0]}, has: a configuration"
+        " that is gone cannot be compared; if it moved, name both places with --baseline and --candidate"
+    )
 
 
 def _files_at(revision: str, paths: Sequence[str], into: Path) -> list[Source]:

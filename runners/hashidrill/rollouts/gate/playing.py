@@ -374,7 +374,8 @@ def _one(member: Member, plan: Plan, means: Means, budget_s: float, alarms: floa
         paths = {run.side: run.recording for run in each.runs}
         invalid = "; ".join(f"{run.side}: {run.invalid}" for run in each.runs if run.invalid)
         rounds.append(PlayedRound(paths.get(NAMES[0]), paths.get(NAMES[1]), invalid))
-    return Ran(member, look(series), tuple(rounds), series.why(), means.now_s() - began_s), series.stopped
+    took_s = means.now_s() - began_s
+    return Ran(member, look(series), tuple(rounds), series.why(), took_s, series.stopped), series.stopped
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +18,7 @@ from hashidrill.core.compare.statistics import MOST_ROUNDS, Decision
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import write_whole
+from hashidrill.lab.runs.rounds import AT_MOST
 from hashidrill.reports.document import Badge, Bullets, Cell, Code, Folded, Section, Table, to_html, to_markdown
 from hashidrill.reports.html import Html, el, page, timeline_frame, verdict_banner
 from hashidrill.reports.markdown import plain
@@ -38,7 +40,7 @@ def as_document(result: Result) -> dict[str, Any]:
         "reasons": result.reasons,
         "product": result.differences.product,
         "sides": {
-            side: {"name": result.names[index], "version": result.versions[index] or None}
+            side: {"name": result.names[index], "version": result.versions[index] or result.version or None}
             for index, side in enumerate(("baseline", "candidate"))
         },
         "changes": [
@@ -113,6 +115,11 @@ def _figure(each: Compared) -> dict[str, Any]:
 
 REGRESSION, CANNOT_TELL = "gate/regression", "gate/cannot-tell"
 _LONGEST = 4000
+MOST_ROUNDS_ASKED = 50
+"""What `--rounds` takes at most."""
+_SPARE = 1.1
+"""Rounds differ in length."""
+_SLOW = 1.25
 
 
 # JUnit
@@ -121,9 +128,16 @@ _LONGEST = 4000
 def as_junit(result: Result) -> str:
     """A regression is a failure, what cannot be told an error. No case passes without having been measured."""
     root = Element("testsuites", name="hashidrill gate")
-    _add(root, "hashidrill gate", [_change_case(result)], result.seconds)
+    whole = [_change_case(result)]
+    if result.verdict is GateVerdict.CANNOT_TELL:
+        untold = Element("testcase", name="verdict")
+        said = ["cannot tell", *result.reasons, *advice(result)]
+        SubElement(untold, "error", message=_xml("; ".join(said)))
+        whole.append(untold)
+    _add(root, "hashidrill gate", whole, result.seconds)
     for ran in result.ran:
-        cases = [*map(_slo_case, ran.outcome.slos), *map(_figure_case, ran.outcome.figures)]
+        figures = ran.outcome.figures if ran.outcome.rounds else ()
+        cases = [*map(_slo_case, ran.outcome.slos), *map(_figure_case, figures)]
         if ran.outcome.no_change:
             cases.append(Element("testcase", name=GateVerdict.NO_CHANGE.value))
         elif ran.outcome.doubts or not cases:
@@ -156,10 +170,6 @@ def _change_case(result: Result) -> Element:
     if failing := result.audit.failing:
         failure = SubElement(case, "failure", message=_xml("; ".join(f"{f.rule_id} {f.message}" for f in failing)))
         failure.text = _xml("\n".join(RULES[each.rule_id].fix for each in failing))
-    elif result.verdict is GateVerdict.CANNOT_TELL and (
-        result.untested or result.verdict not in [ran.outcome.verdict for ran in result.ran]
-    ):
-        SubElement(case, "error", message=_xml("; ".join(result.reasons)))
     nothing = "nothing that can be compared differs"
     said = [*map(str, result.differences.changes), *(line for ran in result.ran for line in ran.outcome.without)]
     SubElement(case, "system-out").text = _xml("\n".join(dict.fromkeys(said)) or nothing)
@@ -280,7 +290,8 @@ def change_lines(result: Result) -> Iterator[str]:
     """Before anything runs: what differs, and what nobody gets."""
     found = result.differences
     one, other = result.names
-    yield f"{found.product.capitalize()}: {one} against {other}"
+    ran = "" if result.versions[0] != result.versions[1] else f" {result.version}"
+    yield f"{found.product.capitalize()}{ran.rstrip()}: {one} against {other}"
     if result.versions[0] != result.versions[1]:
         yield f"  version: {result.versions[0]} -> {result.versions[1]}"
     for change in found.changes:
@@ -328,7 +339,7 @@ def verdict_lines(result: Result) -> Iterator[str]:
 
 def _rounds(ran: Ran) -> str:
     many = ran.outcome.rounds
-    text = f"{many} round{'' if many == 1 else 's'} count"
+    text = "1 round counts" if many == 1 else f"{many} rounds count"
     if lost := len(ran.rounds) - many:
         text += f", {lost} did not"
     return f"{text} ({ran.stopped})" if ran.stopped else text
@@ -402,7 +413,7 @@ _OF_DECISIONS = {Decision.WORSE: "broken", Decision.BETTER: "held", Decision.NO_
 
 def _member(ran: Ran, file: str = "") -> Section:
     """What decides first; the rows that decide nothing are folded. `file`: its own page, to link to."""
-    slos, figures = ran.outcome.slos, ran.outcome.figures
+    slos, figures = ran.outcome.slos, ran.outcome.figures if ran.outcome.rounds else ()
     open_counts = ran.outcome.verdict is not GateVerdict.REGRESSION  # a regression is one, whatever else is open
     decided = {Decision.WORSE, Decision.BETTER}
     deciding = [each for each in figures if (each.is_open and open_counts) or each.decision in decided]
@@ -430,7 +441,8 @@ def _member(ran: Ran, file: str = "") -> Section:
 
 _PAIRED = (
     "A difference is the geometric mean of the pairs' own ratios: baseline and candidate of the same round. It need not"
-    " be the quotient of the two medians next to it, which are of the same pairs."
+    " be the quotient of the two medians next to it, which are of the same pairs, and is left out where it contradicts"
+    " them. A pair's own ratio is that of its seconds, with the figure's smallest size that counts added to both sides."
 )
 
 
@@ -530,16 +542,46 @@ def advice(result: Result) -> list[str]:
             f" it can show), or allow more: --margin {noisy[0].figure.name}=PERCENT"
         )
     sick = any(slo.state is SloState.SICK for outcome in outcomes for slo in outcome.slos)
-    unsure = any(slo.state is SloState.UNSURE for outcome in outcomes for slo in outcome.slos)
+    more = [ran for ran in result.ran if ran.more_rounds]
     if sick:  # more rounds of it would tell no more
         said.append("Fix what breaks with the configuration of today, or gate with experiments that hold: --suite")
-    elif unsure or any(not each.why and 0 < each.more_rounds < MOST_ROUNDS for each in open_):
-        said.append("Give it more rounds: --rounds 16, and a longer --time-budget.")
+    elif more:
+        said.append(_more_rounds(result, more))
     elif result.not_run and not noisy:
         said.append("Give it time for the experiments that did not run: a longer --time-budget.")
     if any(outcome.invalid for outcome in outcomes):
         said.append("Look at the rounds that do not count: `hashidrill check RUN` says of each what to fix.")
     return said
+
+
+def _more_rounds(result: Result, more: Sequence[Ran]) -> str:
+    """What the rounds took here, and the time and rounds that would probably tell."""
+    most = max(more, key=lambda ran: ran.more_rounds * _round_s(ran))
+    expected_s, took_s = 2 * most.member.run_s, _round_s(most)
+    total = max(len(ran.rounds) + ran.more_rounds for ran in more)
+    rounds = f" --rounds {min(total, MOST_ROUNDS_ASKED)}" if total > AT_MOST or most.ended == "rounds" else ""
+    # each experiment gets its share of the time, by the length of its runs
+    shares = {each.name: each.run_s for each in result.picked.members} or {most.member.name: 1.0}
+    every = sum(shares.values())
+    needed_s = max(
+        result.seconds + sum(ran.more_rounds * _round_s(ran) for ran in more),
+        *(
+            (len(ran.rounds) + ran.more_rounds) * _round_s(ran) * every / shares.get(ran.member.name, every)
+            for ran in more
+        ),
+    )
+    budget = math.ceil(_SPARE * needed_s / 60)
+    took = "takes about" if not most.rounds else "took"
+    said = (
+        f"One round of {most.member.name} {took} {human_duration(took_s)}, and about {most.more_rounds} more"
+        f" {'is' if most.more_rounds == 1 else 'are'} needed:{rounds} --time-budget {budget}m"
+    )
+    quieter = f"; on a quieter machine a round takes about {human_duration(expected_s)}"
+    return said + (f"{quieter}." if took_s > _SLOW * expected_s else ".")
+
+
+def _round_s(ran: Ran) -> float:
+    return ran.seconds / len(ran.rounds) if ran.rounds else 2 * ran.member.run_s
 
 
 def _experiment_page(result: Result, ran: Ran) -> Html:

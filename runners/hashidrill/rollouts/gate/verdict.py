@@ -9,6 +9,7 @@ suite: one regression anywhere is a regression, and one experiment without an an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -18,9 +19,10 @@ from hashidrill.clients.audit.rule import Finding as AuditFinding
 from hashidrill.clients.audit.rule import Severity
 from hashidrill.clients.audit.run import audit
 from hashidrill.core.compare.comparison import Compared
-from hashidrill.core.compare.statistics import MOST_ROUNDS, Decision
+from hashidrill.core.compare.statistics import FIRST_LOOK, MOST_ROUNDS, Decision
 from hashidrill.core.judging.judge import GUARDRAIL
 from hashidrill.core.judging.verdict import Finding, RunVerdict
+from hashidrill.lab.runs.rounds import Stopped
 from hashidrill.rollouts.gate.configuration import PRODUCTS, Source
 from hashidrill.rollouts.gate.differences import Change, Differences
 from hashidrill.rollouts.gate.suite import Member, Picked
@@ -193,7 +195,11 @@ def lacks_alone(candidate: int, baseline: int) -> bool:
 
 def figure_line(each: Compared) -> str:
     """`kv-writes.latency.p50: 5ms -> 8ms, 1.60 times, 1.40 to 1.80`."""
-    shown = each.figure.shown
+
+    def shown(number: float) -> str:
+        text = each.figure.shown(number)
+        return f"{text} (not by the end of the run)" if math.isinf(number) else text
+
     if each.why:
         return f"{each.figure.name}: {each.why}"
     differs = f", {each.differs}" if each.differs else ""
@@ -276,6 +282,19 @@ class Ran:
     stopped: str = ""
     """Why no more rounds were played."""
     seconds: float = 0.0
+    ended: Stopped = "rounds"
+    """The same, for a program."""
+
+    @property
+    def more_rounds(self) -> int:
+        """How many more rounds would probably tell; 0 where they would not, or where too many were INVALID."""
+        slos, figures = self.outcome.slos, self.outcome.figures
+        if self.ended == "spoilt" or any(slo.state is SloState.SICK for slo in slos):
+            return 0
+        found = [each.more_rounds for each in figures if each.is_open and not each.why]
+        if any(slo.state is SloState.UNSURE for slo in slos):
+            found.append(max(1, FIRST_LOOK - self.outcome.rounds))
+        return max((each for each in found if each < MOST_ROUNDS), default=0)
 
 
 @dataclass(frozen=True)
@@ -305,6 +324,13 @@ class Result:
     ran: tuple[Ran, ...] = ()
     seconds: float = 0.0
     interrupted: bool = False
+
+    @property
+    def version(self) -> str:
+        """Of the product on the baseline: the given one, or those of the chosen experiments; "" for none chosen."""
+        services = [each.experiment.datacenter.services for each in (*self.picked.members, *self.picked.left)]
+        own = {str(getattr(of.get(self.differences.product), "version", "")) for of in services}
+        return self.versions[0] or ", ".join(sorted(own - {""}))
 
     @property
     def equal(self) -> bool:

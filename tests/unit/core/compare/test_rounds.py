@@ -331,3 +331,10 @@ def test_what_never_came_is_longer_than_all_that_did(
         object.__setattr__(run.measured[RECOVERY.name], "at_most", 10.0)
     [found] = compared(rounds, [RECOVERY], margins={RECOVERY.name: margin})
     assert found.decision is decision
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "the time was used up after 1 round"), (2, "used up after 2 rounds")])
+def test_one_round_is_one(count, said):
+    runs = [Played(side, Path(side), {}) for side in ("a", "b")]
+    played = [Round(number, runs, ("a", "b")) for number in range(count)]
+    assert Series([], played, "budget").why().endswith(said)

@@ -280,6 +280,9 @@ def gate(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(app, ["gate", *words])
 
 
+BOTH = ["--baseline", "a.hcl", "--candidate", "b.hcl"]
+
+
 @pytest.mark.lie
 @pytest.mark.parametrize(
     ("words", "said"),
@@ -306,6 +309,8 @@ def gate(tmp_path, monkeypatch):
         (["--calibrate", "--suite", "nothing"], "nor is it a tag"),
         (["--calibrate", "--baseline", "a.hcl", "--candidate", "b.hcl"], "against itself: leave out --baseline"),
         (["--baseline", "a.hcl", "--candidate", "b.hcl", "--time-budget", "0s"], "nothing can run in that"),
+        ([*BOTH, "--time-budget", "20s"], "--time-budget 20s: one round of config/rollout-year-end alone"),
+        ([*BOTH, "--time-budget", "20s", "--dry-run"], "s at least; an answer usually takes about"),
         (["--calibrate", "--dry-run"], "against itself: leave out --dry-run"),
         (["--calibrate", "--candidate-version", "1.10.3"], "against itself: leave out --candidate-version"),
     ],
@@ -314,6 +319,19 @@ def test_each_mistake_has_one_message(gate, words, said):
     done = gate(*words)
     assert done.exception.exit_code == 2, done.output
     assert said in str(done.exception)
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize(
+    ("suite", "version"), [("raft/killed-leader", "1.22.2"), ("config/rollout-year-end", "1.10.3")]
+)
+def test_the_version_that_both_sides_will_run_is_in_the_first_line_and_in_the_document(
+    gate, monkeypatch, suite, version
+):
+    monkeypatch.setattr("hashidrill.faces.cli.gate._ask_agents", lambda *_words, **_more: None)
+    done = gate(*BOTH, "--suite", suite, "--dry-run", "--json")
+    assert f"Consul {version}: a.hcl against b.hcl" in done.output
+    assert [side["version"] for side in json.loads(done.stdout)["sides"].values()] == [version, version]
 
 
 def test_the_schema_of_its_document_is_printed(gate):

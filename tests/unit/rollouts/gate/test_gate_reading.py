@@ -22,6 +22,7 @@ from hashidrill.rollouts.gate.configuration import (
     _DEFAULTS,
     check_taken,
     configuration,
+    from_git,
     overlay,
     product_of,
     role_of,
@@ -305,3 +306,57 @@ class TestRefusals:
         assert len(said) == 2
         assert "server.heartbeat_grac, and would ignore it: did you mean heartbeat_grace?" in said[0]
         assert unknown_keys({"client": {"options": {"anything.at.all": "1"}}}, known) == []
+
+
+class TestWhatGitDoesNotHave:
+    @pytest.fixture
+    def repository(self, monkeypatch):
+        """A repository of `main`, and of `lonely`, an orphan; planted: it is a shallow clone."""
+        shallow = []
+
+        def git(*words, **_more):
+            if "--is-shallow-repository" in words:
+                return b"true" if shallow else b"false"
+            if words[0] == "rev-parse" and words[-1].removesuffix("^{commit}") in {"main", "lonely", "HEAD"}:
+                return words[-1].encode()
+            raise UsageError(f"git {words[0]}: it failed and does not say why")
+
+        monkeypatch.setattr("hashidrill.core.util.checkout.git", git)
+        return shallow
+
+    @pytest.mark.lie
+    @pytest.mark.parametrize(
+        ("revisions", "said"),
+        [
+            ("main...lonely", "main and lonely have no common ancestor; compare .*, with two dots: --git main..lonely"),
+            ("main...chang", "git: there is no revision chang$"),
+            ("chang..main", "git: there is no revision chang$"),
+        ],
+    )
+    def test_a_branch_is_lacking_only_where_it_lacks_and_by_a_shallow_clone_only_in_one(
+        self, repository, tmp_path, revisions, said
+    ):
+        with pytest.raises(UsageError, match=said):
+            from_git(revisions, ["consul.d"], tmp_path)
+        repository.append("shallow")
+        with pytest.raises(UsageError, match=r"this clone is shallow and may lack it: .*fetch-depth: 0"):
+            from_git(revisions, ["consul.d"], tmp_path)
+
+    @pytest.mark.parametrize(
+        ("having", "said"),
+        [
+            ({"HEAD"}, "the baseline, main, has no file at consul.d, and the candidate, HEAD, has: a first config"),
+            ({"main"}, "the candidate, HEAD, has no file at consul.d, and the baseline, main, has"),
+            (set(), "neither main nor HEAD has a file at consul.d; --path counts"),
+        ],
+    )
+    def test_a_path_that_a_side_lacks_is_said_with_that_side_as_typed(
+        self, repository, tmp_path, monkeypatch, having, said
+    ):
+        assert not repository
+        monkeypatch.setattr(
+            "hashidrill.rollouts.gate.configuration.listed",
+            lambda commit, _path: b"a" if commit.removesuffix("^{commit}") in having else b"",
+        )
+        with pytest.raises(UsageError, match=said):
+            from_git("main..HEAD", ["consul.d"], tmp_path)

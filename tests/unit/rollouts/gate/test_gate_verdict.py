@@ -166,6 +166,18 @@ class TestOneExperiment:
         result = gated(multiplier(3), multiplier(7), budget_s=2.1 * A_RUN_S)
         assert result.verdict is GateVerdict.CANNOT_TELL
 
+    @pytest.mark.lie
+    def test_what_is_lacking_is_named_as_measured_and_rounds_only_where_they_were_the_limit(self, gated):
+        result = gated(multiplier(3), multiplier(7), budget_s=2.6 * A_RUN_S)
+        assert f"{ONE}: cannot tell, 1 round counts (the time was used up after 1 round)" in verdict_lines(result)
+        [said] = advice(result)
+        assert said.startswith(f"One round of {ONE} took 1 min 20 s, and about 2 more are needed: --time-budget 5m")
+        result = replace(result, ran=(replace(result.ran[0], ended="rounds"),))
+        assert "2 more are needed: --rounds 3 --time-budget 5m" in advice(result)[0]
+        [whole] = [each for each in ET.fromstring(as_junit(result)) if each.get("name") == "hashidrill gate"]
+        with_errors = [case.get("name") for case in whole if case.find("error") is not None]
+        assert with_errors == ["verdict"]
+
     def test_ctrl_c_keeps_what_was_found(self, tmp_path, runs):
         runs.interrupt_at = 3
         plan = Plan(differing(tmp_path), ("1.22.2", "1.10.3"), tmp_path, 10_000.0)
