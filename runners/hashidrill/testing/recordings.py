@@ -333,9 +333,12 @@ class RecordingBuilder:
 
     def _plain_experiment(self) -> dict[str, Any]:
         measured = dict.fromkeys([op.load for op in self._operations]) or {"kv-writes": None}
-        loads = [load for load in measured if load.removesuffix(ATTEMPTS) not in self._services]
+        # the attempts of a client are of no load of their own
+        loads = [load for load in measured if load not in self._services and not load.endswith(ATTEMPTS)]
+        silent = {load.removesuffix(ATTEMPTS) for load in measured if load.endswith(ATTEMPTS)} - {*loads}
         first = next(iter(measured))
-        clients = {"clients": self._services} if self._services else {}
+        found = {**{name: {"command": ["true"], "service": True} for name in sorted(silent)}, **self._services}
+        clients = {"clients": found} if found else {}
         return {
             "apiVersion": "hashidrill/v1",
             "kind": "Experiment",
