@@ -95,8 +95,9 @@ def test_a_key_that_has_no_seat_opens_nothing(the_class, place):
 
 
 def events(url):
+    """The first state with a seat: before that, the page has not looked at the games yet."""
     with urllib.request.urlopen(f"{url}events", timeout=20) as stream:
-        return next(line.decode() for line in stream if line.startswith(b"data: {") and len(line) > 20)
+        return next(line.decode() for line in stream if line.startswith(b"data: {") and b'"rows":[{' in line)
 
 
 def test_the_page_of_a_class_shows_its_seats_and_is_gone_with_its_command(the_class):
