@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 from urllib.parse import urlencode
 
-import anyio
 import httpx2
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
@@ -19,6 +19,7 @@ from hashidrill.core.probes.base import SickError
 from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext
 from hashidrill.core.probes.http import HttpAccess, HttpAsker
 from hashidrill.core.units import Duration, shown
+from hashidrill.core.util.wait import all_at_once
 
 VALUE = "value"
 _SHOWN_SERIES = 2
@@ -106,12 +107,12 @@ class PrometheusProbe(DeclaredProbe):
         async def ask(query: str, labels: Mapping[str, str], into: list[tuple[float, float]]) -> None:
             into.append(await self._asked(query, labels))
 
-        try:
-            async with anyio.create_task_group() as both:
-                both.start_soon(ask, params.query, params.labels, value)
-                both.start_soon(ask, f"timestamp({params.query}\n)", {}, taken)
-        except* SickError as errors:
-            raise _first(errors) from None
+        await all_at_once(
+            (
+                partial(ask, params.query, params.labels, value),
+                partial(ask, f"timestamp({params.query}\n)", {}, taken),
+            )
+        )
         (evaluated_s, figure), (_, taken_s) = value[0], taken[0]
         before_s, self._evaluated_s = self._evaluated_s, evaluated_s
         if evaluated_s <= before_s:
@@ -180,8 +181,3 @@ def _one(data: _Data) -> _Series:
         some = " and ".join(str(one.metric) for one in data.result[:_SHOWN_SERIES])
         raise SickError(f"the query has {len(data.result)} results ({some}): select one, or aggregate them")
     return data.result[0]
-
-
-def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
-    found = errors.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -146,7 +146,7 @@ class Started:
     def again(self):
         """Starts it as the revert does, and ends it once it has spoken."""
         restart.start(self.memo)
-        for _ in range(200):
+        for _ in range(1500):
             found = restart.running(self.system, self.memo)
             if found and self._waits(int(found[0].partition("@")[0])):
                 break
