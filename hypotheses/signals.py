@@ -22,6 +22,8 @@ from hashidrill.core.protocols.service import SILENT_S
 from hashidrill.core.recording.reader import Bools, Int64s
 
 _JUDGED = "it is judged here: INVALID where it counts"
+_LOOK_S = 1.0
+"""How long a look of a product's or host's probe may take, and of one's own by default."""
 _LATE, _IN_TIME = room(), room(since="start")
 
 
@@ -82,7 +84,7 @@ def signal_stays(
             not len(bad),
             f"{condition} did not hold{seen.of} {over}: {len(bad)} of {len(seen.t_ns)} looks broke it, first"
             + (f" {condition.figure(float(seen.value[bad[0]]))}, {_at(seen, bad[0])}" if len(bad) else ""),
-            [(f"{condition.source}.{condition.what}", seen.host or None, int(seen.t_ns[at])) for at in bad],
+            [seen.look(int(at)) for at in bad],
             **figures,
         )
     for seen in every:
@@ -199,7 +201,14 @@ class _Seen:
     bad: Bools
     unknown: Bools
     limit_s: float
+    look_s: float
+    """How long a look may take; it is recorded at its end."""
     condition: Condition
+
+    def look(self, at: int) -> tuple[str, str | None, int, int]:
+        """One look as a witness: from when it may have begun to shortly after its end."""
+        signal, t_ns = f"{self.condition.source}.{self.condition.what}", int(self.t_ns[at])
+        return signal, self.host or None, t_ns - int(self.look_s * SECOND), t_ns + int(_LOOK_S * SECOND)
 
     @property
     def holds(self) -> Bools:
@@ -236,6 +245,8 @@ def _seen(recording: Recording, condition: Condition, span: tuple[int, int], gap
     signal = f"{condition.source}.{condition.what}"
     probe = next((one for one in recording.experiment.sampled(recording.signals) if signal in one.signals), None)
     silent_s = SILENT_S if probe is None else probe.silent_s
+    own = recording.experiment.probes.get(condition.source)
+    look_s = _LOOK_S if own is None else max(_LOOK_S, float(own.timeout))
     hosts = {*recording.aside.series(signal).host}  # each of them, also one that was silent then
     # the majority's view if there is one; of what only the leader reports, all looks together
     together = probe is not None and not probe.regular
@@ -249,7 +260,7 @@ def _seen(recording: Recording, condition: Condition, span: tuple[int, int], gap
         text = [said for said, keep in zip(series.text, picked, strict=True) if keep]
         limit_s = silent_s if gap is None else float(gap)
         found.append(
-            _Seen(host or "", span, series.t_ns[picked], value, text, bad, np.isnan(value), limit_s, condition)
+            _Seen(host or "", span, series.t_ns[picked], value, text, bad, np.isnan(value), limit_s, look_s, condition)
         )
     if not any(len(seen.t_ns) for seen in found):
         raise HypothesisInvalidError(

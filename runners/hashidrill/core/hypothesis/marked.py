@@ -29,14 +29,14 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _ATTRIBUTE = "__hashidrill_hypothesis__"
 
 
-Look = tuple[str, str | None, int]
+Look = tuple[str, str | None, int, int]
 
 
 class Broken(AssertionError):  # noqa: N818 - it is a finding, not a mistake
     """A hypothesis that did not hold: `text` for a person, `figures` the numbers behind it.
 
-    `witnesses`: looks of which each shows the break by itself, as (signal, host or None for all, moment in ns). While
-    one of them is valid, the finding stands, whatever else of the run is in doubt.
+    `witnesses`: looks of which each shows the break by itself, as (signal, host or None for all, start and end in ns).
+    While one of them is valid, the finding stands, whatever else of the run is in doubt.
     """
 
     def __init__(self, text: str, witnesses: Sequence[Look] = (), /, **figures: Any) -> None:

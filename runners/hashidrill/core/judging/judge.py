@@ -401,17 +401,13 @@ def _notes(
         yield f"{what}); this makes INVALID: {', '.join(titles)}; {stand}"
 
 
-_LOOK_NS = SECOND
-"""How long before and after its moment a look may have been made: probes take up to this by default."""
-
-
 def _check(
     found: hypothesis.Hypothesis, recording: Recording, params: Mapping[str, Any]
 ) -> tuple[Finding, str, dict[str, Any], list[Read]]:
     try:
         held = found.check(recording, params)
     except hypothesis.Broken as broken:
-        looks = [Read(of, host, ((t - _LOOK_NS, t + _LOOK_NS),)) for of, host, t in broken.witnesses]
+        looks = [Read(of, host, ((start, end),)) for of, host, start, end in broken.witnesses]
         return Finding.BROKEN, broken.text, broken.figures, looks
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc'])) or found.name}: {e['msg']}" for e in error.errors())

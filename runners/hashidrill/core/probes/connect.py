@@ -49,7 +49,7 @@ class TcpProbe(DeclaredProbe):
     """Opens a TCP connection and closes it: `ok` is 1 if it was accepted within `timeout`.
 
     Signals: `ok`, `latency` (of the handshake, in seconds). The kernel accepts for a program that hangs: only a request
-    (an `http` probe) shows that somebody serves there.
+    (an `http` probe) shows that it serves.
     """
 
     kind = "tcp"

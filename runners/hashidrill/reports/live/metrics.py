@@ -22,7 +22,7 @@ with extra("metrics", "--metrics"):
     from prometheus_client.metrics_core import GaugeMetricFamily
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 WRITE_EVERY_NS = 1_000_000_000
 SUFFIX = ".prom"
@@ -35,7 +35,7 @@ _HELD = {Finding.HELD: 1.0, Finding.FIXED: 1.0, Finding.BROKEN: 0.0, Finding.KNO
 class _Fault:
     """Its labels, and whether an observer sees it in force."""
 
-    labels: tuple[str, ...]
+    labels: Mapping[str, str]
     in_force: bool = False
 
 
@@ -57,8 +57,7 @@ class RunMetrics:
     Figures of loads and faults end with their run. A verdict stays until the next run of that experiment is judged.
     """
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
-        self._wall = wall
+    def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
         self._now = ""
 
@@ -79,14 +78,16 @@ class RunMetrics:
             case Tick(loads=loads):
                 change = {"loads": dict(loads)}
             case Intent(fault_id=fault_id, kind=kind, target=target):
-                change = {"faults": {**run.faults, fault_id: _Fault((fault_id, kind, target.host))}}
+                change = {
+                    "faults": {**run.faults, fault_id: _Fault({"fault": fault_id, "kind": kind, "host": target.host})}
+                }
             case Proof(fault_id=fault_id, event=found) if fault_id in run.faults and found != "fault.unproven":
                 fault = replace(run.faults[fault_id], in_force=found in {"fault.proven", "fault.still"})
                 change = {"faults": {**run.faults, fault_id: fault}}
             case End():
                 change = {"ended": True}
             case Judged():
-                change = {"judged": event, "judged_s": self._wall()}
+                change = {"judged": event, "judged_s": time.time()}
         return replace(run, **change)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -101,9 +102,8 @@ class RunMetrics:
             for name, load in run.loads.items():
                 _load(family, load, {"experiment": experiment, "load": name})
             for fault in run.faults.values():
-                labels = dict(zip(("fault", "kind", "host"), fault.labels, strict=True))
                 text = "Whether an observer has seen the fault in force, and not yet gone: 1 or 0."
-                family.add("fault_in_force", text, fault.in_force, experiment=experiment, **labels)
+                family.add("fault_in_force", text, fault.in_force, experiment=experiment, **fault.labels)
         yield from family.all()
 
 

@@ -426,6 +426,18 @@ class TestAMachineThatOtherWorkKeptBusy:
         builder.series("machine.idle", lambda t: 0.0 if busy(t) else 1.2, every=1.0)
         assert judged(builder)[1] == {"signal_stays": found}
 
+    @pytest.mark.parametrize(("timeout", "found"), [("1s", Finding.BROKEN), ("8s", Finding.INVALID)])
+    def test_a_look_may_have_been_made_for_as_long_as_its_timeout(self, builder, timeout, found):
+        """The page was asked while the machine was busy, and given up five seconds later."""
+        good(builder).healthy().expect("signal_stays", condition="page.ok == 1", during="run")
+        builder.probe("page", url="http://client-1:8500/", every="5s", timeout=timeout)
+        for t in range(5, 50, 5):
+            builder.sample("page.ok", 0.0 if t == 25 else 1.0, at=t)
+        busy = lambda t: 12 <= t < 21  # noqa: E731
+        builder.series("machine.others", lambda t: 1.8 if busy(t) else 0.1, every=1.0)
+        builder.series("machine.idle", lambda t: 0.0 if busy(t) else 1.2, every=1.0)
+        assert judged(builder)[1] == {"signal_stays": found}
+
     def test_what_held_in_spite_of_it_held(self, builder):
         good(builder).healthy().expect("writes_recover", load=LOAD, within="10s")
         builder.series("machine.others", 1.8, every=1.0).series("machine.idle", 0.0, every=1.0)
