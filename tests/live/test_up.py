@@ -166,7 +166,7 @@ def test_an_agent_that_does_not_start_is_a_message_and_leaves_nothing(place, tmp
     (tmp_path / "wrong.yaml").write_text(json.dumps(document))
     done = place("lab", "up", "--like", str(tmp_path / "wrong.yaml"))
     assert done.returncode == 3
-    assert "did not start: consul-1: consul ended:" in done.stderr
+    assert "did not start: consul-1: consul ended before it was ready" in done.stderr
     assert "no_such_setting" in done.stderr
     assert place.names() == []
     assert place.ground.left_after(10) == []

@@ -7,7 +7,6 @@ import hashlib
 import http.server
 import io
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -43,6 +42,7 @@ def nothing_from_this_machine(monkeypatch, tmp_path):
         if name.lower().endswith("_proxy") or name.startswith("HASHIDRILL_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(binaries_build, "_USUAL_PLACES", ())
     monkeypatch.setenv("HASHIDRILL_NO_INSTALL", "1")
@@ -371,9 +371,7 @@ def test_without_an_archive_the_binary_is_built_and_progress_is_told(go, monkeyp
     found = binaries.ensure("consul", "1.22.2", progress=said.append)
     assert found.source == "built with go1.27.1 from pinned modules"
     assert "building consul 1.22.2 with Go: takes about 4 minutes the first time" in said
-    assert any(re.fullmatch(r"building consul 1\.22\.2 with Go: 0 s( so far| of about .+)?", line) for line in said), (
-        said
-    )
+    assert "building consul 1.22.2 with Go: 0 s" in said
     assert f"{tmp_path}/cache/hashidrill/bin/consul/1.22.2/.work-" in record.read_text()
     assert "-mod=readonly" in record.read_text()
     assert sorted(entry.name for entry in cached().parent.iterdir()) == [".lock", "consul", "record.json"]

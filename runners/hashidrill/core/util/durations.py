@@ -54,8 +54,8 @@ def so_far(took_s: float, expected_s: float | None = None) -> str:
     if expected_s is None:
         return took
     grain_s = 1 if expected_s < 10 else 5 if expected_s < 60 else 10 if expected_s < 300 else 60
-    about = shown(grain_s * max(round(expected_s / grain_s), 1))
-    return f"{took} of about {about}" if took_s <= expected_s else f"{took}, expected were about {about}"
+    about_s = grain_s * max(round(expected_s / grain_s), 1)
+    return f"{took} of about {shown(about_s)}" if took_s <= about_s else f"{took}, expected were about {shown(about_s)}"
 
 
 def shown(seconds: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextvars import copy_context
 from functools import partial
 from importlib.util import find_spec
 from itertools import dropwhile
@@ -132,6 +133,10 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes | {"commands": {}, "rich_markup_mode": None})
         self.lazy = Commands("" if self.name == "hashidrill" else self.name or "")
         self.commands: Mapping[str, Any] = self.lazy  # type: ignore[assignment]  # nobody adds to it
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """What the options of one command line set in context variables ends with it, also where it is refused."""
+        return copy_context().run(super().main, *args, **options)
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx

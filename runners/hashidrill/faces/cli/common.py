@@ -28,13 +28,12 @@ if TYPE_CHECKING:
 _ONLY_JSON: ContextVar[bool] = ContextVar("only_json", default=False)
 
 
-def only_json(ctx: typer.Context, value: bool) -> bool:
+def only_json(value: bool) -> bool:
     """While a command runs with this option, standard output has JSON alone: `console()` and the like write to
     standard error.
     """
     if value:
-        token = _ONLY_JSON.set(True)
-        ctx.call_on_close(lambda: _ONLY_JSON.reset(token))
+        _ONLY_JSON.set(True)
     return value
 
 

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import sys
+from contextvars import copy_context
 
 import pytest
 import typer
@@ -163,12 +164,12 @@ def test_with_json_standard_output_is_json_whatever_else_is_printed(capsys):
         if as_json:
             common.print_json({"x": 1})
 
-    planted(["--json"], standalone_mode=False)
+    copy_context().run(planted, ["--json"], standalone_mode=False)  # as LazyGroup does
     said = capsys.readouterr()
     assert json.loads(said.out) == {"x": 1}
     assert said.err == "by rich\na text\nname\na row\n"
     planted([], standalone_mode=False)
-    assert capsys.readouterr().out == "by rich\na text\nname\na row\n", "the next command is free of it"
+    assert capsys.readouterr().out == "by rich\na text\nname\na row\n"
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,15 @@ def test_errors_keep_their_exit_codes_with_json(words, code, hashidrill, tmp_pat
     said = hashidrill(*words)
     assert said.code == code
     assert said.stdout == "" or json.loads(said.stdout)
+
+
+@pytest.mark.parametrize(
+    "refused", [("run", "--json"), ("check", "--json-lines", "last"), ("list", "--json", "--no-such")]
+)
+def test_a_command_line_that_is_refused_leaves_nothing_to_the_next(refused, hashidrill):
+    """Planted: what prints as usual after it went to standard error."""
+    assert hashidrill(*refused).code == 2
+    assert hashidrill("schema").stdout
 
 
 def test_without_a_command_there_is_help_in_panels_with_a_line_for_each(hashidrill, monkeypatch):
