@@ -64,7 +64,7 @@ def signal_stays(
     during: Literal["fault", "run"] = "fault",
     gap: Duration | None = None,
 ) -> Held:
-    """A signal satisfies its condition at every look while a fault is in force, like `page.ok == 1`.
+    """A signal satisfies its `condition` at every look while a fault is in force, like `page.ok == 1`.
 
     With `fault`, while that fault, step or mark lasts; with `during: run`, from the steady state to the end of the
     loads. Of a signal with hosts, each host must. A failed look is unknown: it makes this INVALID, unless a look broke
@@ -103,12 +103,12 @@ def signal_recovers(
     since: Literal["end", "start"] = "end",
     gap: Duration | None = None,
 ) -> Held:
-    """A signal satisfies its condition `within` that time after the last fault, and at every look until the loads stop.
+    """A signal satisfies its `condition` again `within` that time after the last fault, until the loads stop.
 
     The time starts at the end of the last fault (with `fault`, of that fault, step or mark), or with `since: start`
     when the first one is applied. Of a signal with hosts, each host must. Within that time a failed look counts as one
-    that broke the condition. Later it is unknown and makes this INVALID, as in `signal_stays`. So does a recovery
-    between two looks of which one is in time and one is late.
+    that broke the condition. Later it is unknown and makes this INVALID, as in `signal_stays`, with `gap` too. So does
+    a recovery between two looks of which one is in time and one is late.
     """
     windows = measure.windows(recording, fault)
     since_ns = (
@@ -155,7 +155,7 @@ def signal_recovers(
 
 @hypothesis(never=_shown_in_time)
 def signal_shows(recording: Recording, *, condition: Condition, within: Duration, fault: str | None = None) -> Held:
-    """A signal shows each fault: it satisfies its condition `within` that time after the fault began, and not before.
+    """A signal shows each fault: it satisfies its `condition` `within` that time after the fault began, and not before.
 
     For an alert that has to fire, or a page that has to be down. `fault` names one fault, step or mark. A look that
     satisfied the condition in the steady state makes this INVALID, because an alert that fires already shows nothing.

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 import tempfile
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -131,7 +132,8 @@ def command_trouble(line: str, *, complete: bool, made: set[str]) -> str:
     if command is None:
         return trouble
     try:
-        values = command.make_context(words[0], words[1:], parent=context).params
+        # in a context of its own, as the options of a command line set variables
+        values = copy_context().run(command.make_context, words[0], words[1:], parent=context).params
     except TyperException as error:
         if not complete and type(error).__name__ == "MissingParameter":
             return ""  # in running text a command may be named without its arguments
@@ -161,7 +163,8 @@ def there(name: str, made: set[str]) -> bool:
     """Whether what a command names exists, or was made by a command before it."""
     if name in made or name == "last" or _PLACEHOLDER.fullmatch(name):
         return True
-    if name in {**registry.faults(), **registry.loads(), **hypothesis.all_hypotheses()} or list(ROOT.glob(name)):
+    kinds = {**registry.faults(), **registry.loads(), **hypothesis.all_hypotheses()}
+    if name in kinds or name in registry.probe_kinds() or list(ROOT.glob(name)):
         return True
     try:
         find_experiment(name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,18 @@ from typing import TYPE_CHECKING, Any
 from hashidrill.core.judging.verdict import Finding, Judgement, RunVerdict, Verdict
 from hashidrill.core.util.files import write_whole
 from hashidrill.core.util.redaction import Redactor
+from hashidrill.reports.document import (
+    Content,
+    Html,
+    data_script,
+    el,
+    joined,
+    raw_script,
+    raw_style,
+    section,
+    table,
+    to_html,
+)
 from hashidrill.reports.figures import (
     FIGURES,
     asked,
@@ -32,6 +43,7 @@ from hashidrill.reports.figures import (
     marked,
     state_of,
 )
+from hashidrill.reports.followed import followed_section
 from hashidrill.reports.story import NOTICED, Story, story
 from hashidrill.reports.text import (
     NOTHING,
@@ -40,73 +52,12 @@ from hashidrill.reports.text import (
     human_duration,
     human_figure,
     paragraphs,
-    printable,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from hashidrill.core.recording.reader import FaultWindow, Recording
-
-
-_VOID = {"meta", "br", "hr"}
-LONGEST_TEXT = 20_000
-
-
-class Html(str):
-    """Text that is markup already. Only `el`, `joined`, `raw_style` and `raw_script` make it."""
-
-    __slots__ = ()
-
-
-Content = Html | str | int | None
-
-
-def escaped(content: Content) -> Html:
-    """`content` as it may stand in a document; None is nothing."""
-    if content is None:
-        return Html()
-    return (
-        content if isinstance(content, Html) else Html(html.escape(printable(str(content), LONGEST_TEXT), quote=True))
-    )
-
-
-def joined(parts: Iterable[Content]) -> Html:
-    return Html("".join(escaped(part) for part in parts))
-
-
-def el(tag: str, *children: Content | Iterable[Content], **attributes: str | bool | None) -> Html:
-    """One element. A trailing `_` of an attribute is dropped (`class_`), other `_` become `-`; None leaves it out."""
-    texts = []
-    for name, value in attributes.items():
-        if value is None or value is False:
-            continue
-        written = name.rstrip("_").replace("_", "-")
-        texts.append(f" {written}" if value is True else f' {written}="{escaped(value)}"')
-    opening = f"<{tag}{''.join(texts)}>"
-    if tag in _VOID:
-        return Html(opening)
-    inside = "".join(
-        escaped(child) if child is None or isinstance(child, (str, int)) else joined(child) for child in children
-    )
-    return Html(f"{opening}{inside}</{tag}>")
-
-
-def raw_style(css: str) -> Html:
-    return Html(f"<style>{css}</style>")
-
-
-def raw_script(javascript: str) -> Html:
-    return Html(f"<script>{javascript}</script>")
-
-
-def data_script(name: str, data: Any) -> Html:
-    """JSON for the page's script. No text in it can close the element: `<`, `>` and `&` are written as escapes."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Html(f'<script type="application/json" id="{escaped(name)}">{text}</script>')
 
 
 MOST_ROWS = 200
@@ -395,36 +346,10 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def section(title: str, *children: Content | Iterable[Content], id: str | None = None) -> Html:  # noqa: A002 - HTML's word
-    return el("section", el("h2", title), *children, id=id)
-
-
 def definitions(pairs: Sequence[tuple[str, str]]) -> Html | None:
     if not pairs:
         return None
     return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in pairs[:MOST_ROWS]])
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[Content]], *, numbers_from: int | None = None) -> Html:
-    """A table; on a phone each row is a list of its cells. Cells from column `numbers_from` on are aligned right."""
-
-    def kind(column: int) -> str | None:
-        return "number" if numbers_from is not None and column >= numbers_from else None
-
-    head = el("tr", [el("th", title, scope="col", class_=kind(n)) for n, title in enumerate(headings)])
-    body = [
-        # a cell of the phone's grid is one element, whatever is in it
-        el("tr", [el("td", el("div", cell), class_=kind(n), data_of=headings[n] or None) for n, cell in enumerate(row)])
-        for row in rows
-    ]
-    return el(
-        "div",
-        el("table", el("thead", head), el("tbody", body)),
-        class_="scroll",
-        tabindex="0",
-        role="group",
-        aria_label=f"table: {', '.join(headings)}",
-    )
 
 
 SEEN = (
@@ -514,9 +439,6 @@ def named_in(verdict: RunVerdict) -> set[str]:
 
 
 def _sections(recording: Recording, verdict: RunVerdict) -> list[Html]:
-    from hashidrill.reports.document import to_html  # noqa: PLC0415 - it takes its elements from this module
-    from hashidrill.reports.followed import followed_section  # noqa: PLC0415 - as above
-
     attached, rehearsed = attached_datacenter(recording), followed_section(recording)
     return [
         banner(recording, verdict, story(recording, verdict)),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hashidrill.core.util.files import write_whole
+from hashidrill.reports.document import code, plain, row_table, to_markdown
 from hashidrill.reports.figures import (
     FIGURES,
     asked,
@@ -19,9 +20,10 @@ from hashidrill.reports.figures import (
     marked,
     state_of,
 )
+from hashidrill.reports.followed import followed_section
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, attached_to, tally
 from hashidrill.reports.story import story
-from hashidrill.reports.text import NOTHING, one_line
+from hashidrill.reports.text import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +50,6 @@ def write_markdown(recording: Recording, verdict: RunVerdict, into: Path, *, rep
 
 def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path | str | None = None) -> str:
     """The summary as text. `report` is where the HTML report is, as it should be linked."""
-    from hashidrill.reports.document import to_markdown  # noqa: PLC0415 - it takes its elements from this module
-    from hashidrill.reports.followed import followed_section  # noqa: PLC0415 - as above
-
     result, rehearsed = verdict.verdict, followed_section(recording)
     ended, told = how_it_ended(recording), story(recording, verdict)
     blocks = [
@@ -118,31 +117,3 @@ def _footer(recording: Recording, report: Path | str | None) -> str:
     if run.get("command"):
         lines.append(f"Again: {code(str(run['command']))}")
     return "  \n".join(lines)
-
-
-def plain(text: str, limit: int = 600) -> str:
-    """`text` on one line, with nothing in it that Markdown, a table or HTML would take for its own."""
-    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", one_line(text, limit))
-    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"@(?=\w)", "@\N{WORD JOINER}", escaped)  # a log line must not notify a person
-
-
-def code(text: str) -> str:
-    """`text` as code; a pipe is escaped there too, since tables are split before code is read."""
-    return f"`{one_line(text, 300).replace('`', chr(39)).replace('|', chr(92) + '|')}`" if text.strip() else NOTHING
-
-
-def row_table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers_from: int | None = None,
-    most: int = MOST_ROWS,
-) -> str:
-    """A table, empty text for no rows; rows beyond `most` are counted below it."""
-    if not rows:
-        return ""
-    first = len(headings) if numbers_from is None else numbers_from
-    lines = [headings, ["---" if n < first else "---:" for n in range(len(headings))], *rows[:most]]
-    more = f"\n\nand {len(rows) - most} more" if len(rows) > most else ""
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + more

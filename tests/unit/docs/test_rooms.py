@@ -166,14 +166,19 @@ def foreign(source: str) -> set[str]:
     return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - ours - of_extras
 
 
+def canonical(name: str) -> str:
+    """The name of a package as an index compares it."""
+    return name.lower().replace("_", "-")
+
+
 @cache
 def declared(extra: str = "") -> set[str]:
     """Names that can be imported from the packages that pyproject.toml asks for, always or in that extra."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    asked = {re.split(r"[<>=\[ ]", line)[0].lower() for line in lines}
-    asked.add("pydantic_core")  # pydantic's own half: its documentation imports errors and schemas from there
-    return {name for name, brought in packages_distributions().items() if asked & {each.lower() for each in brought}}
+    asked = {canonical(re.split(r"[<>=\[ ]", line)[0]) for line in lines}
+    asked.add("pydantic-core")  # pydantic's own half: its documentation imports errors and schemas from there
+    return {name for name, brought in packages_distributions().items() if asked & {canonical(each) for each in brought}}
 
 
 @pytest.mark.long

@@ -25,8 +25,9 @@ from hashidrill.core.recording.journal import Journal
 from hashidrill.core.recording.reader import Operations, Recording
 from hashidrill.core.recording.writer import RecordingWriter
 from hashidrill.core.util.files import JOURNAL_NAME
+from hashidrill.reports.document import data_script, el
 from hashidrill.reports.figures import load_figures, marked, merged, parts
-from hashidrill.reports.html import data_script, el, render_html, write_html
+from hashidrill.reports.html import render_html, write_html
 from hashidrill.reports.live.display import final_summary
 from hashidrill.reports.markdown import markdown_summary, write_markdown
 from hashidrill.reports.text import (

@@ -23,9 +23,20 @@ from hashidrill.gamedays.gameday.conduct import (
 from hashidrill.gamedays.gameday.journal import DayJournal, Result
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun
 from hashidrill.gamedays.gameday.player import FIGURES
-from hashidrill.reports.document import Badge, Bullets, Code, Part, Section, Table, to_html, to_markdown
-from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, Html, el, page
-from hashidrill.reports.markdown import plain
+from hashidrill.reports.document import (
+    Badge,
+    Bullets,
+    Code,
+    Html,
+    Part,
+    Section,
+    Table,
+    el,
+    plain,
+    to_html,
+    to_markdown,
+)
+from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, page
 from hashidrill.reports.text import NOTHING, counted
 
 FORMAT = 1

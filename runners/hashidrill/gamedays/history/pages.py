@@ -13,7 +13,7 @@ from hashidrill.gamedays.history.coverage import Coverage
 from hashidrill.gamedays.history.model import Day, Run, Series, Turn, plain
 from hashidrill.gamedays.history.noise import FEWEST, Trend
 from hashidrill.gamedays.history.steadiness import Steadiness
-from hashidrill.reports.markdown import code, row_table
+from hashidrill.reports.document import code, row_table
 from hashidrill.reports.text import (
     counted,
     human_bytes,

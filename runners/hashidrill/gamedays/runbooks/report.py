@@ -12,10 +12,22 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import write_whole
 from hashidrill.gamedays.runbooks.judge import Drill
 from hashidrill.gamedays.runbooks.rehearsal import Rehearsal
-from hashidrill.reports.document import Badge, Bullets, Code, Folded, Part, Section, Table, to_html, to_markdown
+from hashidrill.reports.document import (
+    Badge,
+    Bullets,
+    Code,
+    Folded,
+    Html,
+    Part,
+    Section,
+    Table,
+    el,
+    plain,
+    to_html,
+    to_markdown,
+)
 from hashidrill.reports.followed import TITLE, FollowedStep, table_of
-from hashidrill.reports.html import REPORT_NAME, SYMBOLS, Html, el, page, timeline_frame, verdict_banner
-from hashidrill.reports.markdown import plain
+from hashidrill.reports.html import REPORT_NAME, SYMBOLS, page, timeline_frame, verdict_banner
 from hashidrill.reports.text import NOTHING, counted, listed
 from hashidrill.reports.timeline import timeline
 

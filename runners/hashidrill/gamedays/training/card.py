@@ -20,9 +20,8 @@ from hashidrill.core.util.files import write_whole
 from hashidrill.gamedays.training.game_log import CANCELLED, OVERRULED, Desk, Entry, S
 from hashidrill.gamedays.training.harm import Harm, harms
 from hashidrill.gamedays.training.scenario import ANY, HOST
-from hashidrill.reports.document import Badge, Bullets, Cell, Section, Table, to_html, to_markdown
+from hashidrill.reports.document import Badge, Bullets, Cell, Section, Table, plain, to_html, to_markdown
 from hashidrill.reports.html import page, timeline_frame, verdict_banner
-from hashidrill.reports.markdown import plain
 from hashidrill.reports.text import one_line
 from hashidrill.reports.timeline import timeline as run_timeline
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from hashidrill.core.compare.judged import ComparisonVerdict
     from hashidrill.core.judging.verdict import Judgement
     from hashidrill.core.recording.reader import Recording
-    from hashidrill.reports.live.progress import Progress
 
 
 TICKS = 60
@@ -67,7 +66,7 @@ _METRICS = (("p50", "p50_s", _latency), ("p99", "p99_s", _latency), ("errors", "
 class LiveView:
     """A context manager; `event` subscribes to the events of a run.
 
-    `expected_s`: seconds that the run takes. `whole`: what the run is a part of.
+    `expected_s`: seconds that the run takes. `whole`: what the run is a part of, as text that may change.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class LiveView:
         *,
         plain: bool,
         expected_s: float | None = None,
-        whole: Progress | None = None,
+        whole: object = None,
     ) -> None:
         self._console = console
         self._title = one_line(title)

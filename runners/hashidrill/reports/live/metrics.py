@@ -98,25 +98,33 @@ class RunMetrics:
                 _verdict(family, experiment, run, run.judged)
             if run.ended:
                 continue
-            family.add("run_phase", "1 for the phase of a run that goes on.", 1, experiment=experiment, phase=run.phase)
+            family.add(
+                "hashidrill_run_phase",
+                "1 for the phase of a run that goes on.",
+                1,
+                experiment=experiment,
+                phase=run.phase,
+            )
             for name, load in run.loads.items():
                 _load(family, load, {"experiment": experiment, "load": name})
             for fault in run.faults.values():
                 text = "Whether an observer has seen the fault in force, and not yet gone: 1 or 0."
-                family.add("fault_in_force", text, fault.in_force, experiment=experiment, **fault.labels)
+                family.add("hashidrill_fault_in_force", text, fault.in_force, experiment=experiment, **fault.labels)
         yield from family.all()
 
 
 def _verdict(family: _Families, experiment: str, run: _Run, judged: Judged) -> None:
     text = "1 for the verdict of the last run of the experiment, 0 for the others."
     for verdict in Verdict:
-        family.add("run_verdict", text, verdict == judged.verdict, experiment=experiment, verdict=verdict.value)
+        family.add(
+            "hashidrill_run_verdict", text, verdict == judged.verdict, experiment=experiment, verdict=verdict.value
+        )
     text = "When the last run of the experiment was judged, in seconds since 1970."
-    family.add("run_judged_timestamp_seconds", text, run.judged_s, experiment=experiment)
+    family.add("hashidrill_run_judged_timestamp_seconds", text, run.judged_s, experiment=experiment)
     text = "Whether the expectation held: 1 or 0, NaN where it could not be judged."
     for each in judged.expectations:
         held = _HELD[Finding(each.finding)]
-        family.add("expectation_held", text, held, experiment=experiment, expectation=each.title)
+        family.add("hashidrill_expectation_held", text, held, experiment=experiment, expectation=each.title)
 
 
 def _load(family: _Families, load: Figures, labels: dict[str, str]) -> None:
@@ -124,13 +132,15 @@ def _load(family: _Families, load: Figures, labels: dict[str, str]) -> None:
     text = "Latency of the load's last second, from its due time; +Inf if what was due is not served."
     for quantile, value in (("0.5", load.p50_s), ("0.99", load.p99_s)):
         if value is not None:
-            family.add("load_latency_seconds", text, value, **labels, quantile=quantile)
+            family.add("hashidrill_load_latency_seconds", text, value, **labels, quantile=quantile)
     if load.rate is not None:
-        family.add("load_operations_per_second", "Operations that ended in the last second.", load.rate, **labels)
+        family.add(
+            "hashidrill_load_operations_per_second", "Operations that ended in the last second.", load.rate, **labels
+        )
     if load.errors is not None:
         text = "Share of ended operations that were not acknowledged, 0 to 1."
-        family.add("load_error_ratio", text, load.errors, **labels)
-    family.add("load_waiting", "Operations that wait for longer than is usual.", load.waiting, **labels)
+        family.add("hashidrill_load_error_ratio", text, load.errors, **labels)
+    family.add("hashidrill_load_waiting", "Operations that wait for longer than is usual.", load.waiting, **labels)
 
 
 class _Families:
@@ -138,7 +148,7 @@ class _Families:
         self._all: dict[str, GaugeMetricFamily] = {}
 
     def add(self, name: str, text: str, value: float, **labels: str) -> None:
-        family = self._all.setdefault(name, GaugeMetricFamily(f"hashidrill_{name}", text, labels=list(labels)))
+        family = self._all.setdefault(name, GaugeMetricFamily(name, text, labels=list(labels)))
         family.add_metric(list(labels.values()), float(value))
 
     def all(self) -> Iterator[GaugeMetricFamily]:

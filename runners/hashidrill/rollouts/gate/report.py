@@ -19,9 +19,21 @@ from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import write_whole
 from hashidrill.lab.runs.rounds import AT_MOST
-from hashidrill.reports.document import Badge, Bullets, Cell, Code, Folded, Section, Table, to_html, to_markdown
-from hashidrill.reports.html import Html, el, page, timeline_frame, verdict_banner
-from hashidrill.reports.markdown import plain
+from hashidrill.reports.document import (
+    Badge,
+    Bullets,
+    Cell,
+    Code,
+    Folded,
+    Html,
+    Section,
+    Table,
+    el,
+    plain,
+    to_html,
+    to_markdown,
+)
+from hashidrill.reports.html import page, timeline_frame, verdict_banner
 from hashidrill.reports.text import human_duration, printable
 from hashidrill.reports.timeline import two_timelines
 from hashidrill.rollouts.gate.differences import Change, LeftOut
