@@ -121,7 +121,7 @@ def test_every_class_keeps_the_contract_of_a_fault_on_a_real_tap(name, percent, 
     assert report.gone.figures["measured_share"] == 0
 
 
-def test_the_observer_tells_every_class_from_every_other(tmp_path):
+async def test_the_observer_tells_every_class_from_every_other(tmp_path):
     """With one class in force, looking for another one finds none of it: 18 taps, 18 looks through each."""
 
     async def seen_with(armed):
@@ -132,10 +132,7 @@ def test_the_observer_tells_every_class_from_every_other(tmp_path):
             looks = await asyncio.gather(*(tap.look(asked, 1) for asked in CLASSES))
             return {asked: seen for asked, [seen] in zip(CLASSES, looks, strict=True)}
 
-    async def all_of_them():
-        return dict(zip(CLASSES, await asyncio.gather(*map(seen_with, CLASSES)), strict=True))
-
-    seen = asyncio.run(all_of_them())
+    seen = dict(zip(CLASSES, await asyncio.gather(*map(seen_with, CLASSES)), strict=True))
     wrong = {
         (armed, asked): what
         for armed in seen
@@ -146,51 +143,43 @@ def test_the_observer_tells_every_class_from_every_other(tmp_path):
 
 
 @pytest.mark.lie
-def test_a_machine_that_is_slow_makes_no_other_reset_of_one(tmp_path):
+async def test_a_machine_that_is_slow_makes_no_other_reset_of_one(tmp_path):
     """Each turn of the loop takes so long that the tap has not come to its reset when the observer's pause is over."""
 
-    async def seen_on_a_slow_machine():
-        async def slow():
-            while True:
-                time.sleep(0.4 * observer.PAUSE_S)  # the machine stands still
-                await asyncio.sleep(0)
+    async def slow():
+        while True:
+            time.sleep(0.4 * observer.PAUSE_S)  # the machine stands still
+            await asyncio.sleep(0)
 
-        async with tapped(tmp_path) as (_, tap):
-            await tap.fail("x", "reset-before-reused", 1.0, 0)
-            slows = asyncio.create_task(slow())
-            try:
-                return await tap.look("reset-after-reused", 1)
-            finally:
-                slows.cancel()
-                await asyncio.wait([slows])
-
-    assert asyncio.run(seen_on_a_slow_machine()) == ["reset-before-reused"]
+    async with tapped(tmp_path) as (_, tap):
+        await tap.fail("x", "reset-before-reused", 1.0, 0)
+        slows = asyncio.create_task(slow())
+        try:
+            outcome = await tap.look("reset-after-reused", 1)
+        finally:
+            slows.cancel()
+            await asyncio.wait([slows])
+    assert outcome == ["reset-before-reused"]
 
 
-def test_the_observer_sees_that_a_fault_was_disarmed_behind_its_back(tmp_path):
-    async def looked():
-        async with tapped(tmp_path) as (client, tap):
-            one = fail(tap, fault="reply-dropped", percent="50%")
-            undo = one.plan(TARGET, fault_id="x")
-            await one.apply(undo)
-            armed = await one.verify(undo, present=True)
-            client.faults._plans.clear()
-            return armed, await one.verify(undo, present=True), await one.verify(undo, present=False)
-
-    armed, disarmed, gone = asyncio.run(looked())
+async def test_the_observer_sees_that_a_fault_was_disarmed_behind_its_back(tmp_path):
+    async with tapped(tmp_path) as (client, tap):
+        one = fail(tap, fault="reply-dropped", percent="50%")
+        undo = one.plan(TARGET, fault_id="x")
+        await one.apply(undo)
+        armed = await one.verify(undo, present=True)
+        client.faults._plans.clear()
+        disarmed, gone = await one.verify(undo, present=True), await one.verify(undo, present=False)
     assert (armed.ok, disarmed.ok, gone.ok) == (True, False, True), (armed, disarmed, gone)
 
 
-def test_what_the_observer_does_is_not_recorded_as_the_clients_attempts(tmp_path):
-    async def recorded():
-        operations = []
-        async with tapped(tmp_path) as (client, tap):
-            client._emit = operations.append
-            await tap.fail("x", "503", 0.5, 0)
-            await tap.look("503", 10)
-        return operations
-
-    assert asyncio.run(recorded()) == []
+async def test_what_the_observer_does_is_not_recorded_as_the_clients_attempts(tmp_path):
+    operations = []
+    async with tapped(tmp_path) as (client, tap):
+        client._emit = operations.append
+        await tap.fail("x", "503", 0.5, 0)
+        await tap.look("503", 10)
+    assert operations == []
 
 
 def test_nobody_at_the_socket_is_said_as_such(tmp_path):
@@ -198,18 +187,15 @@ def test_nobody_at_the_socket_is_said_as_such(tmp_path):
         asyncio.run(LocalTap("careful", tmp_path / "tap-careful").fail("x", "503", 1.0, 0))
 
 
-def test_a_tap_refuses_what_it_cannot_do_and_goes_on(tmp_path):
-    async def asked():
-        async with tapped(tmp_path) as (_, tap):
-            with pytest.raises(FaultError, match="refused cannot be given by chance"):
-                await tap.fail("x", "refused", 1.0, 0)
-            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "tap-careful"))
-            writer.write(b"no JSON\n[]\n")
-            answers = [json.loads(await reader.readline()) for _ in range(2)]
-            writer.close()
-            return answers, await tap.look("503", 1)
-
-    answers, seen = asyncio.run(asked())
+async def test_a_tap_refuses_what_it_cannot_do_and_goes_on(tmp_path):
+    async with tapped(tmp_path) as (_, tap):
+        with pytest.raises(FaultError, match="refused cannot be given by chance"):
+            await tap.fail("x", "refused", 1.0, 0)
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "tap-careful"))
+        writer.write(b"no JSON\n[]\n")
+        answers = [json.loads(await reader.readline()) for _ in range(2)]
+        writer.close()
+        seen = await tap.look("503", 1)
     assert all(answer["error"] for answer in answers)
     assert seen == ["200"]
 

@@ -79,28 +79,22 @@ def at_least(count):
 # --- one request, sent at most once
 
 
-def test_aiohttp_by_itself_repeats_a_put_in_silence():
+async def test_aiohttp_by_itself_repeats_a_put_in_silence():
     """The trap: without our client the server gets the second write twice, and the caller hears of one error."""
 
-    async def main():
-        async with resets_reused_connections() as (url, bodies), aiohttp.ClientSession() as session:
-            async with session.put(url, data=b"first") as reply:
-                await reply.read()
-            with pytest.raises(aiohttp.ClientError):
-                await session.put(url, data=b"second")
-            return bodies
-
-    assert asyncio.run(main()) == [b"first", b"second", b"second"]
+    async with resets_reused_connections() as (url, bodies), aiohttp.ClientSession() as session:
+        async with session.put(url, data=b"first") as reply:
+            await reply.read()
+        with pytest.raises(aiohttp.ClientError):
+            await session.put(url, data=b"second")
+    assert bodies == [b"first", b"second", b"second"]
 
 
-def test_a_write_is_sent_once_when_a_reused_connection_is_reset_after_it_was_read():
-    async def main():
-        async with resets_reused_connections() as (url, bodies), HttpClient() as client:
-            first = await client.request("PUT", url, body=b"first", timeout_s=5)
-            second = await client.request("PUT", url, body=b"second", timeout_s=5)
-            return bodies, write_reply(first), write_reply(second)
-
-    bodies, first, second = asyncio.run(main())
+async def test_a_write_is_sent_once_when_a_reused_connection_is_reset_after_it_was_read():
+    async with resets_reused_connections() as (url, bodies), HttpClient() as client:
+        first = await client.request("PUT", url, body=b"first", timeout_s=5)
+        second = await client.request("PUT", url, body=b"second", timeout_s=5)
+        first, second = write_reply(first), write_reply(second)
     assert bodies == [b"first", b"second"]
     assert first.outcome == "ok"
     assert second.outcome == "unknown"
@@ -121,15 +115,12 @@ def test_a_refused_connection_is_a_failed_write():
     assert "could not connect" in reply.error
 
 
-def test_a_timeout_is_an_unknown_write_and_keeps_to_its_time():
-    async def main():
-        async with FakeConsul().running() as consul, HttpClient() as client:
-            consul.answering.clear()
-            start = time.monotonic()
-            answer = await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=0.2)
-            return write_reply(answer), time.monotonic() - start
-
-    reply, took_s = asyncio.run(main())
+async def test_a_timeout_is_an_unknown_write_and_keeps_to_its_time():
+    async with FakeConsul().running() as consul, HttpClient() as client:
+        consul.answering.clear()
+        start = time.monotonic()
+        answer = await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=0.2)
+        reply, took_s = write_reply(answer), time.monotonic() - start
     assert (reply.outcome, reply.error) == ("unknown", "no answer within 0.2s")
     assert 0.2 <= took_s < 1.0
 
@@ -190,28 +181,23 @@ def test_what_a_server_says_is_one_answer_and_does_not_spill_into_the_next(data,
     assert len(seen) == 2
 
 
-def test_a_request_that_is_cancelled_leaves_no_answer_for_the_next_one():
-    async def main():
-        async with FakeConsul(kv={"k": b"one"}).running() as consul, HttpClient() as client:
-            consul.answering.clear()
-            task = asyncio.create_task(client.request("GET", f"{consul.url}/v1/kv/k?raw", timeout_s=5))
-            await asyncio.sleep(0.1)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            consul.answering.set()
-            return await client.request("GET", f"{consul.url}/v1/status/leader", timeout_s=5)
-
-    assert asyncio.run(main()).body == b'"127.0.0.1:8300"'
+async def test_a_request_that_is_cancelled_leaves_no_answer_for_the_next_one():
+    async with FakeConsul(kv={"k": b"one"}).running() as consul, HttpClient() as client:
+        consul.answering.clear()
+        task = asyncio.create_task(client.request("GET", f"{consul.url}/v1/kv/k?raw", timeout_s=5))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        consul.answering.set()
+        outcome = await client.request("GET", f"{consul.url}/v1/status/leader", timeout_s=5)
+    assert outcome.body == b'"127.0.0.1:8300"'
 
 
-def test_requests_leave_from_the_local_address_asked_for():
-    async def main():
-        async with FakeConsul().running() as consul, HttpClient(local_address="127.0.0.77") as client:
-            await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=5)
-            return consul.peers
-
-    assert asyncio.run(main()) == ["127.0.0.77"]
+async def test_requests_leave_from_the_local_address_asked_for():
+    async with FakeConsul().running() as consul, HttpClient(local_address="127.0.0.77") as client:
+        await client.request("PUT", f"{consul.url}/v1/kv/k", body=b"x", timeout_s=5)
+    assert consul.peers == ["127.0.0.77"]
 
 
 # --- the loads
@@ -246,16 +232,13 @@ def test_a_connection_takes_its_port_when_it_connects_so_that_none_is_searched_a
     assert (done.stdout.strip(), done.stderr) == ("120", "")
 
 
-def test_writes_are_recorded_as_they_arrived_and_read_back():
+async def test_writes_are_recorded_as_they_arrived_and_read_back():
     operations = []
 
-    async def main():
-        async with FakeConsul().running() as consul:
-            load = KvWrite("w", writes(value="512B"), LoadContext([consul.url], run_id="run"))
-            await offered_until(load, operations, at_least(60))
-            return consul, await load.final_reads()
-
-    consul, final = asyncio.run(main())
+    async with FakeConsul().running() as consul:
+        load = KvWrite("w", writes(value="512B"), LoadContext([consul.url], run_id="run"))
+        await offered_until(load, operations, at_least(60))
+        final = await load.final_reads()
     assert Counter(op.outcome for op in operations)["ok"] >= 60
     assert {len(body) for _, body in consul.puts} == {512}
     # the recording names each write that the server saw, and only those
@@ -266,47 +249,38 @@ def test_writes_are_recorded_as_they_arrived_and_read_back():
     assert set(consul.queries) == {"recurse&consistent"}
 
 
-def test_final_reads_of_large_values_go_key_by_key():
-    async def main():
-        async with FakeConsul().running() as consul:
-            load = KvWrite("w", writes(value="512B", keys=100_000), LoadContext([consul.url], run_id="run"))
-            consul.kv = {f"hashidrill/w/{n}": f"run.{n};xx".encode() for n in range(3)}
-            keys = [f"hashidrill/w/{n}" for n in range(5)]
-            async with load.client() as client:
-                return await load._read_each(client, keys, 10), consul.queries
-
-    final, queries = asyncio.run(main())
+async def test_final_reads_of_large_values_go_key_by_key():
+    async with FakeConsul().running() as consul:
+        load = KvWrite("w", writes(value="512B", keys=100_000), LoadContext([consul.url], run_id="run"))
+        consul.kv = {f"hashidrill/w/{n}": f"run.{n};xx".encode() for n in range(3)}
+        keys = [f"hashidrill/w/{n}" for n in range(5)]
+        async with load.client() as client:
+            final, queries = await load._read_each(client, keys, 10), consul.queries
     assert final == {f"hashidrill/w/{n}": f"run.{n}" if n < 3 else None for n in range(5)}
     assert set(queries) == {"raw&consistent"}
 
 
-def test_a_lost_write_is_absent_from_the_final_reads():
+async def test_a_lost_write_is_absent_from_the_final_reads():
     """The planted defect: a server that acknowledges writes and keeps none."""
     operations = []
 
-    async def main():
-        async with FakeConsul(lie=True).running() as consul:
-            load = KvWrite("w", writes(), LoadContext([consul.url]))
-            await offered_until(load, operations, at_least(25))
-            return await load.final_reads()
-
-    assert asyncio.run(main()) == {f"hashidrill/w/{n}": None for n in range(20)}
+    async with FakeConsul(lie=True).running() as consul:
+        load = KvWrite("w", writes(), LoadContext([consul.url]))
+        await offered_until(load, operations, at_least(25))
+        outcome = await load.final_reads()
+    assert outcome == {f"hashidrill/w/{n}": None for n in range(20)}
     assert "ok" in {op.outcome for op in operations}
 
 
 @pytest.mark.long
-def test_writes_to_keys_of_their_own_are_read_back_folder_by_folder_and_deleted_at_the_end():
+async def test_writes_to_keys_of_their_own_are_read_back_folder_by_folder_and_deleted_at_the_end():
     operations = []
 
-    async def main():
-        async with FakeConsul().running() as consul:
-            load = KvWrite("w", writes(value="64kB", once="90%"), LoadContext([consul.url], run_id="run"))
-            await offered_until(load, operations, at_least(150))
-            held, final = dict(consul.kv), await load.final_reads()
-            await load.clean_up()
-            return held, final, consul
-
-    held, final, consul = asyncio.run(main())
+    async with FakeConsul().running() as consul:
+        load = KvWrite("w", writes(value="64kB", once="90%"), LoadContext([consul.url], run_id="run"))
+        await offered_until(load, operations, at_least(150))
+        held, final = dict(consul.kv), await load.final_reads()
+        await load.clean_up()
     assert final == {key: identify(value) for key, value in held.items()}
     once = [op.key for op in operations if op.key.startswith("hashidrill-once/w/run/")]
     assert len(once) == len(set(once))
@@ -318,21 +292,19 @@ def test_writes_to_keys_of_their_own_are_read_back_folder_by_folder_and_deleted_
     assert set(consul.kv) == {f"hashidrill/w/{n}" for n in range(len(operations) // 10 + 1)} & set(held)
 
 
-def test_keys_that_cannot_be_deleted_are_told_and_keep_nobody_waiting(monkeypatch):
+async def test_keys_that_cannot_be_deleted_are_told_and_keep_nobody_waiting(monkeypatch):
     monkeypatch.setattr("hashidrill.products.consul.loads.kv._LEAVE_WITHIN_S", 0.3)
     samples = []
 
-    async def main():
-        async with FakeConsul().running() as consul:
-            context = LoadContext([consul.url], emit_sample=lambda *sample: samples.append(sample))
-            load = KvWrite("w", writes(once="100%"), context)
-            await offered_until(load, [], at_least(25))
-            consul.answering.clear()
-            began = time.monotonic()
-            await load.clean_up()
-            return time.monotonic() - began
-
-    assert asyncio.run(main()) < 5
+    async with FakeConsul().running() as consul:
+        context = LoadContext([consul.url], emit_sample=lambda *sample: samples.append(sample))
+        load = KvWrite("w", writes(once="100%"), context)
+        await offered_until(load, [], at_least(25))
+        consul.answering.clear()
+        began = time.monotonic()
+        await load.clean_up()
+        outcome = time.monotonic() - began
+    assert outcome < 5
     [(what, left, text)] = samples
     assert what == "left"
     assert left >= 25
@@ -393,63 +365,54 @@ def test_final_reads_insist_until_the_datacenter_answers():
     assert None not in asyncio.run(main()).values()
 
 
-def test_reads_find_the_keys_that_were_prepared_and_a_missing_one_is_an_error():
+async def test_reads_find_the_keys_that_were_prepared_and_a_missing_one_is_an_error():
     operations = []
 
-    async def main():
-        async with FakeConsul().running() as consul:
-            load = KvRead("r", reads(mode="consistent"), LoadContext([consul.url], run_id="run"))
-            await load.prepare()
-            assert len(consul.kv) == 20
-            await offered_until(load, operations, at_least(40))
-            assert {op.outcome for op in operations[:40]} == {"ok"}
-            assert {op.value for op in operations[:40]} == {f"run.{n}" for n in range(20)}
-            del consul.kv["hashidrill/r/7"]
-            await offered_until(load, missing, at_least(40))
-            return set(consul.queries)
-
     missing = []
-    assert asyncio.run(main()) == {"raw&consistent"}
+    async with FakeConsul().running() as consul:
+        load = KvRead("r", reads(mode="consistent"), LoadContext([consul.url], run_id="run"))
+        await load.prepare()
+        assert len(consul.kv) == 20
+        await offered_until(load, operations, at_least(40))
+        assert {op.outcome for op in operations[:40]} == {"ok"}
+        assert {op.value for op in operations[:40]} == {f"run.{n}" for n in range(20)}
+        del consul.kv["hashidrill/r/7"]
+        await offered_until(load, missing, at_least(40))
+    assert set(consul.queries) == {"raw&consistent"}
     failed = {(op.key, op.status) for op in missing if op.outcome == "fail"}
     assert failed == {("hashidrill/r/7", 404)}
 
 
 @pytest.mark.parametrize(("mode", "query"), [("default", "raw"), ("stale", "raw&stale")])
-def test_the_consistency_mode_reaches_consul(mode, query):
-    async def main():
-        async with FakeConsul().running() as consul:
-            load = KvRead("r", reads(mode=mode), LoadContext([consul.url]))
-            await load.prepare()
-            await offered_until(load, [], at_least(5))
-            return set(consul.queries)
-
-    assert asyncio.run(main()) == {query}
+async def test_the_consistency_mode_reaches_consul(mode, query):
+    async with FakeConsul().running() as consul:
+        load = KvRead("r", reads(mode=mode), LoadContext([consul.url]))
+        await load.prepare()
+        await offered_until(load, [], at_least(5))
+    assert set(consul.queries) == {query}
 
 
 @pytest.mark.long
-def test_a_stall_of_the_server_shows_as_the_latency_that_users_had():
+async def test_a_stall_of_the_server_shows_as_the_latency_that_users_had():
     """Over real sockets: operations due during the stall wait for its end, each its own time."""
     operations = []
 
-    async def main():
-        async with FakeConsul().running() as consul:
-            context = LoadContext([consul.url])
-            load, stalled_ns = KvWrite("w", writes(rate="100/s"), context), []
+    async with FakeConsul().running() as consul:
+        context = LoadContext([consul.url])
+        load, stalled_ns = KvWrite("w", writes(rate="100/s"), context), []
 
-            async def stall():
-                await anyio.sleep(0.5)
-                consul.answering.clear()
-                stalled_ns.append(context.clock.now_ns())
-                await anyio.sleep(1.0)
-                stalled_ns.append(context.clock.now_ns())
-                consul.answering.set()
+        async def stall():
+            await anyio.sleep(0.5)
+            consul.answering.clear()
+            stalled_ns.append(context.clock.now_ns())
+            await anyio.sleep(1.0)
+            stalled_ns.append(context.clock.now_ns())
+            consul.answering.set()
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stall)
-                await offered_until(load, operations, at_least(200))
-            return stalled_ns
-
-    from_ns, to_ns = asyncio.run(main())  # as long as it was on this machine
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stall)
+            await offered_until(load, operations, at_least(200))
+        from_ns, to_ns = stalled_ns
     waited = [op for op in operations if from_ns < op.intended_ns < to_ns]
     assert abs(len(waited) - (to_ns - from_ns) / 10_000_000) <= 1
     assert all(op.end_ns >= to_ns for op in waited)
@@ -478,26 +441,23 @@ def specification(consul, name="w", **params):
 
 
 @pytest.mark.long
-def test_a_process_offers_loads_stops_them_and_reads_the_end():
+async def test_a_process_offers_loads_stops_them_and_reads_the_end():
     sink = Sink()
 
-    async def main():
-        clock = Clock()
-        async with FakeConsul().running() as consul:
-            async with LoadGenerator(clock, "run") as loads:
-                read = LoadSpecification("r", "consul.kv.read", reads(), [consul.url])
-                await loads.start([specification(consul), read], sink.operations.append, sink.sample)
-                await sink.has(450)
-                await hangs(consul, 20)
-                await loads.stop()
-                stopped = len(sink.operations)
-                consul.answering.set()
-                final = await loads.final_reads()
-                assert len(sink.operations) == stopped
-                pid = loads._process.pid
-            return consul, final, pid, clock.now_ns()
-
-    _consul, final, pid, end_ns = asyncio.run(main())
+    clock = Clock()
+    async with FakeConsul().running() as consul:
+        async with LoadGenerator(clock, "run") as loads:
+            read = LoadSpecification("r", "consul.kv.read", reads(), [consul.url])
+            await loads.start([specification(consul), read], sink.operations.append, sink.sample)
+            await sink.has(450)
+            await hangs(consul, 20)
+            await loads.stop()
+            stopped = len(sink.operations)
+            consul.answering.set()
+            final = await loads.final_reads()
+            assert len(sink.operations) == stopped
+            pid = loads._process.pid
+        _consul, end_ns = consul, clock.now_ns()
     assert set(final) == {"w"}
     assert len(final["w"]) == 20
     assert Counter(op.outcome for op in sink.operations)["ok"] >= 450
@@ -516,30 +476,26 @@ def test_a_process_offers_loads_stops_them_and_reads_the_end():
 
 
 @pytest.mark.long
-def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
+async def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
     sink = Sink()
 
-    async def main():
-        clock = Clock()
-        profile = Profile.model_validate({"steps": ["300%", "50%"], "each": "500ms"})
-        async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:
-            steered = replace(specification(consul, "s", rate="10/s"), profile=None)
-            loaded = [replace(specification(consul, rate="100/s"), profile=profile), steered]
-            await loads.start(loaded, sink.operations.append, sink.sample)
-            await sink.has(20)
-            begun = clock.now_ns()
-            await loads.begin(begun)
-            await loads.level("s", 7.5)
+    clock = Clock()
+    profile = Profile.model_validate({"steps": ["300%", "50%"], "each": "500ms"})
+    async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:
+        steered = replace(specification(consul, "s", rate="10/s"), profile=None)
+        loaded = [replace(specification(consul, rate="100/s"), profile=profile), steered]
+        await loads.start(loaded, sink.operations.append, sink.sample)
+        await sink.has(20)
+        begun = clock.now_ns()
+        await loads.begin(begun)
+        await loads.level("s", 7.5)
 
-            async def levels():
-                seen = [sample.value for _, sample in sink.samples if sample.signal == "w.level"]
-                return (0.5 in seen and seen[-1] == 1.0) or None, f"levels {seen}"
+        async def levels():
+            seen = [sample.value for _, sample in sink.samples if sample.signal == "w.level"]
+            return (0.5 in seen and seen[-1] == 1.0) or None, f"levels {seen}"
 
-            await wait_until("the profile to end", levels, within_s=20)
-            await loads.stop()
-        return begun
-
-    begun = asyncio.run(main())
+        await wait_until("the profile to end", levels, within_s=20)
+        await loads.stop()
     due = [op.intended_ns - begun for op in sink.operations if op.load == "w"]
     assert sum(0 <= at < 500_000_000 for at in due) in range(149, 152)
     assert sum(500_000_000 <= at < 1_000_000_000 for at in due) in range(24, 27)
@@ -550,39 +506,35 @@ def test_a_profile_begins_when_the_engine_says_so_and_its_level_is_sampled():
 
 
 @pytest.mark.long
-def test_a_server_that_hangs_is_told_of_while_nothing_ends():
+async def test_a_server_that_hangs_is_told_of_while_nothing_ends():
     """What the engine's guardrails need: which operations wait, and since when; and when they do not any more."""
     sink, waits = Sink(), []
 
-    async def main():
-        clock, monitor = Clock(), Monitor(["w"])
-        p50 = Condition.parse("w.latency.p50 > 1s")
+    clock, monitor = Clock(), Monitor(["w"])
+    p50 = Condition.parse("w.latency.p50 > 1s")
 
-        def told(*waiting):
-            waits.append(waiting)
-            monitor.waiting(*waiting)
+    def told(*waiting):
+        waits.append(waiting)
+        monitor.waiting(*waiting)
 
-        def taken(operation):
-            sink.operations.append(operation)
-            monitor.operation(operation)
+    def taken(operation):
+        sink.operations.append(operation)
+        monitor.operation(operation)
 
-        async def over(limit_s):
-            p50_s = monitor.reading(p50, clock.now_ns(), 1.0).figure
-            return (p50_s > limit_s if limit_s else p50_s < 0.2) or None, f"p50 {p50_s}"
+    async def over(limit_s):
+        p50_s = monitor.reading(p50, clock.now_ns(), 1.0).figure
+        return (p50_s > limit_s if limit_s else p50_s < 0.2) or None, f"p50 {p50_s}"
 
-        async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:
-            await loads.start([specification(consul, rate="50/s")], taken, sink.sample, told)
-            await sink.has(20)
-            early, before = [due for _, begun, _ in waits for due in begun], len(sink.operations)
-            consul.answering.clear()
-            await wait_until("the stall to be seen", lambda: over(2.0), within_s=20)
-            ended = len(sink.operations) - before
-            consul.answering.set()
-            await wait_until("its end to be seen", lambda: over(0), within_s=20)
-            await loads.stop()
-        return ended, early
-
-    ended, early = asyncio.run(main())
+    async with FakeConsul().running() as consul, LoadGenerator(clock, "run") as loads:
+        await loads.start([specification(consul, rate="50/s")], taken, sink.sample, told)
+        await sink.has(20)
+        early, before = [due for _, begun, _ in waits for due in begun], len(sink.operations)
+        consul.answering.clear()
+        await wait_until("the stall to be seen", lambda: over(2.0), within_s=20)
+        ended = len(sink.operations) - before
+        consul.answering.set()
+        await wait_until("its end to be seen", lambda: over(0), within_s=20)
+        await loads.stop()
     assert ended < 50  # it was seen while nothing came back
     took_s = {op.intended_ns: (op.end_ns - op.intended_ns) / 1e9 for op in sink.operations}
     assert all(took_s[due] > REPORT_AFTER_S for due in early), "none is told of before it has waited"
@@ -593,21 +545,18 @@ def test_a_server_that_hangs_is_told_of_while_nothing_ends():
     assert slow <= set(begun) <= set(took_s)
 
 
-def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():
+async def test_what_is_in_flight_when_the_run_is_cancelled_is_recorded_as_unknown():
     sink = Sink()
 
-    async def main():
-        async with FakeConsul().running() as consul:
-            with anyio.CancelScope() as scope:
-                async with LoadGenerator(Clock(), "run") as loads:
-                    await loads.start([specification(consul)], sink.operations.append, sink.sample)
-                    await sink.has(20)
-                    await hangs(consul, 30)
-                    scope.cancel()
-                    await anyio.sleep_forever()
-            return loads._process.returncode
-
-    assert asyncio.run(main()) == 0
+    async with FakeConsul().running() as consul:
+        with anyio.CancelScope() as scope:
+            async with LoadGenerator(Clock(), "run") as loads:
+                await loads.start([specification(consul)], sink.operations.append, sink.sample)
+                await sink.has(20)
+                await hangs(consul, 30)
+                scope.cancel()
+                await anyio.sleep_forever()
+    assert loads._process.returncode == 0
     assert sum(op.outcome == "unknown" for op in sink.operations) >= 30
 
 
@@ -643,24 +592,22 @@ def test_a_bug_in_a_load_ends_the_run_with_its_reason():
         asyncio.run(main())
 
 
-def test_sigterm_stops_the_loads_and_ends_the_process():
+async def test_sigterm_stops_the_loads_and_ends_the_process():
     sink = Sink()
 
-    async def main():
-        async with FakeConsul().running() as consul, LoadGenerator(Clock(), "run") as loads:
-            await loads.start([specification(consul)], sink.operations.append, sink.sample)
-            await sink.has(20)
-            await hangs(consul, 20)
-            loads._closing = True  # its end is wanted
-            os.kill(loads._process.pid, signal.SIGTERM)
-            with anyio.fail_after(5):
-                return await loads._process.wait()
-
-    assert asyncio.run(main()) == 0
+    async with FakeConsul().running() as consul, LoadGenerator(Clock(), "run") as loads:
+        await loads.start([specification(consul)], sink.operations.append, sink.sample)
+        await sink.has(20)
+        await hangs(consul, 20)
+        loads._closing = True  # its end is wanted
+        os.kill(loads._process.pid, signal.SIGTERM)
+        with anyio.fail_after(5):
+            outcome = await loads._process.wait()
+    assert outcome == 0
     assert sum(op.outcome == "unknown" for op in sink.operations) >= 20
 
 
-def test_the_process_dies_with_a_parent_that_was_killed(tmp_path):
+async def test_the_process_dies_with_a_parent_that_was_killed(tmp_path):
     """SIGKILL of the parent, with stdin held open by somebody else: only the kernel can tell the child."""
     script = (
         "import os, subprocess, sys\n"
@@ -672,23 +619,20 @@ def test_the_process_dies_with_a_parent_that_was_killed(tmp_path):
         "import time; time.sleep(60)\n"
     )
 
-    async def main():
-        parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
-        child = int(await parent.stdout.readline())
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    child = int(await parent.stdout.readline())
 
-        async def protected():
-            return _ignores_interrupts(child) or None, "it does not ignore SIGINT yet"
+    async def protected():
+        return _ignores_interrupts(child) or None, "it does not ignore SIGINT yet"
 
-        async def gone():
-            return not _lives(child) or None, "still there"
+    async def gone():
+        return not _lives(child) or None, "still there"
 
-        await wait_until("the child to be up", protected, within_s=20)
-        assert _lives(child)
-        parent.kill()
-        await parent.wait()
-        await wait_until("the child to be gone", gone, within_s=5)
-
-    asyncio.run(main())
+    await wait_until("the child to be up", protected, within_s=20)
+    assert _lives(child)
+    parent.kill()
+    await parent.wait()
+    await wait_until("the child to be gone", gone, within_s=5)
 
 
 def _lives(pid):

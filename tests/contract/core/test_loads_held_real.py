@@ -108,21 +108,17 @@ def test_every_stream_stands_and_sees_every_change(consul_servers):
         time.sleep(0.1)
 
 
-def test_views_stand_in_the_agents_cache(consul_servers):
+async def test_views_stand_in_the_agents_cache(consul_servers):
     views = (Views, {"count": 40, "service": "viewed"})
 
-    async def main():
-        async with Offered(consul_servers, views=views) as offered:
-            await offered.until("all views", lambda: offered.samples["views.open"][-1:] == [120])
-            return offered
-
-    offered = asyncio.run(main())
+    async with Offered(consul_servers, views=views) as offered:
+        await offered.until("all views", lambda: offered.samples["views.open"][-1:] == [120])
     assert offered.outcomes == {("views", "ok", ""): 120}
     with urllib.request.urlopen(f"{consul_servers.urls[0]}/v1/health/service/viewed?cached&tag=t7", timeout=5) as reply:
         assert reply.headers["X-Cache"] == "HIT"
 
 
-def test_watchers_of_keys_and_of_a_service_are_told_and_end_with_what_is_there(consul_servers):
+async def test_watchers_of_keys_and_of_a_service_are_told_and_end_with_what_is_there(consul_servers):
     loads = {
         "writes": (KvWrite, {"rate": "10/s", "keys": 5, "once": "0%"}),
         "keys": (Watch, {"count": 10, "keys_of": "writes", "keys": 5}),
@@ -130,17 +126,11 @@ def test_watchers_of_keys_and_of_a_service_are_told_and_end_with_what_is_there(c
         "churn": CHURN,
     }
 
-    async def main():
-        async with Offered(consul_servers, **loads) as offered:
-            await offered.until(
-                "many wake-ups", lambda: len([op for op in offered.operations if op.load == "keys"]) > 60
-            )
-            told = len([op for op in offered.operations if op.load == "service"])
-        keys, service = [await offered.loads[name].final_reads() for name in ("keys", "service")]
-        await offered.clean_up()
-        return offered, told, keys, service
-
-    offered, told, keys, service = asyncio.run(main())
+    async with Offered(consul_servers, **loads) as offered:
+        await offered.until("many wake-ups", lambda: len([op for op in offered.operations if op.load == "keys"]) > 60)
+        told = len([op for op in offered.operations if op.load == "service"])
+    keys, service = [await offered.loads[name].final_reads() for name in ("keys", "service")]
+    await offered.clean_up()
     assert told > 12
     woken = [op for op in offered.operations if op.load == "keys" and op.value]
     written = {op.value for op in offered.operations if op.load == "writes"}

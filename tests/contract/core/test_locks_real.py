@@ -82,22 +82,18 @@ def sessions_by_token(operations):
     return seen
 
 
-def test_locks_change_hands_and_are_never_held_twice(consul_servers, tmp_path):
+async def test_locks_change_hands_and_are_never_held_twice(consul_servers, tmp_path):
     """Each contender gives its lock back after a second, so that all of them come to hold one."""
 
-    async def main():
-        load = locks(consul_servers.urls, "in-turn", ttl="10s", renew="2s", hold="1s")
-        async with offered(load) as (operations, until):
-            await until(
-                lambda ops: (
-                    len({action.holder for action in actions(ops, "claim")}) == 9
-                    and len(sessions_by_token(ops)) >= 9
-                    and actions(ops, "renew")
-                )
+    load = locks(consul_servers.urls, "in-turn", ttl="10s", renew="2s", hold="1s")
+    async with offered(load) as (operations, until):
+        await until(
+            lambda ops: (
+                len({action.holder for action in actions(ops, "claim")}) == 9
+                and len(sessions_by_token(ops)) >= 9
+                and actions(ops, "renew")
             )
-        return operations
-
-    operations = asyncio.run(main())
+        )
     held = judged(tmp_path, "no_two_lock_holders", operations)
     assert held.figures["holders"] == 9
     assert actions(operations, "refused")

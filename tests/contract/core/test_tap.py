@@ -193,38 +193,31 @@ def test_refused_is_refused_by_the_kernel_and_counted_truly(count):
 
 @pytest.mark.lie
 @needs_packets
-def test_refusals_that_the_kernel_has_no_room_for_are_counted_too():
+async def test_refusals_that_the_kernel_has_no_room_for_are_counted_too():
     """A client that comes back at once comes hundreds of times while a busy machine holds up the tap."""
     count = 600
 
-    async def main():
-        async with Tap(Upstream(), First("refused")) as tap:
-            for _ in range(count):  # nothing of the tap happens meanwhile: it has the same event loop
-                with socket.socket() as client:
-                    assert client.connect_ex(("127.0.0.1", tap.port)) == errno.ECONNREFUSED
-            async with asyncio.timeout(20):
-                while not tap.attempts:
-                    await asyncio.sleep(0)
-            return tap.attempts
-
-    attempts = asyncio.run(main())
+    async with Tap(Upstream(), First("refused")) as tap:
+        for _ in range(count):  # nothing of the tap happens meanwhile: it has the same event loop
+            with socket.socket() as client:
+                assert client.connect_ex(("127.0.0.1", tap.port)) == errno.ECONNREFUSED
+        async with asyncio.timeout(20):
+            while not tap.attempts:
+                await asyncio.sleep(0)
+        attempts = tap.attempts
     assert [attempt.fault for attempt in attempts] == ["refused"] * count
 
 
-def test_a_tap_that_cannot_count_refusals_leaves_no_port_behind(monkeypatch):
+async def test_a_tap_that_cannot_count_refusals_leaves_no_port_behind(monkeypatch):
     def not_allowed(_port):
         raise FaultError("counting SYNs needs CAP_NET_RAW")
 
     monkeypatch.setattr("hashidrill.core.tap.tap._syn_watcher", not_allowed)
 
-    async def main():
-        tap = Tap(Upstream(), plan=First("refused"))
-        with pytest.raises(FaultError, match="CAP_NET_RAW"):
-            async with tap:
-                pass
-        return tap
-
-    tap = asyncio.run(main())
+    tap = Tap(Upstream(), plan=First("refused"))
+    with pytest.raises(FaultError, match="CAP_NET_RAW"):
+        async with tap:
+            pass
     assert tap._door.socket.fileno() == -1
 
 
@@ -241,15 +234,12 @@ def test_refused_for_a_time():
     assert {a.fault for a in attempts[:-1]} == {"refused"}
 
 
-def test_a_plan_may_be_changed_while_clients_come():
-    async def main():
-        async with Tap(Upstream(), First("503", 1)) as tap:
-            assert (await asyncio.to_thread(get, tap))[0] == 503
-            assert (await asyncio.to_thread(get, tap))[0] == 200
-            await tap.give(Always("502"))
-            assert (await asyncio.to_thread(get, tap))[0] == 502
-
-    asyncio.run(main())
+async def test_a_plan_may_be_changed_while_clients_come():
+    async with Tap(Upstream(), First("503", 1)) as tap:
+        assert (await asyncio.to_thread(get, tap))[0] == 503
+        assert (await asyncio.to_thread(get, tap))[0] == 200
+        await tap.give(Always("502"))
+        assert (await asyncio.to_thread(get, tap))[0] == 502
 
 
 def test_hang_holds_until_the_client_leaves():
@@ -478,19 +468,16 @@ def test_a_reply_that_is_no_http_closes_the_connection():
     assert received == b""
 
 
-def test_replies_are_not_held_back_for_the_acknowledgement_of_the_one_before():
+async def test_replies_are_not_held_back_for_the_acknowledgement_of_the_one_before():
     """TCP_NODELAY: else a reply that follows another one waits up to 40 ms, or for the client's next request."""
 
-    async def main():
-        async with Tap(Upstream()) as tap:
-            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
-            await tap_has(tap, 1)
-            (connection,) = tap._open
-            options = connection.transport.get_extra_info("socket")
-            writer.close()
-            return options.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-    assert asyncio.run(main())
+    async with Tap(Upstream()) as tap:
+        _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        await tap_has(tap, 1)
+        (connection,) = tap._open
+        options = connection.transport.get_extra_info("socket")
+        assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
 
 
 async def tap_has(tap, connections):
@@ -516,45 +503,39 @@ class Slow(Scripted):
 
 @pytest.mark.parametrize("first", [GET, CHUNKS], ids=["length", "chunks"])
 @pytest.mark.parametrize("how", ["FIN", "RST", "the tap closes"])
-def test_a_client_that_leaves_before_its_reply_ends_the_question_to_the_upstream(first, how):
-    async def main():
-        upstream = Slow()
-        async with Tap(upstream) as tap:
-            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
-            writer.write(first % 1)
-            await asyncio.wait_for(upstream.asked.wait(), 5)
-            if how == "FIN":
-                writer.close()
-            elif how == "RST":
-                writer.transport.abort()
-            else:
-                await tap.close()
-            await asyncio.wait_for(upstream.cancelled.wait(), 5)
-            await tap_has(tap, 0)
+async def test_a_client_that_leaves_before_its_reply_ends_the_question_to_the_upstream(first, how):
+    upstream = Slow()
+    async with Tap(upstream) as tap:
+        _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        writer.write(first % 1)
+        await asyncio.wait_for(upstream.asked.wait(), 5)
+        if how == "FIN":
             writer.close()
-            return tap.attempts
-
-    (attempt,) = asyncio.run(main())
+        elif how == "RST":
+            writer.transport.abort()
+        else:
+            await tap.close()
+        await asyncio.wait_for(upstream.cancelled.wait(), 5)
+        await tap_has(tap, 0)
+        writer.close()
+        (attempt,) = tap.attempts
     assert (attempt.abandoned, attempt.status, attempt.path) == (True, 0, "/v1/kv/1")
 
 
-def test_a_client_that_leaves_while_the_tap_closes_stops_nothing():
+async def test_a_client_that_leaves_while_the_tap_closes_stops_nothing():
     """Both end the same task at the same moment."""
 
-    async def main():
-        upstream = Slow()
-        async with Tap(upstream) as tap:
-            _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
-            writer.write(GET % 1)
-            await asyncio.wait_for(upstream.asked.wait(), 5)
-            (connection,) = tap._open
-            async with asyncio.timeout(5):
-                connection.connection_lost(None)
-                await tap.close()
-            writer.close()
-            return tap.attempts, connection.task.cancelled()
-
-    attempts, cancelled = asyncio.run(main())
+    upstream = Slow()
+    async with Tap(upstream) as tap:
+        _, writer = await asyncio.open_connection("127.0.0.1", tap.port)
+        writer.write(GET % 1)
+        await asyncio.wait_for(upstream.asked.wait(), 5)
+        (connection,) = tap._open
+        async with asyncio.timeout(5):
+            connection.connection_lost(None)
+            await tap.close()
+        writer.close()
+        attempts, cancelled = tap.attempts, connection.task.cancelled()
     assert ([a.abandoned for a in attempts], cancelled) == ([True], True)
 
 
@@ -762,13 +743,10 @@ def test_tls_on_both_sides():
     assert url.startswith("https://")
 
 
-def test_a_port_that_is_taken_is_named():
-    async def main():
-        async with Tap() as tap:
-            with pytest.raises(FaultError, match=f"cannot listen on 127.0.0.1:{tap.port}"):
-                await Tap(port=tap.port).__aenter__()
-
-    asyncio.run(main())
+async def test_a_port_that_is_taken_is_named():
+    async with Tap() as tap:
+        with pytest.raises(FaultError, match=f"cannot listen on 127.0.0.1:{tap.port}"):
+            await Tap(port=tap.port).__aenter__()
 
 
 # commands

@@ -122,15 +122,6 @@ def test_a_host_that_lacks_what_a_fault_requires_is_named_and_left_alone(tmp_pat
     assert "fault.intent" not in game.events
 
 
-def test_cancelling_the_run_reverts_what_is_in_force(tmp_path):
-    game = Game(tmp_path, [{**SLOW, "on": "consul:servers", "for": "60s"}])
-    assert game.run(cancel_after_s=8) is None
-    cancelled_s = game.since_method_s(8 * S)
-    assert 4 <= cancelled_s <= 6
-    assert len(game.times_s("fault.gone")) == 3
-    assert max(game.times_s("fault.gone").values()) == pytest.approx(cancelled_s + PROOF_S, abs=0.1)
-
-
 def test_what_is_in_force_is_told_while_it_is(tmp_path):
     game = Game(tmp_path, [SLOW])
     assert game.run() == "complete"
@@ -182,14 +173,10 @@ def test_a_fault_that_follows_moves_with_the_role(tmp_path):
     assert 5 <= applied[ids[1]] <= 6
     assert 5 <= reverted[ids[0]] <= 6
     assert 12 <= reverted[ids[1]] <= 13
+    assert reverted[ids[2]] == pytest.approx(20, abs=1), "in all, however often it moves"
     assert set(game.times_s("fault.gone")) == set(ids)
     assert ["consul-3"] in held
     assert not any(host.disk_rules for host in game.world.hosts.values())
-
-
-def test_a_fault_that_follows_lasts_for_its_length_in_all_however_often_it_moves(tmp_path):
-    game, _ = follow(tmp_path, [(5, "consul-3"), (12, "consul-2")])
-    assert max(game.times_s("fault.reverted").values()) == pytest.approx(20, abs=1)
 
 
 def test_a_fault_that_follows_stays_where_it_is_while_nobody_has_the_role(tmp_path):
@@ -279,6 +266,7 @@ def test_a_guardrail_that_trips_ends_the_method_and_reverts(tmp_path):
     assert game.run(during=feed(latency_s=slow_from_6_on)) == "guardrail"
     assert game.error.startswith("guardrail kv-writes.latency.p50 > 1s for 4s: measured ")
     assert game.events.index("guardrail") < game.events.index("fault.reverted") < game.events.index("fault.gone")
+    assert "recovery" in game.phases_s()
     assert 8 <= game.at_s("guardrail") <= 10.5  # half of the last four seconds, at the earliest
 
 

@@ -19,7 +19,6 @@ from hashidrill.core.errors import (
     RevertError,
     SelectorError,
     SteadyStateError,
-    UnknownNameError,
     WaitTimeoutError,
 )
 from hashidrill.core.faults.disk import DiskLatency
@@ -52,7 +51,7 @@ def ended(tmp_path, error):
     return outcome, game.error
 
 
-@pytest.mark.parametrize(("error", "outcome"), GRAVEST_LAST)
+@pytest.mark.parametrize(("error", "outcome"), [*GRAVEST_LAST, (SelectorError("no leader"), "fault")])
 def test_each_error_has_its_outcome(tmp_path, error, outcome):
     assert ended(tmp_path, error) == (outcome, str(error))
 
@@ -62,10 +61,6 @@ def test_the_gravest_of_several_errors_decides(tmp_path, number):
     errors = [error for error, _ in GRAVEST_LAST[:number]]
     group = ExceptionGroup("inner", [ExceptionGroup("outer", errors), DatacenterError("agent ended")])
     assert ended(tmp_path, group)[0] == GRAVEST_LAST[number - 1][1]
-
-
-def test_a_selector_that_fails_during_the_method_is_a_fault_that_could_not_be_put_in_force(tmp_path):
-    assert ended(tmp_path, SelectorError("no leader")) == ("fault", "no leader")
 
 
 @pytest.mark.parametrize("error", [DatacenterError("consul ended"), WaitTimeoutError("waited 60s")])
@@ -114,11 +109,6 @@ def test_needs_are_those_of_all_faults_together(method, operations, sized, tmp_p
     assert (found.disk_operations, found.sized_disk) == (operations, sized)
 
 
-def test_an_unknown_fault_is_named_with_its_near_ones(tmp_path):
-    with pytest.raises(UnknownNameError, match=r"disk\.latency"):
-        required_by(Game(tmp_path, steps(("disk.latensy", {}))).experiment)
-
-
 # the whole life
 
 
@@ -159,17 +149,10 @@ def test_a_datacenter_that_never_gets_ready_has_no_fault_and_its_logs_are_kept(t
     assert world.life == ["started", "logs"]
 
 
-def test_a_guardrail_that_trips_still_has_a_recovery(tmp_path):
-    game = Game(tmp_path, [{**SLOW, "for": "60s"}], guardrails=["raft.leader >= 1 for 2s"])
-    outcome, journal, writer, _ = live(game)
-    assert outcome == "guardrail"
-    assert "recovery" in [entry.data.get("phase") for entry in journal]
-    assert "guardrail raft.leader >= 1 for 2s: measured 1" in writer.run["error"]
-
-
 def test_an_interrupted_run_reverts_collects_and_closes(tmp_path):
     game = Game(tmp_path, [{**SLOW, "for": "60s"}])
     outcome, journal, writer, _ = live(game, cancel_after_s=10)
+    assert not any(host.disk_rules for host in game.world.hosts.values())
     assert outcome is None  # the caller's cancellation went through
     events = [entry.event for entry in journal]
     assert events.index("fault.reverted") < events.index("fault.gone") < events.index("end")
@@ -244,15 +227,9 @@ def test_a_subscriber_that_raises_at_any_event_neither_ends_the_run_nor_leaves_a
         assert [entry.event for entry in journal if entry.event != "note"] == [entry.event for entry in whole]
         assert not any(host.disk_rules for host in game.world.hosts.values())
         assert len(taken) == number, "it is asked no more"
-        assert any("the page is gone" in event.text for event in told if isinstance(event, Note))
-
-
-def test_the_recording_says_which_subscriber_failed(tmp_path):
-    broken, _ = raises_from(3)
-    game = Game(tmp_path, [{**SLOW, "for": "3s"}])
-    _, journal, _, _ = live(game, subscribers=[broken])
-    [note] = [entry for entry in journal if entry.event == "note"]
-    assert "gets no more events: it failed with RuntimeError: the page is gone" in note.data["text"]
+        [note] = {event.text for event in told if isinstance(event, Note)}
+        assert "gets no more events: it failed with RuntimeError: the page is gone" in note
+        assert number > 3 or [entry.data["text"] for entry in journal if entry.event == "note"] == [note]
 
 
 HINTS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar
 
 import anyio
 import pytest
@@ -14,10 +13,9 @@ from hashidrill.core.engine.inject import (
     PROVEN_WITHIN_S,
     REVERT_TRIES,
     REVERT_WITHIN_S,
-    fault_from_undo,
     injected,
 )
-from hashidrill.core.errors import FaultError, OthersFaultError, RevertError, UnknownNameError
+from hashidrill.core.errors import FaultError, OthersFaultError, RevertError
 from hashidrill.core.faults.disk import DiskLatency
 from hashidrill.core.protocols.abc import Evidence
 from hashidrill.core.recording.journal import Journal, read_journal
@@ -120,26 +118,18 @@ def test_an_apply_that_crashes_is_a_fault_error_too(game):
     assert game.events[-1] == "fault.gone"
 
 
-def test_an_apply_that_does_nothing_is_not_proven(game):
+@pytest.mark.parametrize(("own", "within_s"), [({}, PROVEN_WITHIN_S), ({"observed_within_s": 30.0}, 30.0)])
+def test_an_apply_that_does_nothing_is_not_proven(game, own, within_s):
     async def apply(self, undo):
         return
 
-    with pytest.raises(FaultError, match=r"not proven in force within 5s: expected fsync takes 500ms; measured fsync"):
-        virtual_time.run(game.inject(game.fault(apply=apply)))
+    said = rf"not proven in force within {within_s:.0f}s: expected fsync takes 500ms; measured fsync"
+    with pytest.raises(FaultError, match=said):
+        virtual_time.run(game.inject(game.fault(apply=apply, **own)))
     assert game.seen_inside is None
     assert game.events == ["fault.intent", "fault.applied", "fault.unproven", "fault.reverted", "fault.gone"]
     waited_ns = game.entry("fault.unproven").t_ns - game.entry("fault.applied").t_ns
-    assert waited_ns == pytest.approx(PROVEN_WITHIN_S * 1e9)
-
-
-def test_a_fault_may_say_how_long_its_proof_takes(game):
-    async def apply(self, undo):
-        return
-
-    with pytest.raises(FaultError, match=r"not proven in force within 30s"):
-        virtual_time.run(game.inject(game.fault(apply=apply, observed_within_s=30.0)))
-    waited_ns = game.entry("fault.unproven").t_ns - game.entry("fault.applied").t_ns
-    assert waited_ns == pytest.approx(30e9)
+    assert waited_ns == pytest.approx(within_s * 1e9)
 
 
 async def test_an_effect_that_shows_after_some_seconds_is_waited_for(game):
@@ -289,23 +279,6 @@ def test_a_plan_that_cannot_be_made_leaves_no_intent(game):
     assert game.events == []
 
 
-def test_a_fault_comes_back_from_its_undo_in_a_fresh_process(game):
-    undo = dict(game.fault().plan(game.world.target("consul-1"), fault_id="0-slow"))
-    fresh = fault_from_undo(json.loads(json.dumps(undo)), game.world)
-    assert type(fresh) is DiskLatency
-    assert fresh.plan(game.world.target("consul-1"), fault_id="0-slow") == undo
-
-
-def test_a_kind_that_no_package_here_has_is_named(game):
-    class Foreign(DiskLatency):
-        kind: ClassVar[str] = "disk.latencyy"
-
-    fault = Foreign(Foreign.Params.model_validate({"delay": "1s"}), game.world)
-    undo = dict(fault.plan(game.world.target("consul-1"), fault_id="x"))
-    with pytest.raises(UnknownNameError, match=r"disk\.latency"):
-        fault_from_undo(undo, game.world)
-
-
 # the second proof
 
 
@@ -358,7 +331,8 @@ def test_an_observer_that_once_did_not_see_it_must_see_it_twice_in_a_row(game, s
     assert game.events[3] == event
 
 
-def test_an_observer_that_hangs_before_the_revert_has_proven_nothing(game):
+@pytest.mark.parametrize(("own", "within_s"), [({}, PROVEN_WITHIN_S), ({"observed_within_s": 60.0}, 60.0)])
+def test_an_observer_that_hangs_before_the_revert_has_proven_nothing(game, own, within_s):
     looks = iter([True, False])
 
     async def verify(self, undo, *, present):
@@ -366,8 +340,9 @@ def test_an_observer_that_hangs_before_the_revert_has_proven_nothing(game):
             await anyio.sleep_forever()
         return Evidence(ok=True, asked="planted", measured="planted")
 
-    virtual_time.run(game.inject(game.fault(verify=verify), hold={"for_s": 10}))
+    virtual_time.run(game.inject(game.fault(verify=verify, **own), hold={"for_s": 10}))
     assert game.entry("fault.faded").data["evidence"]["measured"] == "the observer never answered"
+    assert 10 + within_s <= game.entry("fault.faded").t_ns / 1e9 <= 10 + within_s + 6
     assert game.events[-1] == "fault.gone"
 
 
@@ -392,18 +367,6 @@ def test_an_observer_that_is_silent_for_a_while_is_asked_until_it_answers(game, 
     virtual_time.run(game.inject(game.fault(verify=verify, observed_within_s=60.0), hold={"for_s": 10}))
     assert game.events[3] == event
     assert game.entry(event).data["evidence"]["measured"] == "planted"
-
-
-def test_a_silence_that_lasts_ends_with_the_time_that_its_proof_may_take(game):
-    looks = iter([True])
-
-    async def verify(self, undo, *, present):
-        if present and not next(looks, False):
-            await anyio.sleep_forever()
-        return Evidence(ok=True, asked="planted", measured="planted")
-
-    virtual_time.run(game.inject(game.fault(verify=verify, observed_within_s=60.0), hold={"for_s": 10}))
-    assert 10 + 60 <= game.entry("fault.faded").t_ns / 1e9 <= 10 + 60 + 6
 
 
 def test_what_is_done_once_need_not_last(game):

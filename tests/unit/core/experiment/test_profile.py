@@ -354,22 +354,19 @@ def test_a_load_that_is_shut_out_is_not_asked_how_it_is_but_all_others_are():
     assert resumed(Told(), 4, others) == [0.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_a_ramp_in_steps_begins_at_its_time_and_not_before():
+async def test_a_ramp_in_steps_begins_at_its_time_and_not_before():
     told = Told()
 
-    async def main():
-        clock = VirtualClock()
-        steered = Steered("w", Monitor(["w"]), clock, told, None, MethodClock(clock))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(4.9):
-                await steered.by(profile(BACK_IN))
-        before = list(told.levels)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                await steered.by(profile(BACK_IN))
-        return before
-
-    assert virtual_time.run(main()) == [1.0]
+    clock = VirtualClock()
+    steered = Steered("w", Monitor(["w"]), clock, told, None, MethodClock(clock))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(4.9):
+            await steered.by(profile(BACK_IN))
+    before = list(told.levels)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            await steered.by(profile(BACK_IN))
+    assert before == [1.0]
     assert told.levels == [1.0, 0.0]
 
 

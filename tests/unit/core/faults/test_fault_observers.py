@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import anyio
 import pytest
 
 import virtual_time
@@ -93,14 +92,11 @@ def test_what_was_written_through_an_agent_is_looked_for_on_another_server(case,
 
 @pytest.mark.lie
 @pytest.mark.parametrize("lie", [False, True])
-def test_a_restore_that_only_one_agent_knows_of_is_not_proven(lie, tmp_path):
-    async def main():
-        world = FakeDatacenter(root=tmp_path)
-        save = fault_of(world, "consul.snapshot.save", name="before")
-        await save.apply(await planned(save, world.target("consul-1"), "0"))
-        return await seen(world, "consul.snapshot.restore", "consul-1", lie=lie, snapshot="before")
-
-    evidence = anyio.run(main)  # it reads a file in a thread, which virtual time knows nothing of
+async def test_a_restore_that_only_one_agent_knows_of_is_not_proven(lie, tmp_path):
+    world = FakeDatacenter(root=tmp_path)
+    save = fault_of(world, "consul.snapshot.save", name="before")
+    await save.apply(await planned(save, world.target("consul-1"), "0"))
+    evidence = await seen(world, "consul.snapshot.restore", "consul-1", lie=lie, snapshot="before")
     assert evidence.ok is not lie, evidence
     assert ("another server's own copy is not set back" in evidence.measured) is lie
 
@@ -113,42 +109,36 @@ def test_a_restore_that_only_one_agent_knows_of_is_not_proven(lie, tmp_path):
         ("consul.leader.pin", "consul-2", "consul-3", "consul-2"),
     ],
 )
-def test_a_leader_that_others_name_and_that_does_not_lead_is_no_proof(kind, host, leads, named, monkeypatch):
+async def test_a_leader_that_others_name_and_that_does_not_lead_is_no_proof(kind, host, leads, named, monkeypatch):
     """Whom others take for the leader is what applying waits for: here all of them are mistaken alike."""
 
-    async def main():
-        world = FakeDatacenter()
-        fault = fault_of(world, kind)
-        undo = await planned(fault, world.target(host), "0")
-        await fault.apply(undo)
-        sound = await fault.verify(undo, present=True)
+    world = FakeDatacenter()
+    fault = fault_of(world, kind)
+    undo = await planned(fault, world.target(host), "0")
+    await fault.apply(undo)
+    sound = await fault.verify(undo, present=True)
 
-        async def mistaken(_hosts):
-            return named
+    async def mistaken(_hosts):
+        return named
 
-        monkeypatch.setattr(api, "leader_of", mistaken)
-        world.consul.term += 1
-        world.consul.leader = leads
-        return sound, await fault.verify(undo, present=True)
-
-    sound, deceived = virtual_time.run(main())
+    monkeypatch.setattr(api, "leader_of", mistaken)
+    world.consul.term += 1
+    world.consul.leader = leads
+    deceived = await fault.verify(undo, present=True)
     assert sound.ok, sound
     assert not deceived.ok
     assert f"{leads} leads" in deceived.measured
 
 
-def test_a_copy_that_knows_no_leader_and_a_server_that_does_not_answer_are_passed_over():
-    async def main():
-        world = FakeDatacenter(servers=5)
-        fault = fault_of(world, "consul.kv.bloat", keys=10)
-        undo = await planned(fault, world.target("consul-1"), "0")
-        await fault.apply(undo)
-        world.hosts["consul-2"].process = None
+async def test_a_copy_that_knows_no_leader_and_a_server_that_does_not_answer_are_passed_over():
+    world = FakeDatacenter(servers=5)
+    fault = fault_of(world, "consul.kv.bloat", keys=10)
+    undo = await planned(fault, world.target("consul-1"), "0")
+    await fault.apply(undo)
+    world.hosts["consul-2"].process = None
 
-        async def out_of_date(method, path, **request):
-            return ApiAnswer(404, b"", {"x-consul-knownleader": "false"})
+    async def out_of_date(method, path, **request):
+        return ApiAnswer(404, b"", {"x-consul-knownleader": "false"})
 
-        world.hosts["consul-3"].api = out_of_date
-        return await fault.verify(undo, present=True)
-
-    assert virtual_time.run(main()).ok
+    world.hosts["consul-3"].api = out_of_date
+    assert (await fault.verify(undo, present=True)).ok

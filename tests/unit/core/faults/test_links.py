@@ -77,19 +77,16 @@ def test_the_proof_fails_when_one_link_is_disarmed(disarm, which, direction):
     assert anyio.run(check)[2] is False or fully
 
 
-def test_two_faults_on_two_ports_of_one_host_do_not_disturb_each_other():
-    async def check():
-        world = FakeDatacenter()
-        slow, slower = fault(world), fault(world, port=8500, delay="400ms")
-        undo = [f.plan(world.target("consul-1"), fault_id=f"{n}-x") for n, f in enumerate((slow, slower))]
-        await slow.apply(undo[0])
-        await slower.apply(undo[1])
-        both = [await slow.verify(undo[0], present=True), await slower.verify(undo[1], present=True)]
-        await slow.revert(undo[0])
-        left = [await slow.verify(undo[0], present=False), await slower.verify(undo[1], present=True)]
-        return [evidence.ok for evidence in both + left]
-
-    assert anyio.run(check) == [True] * 4
+async def test_two_faults_on_two_ports_of_one_host_do_not_disturb_each_other():
+    world = FakeDatacenter()
+    slow, slower = fault(world), fault(world, port=8500, delay="400ms")
+    undo = [f.plan(world.target("consul-1"), fault_id=f"{n}-x") for n, f in enumerate((slow, slower))]
+    await slow.apply(undo[0])
+    await slower.apply(undo[1])
+    both = [await slow.verify(undo[0], present=True), await slower.verify(undo[1], present=True)]
+    await slow.revert(undo[0])
+    left = [await slow.verify(undo[0], present=False), await slower.verify(undo[1], present=True)]
+    assert ([evidence.ok for evidence in both + left]) == [True] * 4
 
 
 ATTRIBUTES = {

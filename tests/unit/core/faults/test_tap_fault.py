@@ -32,34 +32,28 @@ def test_every_class_keeps_the_contract_of_a_fault(name, percent):
     assert list(world.tap("careful").faults.faults) == []
 
 
-def test_it_is_seen_when_it_was_disarmed_behind_its_back():
+async def test_it_is_seen_when_it_was_disarmed_behind_its_back():
     world = FakeDatacenter()
     one = fault(world, fault="503", percent="50%")
     undo = one.plan(TARGET, fault_id="0-tap.fail-careful")
 
-    async def disarmed():
-        await one.apply(undo)
-        armed = await one.verify(undo, present=True)
-        await world.tap("careful").let_pass("0-tap.fail-careful")
-        return armed, await one.verify(undo, present=True), await one.verify(undo, present=False)
-
-    armed, after, gone = anyio.run(disarmed)
+    await one.apply(undo)
+    armed = await one.verify(undo, present=True)
+    await world.tap("careful").let_pass("0-tap.fail-careful")
+    after, gone = await one.verify(undo, present=True), await one.verify(undo, present=False)
     assert (armed.ok, after.ok, gone.ok) == (True, False, True)
     assert after.measured == "144 of 144 exchanges: 200"
 
 
-def test_a_fresh_process_reverts_from_what_the_journal_holds():
+async def test_a_fresh_process_reverts_from_what_the_journal_holds():
     world = FakeDatacenter()
     one = fault(world, fault="hang", percent="30%", seed=3)
     undo = dict(one.plan(TARGET, fault_id="0-tap.fail-careful"))
     assert undo["params"] == {"fault": "hang", "percent": "30%", "seed": 3}
 
-    async def revert():
-        await one.apply(undo)
-        await fault_from_undo(undo, world).revert(undo)
-        return await world.tap("careful").look("hang", 60)
-
-    assert set(anyio.run(revert)) == {"200"}
+    await one.apply(undo)
+    await fault_from_undo(undo, world).revert(undo)
+    assert set(await world.tap("careful").look("hang", 60)) == {"200"}
 
 
 class Seeing(FakeDatacenter):
@@ -94,28 +88,22 @@ class Seeing(FakeDatacenter):
         ("30%", ["503"] + ["200"] * 272, False, False),
     ],
 )
-def test_the_share_that_is_seen_is_the_share_that_was_asked_for(percent, seen, present, gone):
+async def test_the_share_that_is_seen_is_the_share_that_was_asked_for(percent, seen, present, gone):
     one = fault(Seeing(seen), fault="503", percent=percent)
     undo = one.plan(TARGET, fault_id="x")
 
-    async def judged():
-        return [(await one.verify(undo, present=asked)).ok for asked in (True, False)]
-
-    assert anyio.run(judged) == [present, gone]
+    assert ([(await one.verify(undo, present=asked)).ok for asked in (True, False)]) == [present, gone]
 
 
 @pytest.mark.lie
-def test_a_small_share_that_is_in_force_is_never_proven_gone():
+async def test_a_small_share_that_is_in_force_is_never_proven_gone():
     """60 exchanges missed 5 % once in twenty looks, and an observer looks until it agrees."""
     world = FakeDatacenter()
     one = fault(world, fault="503", percent="5%")
     undo = one.plan(TARGET, fault_id="x")
 
-    async def looks():
-        await one.apply(undo)
-        return [(await one.verify(undo, present=False)).ok for _ in range(100)]
-
-    assert not any(anyio.run(looks))
+    await one.apply(undo)
+    assert not any([(await one.verify(undo, present=False)).ok for _ in range(100)])
 
 
 @pytest.mark.parametrize(
