@@ -33,6 +33,11 @@ def cases(name, params, *rows):
         CASES.setdefault(name, []).append((planted, words, partial(_case, build, params | dict(*more))))
 
 
+def of(build, *args, **more):
+    """What builds that run: `of(at_work, missing=1)`."""
+    return lambda path: build(path, *args, **more)
+
+
 def _case(build, params, path):
     run = build(path)
     return run.build() if hasattr(run, "build") else run, params
@@ -55,10 +60,10 @@ cases(
     "steady_state_holds",
     {},
     (TRUTH, "nothing fails", run),
-    (TRUTH, "one of hundreds fails", lambda path: run(path, outcome=failing(20, 20.01))),
-    (LIE, "a second in the middle fails", lambda path: run(path, outcome=failing(18, 19))),
-    (LIE, "the last seconds of the method fail", lambda path: run(path, outcome=failing(28, 30))),
-    (LIE, "all fails from the fault on", lambda path: run(path, outcome=failing(10, 99))),
+    (TRUTH, "one of hundreds fails", of(run, outcome=failing(20, 20.01))),
+    (LIE, "a second in the middle fails", of(run, outcome=failing(18, 19))),
+    (LIE, "the last seconds of the method fail", of(run, outcome=failing(28, 30))),
+    (LIE, "all fails from the fault on", of(run, outcome=failing(10, 99))),
 )
 
 
@@ -84,54 +89,50 @@ cases(
     "signal_stays",
     {"condition": "page.ok == 1"},
     (TRUTH, "the page is up at every look", page),
-    (TRUTH, "it is down before the fault and after it", lambda path: page(path, lambda t: float(10 <= t < 30))),
-    (TRUTH, "a look fails, which was allowed", lambda path: page(path, unknown=(20, 21)), {"gap": "3s"}),
-    (LIE, "it is down at one look", lambda path: page(path, down(20, 21))),
-    (LIE, "it is down for the whole fault", lambda path: page(path, down(10, 30))),
-    (LIE, "it is down at one look, and another look fails", lambda path: page(path, down(20, 21), unknown=(22, 23))),
-    (LIE, "it is down after the fault", lambda path: page(path, down(40, 41)), {"during": "run"}),
-    (NOTHING, "one look fails", lambda path: page(path, unknown=(20, 21))),
-    (NOTHING, "looks fail for longer than allowed", lambda path: page(path, unknown=(20, 24)), {"gap": "3s"}),
-    (NOTHING, "there is no look for six seconds", lambda path: page(path, silent=(20, 26))),
-    (NOTHING, "the looks end in the middle of the fault", lambda path: page(path, end=20)),
-    (NOTHING, "there is no look while the fault is in force", lambda path: page(path, silent=(10, 30))),
-    (NOTHING, "every look fails", lambda path: page(path, unknown=(0, 60))),
+    (TRUTH, "it is down before the fault and after it", of(page, lambda t: float(10 <= t < 30))),
+    (TRUTH, "a look fails, which was allowed", of(page, unknown=(20, 21)), {"gap": "3s"}),
+    (LIE, "it is down at one look", of(page, down(20, 21))),
+    (LIE, "it is down for the whole fault", of(page, down(10, 30))),
+    (LIE, "it is down at one look, and another look fails", of(page, down(20, 21), unknown=(22, 23))),
+    (LIE, "it is down after the fault", of(page, down(40, 41)), {"during": "run"}),
+    (NOTHING, "one look fails", of(page, unknown=(20, 21))),
+    (NOTHING, "looks fail for longer than allowed", of(page, unknown=(20, 24)), {"gap": "3s"}),
+    (NOTHING, "there is no look for six seconds", of(page, silent=(20, 26))),
+    (NOTHING, "the looks end in the middle of the fault", of(page, end=20)),
+    (NOTHING, "there is no look while the fault is in force", of(page, silent=(10, 30))),
+    (NOTHING, "every look fails", of(page, unknown=(0, 60))),
 )
 
 cases(
     "signal_recovers",
     {"condition": "page.ok == 1", "within": "5s"},
-    (TRUTH, "it is down until three seconds after the fault", lambda path: page(path, down(10, 33))),
+    (TRUTH, "it is down until three seconds after the fault", of(page, down(10, 33))),
     (TRUTH, "it was never down", page),
-    (TRUTH, "looks fail while it may be down", lambda path: page(path, down(10, 33), unknown=(31, 34))),
-    (TRUTH, "it fails over at once", lambda path: page(path, down(10, 14)), {"since": "start"}),
-    (LIE, "it is down until ten seconds after the fault", lambda path: page(path, down(10, 40))),
-    (LIE, "it never comes back", lambda path: page(path, down(10, 60))),
-    (LIE, "it comes back, and is down again at the end", lambda path: page(path, down(45, 46))),
-    (LIE, "it is back after the fault only", lambda path: page(path, down(10, 33)), {"since": "start"}),
-    (NOTHING, "a look fails after it has recovered", lambda path: page(path, unknown=(45, 46))),
-    (
-        NOTHING,
-        "it recovers between a look in time and one that is late",
-        lambda path: page(path, down(10, 35), every=1.3),
-    ),
-    (NOTHING, "the looks end before it would be late", lambda path: page(path, down(10, 60), end=33)),
-    (NOTHING, "the looks end once it has recovered", lambda path: page(path, end=36)),
-    (NOTHING, "it is not looked at in the allowed time, and up later", lambda path: page(path, silent=(29, 40))),
+    (TRUTH, "looks fail while it may be down", of(page, down(10, 33), unknown=(31, 34))),
+    (TRUTH, "it fails over at once", of(page, down(10, 14)), {"since": "start"}),
+    (LIE, "it is down until ten seconds after the fault", of(page, down(10, 40))),
+    (LIE, "it never comes back", of(page, down(10, 60))),
+    (LIE, "it comes back, and is down again at the end", of(page, down(45, 46))),
+    (LIE, "it is back after the fault only", of(page, down(10, 33)), {"since": "start"}),
+    (NOTHING, "a look fails after it has recovered", of(page, unknown=(45, 46))),
+    (NOTHING, "it recovers between a look in time and one that is late", of(page, down(10, 35), every=1.3)),
+    (NOTHING, "the looks end before it would be late", of(page, down(10, 60), end=33)),
+    (NOTHING, "the looks end once it has recovered", of(page, end=36)),
+    (NOTHING, "it is not looked at in the allowed time, and up later", of(page, silent=(29, 40))),
 )
 
 cases(
     "signal_shows",
     {"condition": "page.ok == 0", "within": "5s"},
-    (TRUTH, "the page is down two seconds after the fault began", lambda path: page(path, down(12, 30))),
-    (TRUTH, "one look in time shows it, and another failed", lambda path: page(path, down(12, 30), unknown=(13, 15))),
+    (TRUTH, "the page is down two seconds after the fault began", of(page, down(12, 30))),
+    (TRUTH, "one look in time shows it, and another failed", of(page, down(12, 30), unknown=(13, 15))),
     (LIE, "it stays up", page),
-    (LIE, "it is down ten seconds after the fault began", lambda path: page(path, down(20, 30))),
-    (NOTHING, "it is down before the fault too", lambda path: page(path, down(6, 30))),
-    (NOTHING, "a look failed where it might have been down", lambda path: page(path, unknown=(12, 13))),
-    (NOTHING, "a look failed before the fault", lambda path: page(path, down(12, 30), unknown=(6, 7))),
-    (NOTHING, "nothing was looked at before the fault", lambda path: page(path, down(12, 30), silent=(4, 10))),
-    (NOTHING, "nothing was looked at in the allowed time", lambda path: page(path, down(12, 30), silent=(10, 16))),
+    (LIE, "it is down ten seconds after the fault began", of(page, down(20, 30))),
+    (NOTHING, "it is down before the fault too", of(page, down(6, 30))),
+    (NOTHING, "a look failed where it might have been down", of(page, unknown=(12, 13))),
+    (NOTHING, "a look failed before the fault", of(page, down(12, 30), unknown=(6, 7))),
+    (NOTHING, "nothing was looked at before the fault", of(page, down(12, 30), silent=(4, 10))),
+    (NOTHING, "nothing was looked at in the allowed time", of(page, down(12, 30), silent=(10, 16))),
 )
 
 # Nomad's work
@@ -180,31 +181,26 @@ cases(
     "cold_start_within",
     {"load": REPLICAS, "limit": "5s"},
     (TRUTH, "all run in time", at_work),
-    (LIE, "all run, and too late", lambda path: at_work(path, started=8)),
-    (LIE, "one of them never runs", lambda path: at_work(path, missing=1)),
+    (LIE, "all run, and too late", of(at_work, started=8)),
+    (LIE, "one of them never runs", of(at_work, missing=1)),
     (LIE, "the details say that each part was quick", details_that_lie),
 )
 
 cases(
     "replicas_return",
     {"load": REPLICAS, "within": "5s"},
-    (TRUTH, "two go away and are replaced in time", lambda path: at_work(path, came_back=(2, 3)), {"lost_at_least": 2}),
+    (TRUTH, "two go away and are replaced in time", of(at_work, came_back=(2, 3)), {"lost_at_least": 2}),
     (TRUTH, "none goes away", at_work),
-    (NOTHING, "none goes away, and from the fault on every look fails", lambda path: at_work(path, blind=(11, 50))),
+    (NOTHING, "none goes away, and from the fault on every look fails", of(at_work, blind=(11, 50))),
     (
         NOTHING,
         "two come back in time, and looks fail for longer than a replica may be away",
-        lambda path: at_work(path, came_back=(2, 3), blind=(20, 28)),
+        of(at_work, came_back=(2, 3), blind=(20, 28)),
     ),
-    (LIE, "one comes back late", lambda path: at_work(path, came_back=(2, 9))),
-    (LIE, "one never comes back", lambda path: at_work(path, came_back=(2, None))),
-    (
-        NOTHING,
-        "the fault was to take two away, and took one",
-        lambda path: at_work(path, came_back=(2,)),
-        {"lost_at_least": 2},
-    ),
-    (NOTHING, "one never ran to begin with", lambda path: at_work(path, missing=1)),
+    (LIE, "one comes back late", of(at_work, came_back=(2, 9))),
+    (LIE, "one never comes back", of(at_work, came_back=(2, None))),
+    (NOTHING, "the fault was to take two away, and took one", of(at_work, came_back=(2,)), {"lost_at_least": 2}),
+    (NOTHING, "one never ran to begin with", of(at_work, missing=1)),
 )
 
 
@@ -238,25 +234,25 @@ cases(
     (
         TRUTH,
         "two go wrong and are right in time",
-        lambda path: registered(path, wrong=[("missing", 1), ("stale", 4)]),
+        of(registered, wrong=[("missing", 1), ("stale", 4)]),
         {"wrong_at_least": 2},
     ),
     (TRUTH, "none goes wrong", registered),
     (
         LIE,
         "an entry that nothing runs behind stays for too long",
-        lambda path: registered(path, wrong=[("missing", 1), ("stale", 20)]),
+        of(registered, wrong=[("missing", 1), ("stale", 20)]),
     ),
-    (LIE, "an instance that runs is never registered again", lambda path: registered(path, wrong=[("missing", None)])),
-    (LIE, "one allocation is registered twice", lambda path: registered(path, wrong=[("duplicate", None)])),
-    (NOTHING, "nobody could compare at the end", lambda path: registered(path, blind_from=35)),
+    (LIE, "an instance that runs is never registered again", of(registered, wrong=[("missing", None)])),
+    (LIE, "one allocation is registered twice", of(registered, wrong=[("duplicate", None)])),
+    (NOTHING, "nobody could compare at the end", of(registered, blind_from=35)),
     (
         NOTHING,
         "none goes wrong, and nobody could compare for twenty seconds",
-        lambda path: registered(path, blind_from=12, blind_until=32),
+        of(registered, blind_from=12, blind_until=32),
     ),
     (NOTHING, "the fault was to put one wrong, and put none", registered, {"wrong_at_least": 1}),
-    (NOTHING, "one was never registered to begin with", lambda path: registered(path, never=1)),
+    (NOTHING, "one was never registered to begin with", of(registered, never=1)),
 )
 
 
@@ -288,16 +284,16 @@ cases(
     (
         TRUTH,
         "one on each node, also after one has moved",
-        lambda path: hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 1, node-3: 1, node-4: 1")),
+        of(hosted, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 1, node-3: 1, node-4: 1")),
     ),
-    (LIE, "all on one node from the beginning", lambda path: hosted(path, ("node-1: 3", "node-1: 3"))),
+    (LIE, "all on one node from the beginning", of(hosted, ("node-1: 3", "node-1: 3"))),
     (
         LIE,
         "they come together when a node is lost",
-        lambda path: hosted(path, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 2, node-3: 1")),
+        of(hosted, ("node-1: 1, node-2: 1, node-3: 1", "node-2: 2, node-3: 1")),
     ),
-    (NOTHING, "two looks succeeded", lambda path: hosting(path, hardly_looked)),
-    (NOTHING, "there is one replica", lambda path: hosting(path, lambda _: "node-1: 1")),
+    (NOTHING, "two looks succeeded", of(hosting, hardly_looked)),
+    (NOTHING, "there is one replica", of(hosting, lambda _: "node-1: 1")),
 )
 
 cases(
@@ -306,27 +302,25 @@ cases(
     (
         TRUTH,
         "one is lost with its node, and two stay",
-        lambda path: hosting(
-            path, (lambda t: "node-2: 1, node-3: 1" if 15 <= t < 18 else "node-1: 1, node-2: 1, node-3: 1")
-        ),
+        of(hosting, lambda t: "node-2: 1, node-3: 1" if 15 <= t < 18 else "node-1: 1, node-2: 1, node-3: 1"),
     ),
     (
         LIE,
         "all three are lost with the node that they are on",
-        lambda path: hosting(path, lambda t: "" if 15 <= t < 18 else "node-1: 3"),
+        of(hosting, lambda t: "" if 15 <= t < 18 else "node-1: 3"),
     ),
-    (NOTHING, "two looks succeeded", lambda path: hosting(path, hardly_looked)),
+    (NOTHING, "two looks succeeded", of(hosting, hardly_looked)),
     (
         NOTHING,
         "two of three looks failed all the time",
-        lambda path: hosting(path, (lambda t: None if t % 3 else "node-1: 1, node-2: 1, node-3: 1")),
+        of(hosting, lambda t: None if t % 3 else "node-1: 1, node-2: 1, node-3: 1"),
     ),
     (
         NOTHING,
         "the load stopped looking half way through",
         lambda path: at_work(path, looks=False).series("web.running", 3.0, end=25, every=1.0),
     ),
-    (NOTHING, "there were never that many", lambda path: hosting(path, lambda _: "node-1: 1")),
+    (NOTHING, "there were never that many", of(hosting, lambda _: "node-1: 1")),
 )
 
 
@@ -355,42 +349,27 @@ def mitigated(path, *, before, after):
 cases(
     "black_hole_is_avoided",
     {},
-    (
-        TRUTH,
-        "it gets less than the others",
-        lambda path: placements(path, node_1=0.1, node_2=1, node_3=1),
-        {"share_below": "33%"},
-    ),
-    (
-        LIE,
-        "it swallows most of what is placed",
-        lambda path: placements(path, node_1=4, node_2=1, node_3=1),
-        {"share_below": "33%"},
-    ),
+    (TRUTH, "it gets less than the others", of(placements, node_1=0.1, node_2=1, node_3=1), {"share_below": "33%"}),
+    (LIE, "it swallows most of what is placed", of(placements, node_1=4, node_2=1, node_3=1), {"share_below": "33%"}),
     (
         TRUTH,
         "it swallows most, and nothing after the mitigation",
-        lambda path: mitigated(path, before=4, after=0),
+        of(mitigated, before=4, after=0),
         {"share_below": "10%", "mitigation": "nomad.node.eligibility"},
     ),
     (
         LIE,
         "it swallows most, and goes on after the mitigation",
-        lambda path: mitigated(path, before=4, after=4),
+        of(mitigated, before=4, after=4),
         {"share_below": "10%", "mitigation": "nomad.node.eligibility"},
     ),
     (
         NOTHING,
         "it got nothing before the mitigation either",
-        lambda path: mitigated(path, before=0, after=0),
+        of(mitigated, before=0, after=0),
         {"share_below": "10%", "mitigation": "nomad.node.eligibility"},
     ),
-    (
-        NOTHING,
-        "next to nothing was placed",
-        lambda path: placements(path, node_1=0.0, node_2=0.1, node_3=0.1),
-        {"share_below": "33%"},
-    ),
+    (NOTHING, "next to nothing was placed", of(placements, node_1=0.0, node_2=0.1, node_3=0.1), {"share_below": "33%"}),
 )
 
 
@@ -408,14 +387,10 @@ cases(
     "plans_are_not_rejected",
     {"fault": "nomad.node.black_hole"},
     (TRUTH, "the counter stays at 0", planning),
-    (
-        LIE,
-        "plans are rejected for ten seconds",
-        lambda path: planning(path, rejections=lambda t: 3.0 if 15 <= t < 25 else 0.0),
-    ),
-    (LIE, "the tracker makes a node ineligible", lambda path: planning(path, ineligible=lambda t: float(t >= 20))),
-    (NOTHING, "the leader's counter cannot be read", lambda path: planning(path, leader="nomad-2")),
-    (NOTHING, "nobody counts", lambda path: planning(path, sampled=False)),
+    (LIE, "plans are rejected for ten seconds", of(planning, rejections=lambda t: 3.0 if 15 <= t < 25 else 0.0)),
+    (LIE, "the tracker makes a node ineligible", of(planning, ineligible=lambda t: float(t >= 20))),
+    (NOTHING, "the leader's counter cannot be read", of(planning, leader="nomad-2")),
+    (NOTHING, "nobody counts", of(planning, sampled=False)),
 )
 
 
@@ -443,9 +418,9 @@ def building(path, *, failed=0, restarts=0, ok=True):
 cases(
     "downloads_are_retried",
     {"load": BUILDS, "fault": "disk.error"},
-    (TRUTH, "three downloads fail and are tried again", lambda path: building(path, failed=1, restarts=1)),
-    (TRUTH, "they are tried again, and in vain", lambda path: building(path, failed=3, restarts=2, ok=False)),
-    (LIE, "three downloads fail, and the builds with them", lambda path: building(path, failed=1, ok=False)),
+    (TRUTH, "three downloads fail and are tried again", of(building, failed=1, restarts=1)),
+    (TRUTH, "they are tried again, and in vain", of(building, failed=3, restarts=2, ok=False)),
+    (LIE, "three downloads fail, and the builds with them", of(building, failed=1, ok=False)),
     (NOTHING, "no download fails, so nobody knows", building),
 )
 
@@ -470,40 +445,35 @@ def accounted(path, *states, seen=True, started=None, heard=()):
 cases(
     "no_alloc_lost",
     {"load": BATCH},
-    (TRUTH, "each has run, runs, waits or failed", lambda path: accounted(path, "complete", "runs", "waits", "failed")),
-    (TRUTH, "one started twice, and may", lambda path: accounted(path, "complete", "complete", started={1: 2})),
-    (
-        LIE,
-        "one started twice, and may not",
-        lambda path: accounted(path, "complete", "complete", started={1: 2}),
-        {"once": True},
-    ),
-    (LIE, "Nomad does not know one of them any more", lambda path: accounted(path, "complete", "forgotten")),
-    (LIE, "one ended without an allocation", lambda path: accounted(path, "complete", "dropped")),
-    (LIE, "one was lost with its node, and none came in its place", lambda path: accounted(path, "lost", "complete")),
+    (TRUTH, "each has run, runs, waits or failed", of(accounted, "complete", "runs", "waits", "failed")),
+    (TRUTH, "one started twice, and may", of(accounted, "complete", "complete", started={1: 2})),
+    (LIE, "one started twice, and may not", of(accounted, "complete", "complete", started={1: 2}), {"once": True}),
+    (LIE, "Nomad does not know one of them any more", of(accounted, "complete", "forgotten")),
+    (LIE, "one ended without an allocation", of(accounted, "complete", "dropped")),
+    (LIE, "one was lost with its node, and none came in its place", of(accounted, "lost", "complete")),
     (
         TRUTH,
         "Nomad forgot one that said that it ran to its end",
-        lambda path: accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "ended"))),
+        of(accounted, "complete", "forgotten", heard=((1, "ended"), (1, "ended"))),
     ),
     (
         LIE,
         "Nomad forgot one that began and never ended",
-        lambda path: accounted(path, "complete", "forgotten", heard=((1, "ended"), (1, "began"))),
+        of(accounted, "complete", "forgotten", heard=((1, "ended"), (1, "began"))),
     ),
     (
         LIE,
         "one began twice, and Nomad knows of one start",
-        lambda path: accounted(path, "complete", "complete", heard=((1, "ended"), (2, "ended"))),
+        of(accounted, "complete", "complete", heard=((1, "ended"), (2, "ended"))),
         {"once": True},
     ),
     (
         NOTHING,
         "one that may run only once has run, and nobody heard how often",
-        lambda path: accounted(path, "complete", "complete", heard=((1, "ended"), (0, "silent"))),
+        of(accounted, "complete", "complete", heard=((1, "ended"), (0, "silent"))),
         {"once": True},
     ),
-    (NOTHING, "nobody looked at the end", lambda path: accounted(path, "complete", seen=False)),
+    (NOTHING, "nobody looked at the end", of(accounted, "complete", seen=False)),
     (
         NOTHING,
         "one of them was not looked at",
@@ -536,19 +506,14 @@ def churned(path, **finals):
 cases(
     "no_work_lost_but_rolled_back",
     {"load": BATCH},
-    (
-        TRUTH,
-        "all that came between is gone, and nothing else",
-        lambda path: set_back(path, gone=SINCE),
-        {"at_most": 10},
-    ),
-    (TRUTH, "a job that was rolled back as a whole reads as stopped", lambda path: churned(path, new_register=None)),
+    (TRUTH, "all that came between is gone, and nothing else", of(set_back, gone=SINCE), {"at_most": 10}),
+    (TRUTH, "a job that was rolled back as a whole reads as stopped", of(churned, new_register=None)),
     (LIE, "a job is there as it was stopped since", churned),
-    (LIE, "one from before the snapshot is gone", lambda path: set_back(path, gone=[2, *SINCE])),
-    (LIE, "one from after the restore is gone", lambda path: set_back(path, gone=[*SINCE, 20])),
-    (LIE, "one that came between is there", lambda path: set_back(path, gone=SINCE[1:])),
-    (LIE, "more was rolled back than may be", lambda path: set_back(path, gone=SINCE), {"at_most": 9}),
-    (NOTHING, "nothing was proven to be restored", lambda path: set_back(path, gone=SINCE, restored=False)),
+    (LIE, "one from before the snapshot is gone", of(set_back, gone=[2, *SINCE])),
+    (LIE, "one from after the restore is gone", of(set_back, gone=[*SINCE, 20])),
+    (LIE, "one that came between is there", of(set_back, gone=SINCE[1:])),
+    (LIE, "more was rolled back than may be", of(set_back, gone=SINCE), {"at_most": 9}),
+    (NOTHING, "nothing was proven to be restored", of(set_back, gone=SINCE, restored=False)),
 )
 
 
@@ -573,18 +538,13 @@ cases(
     "nodes_reappear",
     {"within": "5s"},
     (TRUTH, "it is ready again 2 s after the fault", nodes),
-    (
-        TRUTH,
-        "two entries of one node are left, and may be",
-        lambda path: nodes(path, double_from=33),
-        {"duplicates_at_most": 1},
-    ),
-    (LIE, "it is ready again, and too late", lambda path: nodes(path, away=(12, 40))),
-    (LIE, "it never comes back", lambda path: nodes(path, away=(12, 99))),
-    (LIE, "it is ready in time, and goes away again", lambda path: nodes(path, shut=(40, 45))),
-    (LIE, "it is ready in time, and gets no work", lambda path: nodes(path, shut=(12, 99))),
-    (LIE, "it comes back as another node, and the old one stays", lambda path: nodes(path, double_from=33)),
-    (NOTHING, "no node went away", lambda path: nodes(path, away=None)),
+    (TRUTH, "two entries of one node are left, and may be", of(nodes, double_from=33), {"duplicates_at_most": 1}),
+    (LIE, "it is ready again, and too late", of(nodes, away=(12, 40))),
+    (LIE, "it never comes back", of(nodes, away=(12, 99))),
+    (LIE, "it is ready in time, and goes away again", of(nodes, shut=(40, 45))),
+    (LIE, "it is ready in time, and gets no work", of(nodes, shut=(12, 99))),
+    (LIE, "it comes back as another node, and the old one stays", of(nodes, double_from=33)),
+    (NOTHING, "no node went away", of(nodes, away=None)),
 )
 
 
@@ -678,8 +638,8 @@ cases(
     (
         TRUTH,
         "every read sees the write before it",
-        lambda path: registers(
-            path,
+        of(
+            registers,
             (Step("write", "r.0"), 11),
             (Step("read", "r.0", 5), 12),
             (Step("write", "r.1"), 13),
@@ -689,9 +649,7 @@ cases(
     (
         LIE,
         "a stale read after the write was acknowledged",
-        lambda path: registers(
-            path, (Step("write", "r.0"), 11), (Step("write", "r.1"), 13), (Step("read", "r.0", 5), 14)
-        ),
+        of(registers, (Step("write", "r.0"), 11), (Step("write", "r.1"), 13), (Step("read", "r.0", 5), 14)),
     ),
 )
 
@@ -711,12 +669,12 @@ cases(
     (
         TRUTH,
         "the second one has the lock after the lease of the first ran out",
-        lambda path: locked(path, ("renew", "B", 13), ("claim", "B", 16)),
+        of(locked, ("renew", "B", 13), ("claim", "B", 16)),
     ),
     (
         LIE,
         "the second one has the lock within the lease of the first",
-        lambda path: locked(path, ("renew", "B", 11), ("claim", "B", 12)),
+        of(locked, ("renew", "B", 11), ("claim", "B", 12)),
     ),
 )
 
@@ -734,8 +692,8 @@ def shed(path, renewals, claims):
 cases(
     "renewals_before_claims",
     {"load": "leases"},
-    (TRUTH, "claims are shed, renewals are not", lambda path: shed(path, 40, 10)),
-    (LIE, "both are shed alike", lambda path: shed(path, 10, 10)),
+    (TRUTH, "claims are shed, renewals are not", of(shed, 40, 10)),
+    (LIE, "both are shed alike", of(shed, 10, 10)),
 )
 
 
@@ -761,18 +719,14 @@ cases(
     "available_during",
     {"load": LOAD},
     (TRUTH, "every operation is acknowledged", run),
-    (
-        LIE,
-        "2 % of the fault's operations fail",
-        lambda path: run(path, outcome=lambda t: "fail" if 15 <= t < 15.4 else "ok"),
-    ),
+    (LIE, "2 % of the fault's operations fail", of(run, outcome=lambda t: "fail" if 15 <= t < 15.4 else "ok")),
 )
 
 cases(
     "latency_stays",
     {"load": LOAD},
     (TRUTH, "quick all the time", run),
-    (LIE, "slow for 4 s of the fault", lambda path: run(path, latency=slow(15, 19))),
+    (LIE, "slow for 4 s of the fault", of(run, latency=slow(15, 19))),
 )
 
 
@@ -800,11 +754,7 @@ cases(
         lambda path: run(path, keys=10).series(f"{LOAD}.registered", 100.0, every=1.0),
     ),
     (TRUTH, "all of 100 checks fired", lambda path: run(path, keys=100).series(f"{LOAD}.registered", 100.0, every=1.0)),
-    (
-        LIE,
-        "checks slip by 400 ms during the fault",
-        lambda path: run(path, latency=lambda t: 0.4 if 10 <= t < 30 else 0.004),
-    ),
+    (LIE, "checks slip by 400 ms during the fault", of(run, latency=lambda t: 0.4 if 10 <= t < 30 else 0.004)),
 )
 
 
@@ -827,23 +777,11 @@ def moved(lost, found, to="consul-2"):
 cases(
     "leader_elected",
     {"within": "4s"},
-    (TRUTH, "another leader after 2 s", lambda path: led(path, moved(11, 13))),
-    (LIE, "another leader after 8 s", lambda path: led(path, moved(11, 19))),
-    (
-        TRUTH,
-        "the same leader in a new term after 3 s, never seen gone",
-        lambda path: led(path, "consul-1", again(13, 10)),
-    ),
-    (
-        LIE,
-        "the same leader in a new term after 8 s, never seen gone",
-        lambda path: led(path, "consul-1", again(18, 10)),
-    ),
-    (
-        NOTHING,
-        "one leader all the time, whose term was never heard",
-        lambda path: led(path, "consul-1", lambda _: None),
-    ),
+    (TRUTH, "another leader after 2 s", of(led, moved(11, 13))),
+    (LIE, "another leader after 8 s", of(led, moved(11, 19))),
+    (TRUTH, "the same leader in a new term after 3 s, never seen gone", of(led, "consul-1", again(13, 10))),
+    (LIE, "the same leader in a new term after 8 s, never seen gone", of(led, "consul-1", again(18, 10))),
+    (NOTHING, "one leader all the time, whose term was never heard", of(led, "consul-1", lambda _: None)),
 )
 
 
@@ -854,15 +792,15 @@ def active(path, server):
 cases(
     "vault_serves_within",
     {"within": "4s"},
-    (TRUTH, "a standby takes over after 2 s", lambda path: active(path, moved(11, 13))),
-    (LIE, "a standby takes over after 8 s", lambda path: active(path, moved(11, 19))),
+    (TRUTH, "a standby takes over after 2 s", of(active, moved(11, 13))),
+    (LIE, "a standby takes over after 8 s", of(active, moved(11, 19))),
 )
 
 cases(
     "vault_has_one_active",
     {"grace": "2s"},
-    (TRUTH, "another server after 1 s", lambda path: active(path, moved(15, 16))),
-    (LIE, "5 s with two active servers, or none", lambda path: active(path, moved(15, 20))),
+    (TRUTH, "another server after 1 s", of(active, moved(15, 16))),
+    (LIE, "5 s with two active servers, or none", of(active, moved(15, 20))),
 )
 
 
@@ -875,49 +813,41 @@ cases(
     "vault_green_but_sick",
     {"load": LOAD},
     (TRUTH, "slow writes, unsealed and active", slow_vault),
-    (
-        LIE,
-        "slow writes, and a server that is sealed",
-        lambda path: slow_vault(path, sealed=lambda t: float(10 <= t < 30)),
-    ),
-    (LIE, "slow writes, and nobody is active", lambda path: slow_vault(path, moved(10, 30))),
-    (LIE, "writes were never slow", lambda path: slow_vault(path, since=31)),
-    (NOTHING, "nobody asked the servers", lambda path: run(path, "disk.latency", latency=slow(10, 30))),
+    (LIE, "slow writes, and a server that is sealed", of(slow_vault, sealed=lambda t: float(10 <= t < 30))),
+    (LIE, "slow writes, and nobody is active", of(slow_vault, moved(10, 30))),
+    (LIE, "writes were never slow", of(slow_vault, since=31)),
+    (NOTHING, "nobody asked the servers", of(run, "disk.latency", latency=slow(10, 30))),
 )
 
 cases(
     "no_secret_lost",
     {"load": SECRETS},
     (TRUTH, "a Vault that keeps everything", secrets),
-    (LIE, "one secret of the fault is acknowledged and dropped", lambda path: secrets(path, gone=[at(12)])),
-    (
-        LIE,
-        "a secret is read from memory, and its storage lost it",
-        lambda path: secrets(path, gone=[at(12)], unlisted=1),
-    ),
-    (NOTHING, "nobody had the storage list what it holds", lambda path: secrets(path, unlisted=None)),
+    (LIE, "one secret of the fault is acknowledged and dropped", of(secrets, gone=[at(12)])),
+    (LIE, "a secret is read from memory, and its storage lost it", of(secrets, gone=[at(12)], unlisted=1)),
+    (NOTHING, "nobody had the storage list what it holds", of(secrets, unlisted=None)),
     (
         TRUTH,
         "a restore takes what came after the snapshot, and nothing else",
-        lambda path: secrets(path, reset=True, gone=range(at(13), at(20))),
+        of(secrets, reset=True, gone=range(at(13), at(20))),
         {"snapshot": "before", "rolled_back_at_least": 10},
     ),
     (
         LIE,
         "a restore takes a secret from before the snapshot",
-        lambda path: secrets(path, reset=True, gone=[at(8), *range(at(13), at(20))]),
+        of(secrets, reset=True, gone=[at(8), *range(at(13), at(20))]),
         {"snapshot": "before"},
     ),
     (
         LIE,
         "a secret from after the restore of the Consul beneath is gone",
-        lambda path: secrets(path, reset=True, on="consul", gone=[*range(at(13), at(20)), at(23)]),
+        of(secrets, reset=True, on="consul", gone=[*range(at(13), at(20)), at(23)]),
         {"snapshot": "before"},
     ),
     (
         NOTHING,
         "a restore that takes nothing back shows nothing",
-        lambda path: secrets(path, reset=True),
+        of(secrets, reset=True),
         {"snapshot": "before", "rolled_back_at_least": 10},
     ),
 )
@@ -926,35 +856,27 @@ cases(
     "no_lease_lost",
     {"load": LEASES},
     (TRUTH, "a Vault that keeps every lease, and revokes what it is told to", leases),
-    (LIE, "one lease is granted and forgotten", lambda path: leases(path, gone=[at(12)])),
-    (
-        LIE,
-        "a token is known from memory, and its storage lost it",
-        lambda path: leases(path, gone=[at(12)], unlisted=1),
-    ),
-    (NOTHING, "nobody had the storage list the tokens", lambda path: leases(path, unlisted=None)),
-    (LIE, "a lease expires before its time", lambda path: leases(path, gone=[at(45)], ttl_s=20)),
-    (LIE, "a token that was revoked is valid again", lambda path: leases(path, valid=[at(12) + 1])),
-    (
-        NOTHING,
-        "all leases ran out before they were looked up",
-        lambda path: leases(path, gone=range(0, at(50), 2), ttl_s=0.5),
-    ),
+    (LIE, "one lease is granted and forgotten", of(leases, gone=[at(12)])),
+    (LIE, "a token is known from memory, and its storage lost it", of(leases, gone=[at(12)], unlisted=1)),
+    (NOTHING, "nobody had the storage list the tokens", of(leases, unlisted=None)),
+    (LIE, "a lease expires before its time", of(leases, gone=[at(45)], ttl_s=20)),
+    (LIE, "a token that was revoked is valid again", of(leases, valid=[at(12) + 1])),
+    (NOTHING, "all leases ran out before they were looked up", of(leases, gone=range(0, at(50), 2), ttl_s=0.5)),
     (
         NOTHING,
         "those of the fault were never looked up",
-        lambda path: leases(path, unread=[f"{LEASES}/{n}" for n in range(at(10), at(30))]),
+        of(leases, unread=[f"{LEASES}/{n}" for n in range(at(10), at(30))]),
     ),
     (
         TRUTH,
         "a restore takes leases from after the snapshot, and revocations too",
-        lambda path: leases(path, reset=True, gone=range(at(13), at(18), 2), valid=[at(12) + 4]),
+        of(leases, reset=True, gone=range(at(13), at(18), 2), valid=[at(12) + 4]),
         {"snapshot": "before", "rolled_back_at_least": 10},
     ),
     (
         LIE,
         "a restore takes a lease from before the snapshot",
-        lambda path: leases(path, reset=True, gone=[at(8), *range(at(13), at(18))]),
+        of(leases, reset=True, gone=[at(8), *range(at(13), at(18))]),
         {"snapshot": "before"},
     ),
 )
@@ -962,21 +884,17 @@ cases(
 cases(
     "leadership_leaves",
     {"fault": "process.kill", "within": "10s"},
-    (TRUTH, "the faulted leader is deposed", lambda path: led(path, moved(14, 15))),
-    (LIE, "the faulted leader leads on", lambda path: led(path, "consul-1")),
+    (TRUTH, "the faulted leader is deposed", of(led, moved(14, 15))),
+    (LIE, "the faulted leader leads on", of(led, "consul-1")),
 )
 
 cases(
     "leadership_stays",
     {},
-    (TRUTH, "one leader all the time", lambda path: led(path, "consul-1")),
-    (LIE, "another leader for a while", lambda path: led(path, lambda t: "consul-2" if 20 <= t < 23 else "consul-1")),
-    (LIE, "the same leader in a new term, never seen gone", lambda path: led(path, "consul-1", again(20))),
-    (
-        NOTHING,
-        "one leader all the time, whose term was never heard",
-        lambda path: led(path, "consul-1", lambda _: None),
-    ),
+    (TRUTH, "one leader all the time", of(led, "consul-1")),
+    (LIE, "another leader for a while", of(led, lambda t: "consul-2" if 20 <= t < 23 else "consul-1")),
+    (LIE, "the same leader in a new term, never seen gone", of(led, "consul-1", again(20))),
+    (NOTHING, "one leader all the time, whose term was never heard", of(led, "consul-1", lambda _: None)),
 )
 
 
@@ -987,8 +905,8 @@ def _rotating(t):
 cases(
     "survives_leader_changes",
     {"load": LOAD},
-    (TRUTH, "five changes, no stall", lambda path: led(path, _rotating)),
-    (LIE, "nothing is acknowledged for 7 s between them", lambda path: led(path, _rotating, outcome=failing(20, 27))),
+    (TRUTH, "five changes, no stall", of(led, _rotating)),
+    (LIE, "nothing is acknowledged for 7 s between them", of(led, _rotating, outcome=failing(20, 27))),
 )
 
 
@@ -1004,8 +922,8 @@ def measured(path, latency):
 cases(
     "helps",
     {"load": LOAD, "fault": "measure"},
-    (TRUTH, "sick before, well at its end", lambda path: measured(path, lambda t: 2.0 if t < 16 else 0.02)),
-    (LIE, "sick before and at its end", lambda path: measured(path, lambda _: 2.0)),
+    (TRUTH, "sick before, well at its end", of(measured, lambda t: 2.0 if t < 16 else 0.02)),
+    (LIE, "sick before and at its end", of(measured, lambda _: 2.0)),
 )
 
 
@@ -1020,7 +938,7 @@ def not_enough(path):
 cases(
     "does_not_help",
     {"load": LOAD, "fault": "measure"},
-    (TRUTH, "sick before and at its end", lambda path: measured(path, lambda _: 2.0)),
+    (TRUTH, "sick before and at its end", of(measured, lambda _: 2.0)),
     (LIE, "sick before, well at its end", cured),
     (LIE, "sick before and at its end, and eight times faster", not_enough),
 )
@@ -1035,8 +953,8 @@ cases(
 cases(
     "makes_sick",
     {"load": LOAD, "fault": "measure"},
-    (TRUTH, "well before, sick at its end", lambda path: measured(path, lambda t: 0.02 if t < 16 else 2.0)),
-    (LIE, "well before and at its end", lambda path: measured(path, lambda _: 0.02)),
+    (TRUTH, "well before, sick at its end", of(measured, lambda t: 0.02 if t < 16 else 2.0)),
+    (LIE, "well before and at its end", of(measured, lambda _: 0.02)),
 )
 
 
@@ -1052,8 +970,8 @@ def spiked(path, status, outcome, latency):
 cases(
     "load_is_shed",
     {"load": LOAD},
-    (TRUTH, "what is too much is answered 429 at once", lambda path: spiked(path, 429, "fail", 0.005)),
-    (LIE, "what is too much times out", lambda path: spiked(path, 0, "unknown", 10.0)),
+    (TRUTH, "what is too much is answered 429 at once", of(spiked, 429, "fail", 0.005)),
+    (LIE, "what is too much times out", of(spiked, 0, "unknown", 10.0)),
 )
 
 
@@ -1068,8 +986,8 @@ def overloaded(path, back_at):
 cases(
     "recovers_without_restart",
     {"load": LOAD, "within": "5s"},
-    (TRUTH, "goodput is back 1 s after the overload", lambda path: overloaded(path, 23)),
-    (LIE, "goodput is back 12 s after the overload", lambda path: overloaded(path, 34)),
+    (TRUTH, "goodput is back 1 s after the overload", of(overloaded, 23)),
+    (LIE, "goodput is back 12 s after the overload", of(overloaded, 34)),
 )
 
 
@@ -1088,23 +1006,18 @@ def let_in(path, *levels, sick=(0, 0), every=2.0):
 cases(
     "returns_in_steps",
     {"load": LOAD, "within": "25s"},
-    (TRUTH, "a quarter at a time", lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0), {"step": "25%"}),
+    (TRUTH, "a quarter at a time", of(let_in, 0.25, 0.5, 0.75, 1.0), {"step": "25%"}),
     (
         TRUTH,
         "with a step back while it was sick",
-        lambda path: let_in(path, 0.25, 0.5, 0.25, 0.5, 0.75, 1.0, sick=(16, 18)),
+        of(let_in, 0.25, 0.5, 0.25, 0.5, 0.75, 1.0, sick=(16, 18)),
         {"step": "25%"},
     ),
-    (LIE, "all at once", lambda path: let_in(path, 0.25, 1.0), {"step": "25%"}),
-    (
-        LIE,
-        "further in while it was sick",
-        lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0, sick=(16, 18)),
-        {"step": "25%"},
-    ),
-    (LIE, "it never came all the way", lambda path: let_in(path, 0.25, 0.5, 0.75), {"step": "25%"}),
-    (LIE, "it came all the way and went back", lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0, 0.75), {"step": "25%"}),
-    (LIE, "too late", lambda path: let_in(path, 0.25, 0.5, 0.75, 1.0, every=7.5), {"step": "25%"}),
+    (LIE, "all at once", of(let_in, 0.25, 1.0), {"step": "25%"}),
+    (LIE, "further in while it was sick", of(let_in, 0.25, 0.5, 0.75, 1.0, sick=(16, 18)), {"step": "25%"}),
+    (LIE, "it never came all the way", of(let_in, 0.25, 0.5, 0.75), {"step": "25%"}),
+    (LIE, "it came all the way and went back", of(let_in, 0.25, 0.5, 0.75, 1.0, 0.75), {"step": "25%"}),
+    (LIE, "too late", of(let_in, 0.25, 0.5, 0.75, 1.0, every=7.5), {"step": "25%"}),
     (
         NOTHING,
         "it was never shut out",
@@ -1131,10 +1044,10 @@ cases(
     "starved_while_idle",
     {"load": LOAD, "host": "consul-1", "fault": "burst"},
     (TRUTH, "requests wait for 3 s, and the host is idle", burst),
-    (LIE, "nothing waits", lambda path: burst(path, p50=0.02)),
-    (LIE, "the host is busy: it is the CPU that is short", lambda path: burst(path, cores=0.95)),
-    (NOTHING, "it was as slow before", lambda path: burst(path, before=3.0)),
-    (NOTHING, "nobody looked at its CPU", lambda path: burst(path, samples=False)),
+    (LIE, "nothing waits", of(burst, p50=0.02)),
+    (LIE, "the host is busy: it is the CPU that is short", of(burst, cores=0.95)),
+    (NOTHING, "it was as slow before", of(burst, before=3.0)),
+    (NOTHING, "nobody looked at its CPU", of(burst, samples=False)),
 )
 
 
@@ -1147,17 +1060,17 @@ cases(
     (
         TRUTH,
         "streaming bears every level, long polls do not",
-        lambda path: stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2),
+        of(stepped, lambda level: 0.01 * level, lambda level: 0.1 * level**2),
     ),
     (
         LIE,
         "streaming breaks at a level that long polls bear",
-        lambda path: stepped(path, lambda level: 0.1 * level**2, lambda level: 0.01 * level),
+        of(stepped, lambda level: 0.1 * level**2, lambda level: 0.01 * level),
     ),
     (
         NOTHING,
         "nobody counted how many views were open",
-        lambda path: stepped(path, lambda level: 0.01 * level, lambda level: 0.1 * level**2, opened=None),
+        of(stepped, lambda level: 0.01 * level, lambda level: 0.1 * level**2, opened=None),
     ),
 )
 
@@ -1165,15 +1078,15 @@ cases(
 cases(
     "watchers_converge",
     {"load": "watch", "within": "5s"},
-    (TRUTH, "every watcher is told within 2 s", lambda path: watched(path, sees=lambda n: 30 + n / 10)),
-    (LIE, "one of 20 watchers is never told", lambda path: watched(path, sees=lambda n: None if n == 7 else 31.0)),
+    (TRUTH, "every watcher is told within 2 s", of(watched, sees=lambda n: 30 + n / 10)),
+    (LIE, "one of 20 watchers is never told", of(watched, sees=lambda n: None if n == 7 else 31.0)),
 )
 
 cases(
     "write_amplification_below",
     {"times": 2.0},
-    (TRUTH, "bloated for the fault only, judged after it", lambda path: bloated(path, 50)),
-    (LIE, "50 times the bytes for each commit", lambda path: bloated(path, 50), {"since": "start"}),
+    (TRUTH, "bloated for the fault only, judged after it", of(bloated, 50)),
+    (LIE, "50 times the bytes for each commit", of(bloated, 50), {"since": "start"}),
 )
 
 
@@ -1193,24 +1106,14 @@ def hardly_any_commit(path):
 cases(
     "raft_commit_below",
     {},
-    (
-        TRUTH,
-        "quick again after the fault",
-        lambda path: commits(path, lambda t: 0.5 if 10 <= t < 30 else 0.005),
-        {"below": "50ms"},
-    ),
+    (TRUTH, "quick again after the fault", of(commits, lambda t: 0.5 if 10 <= t < 30 else 0.005), {"below": "50ms"}),
     (
         NOTHING,
         "one sample of fifteen is good, the other looks failed",
         hardly_any_commit,
         {"below": "100ms", "within": "0s"},
     ),
-    (
-        LIE,
-        "slow 20 s after the fault as well",
-        lambda path: commits(path, lambda t: 0.5 if t >= 10 else 0.005),
-        {"below": "50ms"},
-    ),
+    (LIE, "slow 20 s after the fault as well", of(commits, lambda t: 0.5 if t >= 10 else 0.005), {"below": "50ms"}),
 )
 
 
@@ -1226,8 +1129,8 @@ def two_clients(path, worse):
 cases(
     "contrast",
     {"of": "available_during", "good": "good", "bad": "bad"},
-    (TRUTH, "the good client is available, the bad one is not", lambda path: two_clients(path, worse=True)),
-    (LIE, "both are available", lambda path: two_clients(path, worse=False)),
+    (TRUTH, "the good client is available, the bad one is not", of(two_clients, worse=True)),
+    (LIE, "both are available", of(two_clients, worse=False)),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from confusion import LIE, NOTHING, TRUTH
-from confusion_cases import SERVICES_AGREE, cases, registered
+from confusion_cases import SERVICES_AGREE, cases, of, registered
 from hashidrill.testing.recordings import RecordingBuilder
 
 FAULT = "disk.latency"
@@ -39,35 +39,20 @@ cases(
     (
         TRUTH,
         "one falls and is back in time, the other stands",
-        lambda path: fallen(path, secrets=[(12, 34)], batch=[]),
+        of(fallen, secrets=[(12, 34)], batch=[]),
         {"load": ["secrets"], "spared": ["batch"]},
     ),
-    (
-        LIE,
-        "one is back too late",
-        lambda path: fallen(path, secrets=[(12, 34)], leases=[(12, 44)]),
-        {"load": ["secrets", "leases"]},
-    ),
-    (LIE, "one never comes back", lambda path: fallen(path, secrets=[(12, 99)]), {"load": ["secrets"]}),
-    (
-        LIE,
-        "one is back, and falls again late",
-        lambda path: fallen(path, secrets=[(12, 31), (43, 46)]),
-        {"load": ["secrets"]},
-    ),
+    (LIE, "one is back too late", of(fallen, secrets=[(12, 34)], leases=[(12, 44)]), {"load": ["secrets", "leases"]}),
+    (LIE, "one never comes back", of(fallen, secrets=[(12, 99)]), {"load": ["secrets"]}),
+    (LIE, "one is back, and falls again late", of(fallen, secrets=[(12, 31), (43, 46)]), {"load": ["secrets"]}),
     (
         LIE,
         "what was to be spared falls as well",
-        lambda path: fallen(path, secrets=[(12, 34)], batch=[(20, 24)]),
+        of(fallen, secrets=[(12, 34)], batch=[(20, 24)]),
         {"load": ["secrets"], "spared": ["batch"]},
     ),
-    (
-        NOTHING,
-        "a breach is claimed, and nothing was in breach",
-        lambda path: fallen(path, secrets=[]),
-        {"load": ["secrets"]},
-    ),
-    (NOTHING, "it was in breach before the fault", lambda path: fallen(path, secrets=[(5, 34)]), {"load": ["secrets"]}),
+    (NOTHING, "a breach is claimed, and nothing was in breach", of(fallen, secrets=[]), {"load": ["secrets"]}),
+    (NOTHING, "it was in breach before the fault", of(fallen, secrets=[(5, 34)]), {"load": ["secrets"]}),
     (
         NOTHING,
         "the load was silent for most of the fault",
@@ -81,43 +66,33 @@ cases(
     (
         NOTHING,
         "the loads stop before the time is over",
-        lambda path: fallen(path, until=45, secrets=[(12, 46)]),
+        of(fallen, until=45, secrets=[(12, 46)]),
         {"load": ["secrets"]},
     ),
     (
         TRUTH,
         "registrations are wrong for long, and right again in time",
-        lambda path: waiting(path, (12, 4), (28, 5)),
+        of(waiting, (12, 4), (28, 5)),
         {"load": ["secrets"], "waits": ["services"]},
     ),
     (
         TRUTH,
         "one more went wrong just before the loads stopped",
-        lambda path: waiting(path, (12, 4), (49.5, None)),
+        of(waiting, (12, 4), (49.5, None)),
         {"load": ["secrets"], "waits": ["services"]},
     ),
-    (
-        LIE,
-        "a registration is right too late",
-        lambda path: waiting(path, (28, 15)),
-        {"load": ["secrets"], "waits": ["services"]},
-    ),
-    (
-        LIE,
-        "a registration is never right again",
-        lambda path: waiting(path, (28, None)),
-        {"load": ["secrets"], "waits": ["services"]},
-    ),
+    (LIE, "a registration is right too late", of(waiting, (28, 15)), {"load": ["secrets"], "waits": ["services"]}),
+    (LIE, "a registration is never right again", of(waiting, (28, None)), {"load": ["secrets"], "waits": ["services"]}),
     (
         NOTHING,
         "a breach of the registrations is claimed, and none was wrong for long",
-        lambda path: waiting(path, (12, 1)),
+        of(waiting, (12, 1)),
         {"load": ["secrets"], "waits": ["services"]},
     ),
     (
         NOTHING,
         "nobody looked at the registrations after a while",
-        lambda path: waiting(path, (12, 4), until=30),
+        of(waiting, (12, 4), until=30),
         {"load": ["secrets"], "waits": ["services"]},
     ),
 )
@@ -154,15 +129,15 @@ cases(
     (
         TRUTH,
         "the fault ends two of three, and the third is read all the time",
-        lambda path: looks(path, blind(10, 30, 1, 2)),
+        of(looks, blind(10, 30, 1, 2)),
         {"targets_at_least": 1},
     ),
-    (LIE, "nothing is read while Consul does not say where the servers are", lambda path: looks(path, blind(10, 30))),
-    (LIE, "nothing is read for a few seconds in the middle", lambda path: looks(path, blind(17, 21))),
-    (LIE, "the sick server alone is not read", lambda path: looks(path, blind(10, 30, 2))),
-    (NOTHING, "nothing was read before the fault either", lambda path: looks(path, "fail")),
+    (LIE, "nothing is read while Consul does not say where the servers are", of(looks, blind(10, 30))),
+    (LIE, "nothing is read for a few seconds in the middle", of(looks, blind(17, 21))),
+    (LIE, "the sick server alone is not read", of(looks, blind(10, 30, 2))),
+    (NOTHING, "nothing was read before the fault either", of(looks, "fail")),
     (NOTHING, "it did not look while the fault was in force", did_not_look),
-    (NOTHING, "the fault was too short for such a gap", lambda path: looks(path, until=12)),
+    (NOTHING, "the fault was too short for such a gap", of(looks, until=12)),
 )
 
 
@@ -190,16 +165,16 @@ cases(
     "gate_opens",
     {**GATE},
     (TRUTH, "open in time, and before the next agents start", restarted, {"before": "vault"}),
-    (LIE, "open too late", lambda path: restarted(path, opens=37)),
-    (LIE, "never open again", lambda path: restarted(path, opens=99)),
-    (LIE, "open in time, and shut again later", lambda path: restarted(path, shuts_again=40)),
+    (LIE, "open too late", of(restarted, opens=37)),
+    (LIE, "never open again", of(restarted, opens=99)),
+    (LIE, "open in time, and shut again later", of(restarted, shuts_again=40)),
     (
         LIE,
         "open in time, but after the next agents were started",
-        lambda path: restarted(path, opens=33, next_until=31),
+        of(restarted, opens=33, next_until=31),
         {"before": "vault"},
     ),
-    (NOTHING, "it was never shut: nothing was down", lambda path: restarted(path, opens=0)),
+    (NOTHING, "it was never shut: nothing was down", of(restarted, opens=0)),
 )
 
 
@@ -246,49 +221,35 @@ cases(
     (
         TRUTH,
         "what the restore took away is there again in time",
-        lambda path: reset(path, missing=[("s-4", 5), ("s-5", 6)], ghosts=[("s-0", 4)]),
+        of(reset, missing=[("s-4", 5), ("s-5", 6)], ghosts=[("s-0", 4)]),
         {"wrong_at_least": 3},
     ),
-    (LIE, "one is missing for too long", lambda path: reset(path, missing=[("s-4", 15), ("s-5", 6)])),
-    (LIE, "a ghost stays", lambda path: reset(path, missing=[("s-4", 5)], ghosts=[("s-0", None)])),
+    (LIE, "one is missing for too long", of(reset, missing=[("s-4", 15), ("s-5", 6)])),
+    (LIE, "a ghost stays", of(reset, missing=[("s-4", 5)], ghosts=[("s-0", None)])),
     (
         LIE,
         "the watch saw all of it right, and the consistent read at the end lacks one",
-        lambda path: reset(path, missing=[("s-4", 5)], finals={"s-5": "deregister"}),
+        of(reset, missing=[("s-4", 5)], finals={"s-5": "deregister"}),
     ),
     (
         NOTHING,
         "looks at the catalog failed for longer than one may be wrong",
-        lambda path: reset(path, missing=[("s-4", 5)], blind=(30, 40)),
+        of(reset, missing=[("s-4", 5)], blind=(30, 40)),
     ),
-    (
-        NOTHING,
-        "the restore made fewer wrong than it was to",
-        lambda path: reset(path, missing=[("s-4", 5)]),
-        {"wrong_at_least": 3},
-    ),
+    (NOTHING, "the restore made fewer wrong than it was to", of(reset, missing=[("s-4", 5)]), {"wrong_at_least": 3}),
 )
 
 cases(
     "registrations_stay_wrong",
     {**STAY},
-    (
-        TRUTH,
-        "nothing heals by itself",
-        lambda path: reset(path, missing=[("s-4", None), ("s-5", None)], ghosts=[("s-0", None)]),
-    ),
-    (LIE, "one of them is right again", lambda path: reset(path, missing=[("s-4", None), ("s-5", 8)])),
+    (TRUTH, "nothing heals by itself", of(reset, missing=[("s-4", None), ("s-5", None)], ghosts=[("s-0", None)])),
+    (LIE, "one of them is right again", of(reset, missing=[("s-4", None), ("s-5", 8)])),
     (
         LIE,
         "the consistent read at the end shows one of them rightly",
-        lambda path: reset(path, missing=[("s-4", None), ("s-5", None)], finals={"s-5": "register"}),
+        of(reset, missing=[("s-4", None), ("s-5", None)], finals={"s-5": "register"}),
     ),
-    (
-        NOTHING,
-        "nobody watched for long enough",
-        lambda path: reset(path, missing=[("s-4", None)]),
-        {"for_at_least": "60s"},
-    ),
+    (NOTHING, "nobody watched for long enough", of(reset, missing=[("s-4", None)]), {"for_at_least": "60s"}),
     (NOTHING, "nothing was made wrong", reset),
 )
 

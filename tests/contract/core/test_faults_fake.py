@@ -47,7 +47,7 @@ def test_a_fault_keeps_its_contract_on_the_fake(kind: str, params: dict[str, Any
 
 @pytest.mark.parametrize("proof_s", [0.0, 2.0])
 @pytest.mark.parametrize(("kind", "params"), dict(CASES).items())
-async def test_a_fault_is_in_force_for_as_long_as_was_asked_however_long_its_proofs_take(
+def test_a_fault_is_in_force_for_as_long_as_was_asked_however_long_its_proofs_take(
     kind: str, params: dict[str, Any], proof_s: float, tmp_path: Path
 ):
     """It acts from when it is applied, while it is proven; both proofs are part of its time."""
@@ -62,9 +62,12 @@ async def test_a_fault_is_in_force_for_as_long_as_was_asked_however_long_its_pro
     tap = (kind, params) in TAP_CASES
     target = Target("careful", "10.73.0.2", "client") if tap else world.target("consul-1")
 
-    with Journal(tmp_path / "journal.jsonl", virtual_time.VirtualClock()) as journal:
-        async with injected(fault, target, fault_id="0-slow", step=0, journal=journal) as in_force:
-            await in_force.hold(20.0)
+    async def held() -> None:
+        with Journal(tmp_path / "journal.jsonl", virtual_time.VirtualClock()) as journal:
+            async with injected(fault, target, fault_id="0-slow", step=0, journal=journal) as in_force:
+                await in_force.hold(20.0)
+
+    virtual_time.run(held())
     at = {entry.event: entry.t_ns / 1e9 for entry in read_journal(tmp_path / "journal.jsonl")}
     assert at["fault.reverted"] - at["fault.applied"] == pytest.approx(20, abs=0.2)
 

@@ -25,11 +25,6 @@ def test_holds_when_the_drift_is_small(builder):
     assert "100% of 2300 checks of checks arrived within 100ms" in held.text
 
 
-def test_intervals_that_slip_are_caught(builder):
-    with pytest.raises(Broken, match="of their due time in the run"):
-        check(builder.load("checks", latency=lambda t: 0.4 if 10 <= t < 30 else 0.004))
-
-
 def test_a_slip_of_one_in_a_hundred_is_within_the_share(builder):
     """Two seconds in two hundred a second."""
     builder.load("checks", rate=100, latency=lambda t: 0.4 if 10 <= t < 10.4 else 0.004)

@@ -65,29 +65,31 @@ class TestNoTwoLockHolders:
         with pytest.raises(Broken, match=r"both held it for 2\.9s"):
             locks.check()
 
-    @pytest.mark.parametrize("outcome", ["unknown", "fail"])
-    def test_a_renewal_that_was_not_acknowledged_does_not(self, locks, outcome):
-        locks.act("renew", "A", 12, outcome=outcome).session("B", 18).act("claim", "B", 19)
-        assert locks.check().figures["held_twice"] == 0
-
-    def test_a_renewal_counts_from_when_it_was_sent(self, locks):
-        """Sent at 9 and answered at 13: the lease runs until 19, and not until 23."""
-        locks.act("renew", "A", 9, took=4).session("B", 18).act("claim", "B", 19.5)
-        assert locks.check().figures["held_twice"] == 0
-
-    def test_an_answer_that_comes_after_the_lease_gives_nothing(self, locks):
-        locks.act("renew", "A", 14, took=11).session("B", 18).act("claim", "B", 19)
-        assert locks.check().figures["held_twice"] == 0
+    @pytest.mark.parametrize(
+        "acts",
+        [
+            lambda it: it.act("renew", "A", 12, outcome="unknown").session("B", 18).act("claim", "B", 19),
+            lambda it: it.act("renew", "A", 12, outcome="fail").session("B", 18).act("claim", "B", 19),
+            lambda it: it.act("renew", "A", 9, took=4).session("B", 18).act("claim", "B", 19.5),
+            lambda it: it.act("renew", "A", 14, took=11).session("B", 18).act("claim", "B", 19),
+            lambda it: it.act("claim", "A", 10.9, took=0.5).act("release", "A", 11).act("claim", "B", 11.2),
+        ],
+        ids=[
+            "a renewal that was not answered",
+            "a renewal that was refused",
+            "a renewal counts from when it was sent",
+            "an answer after the lease",
+            "a claim under way during the release",
+        ],
+    )
+    def test_it_is_not_held_twice(self, locks, acts):
+        assert acts(locks).check().figures["held_twice"] == 0
 
     @pytest.mark.parametrize("op", ["release", "end"])
     @pytest.mark.parametrize("outcome", ["ok", "unknown"])
     def test_who_sends_a_release_does_not_rely_on_the_lock_any_more(self, locks, op, outcome):
         held = locks.act(op, "A", 11, outcome=outcome).act("claim", "B", 11.05).check()
         assert (held.figures["held_twice"], held.figures["leases_ran_out"]) == (0, 1)
-
-    def test_a_claim_that_was_under_way_during_the_release_is_no_second_belief(self, locks):
-        locks.act("claim", "A", 10.9, took=0.5).act("release", "A", 11).act("claim", "B", 11.2)
-        assert locks.check().figures["held_twice"] == 0
 
     def test_who_claims_again_after_its_release_relies_on_it_again(self, locks):
         locks.act("release", "A", 7).act("claim", "A", 8).act("claim", "B", 9)
@@ -159,10 +161,6 @@ class TestRenewalsBeforeClaims:
         held = storm(18, 2, refused=8).check("renewals_before_claims")
         assert "90% of 20 renewals against 25% of 40 claims" in held.text
 
-    def test_is_broken_when_renewals_fare_worse(self, storm):
-        with pytest.raises(Broken, match="50% of 20 renewals against 75% of 40 claims"):
-            storm(10, 10, refused=20).check("renewals_before_claims")
-
     def test_served_equally_badly_is_not_enough(self, storm):
         with pytest.raises(Broken, match=r"50% of 20 renewals against 50% of 40 claims \(expected 10% more\)"):
             storm(10, 20).check("renewals_before_claims")
@@ -175,9 +173,6 @@ class TestRenewalsBeforeClaims:
         else:
             with pytest.raises(Broken):
                 it.check("renewals_before_claims", by="10%")
-
-    def test_renewals_that_are_all_served_are_served_well(self, storm):
-        assert storm(20, 39).check("renewals_before_claims")
 
     def test_a_claim_that_was_answered_with_no_is_served(self, storm):
         with pytest.raises(Broken):

@@ -47,12 +47,6 @@ class TestBoth:
             check(builder.load(LOAD, end=30), name)
 
 
-def test_a_load_that_never_gets_quick_again_says_so(builder):
-    with pytest.raises(Broken, match="it never got there") as broken:
-        check(builder.load(LOAD, latency=slow_until(99)))
-    assert broken.value.figures["recovered_after_s"] == "never"
-
-
 def test_a_relapse_counts_as_not_recovered(builder):
     """Quick from 30 s, slow again from 45 to 47 s: it did not stay so."""
     with pytest.raises(Broken, match=r"it stayed there only from 16\.\ds on"):
@@ -95,13 +89,9 @@ def test_the_slo_of_a_millisecond_fails_in_words_for_a_person(builder):
     assert "hint:" in broken.value.text
 
 
-def test_time_runs_from_the_last_fault_or_from_the_kind_that_is_named(builder):
-    builder.fault("process.pause", "consul-2", at=12, until=40).load(LOAD, latency=slow_until(42))
-    assert check(builder).figures["recovered_after_s"] == pytest.approx(2, abs=0.6)
-
-
 def test_the_kind_that_is_named_counts(builder):
     builder.fault("process.pause", "consul-2", at=12, until=40).load(LOAD, latency=slow_until(42))
+    assert check(builder).figures["recovered_after_s"] == pytest.approx(2, abs=0.6)
     with pytest.raises(Broken, match=r"it stayed there only from 11\.\ds on"):
         check(builder, fault="disk.latency")
 
