@@ -382,7 +382,7 @@ class Led:
         self.room.on_change = self.answer
 
     @contextlib.contextmanager
-    def serve(self, port):
+    def serve(self, port, *, elsewhere=""):
         assert port == 8800
         yield self.room
 
@@ -398,8 +398,8 @@ class Led:
 
 
 def test_a_day_without_a_terminal_is_led_on_its_page(machine, monkeypatch, tmp_path, capsys):
-    first = ["Yes", "Yes", "another", "soon", "4s", "same", "", "Go", "seen", "Go on"]
-    led = Led(*first, "No prediction", "", "No prediction", "", "Yes", "Skip it", "", "Yes")
+    first = ["Yes", "Yes", "ada", "another", "soon", "4s", "grace", "same", "", "", "Go", "seen", "Go on"]
+    led = Led(*first, "", "Yes", "Skip it", "", "Yes")
     monkeypatch.setattr("hashidrill.gamedays.warroom.serving.serve", led.serve)
     with Path("/dev/null").open() as nobody:
         monkeypatch.setattr(gameday.sys, "stdin", nobody)

@@ -216,7 +216,7 @@ def test_an_interrupted_search_goes_on_and_makes_no_run_twice(box, tmp_path):
     stopped = box.keys("--log", "log.jsonl")
 
     assert stopped.exit_code == 130
-    assert "go on with: hashidrill bisect --resume log.jsonl" in stopped.output
+    assert "again: hashidrill bisect --resume log.jsonl" in stopped.output
     box.interrupted_at = 0
     result = box.run("--resume", "log.jsonl")
     assert result.exit_code == 0, result.output
