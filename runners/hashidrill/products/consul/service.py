@@ -5,44 +5,36 @@ Light to import: the command line finds Consul's kinds and roles here, and most 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hashidrill.core.errors import SelectorError
-from hashidrill.core.protocols.abc import Host, Hosts, Probe
+from hashidrill.core.protocols.abc import Hosts, Probe
 from hashidrill.core.protocols.capabilities import Connections
-from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Lane, Panel, Sampled, Site, Wanted
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, Lane, Panel, Sampled, Site, Wanted
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
 from hashidrill.products.consul.model import Consul
+from hashidrill.products.services import READY_PATIENCE, ServersAndClients
 
 if TYPE_CHECKING:
     import httpx2
 
-    from hashidrill.core.experiment.checks import Note
-    from hashidrill.core.experiment.model import Experiment
     from hashidrill.core.protocols.rights import Right
-    from hashidrill.core.protocols.service import Calls
     from hashidrill.core.units import Quantity
 
 _HTTP_TIMEOUT_S = 2.0
-_READY_PATIENCE = 3
-"""Upper bound for readiness, as a multiple of `ready_within`, even while progress continues."""
 HTTP_PORT = 8500
 _TIMES_SILENT_S = 30.0
 """Consul sums up its Raft timers over 10 s, and only a leader has them: an election can take two intervals."""
 
 
-class ConsulService(BaseService):
+class ConsulService(ServersAndClients):
     """The Consul agents of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "consul"
     Spec: ClassVar[type[Consul]] = Consul
     agent_bytes: ClassVar[int] = 70_000_000  # 27 MB of its own at the start, up to 90 MB resident (2026-11)
     roles: ClassVar[tuple[str, ...]] = ("leader", "followers", "one-follower", "servers", "clients", "all")
-
-    many: ClassVar[tuple[str, ...]] = ("followers", "servers", "clients", "all")
-    served: ClassVar[tuple[str, ...]] = ("clients",)
     signals: ClassVar[Mapping[str, type[Quantity] | None]] = {
         "raft.leader": None,  # 1 while there is one, otherwise 0
         "raft.term": None,
@@ -87,9 +79,7 @@ class ConsulService(BaseService):
     )
     asks: ClassVar[str] = "consul.asks"
     address_variable: ClassVar[str] = "CONSUL_HTTP_ADDR"
-    ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "consul members"
-    transport: Any = None
 
     def places(self) -> Sequence[AgentPlace]:
         """`consul-1`, ... for servers; spare servers after them; `client-1`, ... and the guests for clients."""
@@ -99,25 +89,10 @@ class ConsulService(BaseService):
         clients = [AgentPlace(f"client-{n}", "client") for n in range(1, spec.clients + 1)]
         return [*servers, *spares, *clients, *(AgentPlace(host, "client", guest=True) for host in self.guests)]
 
-    def candidates(self, role: str) -> frozenset[str]:
-        wanted = {"clients": ("client",), "all": ("server", "client")}.get(role, ("server",))
-        if role in {"followers", "one-follower"} and self.spec.servers < 2:
-            return frozenset()
-        return frozenset(place.host for place in self.places() if place.role in wanted)
-
-    def most(self, role: str) -> int:
-        return len(self.candidates(role)) - (role == "followers")
-
     def impossible(self, role: str) -> str:
         if role == "clients":
             return "the datacenter has no client agents (datacenter.consul.clients is 0)"
         return f"a single server has no followers (datacenter.consul.servers is {self.spec.servers})"
-
-    def check(self, experiment: Experiment, note: Note) -> None:
-        if any(step.fault.startswith("consul.snapshot.") for step in experiment.faults):
-            from hashidrill.core.faults.saved_first import check_snapshots  # noqa: PLC0415 - see above
-
-            check_snapshots(experiment, note, save="consul.snapshot.save", restore="consul.snapshot.restore")
 
     def binaries(self) -> Sequence[Wanted]:
         return [Wanted("consul", self.spec.version, self.spec.binary)]
@@ -137,28 +112,10 @@ class ConsulService(BaseService):
         command = settings.consul_command(site.binaries["consul"], site.config_file)
         return AgentPlan(config, command, f"http://{site.address}:{HTTP_PORT}", "/v1/status/leader")
 
-    async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        if role in {"leader", "followers", "one-follower"}:
-            from hashidrill.products.consul.api import leader_of  # noqa: PLC0415 - see above
+    async def leader(self, hosts: Hosts) -> str | None:
+        from hashidrill.products.consul.api import leader_of  # noqa: PLC0415 - see above
 
-            leader = await leader_of(hosts)
-            if leader is None:
-                raise SelectorError(f"{self.name}:{role}: no server is known to a majority as the leader just now")
-            chosen = [host for host in self._hosts(hosts, "server") if (host.name == leader) == (role == "leader")]
-            chosen = chosen[:1] if role == "one-follower" else chosen
-        else:
-            wanted = {"servers": ("server",), "clients": ("client",), "all": ("server", "client")}[role]
-            chosen = self._hosts(hosts, *wanted)
-        if not chosen:
-            raise SelectorError(f"{self.name}:{role} matches no host of this datacenter")
-        return chosen
-
-    def _hosts(self, hosts: Hosts, *roles: str) -> list[Host]:
-        return [host for host in hosts.all_hosts() if host.roles.get(self.name) in roles]
-
-    async def serving(self, role: str, hosts: Hosts) -> Sequence[Host]:
-        fallback = role == "clients" and not self._hosts(hosts, "client")
-        return await self.select("servers" if fallback else role, hosts)
+        return await leader_of(hosts)
 
     async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
         """Leader known, all members alive, a write accepted. Raises WaitTimeoutError with what was missing.
@@ -177,16 +134,15 @@ class ConsulService(BaseService):
                 return await self._ready(hosts, client)
 
             await wait_while_it_moves(
-                "the datacenter to be ready", ready, still_s=within_s, within_s=_READY_PATIENCE * within_s
+                "the datacenter to be ready", ready, still_s=within_s, within_s=READY_PATIENCE * within_s
             )
 
     async def _ready(self, hosts: Hosts, client: httpx2.AsyncClient) -> tuple[bool | None, str, int | None]:
         import httpx2  # noqa: PLC0415 - see above
 
         from hashidrill.core.util.safe_json import parse  # noqa: PLC0415
-        from hashidrill.products.consul.api import leader_of  # noqa: PLC0415
 
-        if await leader_of(hosts) is None:
+        if await self.leader(hosts) is None:
             return None, "no leader is known to a majority of the servers", None
         try:
             members = parse((await client.get("/v1/agent/members")).content)
@@ -208,19 +164,7 @@ class ConsulService(BaseService):
         return [*consul_probes(servers, port=HTTP_PORT, known=known, transport=self.transport), *watched]
 
     def rights(self) -> Sequence[Right]:
-        from hashidrill.products.consul import rights  # noqa: PLC0415 - see above
-
-        return (*rights.READS, *rights.WATCHED)
-
-    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-        from hashidrill.products.consul.rights import policy  # noqa: PLC0415 - see above
-
-        return policy(rights, why)
-
-    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
-        from hashidrill.products.consul.rights import lacking  # noqa: PLC0415 - see above
-
-        return await lacking(calls, rights)
+        return (*super().rights(), *self._rights.WATCHED)
 
     def describe(self, configs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         return {"config": configs}

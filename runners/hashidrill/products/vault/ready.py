@@ -11,6 +11,7 @@ import anyio
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.protocols.abc import Host
 from hashidrill.core.util.wait import all_at_once, wait_while_it_moves
+from hashidrill.products.services import READY_PATIENCE
 from hashidrill.products.vault.api import VaultApi
 from hashidrill.products.vault.operator import KeyRing, Keys, new_load_token, try_unseal
 from hashidrill.products.vault.rights import MOUNT, PROBE_SECRET, allow_loads
@@ -27,8 +28,6 @@ It looks for Vault's keyring once a second (Core.unsealWithRaft of 1.21.0), and 
 attempt unsealed it meanwhile. It then waits for leadership twice, and a step-down may reach the wait that is not the
 active one: the server answers 204 and stays active. Measured: so did 1 of 3 contract runs with two attempts.
 """
-_READY_PATIENCE = 3
-"""Upper bound for readiness, as a multiple of `ready_within`, even while progress continues."""
 
 Look = tuple[bool | None, str, int | None]
 """For `wait_while_it_moves`: whether it is done, what is missing, and the progress."""
@@ -56,7 +55,7 @@ async def make_ready(
                 await agents_run()
                 return await step()
 
-            await wait_while_it_moves(what, look, still_s=within_s, within_s=_READY_PATIENCE * within_s)
+            await wait_while_it_moves(what, look, still_s=within_s, within_s=READY_PATIENCE * within_s)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Light to import: the command line finds Vault's kinds and roles here, and most c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hashidrill.core.errors import DatacenterError, SelectorError
@@ -13,7 +13,6 @@ from hashidrill.core.protocols.abc import Host, Hosts, Probe
 from hashidrill.core.protocols.service import (
     AgentPlace,
     AgentPlan,
-    BaseService,
     Lane,
     Panel,
     Sampled,
@@ -24,13 +23,12 @@ from hashidrill.core.protocols.service import (
 )
 from hashidrill.core.units import Duration
 from hashidrill.core.util.addresses import Addresses
+from hashidrill.products.services import ProductService
 from hashidrill.products.vault.model import Vault
 
 if TYPE_CHECKING:
     from hashidrill.core.experiment.checks import Note
     from hashidrill.core.experiment.model import Experiment
-    from hashidrill.core.protocols.rights import Right
-    from hashidrill.core.protocols.service import Calls
     from hashidrill.core.units import Quantity
     from hashidrill.products.vault.operator import KeyRing, Sealed
 
@@ -43,7 +41,7 @@ _NO_CONSUL = (
 )
 
 
-class VaultService(BaseService):
+class VaultService(ProductService):
     """The Vault servers of a datacenter (hashidrill.core.protocols.service.Service)."""
 
     name: ClassVar[str] = "vault"
@@ -77,9 +75,7 @@ class VaultService(BaseService):
         Lane("vault.active", "Vault active", bad="no active server", names=True, term="vault.active_since"),
     )
     address_variable: ClassVar[str] = "VAULT_ADDR"
-    ui: ClassVar[str] = "/ui/"
     look: ClassVar[str] = "vault status"
-    transport: Any = None
 
     _ring: KeyRing
     _sealed: Sealed
@@ -135,12 +131,9 @@ class VaultService(BaseService):
         command = settings.vault_command(site.binaries["vault"], site.config_file)
         return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/v1/sys/seal-status")
 
-    def _hosts(self, hosts: Hosts) -> list[Host]:
-        return [host for host in hosts.all_hosts() if host.roles.get(self.name) == "server"]
-
     async def select(self, role: str, hosts: Hosts) -> Sequence[Host]:
         """The standbys are all servers that are not active, in any state. Raises SelectorError if there is none."""
-        servers = self._hosts(hosts)
+        servers = self._hosts(hosts, "server")
         if role == "servers":
             return servers
         from hashidrill.products.vault.api import VaultApi  # noqa: PLC0415 - see above
@@ -167,7 +160,7 @@ class VaultService(BaseService):
         from hashidrill.products.vault.ready import make_ready  # noqa: PLC0415 - see above
 
         raft = self.spec.storage == "raft"
-        await make_ready(self._hosts(hosts), self._ring, raft=raft, within_s=within_s, agents_run=agents_run)
+        await make_ready(self._hosts(hosts, "server"), self._ring, raft=raft, within_s=within_s, agents_run=agents_run)
 
     async def keep(self, hosts: Hosts, tell: Callable[[str], None]) -> None:
         """Unseals servers that start sealed, unless `unseal: never`."""
@@ -177,7 +170,7 @@ class VaultService(BaseService):
         from hashidrill.products.vault.operator import keep_unsealed  # noqa: PLC0415 - see above
 
         async with VaultApi() as api:
-            await keep_unsealed(api, self._hosts(hosts), self._ring, self._sealed, tell)
+            await keep_unsealed(api, self._hosts(hosts, "server"), self._ring, self._sealed, tell)
 
     def access(self) -> Mapping[str, str]:
         """The token of hashidrill's loads, not Vault's root token."""
@@ -190,19 +183,4 @@ class VaultService(BaseService):
     def probes(self, hosts: Hosts) -> Sequence[Probe]:
         from hashidrill.products.vault.probes import vault_probes  # noqa: PLC0415 - see above
 
-        return vault_probes(Addresses(self._hosts(hosts)), self.transport)
-
-    def rights(self) -> Sequence[Right]:
-        from hashidrill.products.vault import rights  # noqa: PLC0415 - see above
-
-        return rights.READS
-
-    def policy(self, rights: Iterable[Right], why: Mapping[Right, str]) -> str:
-        from hashidrill.products.vault.rights import policy  # noqa: PLC0415 - see above
-
-        return policy(rights, why)
-
-    async def lacking(self, calls: Calls, rights: Iterable[Right]) -> Sequence[Right]:
-        from hashidrill.products.vault.rights import lacking  # noqa: PLC0415 - see above
-
-        return await lacking(calls, rights)
+        return vault_probes(Addresses(self._hosts(hosts, "server")), self.transport)
