@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
@@ -17,10 +17,8 @@ from hashidrill.core.protocols.capabilities import ChaosObjects, PodStatus
 from hashidrill.core.protocols.claims import AGENT, ANSWERS, HOST, needs, spoils, takes
 from hashidrill.core.protocols.rights import Right
 from hashidrill.core.units import Duration
+from hashidrill.kubernetes.pod_observers import Effect, Slow
 from hashidrill.kubernetes.vocabulary import System, plural_of
-
-if TYPE_CHECKING:
-    from hashidrill.kubernetes.pod_observers import Effect
 
 OBJECT = "the object of another injector"
 """A claim: one external fault on a host at a time, so that a left-over one can be identified."""
@@ -53,13 +51,16 @@ class ExternalFault(BaseFault[P]):
     no_netem: ClassVar[str]
     """Why a node without netem is refused."""
     accesses: ClassVar[Sequence[str]] = ("create", "delete", "get", "list")
+    shows: ClassVar[Effect | None] = None
+    """Its effect, if no parameter changes that; None: see `effect`."""
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         """The object's spec without its target and its duration."""
         raise NotImplementedError
 
     def effect(self, agent: str) -> Effect:
-        raise NotImplementedError
+        """What an observer sees: by default `shows`, and without it answers that take `delay` longer."""
+        return self.shows or Slow(float(self.params.delay))  # type: ignore[attr-defined]
 
     def wanted(self, undo: Undo) -> Mapping[str, Any]:
         """The same as `spec`, for a fault whose object names more than its own host. Pure."""

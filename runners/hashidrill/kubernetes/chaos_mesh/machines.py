@@ -109,6 +109,7 @@ class PhysicalProcess(OnMachine[ProcessParams]):
     Params = ProcessParams
     capabilities = frozenset({ChaosMachine, AgentApi})
     holds_down = True
+    shows = Silent()
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         """By the name of its executable, as chaosd looks for processes: it gets all of that name on the machine."""
@@ -119,9 +120,6 @@ class PhysicalProcess(OnMachine[ProcessParams]):
         if self.params.restart is not None:
             given["recoverCmd"] = self.params.restart
         return {"action": "process", "process": given}
-
-    def effect(self, agent: str) -> Effect:
-        return Silent()
 
 
 _LEAST_FILL = Size("1MiB")

@@ -78,12 +78,10 @@ class PodKill(ChaosMeshFault[PodKillParams]):
     capabilities = frozenset({ChaosPod, PodStatus})
     holds_down = True
     once = True
+    shows = Replaced()
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {"action": "pod-kill", "gracePeriod": round(self.params.grace)}
-
-    def effect(self, agent: str) -> Effect:
-        return Replaced()
 
 
 class PodFailure(ChaosMeshFault[NoParams]):
@@ -97,12 +95,10 @@ class PodFailure(ChaosMeshFault[NoParams]):
     observer = Observer(f"{OF_KUBELET}, and {OF_AGENT}", SHARED)
     capabilities = frozenset({ChaosPod, PodStatus, AgentApi})
     holds_down = True
+    shows = Failed()
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return {"action": "pod-failure"}
-
-    def effect(self, agent: str) -> Effect:
-        return Failed()
 
 
 class ContainerKillParams(Strict):
@@ -163,9 +159,6 @@ class NetworkDelay(_AnswersFault[DelayParams]):
     def spec(self, agent: str) -> Mapping[str, Any]:
         delay = {"latency": _milliseconds(self.params.delay), "jitter": "0ms"}
         return {"action": "delay", "direction": "to", "delay": delay}
-
-    def effect(self, agent: str) -> Effect:
-        return Slow(float(self.params.delay))
 
 
 def _readable_skew(value: Duration) -> Duration:
@@ -232,12 +225,10 @@ class HttpAbort(_AnswersFault[PortParams]):
     object_kind = "HTTPChaos"
     observer = Observer(OF_AGENT)
     Params = PortParams
+    shows = Silent()
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return _http(self.params, agent, {"abort": True})
-
-    def effect(self, agent: str) -> Effect:
-        return Silent()
 
 
 class HttpDelayParams(PortParams):
@@ -261,9 +252,6 @@ class HttpDelay(_AnswersFault[HttpDelayParams]):
 
     def spec(self, agent: str) -> Mapping[str, Any]:
         return _http(self.params, agent, {"delay": _milliseconds(self.params.delay)})
-
-    def effect(self, agent: str) -> Effect:
-        return Slow(float(self.params.delay))
 
 
 class IoLatencyParams(Strict):

@@ -128,9 +128,7 @@ class PodDelete(LitmusFault[PodDeleteParams]):
     capabilities = frozenset({LitmusPod, PodStatus})
     holds_down = True
     once = True
-
-    def effect(self, agent: str) -> Effect:
-        return Replaced()
+    shows = Replaced()
 
 
 class ContainerKillParams(Strict):
@@ -192,12 +190,10 @@ class NodeDrain(LitmusFault[NoParams]):
     injector = LitmusNode
     capabilities = frozenset({LitmusNode, NodeStatus, PodStatus})
     holds_down = True
+    shows = Drained()
 
     def rights(self) -> Sequence[Right]:
         return [*super().rights(), Right("kubernetes", "nodes", access="get")]
-
-    def effect(self, agent: str) -> Effect:
-        return Drained()
 
 
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,15}$"), Env("NETWORK_INTERFACE")]
@@ -228,9 +224,6 @@ class PodNetworkLatency(LitmusFault[LatencyParams]):
     capabilities = frozenset({LitmusPod, AgentApi})
     by_netem = True
     constants: ClassVar[Mapping[str, str]] = {"JITTER": "0"}
-
-    def effect(self, agent: str) -> Effect:
-        return Slow(float(self.params.delay))
 
 
 class HttpParams(Strict):
@@ -274,9 +267,6 @@ class PodHttpLatency(_Http[HttpLatencyParams]):
     Params = HttpLatencyParams
     observer = Observer(OF_API)
 
-    def effect(self, agent: str) -> Effect:
-        return Slow(float(self.params.delay))
-
 
 class HttpResetParams(HttpParams):
     """When a connection is reset."""
@@ -294,9 +284,7 @@ class PodHttpResetPeer(_Http[HttpResetParams]):
     kind: ClassVar[str] = "litmus.pod_http_reset_peer"
     Params = HttpResetParams
     observer = Observer(OF_AGENT)
-
-    def effect(self, agent: str) -> Effect:
-        return Silent()
+    shows = Silent()
 
 
 Code = Literal[200, 201, 202, 204, 300, 301, 302, 304, 307, 400, 401, 403, 404, 500, 501, 502, 503, 504]

@@ -26,12 +26,12 @@ from hashidrill.core.util.wait import beside, pause
 from hashidrill.staging.interlocks import anchor, arming, blast_radius, lock, operate, production, stop
 from hashidrill.staging.interlocks.audit import Audit, Post
 from hashidrill.staging.interlocks.blast_radius import Disturbed, Group, Limits, Window, groups_of
-from hashidrill.staging.interlocks.kv import Calls, Entry, Kv, SilentError
+from hashidrill.staging.interlocks.kv import Entry, Kv, SilentError
 from hashidrill.staging.interlocks.production import DenyList, Named
 from hashidrill.staging.interlocks.settings import InterlockSettings
 
 if TYPE_CHECKING:
-    from hashidrill.core.protocols.service import Calls as ProductCalls
+    from hashidrill.core.protocols.service import Calls
     from hashidrill.staging.interlocks.lock import Lock
 
 CONSUL = "consul"
@@ -42,7 +42,7 @@ _LOOK_EVERY_S = 0.1
 _SEEN_WITHIN_S = 30.0
 """How long a look may take right before and after a fault that resets state: Consul may be electing meanwhile."""
 
-Lacking = Callable[["ProductCalls", Iterable[Right]], Awaitable[Sequence[Right]]]
+Lacking = Callable[["Calls", Iterable[Right]], Awaitable[Sequence[Right]]]
 Down = Callable[[], Awaitable[frozenset[str]]]
 """The hosts of servers that do not answer now."""
 

@@ -12,28 +12,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from hashidrill.core.errors import FaultError, InterlockError
 from hashidrill.core.protocols.abc import ApiAnswer
 
+if TYPE_CHECKING:
+    from hashidrill.core.protocols.service import Calls
+
 _WITHIN_S = 5.0
-
-
-class Calls(Protocol):
-    """Requests to Consul, with the token and the TLS files of the attach file."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        timeout_s: float = 5.0,
-    ) -> ApiAnswer:
-        """One request. Raises FaultError without an answer; any status is an answer."""
 
 
 class SilentError(InterlockError):
