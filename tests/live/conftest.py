@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drills import ahead, run_demo
+from drills import ahead, environment, run_demo
 
 HERE = Path(__file__).parent
 
@@ -21,6 +21,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _real_datacenter(consul):
     """Each test here needs one."""
+
+
+@pytest.fixture
+def home(tmp_path):
+    """An environment without any token of ours or theirs in it."""
+    (tmp_path / "home").mkdir()
+    return environment(HOME=tmp_path / "home", XDG_STATE_HOME=tmp_path / "state")
 
 
 @pytest.fixture(scope="module")

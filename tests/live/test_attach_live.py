@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -19,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from attached_consul import Staging
-from drills import environment, experiment, hashidrill, start
+from drills import experiment, hashidrill, proven, start
 from hashidrill.core.recording.journal import read_journal
 from hashidrill.core.recording.reader import Recording
 from ports import free_ports
-from ssh_servers import SshServers
+from ssh_servers import Here, SshServers
 
 LOAD = {"kv-writes": {"kind": "consul.kv.write", "rate": "20/s", "keys": 20, "value": "64B", "via": "consul:clients"}}
 TRANSFER = {"fault": "consul.leader.transfer", "on": "consul:leader", "for": "2s"}
@@ -42,13 +41,6 @@ def staging(consul, tmp_path_factory):
         yield estate
     finally:
         estate.stop()
-
-
-@pytest.fixture
-def home(tmp_path):
-    """An environment without any token of ours or theirs in it."""
-    (tmp_path / "home").mkdir()
-    return environment(HOME=tmp_path / "home", XDG_STATE_HOME=tmp_path / "state")
 
 
 @pytest.fixture
@@ -181,16 +173,6 @@ def test_a_run_by_address_is_proven_and_judged_and_shows_no_token(staging, short
     assert "staging-1" in (Path(said[0]["recording"]) / "report.html").read_text()
 
 
-def test_a_run_that_is_not_armed_is_refused_before_anything_happens(staging, tmp_path, home):
-    path = experiment(tmp_path / "unarmed.yaml", method=[TRANSFER], load=LOAD, expect=EXPECT, recovery="6s", servers=3)
-    led = staging.leader()
-    done, said = run(staging, path, tmp_path, home)
-    assert (done.returncode, said) == (2, [])
-    assert "armed" in done.stderr
-    assert not (tmp_path / "runs").exists()
-    assert staging.leader() == led
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -225,16 +207,8 @@ def test_doctor_needs_no_right_to_write(staging, home):
 def begun(staging, path, tmp_path, home):
     """A run whose fault is in force: (the runner, its journal, the pids of its engine)."""
     runner = start("run", path, "--attach", staging.attach_file(), "--plain", "--runs", tmp_path / "runs", env=home)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for journal in (tmp_path / "runs").glob("*/journal.jsonl"):
-            if any(entry.event == "fault.proven" for entry in read_journal(journal)):
-                return runner, journal, engines(journal)
-        assert runner.poll() is None, runner.communicate()
-        time.sleep(0.1)
-    runner.kill()
-    runner.communicate()
-    raise AssertionError("no fault was proven within a minute")
+    journal = proven(tmp_path / "runs", runner, within_s=60)
+    return runner, journal, engines(journal)
 
 
 def engines(journal):
@@ -313,12 +287,6 @@ def test_what_a_killed_engine_left_is_healed_from_its_journal(staging, tmp_path,
 SLOW = {"fault": "disk.latency", "on": "consul:leader", "with": {"op": "fsync", "delay": "300ms"}, "for": "6s"}
 
 
-class Here:
-    """The machine that the agents run on."""
-
-    inside = ()
-
-
 @pytest.mark.long
 @pytest.mark.may_skip("an ordinary user is not let in as root")
 @pytest.mark.needs("strace")
@@ -330,16 +298,7 @@ def test_the_disk_of_a_running_leader_is_slowed_over_ssh_and_is_quick_again(stag
     armed(staging, path, home)
     servers = SshServers(staging.folder, dict.fromkeys(staging.hosts, Here()))
     try:
-        ssh = {
-            "user": "ops",
-            "key_file": "id",
-            "known_hosts": "known_hosts",
-            "agent": False,
-            "python": sys.executable,
-            "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
-            "notes": str(tmp_path / "notes"),
-            "check_address": False,
-        }
+        ssh = servers.settings(tmp_path / "notes", check_address=False)
         file = staging.attach_file(name="carried.yaml", interlocks=f"carriers: {json.dumps({'ssh': ssh})}\n")
         plan = hashidrill("run", path, "--attach", file, "--plan", env=home)
         assert plan.returncode == 0, plan.stderr

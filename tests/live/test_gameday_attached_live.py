@@ -9,7 +9,7 @@ import time
 import pytest
 
 from attached_consul import Staging
-from drills import environment, experiment, hashidrill, start
+from drills import experiment, hashidrill, start
 from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
@@ -37,13 +37,6 @@ def staging(consul, tmp_path_factory):
         yield estate
     finally:
         estate.stop()
-
-
-@pytest.fixture
-def home(tmp_path):
-    """An environment without any token of ours or theirs in it."""
-    (tmp_path / "home").mkdir()
-    return environment(HOME=tmp_path / "home", XDG_STATE_HOME=tmp_path / "state")
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import random
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -31,7 +30,7 @@ from hashidrill.gamedays.gameday.journal import DAY_JOURNAL
 from hashidrill.gamedays.history.model import VARIABLE as HISTORY
 from leaks import VARIABLE, Ground, processes_of
 from places import ROOT
-from ssh_servers import SshServers
+from ssh_servers import Here, SshServers
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
@@ -272,12 +271,6 @@ ATTACHED = Case(
 )
 
 
-class Here:
-    """The machine that the agents run on."""
-
-    inside = ()
-
-
 @pytest.fixture(scope="module")
 def staging(consul, tmp_path_factory):
     """A datacenter of somebody else, and the attach file by which its hosts are reached over SSH."""
@@ -286,17 +279,7 @@ def staging(consul, tmp_path_factory):
         there.start()
         servers = SshServers(there.folder, dict.fromkeys(there.hosts, Here()))
         try:
-            ssh = {
-                "user": "ops",
-                "key_file": "id",
-                "known_hosts": "known_hosts",
-                "agent": False,
-                "python": sys.executable,
-                "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
-                "notes": str(there.folder / "notes"),
-                "check_address": False,
-                "lease": "10s",
-            }
+            ssh = servers.settings(there.folder / "notes", check_address=False, lease="10s")
             more = f"carriers: {json.dumps({'ssh': ssh})}\ninterlocks: {{lock: {{ttl: 10s}}}}\n"
             yield (
                 there,

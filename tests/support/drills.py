@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +92,18 @@ def hashidrill(*arguments, env=None, cwd=None, within_s=_LONGEST_S):
         raise AssertionError(f"hashidrill {arguments} took over {within_s}s:\n{stdout}\n{stderr}") from None
     assert "Traceback" not in stdout + stderr, stdout + stderr
     return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+
+def proven(runs, process, *, within_s=_LONGEST_S):
+    """The journal of a run that goes on below `runs`, once a fault of it is proven."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline and process.poll() is None:
+        for journal in runs.glob(f"*/{JOURNAL_NAME}"):
+            if any(entry.event == "fault.proven" for entry in read_journal(journal)):
+                return journal
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(f"no fault was proven within {within_s}s: {process.communicate()}")
 
 
 def run_demo(folder, env=None):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 import urllib.request
 import uuid
@@ -17,16 +16,10 @@ from drills import hashidrill
 from hashidrill.core.recording.journal import read_journal
 from ports import free_ports
 from secret_hunt import Hunt
-from ssh_servers import SshServers
+from ssh_servers import Here, SshServers
 
 AUDIT = "key hashidrill-audit/"
 _AS_BEFORE_WITHIN_S = 40.0
-
-
-class Here:
-    """The machine that all agents run on, to an SSH server."""
-
-    inside = ()
 
 
 @dataclass
@@ -60,16 +53,7 @@ class Drills:
     def over_ssh(self):
         """Inside the block, faults are carried to its hosts: this machine, as root."""
         servers = SshServers(self.estate.folder, dict.fromkeys(self.estate.hosts, Here()))
-        ssh = {
-            "user": "ops",
-            "key_file": "id",
-            "known_hosts": "known_hosts",
-            "agent": False,
-            "python": sys.executable,
-            "addresses": {name: f"127.0.0.1:{port}" for name, port in servers.ports.items()},
-            "notes": str(self.folder / "notes"),
-            "check_address": False,
-        }
+        ssh = servers.settings(self.folder / "notes", check_address=False)
         before, self._more = self._more, f"carriers: {json.dumps({'ssh': ssh})}\n"
         try:
             yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 
 import asyncssh
@@ -22,6 +23,12 @@ async def _told(reader, writer):
     while said := await reader.read(65536):
         with contextlib.suppress(OSError, asyncssh.Error):  # nobody listens any more: the command still runs to its end
             writer.write(said)
+
+
+class Here:
+    """The machine that all agents run on, in place of a box."""
+
+    inside = ()
 
 
 class SshServers:
@@ -43,6 +50,19 @@ class SshServers:
         (folder / "known_hosts").write_text("".join(known))
         self.prefix = []
         """Put before each command: a sudo that refuses, for example."""
+
+    def settings(self, notes, **more):
+        """`carriers.ssh` of an attach file in the folder of the keys."""
+        return {
+            "user": "ops",
+            "key_file": "id",
+            "known_hosts": "known_hosts",
+            "agent": False,
+            "python": sys.executable,
+            "addresses": {name: f"127.0.0.1:{port}" for name, port in self.ports.items()},
+            "notes": str(notes),
+            **more,
+        }
 
     def _wait(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)

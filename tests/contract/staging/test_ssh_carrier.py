@@ -95,16 +95,7 @@ class Staging:
             (home / "agent").write_text(AGENT)
             box.start(["env", "-C", str(home), sys.executable, "-c", LAUNCH, str(home / "raft")])
         self.servers = SshServers(folder, self.boxes)
-        ssh = {
-            "user": "ops",
-            "key_file": "id",
-            "known_hosts": "known_hosts",
-            "agent": False,
-            "python": sys.executable,
-            "addresses": {name: f"127.0.0.1:{port}" for name, port in self.servers.ports.items()},
-            "lease": "3s",
-            "notes": str(folder / "run"),
-        }
+        ssh = self.servers.settings(folder / "run", lease="3s")
         self.target = AttachTarget("staging", "", str(folder / "staging.yaml"), {}, carriers={"ssh": ssh})
         found = {
             name: FoundHost(name, address, {"consul": "server"}, {"consul": f"http://{address}:8500"})
