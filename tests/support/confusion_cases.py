@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from confusion import LIE, NOTHING, TRUTH
+from hashidrill.core.probes.alerts import told
 from hashidrill.core.tap.catalogue import VERDICTS
 from hashidrill.products.consul.loads.cas import Step
 from hashidrill.products.consul.loads.locks import Action
@@ -133,6 +134,86 @@ cases(
     (NOTHING, "a look failed before the fault", of(page, down(12, 30), unknown=(6, 7))),
     (NOTHING, "nothing was looked at before the fault", of(page, down(12, 30), silent=(4, 10))),
     (NOTHING, "nothing was looked at in the allowed time", of(page, down(12, 30), silent=(10, 16))),
+)
+
+# alerts
+
+
+def alerts(path, firing=(99, 99), *more, pending=(99, 99), unknown=(99, 99), silent=(99, 99), every=1.0, **load):
+    """A probe that watches SlowDisk each second; it fires and is pending in these spans, and others fire all the time.
+
+    `unknown` and `silent`: from when to when its looks fail, or are missing.
+    """
+
+    def during(at, *spans):
+        return any(start <= at < end for start, end in spans)
+
+    one = run(path, **load).probe("page", "alerts", url="http://prometheus-1:9090", alerts=["SlowDisk", "SlowDisks"])
+    for n in range(int((50 - 4) / every)):
+        if during(at := 4 + n * every, silent):
+            continue
+        if during(at, unknown):
+            one.sample("page.firing", None, at=at, ok=False, text="HTTP 503: it restarts, firing: SlowDisk")
+            continue
+        fires = ["SlowDisk"] if during(at, firing, *more) else []
+        text = told(["SlowDisks", *fires], ["SlowDisk"] if during(at, pending) else [])
+        one.sample("page.firing", 1.0 + len(fires), at=at, text=text)
+    return one
+
+
+CLEARS = {"clears_within": "5s"}
+FIRST = {"before": "kv-writes.latency.p50 > 300ms"}
+
+cases(
+    "alert_fires",
+    {"alert": "SlowDisk", "within": "8s"},
+    (TRUTH, "it fires four seconds after the fault began", of(alerts, (14, 32))),
+    (TRUTH, "it clears three seconds after the fault", of(alerts, (14, 33)), CLEARS),
+    (TRUTH, "users are hurt later", of(alerts, (14, 32), latency=slow(20, 30)), FIRST),
+    (TRUTH, "users are never hurt", of(alerts, (14, 32)), FIRST),
+    (TRUTH, "looks fail once it fires", of(alerts, (14, 32), unknown=(16, 20))),
+    (LIE, "another alert fires, whose name begins alike", alerts),
+    (LIE, "it fires fifteen seconds after the fault began", of(alerts, (25, 32))),
+    (LIE, "it is pending all the time, and never fires", of(alerts, pending=(12, 40))),
+    (LIE, "it still fires ten seconds after the fault", of(alerts, (14, 40)), CLEARS),
+    (LIE, "it clears, and fires again", of(alerts, (14, 32), (44, 45)), CLEARS),
+    (LIE, "users are hurt first", of(alerts, (16, 32), latency=slow(12, 30)), FIRST),
+    (
+        LIE,
+        "operations fail first, and fast",
+        of(alerts, (16, 32), outcome=failing(12, 30)),
+        {"before": "kv-writes.errors > 5%"},
+    ),
+    (NOTHING, "it fires before the fault", of(alerts, (8, 32))),
+    (NOTHING, "it fired before the fault, and cleared", of(alerts, (6, 7), (14, 32))),
+    (NOTHING, "a look failed before the fault", of(alerts, (14, 32), unknown=(8, 9))),
+    (NOTHING, "there was no look before the fault", of(alerts, (14, 32), silent=(4, 10))),
+    (NOTHING, "looks failed where it may have fired", of(alerts, (19, 32), unknown=(15, 19))),
+    (NOTHING, "there was no look in the allowed time", of(alerts, (19, 32), silent=(11, 19))),
+    (NOTHING, "it fired between a look in time and a late one", of(alerts, (17.5, 32), every=1.3)),
+    (NOTHING, "a look failed after it cleared", of(alerts, (14, 32), unknown=(45, 46)), CLEARS),
+    (NOTHING, "it cleared while no look was made", of(alerts, (14, 38), silent=(32, 38)), CLEARS),
+    (NOTHING, "users were hurt between two looks", of(alerts, (14, 32), latency=slow(13.9, 30)), FIRST),
+    (NOTHING, "users are hurt all the time", of(alerts, (14, 32), latency=1.0), FIRST),
+    (NOTHING, "no user came for a while", of(alerts, (17, 32), start=14), FIRST),
+)
+
+cases(
+    "alert_stays_quiet",
+    {"alert": "SlowDisk"},
+    (TRUTH, "only another alert fires", alerts),
+    (TRUTH, "it is pending for a while", of(alerts, pending=(12, 20))),
+    (LIE, "it fires at one look", of(alerts, (20, 21))),
+    (LIE, "it fires in the last second", of(alerts, (49, 50))),
+    (LIE, "it fires, and another look fails", of(alerts, (20, 21), unknown=(30, 31))),
+    (LIE, "it fires after the fault", of(alerts, (32, 34))),
+    (NOTHING, "it fires before the fault too", of(alerts, (6, 40))),
+    (NOTHING, "one look fails", of(alerts, unknown=(20, 21))),
+    (NOTHING, "every look fails, and names it", of(alerts, unknown=(0, 60))),
+    (NOTHING, "there is no look for six seconds", of(alerts, silent=(20, 26))),
+    (NOTHING, "the looks end early", of(alerts, silent=(40, 60))),
+    (NOTHING, "it is pending in the end", of(alerts, pending=(45, 60))),
+    (NOTHING, "no probe watches it", alerts, {"alert": "SlowDisc"}),
 )
 
 # Nomad's work

@@ -44,7 +44,7 @@ from hashidrill.reports.figures import (
     state_of,
 )
 from hashidrill.reports.followed import followed_section
-from hashidrill.reports.story import NOTICED, Story, story
+from hashidrill.reports.story import ALERTS, NOTICED, Story, alert_rows, story
 from hashidrill.reports.text import (
     NOTHING,
     counted,
@@ -199,6 +199,8 @@ def figures(recording: Recording) -> Html:
     if not rows:
         return section("Key figures", el("p", "This recording holds no operations."))
     found = [el("p", text) for text in found_on_the_way(recording)]
+    if alerts := alert_rows(recording):
+        found += [el("h3", "Alerts"), table(ALERTS, alerts)]
     note = (
         "Latency counts from when an operation was due, so a stall shows up as the latency users would have seen."
         f" {NOTICED}"

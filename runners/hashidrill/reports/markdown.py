@@ -22,7 +22,7 @@ from hashidrill.reports.figures import (
 )
 from hashidrill.reports.followed import followed_section
 from hashidrill.reports.html import FINDINGS, REPORT_NAME, SYMBOLS, attached_to, tally
-from hashidrill.reports.story import story
+from hashidrill.reports.story import ALERTS, alert_rows, story
 from hashidrill.reports.text import NOTHING
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def markdown_summary(recording: Recording, verdict: RunVerdict, *, report: Path 
         _faults(recording.faults),
         "\n".join(f"- Mark: {plain(text)}" for text in marked(recording)[:MOST_ROWS]),
         row_table(FIGURES, [(code(load), *shown) for load, *shown in figure_rows(recording)], numbers_from=2),
+        row_table(ALERTS, [(code(alert), *map(plain, shown)) for alert, *shown in alert_rows(recording)]),
         "\n".join(f"- {plain(text)}" for text in found_on_the_way(recording)),
         *(to_markdown([rehearsed]) if rehearsed is not None else []),
         _footer(recording, report),

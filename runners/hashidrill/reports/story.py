@@ -21,6 +21,7 @@ import numpy as np
 from hashidrill.core.errors import OWN_CONFIGURATION, HypothesisInvalidError, RecordingError
 from hashidrill.core.experiment.library import FOLDER as EXPERIMENTS
 from hashidrill.core.judging import measure
+from hashidrill.core.judging.alerts import AlertLooks, alert_looks, alerts_of
 from hashidrill.core.judging.measure import SECOND
 from hashidrill.core.judging.verdict import Finding, Verdict
 from hashidrill.core.protocols.service import asks, lanes
@@ -218,6 +219,43 @@ def _noticed(
             worst_s = max(worst_s, middle_s)
             due, failed = due + len(second), failed + int((~second.ok).sum())
     return bad, p50_s, worst_s, failed / due if due else 0.0
+
+
+ALERTS = ("alert", "fired", "users", "cleared")
+
+
+def alert_rows(recording: Recording) -> list[tuple[str, ...]]:
+    """Rows below ALERTS: of each watched alert, when it fired, and whether users noticed the faults before."""
+    experiment, rows = _experiment(recording), list[tuple[str, ...]]()
+    for probe, alert in alerts_of(experiment) if experiment else ():
+        try:
+            rows.append((alert, *_alert(recording, alert_looks(recording, alert, probe))))
+        except _NOT_READ:
+            rows.append((alert, "not watched", "", ""))
+    return rows
+
+
+def _alert(recording: Recording, looks: AlertLooks) -> tuple[str, str, str]:
+    failed = int((~looks.firing & ~looks.quiet).sum())
+    said = f"; {failed} of {counted(len(looks.t_ns), 'look')} failed" if failed else ""
+    fired = looks.first_firing()
+    if fired is None:
+        return f"{'not seen' if failed else 'no'}{said}", "", ""
+    spans, felt = _spans(recording), list[tuple[int, str]]()
+    for load in recording.loads:
+        operations = operations_of(recording, load)
+        if operations is not None and spans and (noticed := _noticed(recording, operations, spans)) and noticed[0]:
+            felt.append((noticed[0][0], load))
+    late_s = (fired[1] - spans[0][0]) / SECOND if spans else 0.0
+    after = f", {human_duration(late_s)} after the fault" if late_s > 0 else ", before the fault" if late_s < 0 else ""
+    users = "noticed nothing"
+    if felt:
+        gap_s = (min(felt)[0] - fired[1]) / SECOND
+        users = f"{min(felt)[1]} noticed {human_duration(abs(gap_s))} {'later' if gap_s >= 0 else 'before'}"
+    last = int(np.flatnonzero(looks.firing)[-1])
+    quiet = looks.t_ns[last:][looks.quiet[last:]]
+    cleared = at(int(quiet[0])) if len(quiet) else "not seen"
+    return f"{at(fired[1])}{after}{said}", users, cleared
 
 
 def _watched_to(recording: Recording) -> int:

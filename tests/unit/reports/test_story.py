@@ -341,3 +341,41 @@ def test_a_defect_of_the_story_does_not_pass_for_a_damaged_recording(builder, mo
     run = builder.fault("disk.latency", at=11, until=20).load("kv-writes").leader("consul-1").build()
     with pytest.raises(defect, match="planted"):
         story(run, passing())
+
+
+def watched(run, *fired, end=50, unknown=()):
+    """A probe that sees the alert SlowDisk fire in these seconds."""
+    run.probe("rules", "alerts", url="http://prometheus-1:9090", alerts=["SlowDisk"])
+    for at in range(4, end):
+        known, fires = at not in unknown, at in fired
+        text = "reset by peer" if not known else "firing: SlowDisk" if fires else ""
+        run.sample("rules.firing", float(fires) if known else None, at=at, ok=known, text=text)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("fired", "more", "row"),
+    [
+        (range(15, 25), {}, ("15.0 s, 4.0 s after the fault", "kv-writes noticed 3.0 s before", "25.0 s")),
+        (range(11, 50), {}, ("11.0 s", "kv-writes noticed 1.0 s later", "not seen")),
+        (range(15, 25), {"unknown": (25, 26)}, ("15.0 s, 4.0 s after the fault; 2 of 46 looks failed", None, "27.0 s")),
+        ((), {}, ("no", "", "")),
+        ((), {"unknown": (20,)}, ("not seen; 1 of 46 looks failed", "", "")),
+    ],
+)
+def test_a_table_of_alerts_says_who_was_first(builder, fired, more, row):
+    run = builder.fault("process.kill", "consul-1", at=11, until=20).load("kv-writes", latency=sick)
+    [(alert, *found)] = stories.alert_rows(watched(run, *fired, **more).build())
+    assert alert == "SlowDisk"
+    assert [each for each, wanted in zip(found, row, strict=True) if wanted is not None] == [
+        x for x in row if x is not None
+    ]
+
+
+def test_the_table_of_alerts_is_in_both_reports(builder):
+    run = watched(builder.fault("process.kill", "consul-1", at=11, until=20).load("kv-writes"), 15).build()
+    assert "| `SlowDisk` | 15.0 s, 4.0 s after the fault | noticed nothing | 16.0 s |" in markdown_summary(
+        run, passing()
+    )
+    assert "<h3>Alerts</h3>" in str(render_html(run, passing()))
+    assert "Alerts" not in str(render_html(realistic_run(builder.path.parent / "other"), passing()))

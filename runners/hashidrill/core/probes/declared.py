@@ -34,7 +34,6 @@ OK = "ok"
 """The signal that says whether the target served as expected: 1 or 0."""
 _LATE_S = 0.25
 """A deadline that the event loop notices this late says nothing about the target."""
-_LONGEST_TEXT = 200
 _MOST_SECRET = 65536
 
 
@@ -148,6 +147,7 @@ class DeclaredProbe:
     """Its signals without the probe's name, with units; None: a plain number."""
     silence_is_down: ClassVar[bool] = True
     """Whether a look that takes longer than its timeout shows that the target does not serve."""
+    longest_text: ClassVar[int] = 200
 
     def __init__(
         self, name: str, params: Any, context: ProbeContext, *, every_s: float = 1.0, timeout_s: float = 1.0
@@ -184,10 +184,10 @@ class DeclaredProbe:
     def _sampled(self, signal: str, look: Look) -> Sample:
         name, value = f"{self.name}.{signal}", look.values.get(signal)
         if value is None:
-            return Sample(name, None, look.text[:_LONGEST_TEXT] or "not measured", ok=False)
+            return Sample(name, None, look.text[: self.longest_text] or "not measured", ok=False)
         if not math.isfinite(value):
             return Sample(name, None, f"{value} is not a value", ok=False)
-        return Sample(name, float(value), look.text[:_LONGEST_TEXT])
+        return Sample(name, float(value), look.text[: self.longest_text])
 
     async def aclose(self) -> None:
         """Closes the probe's connections. Idempotent."""
