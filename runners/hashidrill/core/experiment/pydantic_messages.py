@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hashidrill.core.experiment.documents import listed
-from hashidrill.core.experiment.model import FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS, PartOf
+from hashidrill.core.experiment.model import API_VERSION, FIGURE_PATTERN, ISSUE_PATTERN, NAME_PATTERN, STEP_TAGS, PartOf
 from hashidrill.core.experiment.strict import VERSION_PATTERN
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Quantity, shown
@@ -43,6 +43,20 @@ def validated(document: Document, model: type[Model]) -> Model:
             document.problem(place, explain(error, model), key=error["type"] == "extra_forbidden" or of_key)
     document.raise_problems()
     raise AssertionError("pydantic refused the document without saying why")
+
+
+def is_kind(document: Document, kind: str) -> bool:
+    """Whether its `kind` says so."""
+    return isinstance(document.data, dict) and document.data.get("kind") == kind
+
+
+def validated_kind(document: Document, model: type[Model], kind: str, what: str) -> Model:
+    """As `validated`, of a document that has to be of that kind: `what` names one, as in `a game day`."""
+    if not is_kind(document, kind):
+        place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
+        document.problem(place, f"not {what}: it begins with `apiVersion: {API_VERSION}` and `kind: {kind}`")
+        document.raise_problems()
+    return validated(document, model)
 
 
 def explain(error: Mapping[str, Any], model: type[BaseModel]) -> str:

@@ -16,19 +16,10 @@ from hashidrill.clients.audit.run import RULES, Audit
 from hashidrill.clients.audit.run import audit as run_audit
 from hashidrill.core.errors import UsageError
 from hashidrill.core.protocols import registry
-from hashidrill.faces.cli.common import Json, console, examples, plain_console, print_json, print_text
+from hashidrill.faces.cli.common import FailOn, Json, console, examples, plain_console, print_json, print_text
 from hashidrill.reports.live import display as live
 
 _FOUND, _UNREADABLE = 1, 2
-
-
-class FailOn(StrEnum):
-    """`--fail-on`. `never` leaves exit code 1 out altogether."""
-
-    error = "error"
-    warning = "warning"
-    info = "info"
-    never = "never"
 
 
 class Format(StrEnum):

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from contextvars import ContextVar
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,16 @@ Hypotheses = Annotated[
     Path | None,
     typer.Option("--hypotheses", metavar="DIR", help="Folder of your hypotheses, whose Python this command may run."),
 ]
+
+
+class FailOn(StrEnum):
+    """The lowest severity of a finding that fails; `never`: none does."""
+
+    error = "error"
+    warning = "warning"
+    info = "info"
+    never = "never"
+
 
 Plain = Annotated[bool, typer.Option("--plain", help="Print plain lines, as without a terminal.")]
 AttachFile = Annotated[

@@ -21,7 +21,17 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import Bus, Event, Note, Subscriber, Tick
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.util.interrupts import finish, when_hung_up
-from hashidrill.faces.cli.common import Install, Json, RunsDir, console, duration_s, examples, print_json, print_text
+from hashidrill.faces.cli.common import (
+    FailOn,
+    Install,
+    Json,
+    RunsDir,
+    console,
+    duration_s,
+    examples,
+    print_json,
+    print_text,
+)
 from hashidrill.faces.cli.remembering import cut_off
 from hashidrill.lab.provision import binaries
 from hashidrill.lab.provision.packages import allow_installing
@@ -68,13 +78,6 @@ from hashidrill.rollouts.gate.verdict import GateVerdict, Ran, Result, audited
 
 _INTERRUPTED = 130
 OUTPUT = Path(".hashidrill/gate")
-
-
-class FailOnAudit(StrEnum):
-    error = "error"
-    warning = "warning"
-    info = "info"
-    never = "never"
 
 
 class OnCannotTell(StrEnum):
@@ -139,8 +142,8 @@ def gate(
         typer.Option(metavar="FIGURE=PERCENT", help="How much worse a figure may be: kv-writes.latency.p50=20%"),
     ] = None,
     fail_on_audit: Annotated[
-        FailOnAudit, typer.Option(help="Lowest severity of a new finding of the audit that is a regression.")
-    ] = FailOnAudit.error,
+        FailOn, typer.Option(help="Lowest severity of a new finding of the audit that is a regression.")
+    ] = FailOn.error,
     on_cannot_tell: Annotated[
         OnCannotTell, typer.Option(help="Exit code when it cannot tell: pass is 0, fail is 1, neutral is 3.")
     ] = OnCannotTell.neutral,
@@ -276,8 +279,8 @@ def _versions(baseline: str | None, candidate: str | None, *, files_given: bool)
     return baseline, candidate or baseline
 
 
-def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOnAudit, git: str | None) -> Result:
-    limit = None if fail_on_audit is FailOnAudit.never else Severity[fail_on_audit.name.upper()]
+def _before(product: str, both: tuple[Side, Side], fail_on_audit: FailOn, git: str | None) -> Result:
+    limit = None if fail_on_audit is FailOn.never else Severity[fail_on_audit.name.upper()]
     same = both[0].version == both[1].version
     revisions = git_names(git) if git else ("", "")
     names = [_name(side, at, same=same) for side, at in zip(both, revisions, strict=True)]

@@ -52,11 +52,8 @@ NOTES_NAME = "notes.md"
 
 
 @contextlib.contextmanager
-def war_room(serve: bool, port: int, say: Console, *, lead: bool = True, people_at: str = "") -> Iterator[Room | None]:
-    """The room of a command, and its addresses on the terminal; None without --serve.
-
-    `lead=False` leaves out the address of the page that shows all and can stop it. Raises UsageError.
-    """
+def war_room(serve: bool, port: int, say: Console, *, people_at: str = "") -> Iterator[Room | None]:
+    """The room of a command, and its addresses on the terminal; None without --serve. Raises UsageError."""
     if not serve:
         for given, option in ((port, "--port"), (people_at, "--people-at")):
             if given:
@@ -68,8 +65,7 @@ def war_room(serve: bool, port: int, say: Console, *, lead: bool = True, people_
     if people_at:
         check_address("--people-at", people_at)
     with serving(port, elsewhere=people_at) as room:
-        if lead:
-            say_line(say, f"page for the lead      {room.lead_url}")
+        say_line(say, f"page for the lead      {room.lead_url}")
         say_line(say, f"page for who watches   {room.watch_url}")
         yield room
 

@@ -12,8 +12,8 @@ from hashidrill.core.errors import HashidrillError, UnknownNameError, UsageError
 from hashidrill.core.experiment.conditions import LOAD_STATISTICS, probe_signals
 from hashidrill.core.experiment.library import find_experiment, read_document
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.experiment.model import API_VERSION, services_of
-from hashidrill.core.experiment.pydantic_messages import validated
+from hashidrill.core.experiment.model import services_of
+from hashidrill.core.experiment.pydantic_messages import is_kind, validated_kind
 from hashidrill.core.experiment.resolved import sha256
 from hashidrill.core.experiment.variants import variant_of
 from hashidrill.core.protocols.registry import near
@@ -89,7 +89,7 @@ class Plan:
 
 def is_game_day(document: Document) -> bool:
     """Whether its `kind` says so."""
-    return isinstance(document.data, dict) and document.data.get("kind") == KIND
+    return is_kind(document, KIND)
 
 
 def read_plan(path: Path, *, folder: Path | None = None, over: Resolve = resolve) -> Plan:
@@ -102,21 +102,13 @@ def read_plan(path: Path, *, folder: Path | None = None, over: Resolve = resolve
 
 def plan_of(document: Document, *, folder: Path, over: Resolve = resolve) -> Plan:
     """As `read_plan`, of a document that was read already."""
-    day = _model(document)
+    day = validated_kind(document, GameDay, KIND, "a game day")
     _check_people(document, day)
     runs = [_run(document, index, spec, day, folder, over) for index, spec in enumerate(day.experiments)]
     _check_named(document, day, runs)
     _check_questions(document, day, runs)
     document.raise_problems()
     return Plan(day, document.text, folder.absolute(), tuple(run for run in runs if run is not None))
-
-
-def _model(document: Document) -> GameDay:
-    if not is_game_day(document):
-        place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
-        document.problem(place, f"not a game day: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
-        document.raise_problems()
-    return validated(document, GameDay)
 
 
 def _check_people(document: Document, day: GameDay) -> None:

@@ -245,7 +245,6 @@ def record_run(
     recording_dir: Path | Recording,
     *,
     verdict: RunVerdict | None = None,
-    file: Path | None = None,
     tell: Tell = _on_stderr,
     waits_s: float = WAITS_S,
 ) -> Stored | None:
@@ -253,18 +252,16 @@ def record_run(
     with _never_fails(tell, "run"):
         recording = recording_dir if isinstance(recording_dir, Recording) else Recording(recording_dir)
         run = run_from(recording, verdict)
-        with opened(file or history_file(), waits_s=waits_s) as database:
+        with opened(history_file(), waits_s=waits_s) as database:
             return Store(database).add(run)
     return None
 
 
-def record_day(
-    day_dir: Path, *, file: Path | None = None, tell: Tell = _on_stderr, waits_s: float = WAITS_S
-) -> Stored | None:
+def record_day(day_dir: Path, *, tell: Tell = _on_stderr) -> Stored | None:
     """As `record_run`, for a game day: its folder has a report.json. A day that went on is replaced."""
     with _never_fails(tell, "game day"):
         day, runs = _day(day_dir)
-        with opened(file or history_file(), waits_s=waits_s) as database:
+        with opened(history_file()) as database:
             return Store(database).add_day(day, runs)
     return None
 

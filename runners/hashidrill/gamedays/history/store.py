@@ -124,21 +124,15 @@ def _version(database: sqlite3.Connection) -> int:
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _patiently(
-    do: Callable[[], object],
-    waits_s: float,
-    *,
-    now: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    deadline = now() + waits_s
+def _patiently(do: Callable[[], object], waits_s: float) -> None:
+    deadline = time.monotonic() + waits_s
     while True:
         try:
             do()
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or now() >= deadline:
+            if "locked" not in str(error) or time.monotonic() >= deadline:
                 raise
-            sleep(_GAP_S)
+            time.sleep(_GAP_S)
         else:
             return
 

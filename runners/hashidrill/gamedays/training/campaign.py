@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from hashidrill.core.experiment.library import SUFFIXES, read_document
-from hashidrill.core.experiment.model import API_VERSION, MOST_ENTRIES, Name
-from hashidrill.core.experiment.pydantic_messages import validated
+from hashidrill.core.experiment.model import MOST_ENTRIES, Name
+from hashidrill.core.experiment.pydantic_messages import validated_kind
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration
@@ -155,15 +155,6 @@ class Standing:
     stages: tuple[StageStanding, ...]
     next: str | None
 
-    @property
-    def finished(self) -> bool:
-        return self.next is None
-
-
-def is_campaign(document: Document) -> bool:
-    """Whether its `kind` says so."""
-    return isinstance(document.data, dict) and document.data.get("kind") == KIND
-
 
 def the_campaign() -> Path:
     """The file of the campaign that `hashidrill train` leads through: one's own, or the one that ships.
@@ -180,11 +171,7 @@ def read_campaign(path: Path, *, pages: bool = True) -> Campaign:
     it.
     """
     document = read_document(path)
-    if not is_campaign(document):
-        place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
-        document.problem(place, f"not a campaign: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
-        document.raise_problems()
-    campaign = validated(document, Campaign)
+    campaign = validated_kind(document, Campaign, KIND, "a campaign")
     _check(document, campaign, path.parent if pages else None)
     document.raise_problems()
     return campaign

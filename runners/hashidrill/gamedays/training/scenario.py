@@ -12,8 +12,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from hashidrill.core.errors import ExperimentError, UnknownNameError
 from hashidrill.core.experiment.library import SUFFIXES, read_document
-from hashidrill.core.experiment.model import API_VERSION, MOST_ENTRIES, Name
-from hashidrill.core.experiment.pydantic_messages import validated
+from hashidrill.core.experiment.model import MOST_ENTRIES, Name
+from hashidrill.core.experiment.pydantic_messages import validated_kind
 from hashidrill.core.experiment.strict import Strict
 from hashidrill.core.protocols.registry import near
 from hashidrill.core.units import Duration, Percent
@@ -205,11 +205,6 @@ class Written:
     document: Document
 
 
-def is_scenario(document: Document) -> bool:
-    """Whether its `kind` says so."""
-    return isinstance(document.data, dict) and document.data.get("kind") == KIND
-
-
 def read_scenario(path: Path) -> Written:
     """Raises ExperimentError: one message with the place of each problem."""
     return scenario_of(read_document(path), path)
@@ -217,11 +212,7 @@ def read_scenario(path: Path) -> Written:
 
 def scenario_of(document: Document, path: Path) -> Written:
     """As `read_scenario`, of a document that was read already."""
-    if not is_scenario(document):
-        place = ("kind",) if isinstance(document.data, dict) and "kind" in document.data else ()
-        document.problem(place, f"not a scenario: it begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
-        document.raise_problems()
-    scenario = validated(document, Scenario)
+    scenario = validated_kind(document, Scenario, KIND, "a scenario")
     if path.stem != scenario.metadata.name:
         document.problem(("metadata", "name"), f"must be the name of the file, {path.stem}")
     _check_chosen(document, scenario)

@@ -81,8 +81,8 @@ def _together(kind: Kind, first: Value, second: Value) -> Value:
 class Axis:
     """The time axis that all series of a run share."""
 
-    def __init__(self, *, most: int = MOST, narrowest_s: float = NARROWEST_S) -> None:
-        self.width_s = narrowest_s
+    def __init__(self, *, most: int = MOST) -> None:
+        self.width_s = NARROWEST_S
         self._most = most
 
     def index(self, t_s: float) -> int:

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import hmac
 import json
-import os
 import secrets
 import socket
 import threading
@@ -22,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hashidrill.core.errors import UsageError
@@ -445,18 +443,11 @@ LAST_WORDS_S = 2.0
 
 
 @contextlib.contextmanager
-def serve(
-    port: int = 0,
-    *,
-    address: str = LOOPBACK,
-    room: Room | None = None,
-    lead_url_to: Path | None = None,
-    elsewhere: str = "",
-) -> Iterator[Room]:
+def serve(port: int = 0, *, address: str = LOOPBACK, room: Room | None = None, elsewhere: str = "") -> Iterator[Room]:
     """A room with its page, until the block ends. Port 0: any that is free. `address`: one of this machine's.
 
-    The addresses are `room.lead_url` and `room.watch_url`; the lead's also goes to the new file `lead_url_to`, which
-    its owner alone may read. `elsewhere`: see `Guard`. Raises UsageError before anything starts.
+    The addresses are `room.lead_url` and `room.watch_url`. `elsewhere`: see `Guard`. Raises UsageError before anything
+    starts.
     """
     room = room or Room()
     with contextlib.ExitStack() as stack:
@@ -466,8 +457,6 @@ def serve(
             listening.append(stack.enter_context(_listen(guard.port, elsewhere, "--people-at")))
         room.lead_url, room.watch_url = guard.url(LEAD), guard.url(WATCHER)
         room.invite = lambda person: guard.url(Visitor(Audience.TRAINEE, person))
-        if lead_url_to is not None:
-            _keep(lead_url_to, room.lead_url)
         server = Server(room, guard, *listening)
         server.start()
         try:
@@ -545,12 +534,3 @@ def _listen(port: int, address: str, option: str = "--listen") -> socket.socket:
             " --port out for any that is free"
         ) from None
     return listening
-
-
-def _keep(path: Path, url: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as out:
-            out.write(url + "\n")
-    except OSError as error:
-        raise UsageError(f"{path}: the address of the lead's page cannot be kept here: {error.strerror}") from None

@@ -198,48 +198,48 @@ def calibrate(
     *,
     runs_dir: Path,
     budget_s: float,
-    rounds: int = ROUNDS,
     version: tuple[str, str] | None = None,
     events: Bus | None = None,
     play: Callable[..., Series] = play,
     folder: Path | None = None,
-    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
 ) -> Iterator[Calibrated]:
     """One after the other; each gets its share of the time. `version`: (product, its version) for both sides.
 
     Raises RevertError for a run that leaves a fault in force.
     """
-    began = now()
+    began_s = time.monotonic()
     for index, member in enumerate(members):
         resolved = resolve(member.path)
         over = {} if version is None else overlay(version[0], {}, {}, {}, version=version[1])
         sides = [Side(name, varied(resolved, over, name=name)) for name in ("one", "other")]
-        left_s = budget_s - (now() - began).total_seconds()
+        left_s = budget_s - (time.monotonic() - began_s)
         share = member.run_s / sum(each.run_s for each in members[index:])
         series = play(
-            sides[0], sides[1], runs_dir=runs_dir, at_most=rounds, budget_s=max(left_s * share, 0.0), events=events
+            sides[0], sides[1], runs_dir=runs_dir, at_most=ROUNDS, budget_s=max(left_s * share, 0.0), events=events
         )
         if series.stuck is not None:
             raise RevertError(f"a fault could not be reverted: `hashidrill heal {series.stuck}`")
         experiment = sides[0].resolved.experiment
         found = None
         if len(series.rounds) >= FEWEST_ROUNDS:
-            found = calibrated(experiment, series.rounds, counting(series.figures, experiment), now=now())
+            found = calibrated(
+                experiment, series.rounds, counting(series.figures, experiment), now=dt.datetime.now(dt.UTC)
+            )
             keep(experiment, found, folder)
         yield Calibrated(member, found, series.why(), series.stopped == "interrupted")
         if series.stopped == "interrupted":
             return
 
 
-def calibration_lines(found: Calibrated, *, rounds: int = AT_MOST) -> Iterator[str]:
-    """The smallest difference of each figure that `rounds` rounds usually show, as a share: `+12 %`."""
+def calibration_lines(found: Calibrated) -> Iterator[str]:
+    """The smallest difference of each figure that the rounds of a gate usually show, as a share: `+12 %`."""
     yield f"{found.member.name}: {found.why}"
     if found.calibration is None:
         yield f"  too few rounds: {FEWEST_ROUNDS} are needed; give it more time with --time-budget"
         return
-    for name, smallest in found.calibration.smallest(rounds).items():
+    for name, smallest in found.calibration.smallest(AT_MOST).items():
         noise = found.calibration.priors[name]
-        yield f"  {name}: shows a difference of {smallest - 1:.0%} in {rounds} rounds (noise {noise.sd:.1%} a round)"
+        yield f"  {name}: shows a difference of {smallest - 1:.0%} in {AT_MOST} rounds (noise {noise.sd:.1%} a round)"
 
 
 NAMES = ("baseline", "candidate")
