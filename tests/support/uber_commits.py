@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from drills import hashidrill
 from hashidrill.products.sample import ingest
+from repositories import git
 
 COMMITS = 64
 BEFORE = """\
@@ -40,19 +40,15 @@ def write_history(top: Path, number: int) -> History:
     if source.count(BEFORE) != 1:
         raise AssertionError("the two lines that the culprit changes are not in the service")
 
-    def git(*words: str) -> str:
-        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words]
-        return subprocess.run(command, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
-
     def commit(message: str) -> str:
-        git("add", "-A")
-        git("commit", "-q", "-m", message)
-        return git("rev-parse", "HEAD")
+        git(top, "add", "-A")
+        git(top, "commit", "-q", "-m", message)
+        return git(top, "rev-parse", "HEAD")
 
-    git("init", "-q", "-b", "main")
+    git(top, "init", "-q", "-b", "main")
     (top / "ingest.py").write_text(source)
     commit("take in metrics")
-    git("tag", "good")
+    git(top, "tag", "good")
     culprit = ""
     for each in range(1, COMMITS + 1):
         if each == number:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import queue
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -124,15 +123,6 @@ def test_the_command_ends_with_2_where_its_port_is_taken():
     assert "cannot be served there" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert "token" not in done.stdout
-
-
-def test_the_address_of_the_lead_can_go_to_a_file_that_its_owner_alone_reads(tmp_path):
-    path = tmp_path / "lead"
-    with serve(lead_url_to=path) as room:
-        assert path.read_text().strip() == room.lead_url
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(UsageError, match="cannot be kept here"), serve(lead_url_to=path):
-        pytest.fail("a file that is there was written over")
 
 
 def idle(room, count, said=b""):

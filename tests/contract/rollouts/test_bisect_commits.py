@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from hashidrill.rollouts.bisect.candidates import (
     configured,
     shell,
 )
+from repositories import new_repository
 
 EXPERIMENT = """\
 apiVersion: hashidrill/v1
@@ -37,19 +37,14 @@ expect: [{latency_stays: {load: ingest}}]
 def git(tmp_path, monkeypatch):
     """A repository of four commits on its first-parent line, one of them a merge; calls git in it."""
     top = tmp_path / "repository"
-    top.mkdir()
+    git_ = new_repository(monkeypatch, top)
     monkeypatch.chdir(top)
-
-    def git_(*words: str) -> str:
-        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words]
-        return subprocess.run(command, cwd=top, check=True, capture_output=True, text=True).stdout.strip()
 
     def commit(text: str) -> None:
         (top / "consul.hcl").write_text(text)
         git_("add", "-A")
         git_("commit", "-q", "-m", f"set {text}")
 
-    git_("init", "-q", "-b", "main")
     commit("limits { rpc_rate = 1 }")
     git_("tag", "v1")
     commit("limits { rpc_rate = 2 }")
@@ -67,6 +62,19 @@ def git(tmp_path, monkeypatch):
 def given(tmp_path):
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     return resolve(tmp_path / "small.yaml")
+
+
+@pytest.fixture
+def programs(git, given, tmp_path):
+    """The commits, each of which `build` builds for the client; in a folder of their own, if no other is named."""
+    del git
+
+    def programs_(build, client, *, work=tmp_path / "work", **more):
+        repository = Repository.here()
+        names = repository.between("v1..HEAD")
+        return Programs(given, repository, names, work, build=build, clients={"ingest": client}, **more)
+
+    return programs_
 
 
 def test_commits_are_those_of_the_first_parent_line_oldest_first(git):
@@ -107,16 +115,15 @@ def test_outside_of_a_repository_it_says_so(tmp_path):
         Repository.here(tmp_path)
 
 
-def test_each_commit_is_built_once_in_a_checkout_of_its_own(git, given, tmp_path):
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-    clients = {"ingest": ["{checkout}/ingest", "{url}"]}
+def test_each_commit_is_built_once_in_a_checkout_of_its_own(git, programs, tmp_path):
+    client = ["{checkout}/ingest", "{url}"]
     build = "cat consul.hcl > ingest && chmod +x ingest && echo built >> ../builds && test ! -e .git"
-    commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=clients)
+    commits = programs(build, client)
+    names = commits.names
 
     first = commits.resolved(names[1])
     commits.resolved(names[1])
-    again = Programs(given, repository, names, tmp_path / "work", build=build, clients=clients).resolved(names[1])
+    again = programs(build, client).resolved(names[1])
 
     command = first.experiment.clients["ingest"].command
     assert command == [str(tmp_path / "work" / names[1] / "ingest"), "{url}"]
@@ -127,13 +134,11 @@ def test_each_commit_is_built_once_in_a_checkout_of_its_own(git, given, tmp_path
     assert commits.shown(names[-1]) == f"{names[-1][:10]} (join)"
 
 
-def test_checkouts_may_be_inside_of_the_repository_and_have_names_that_git_knows(git, given, monkeypatch):
+def test_checkouts_may_be_inside_of_the_repository_and_have_names_that_git_knows(git, programs, monkeypatch):
     """As when the log is in the repository: a folder there is called like a commit, and git must not mix them up."""
     top = Path(git("rev-parse", "--show-toplevel"))
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-    clients = {"ingest": ["{python}", "{checkout}/consul.hcl"]}
-    commits = Programs(given, repository, names, top, build=":", clients=clients)
+    commits = programs(":", ["{python}", "{checkout}/consul.hcl"], work=top)
+    names = commits.names
 
     for name in (names[0], names[1], names[3]):
         commits.resolved(name)
@@ -143,43 +148,35 @@ def test_checkouts_may_be_inside_of_the_repository_and_have_names_that_git_knows
     assert Repository.here().between("v1..HEAD") == names
 
 
-def test_a_build_that_fails_cannot_be_run_and_says_why(git, given, tmp_path):
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-    commits = Programs(
-        given, repository, names, tmp_path / "work", build="echo no compiler >&2; exit 3", clients={"ingest": ["x"]}
-    )
+def test_a_build_that_fails_cannot_be_run_and_says_why(programs):
+    commits = programs("echo no compiler >&2; exit 3", ["x"])
     with pytest.raises(RefusedError, match="ended with exit status 3: no compiler"):
-        commits.resolved(names[0])
+        commits.resolved(commits.names[0])
 
 
-def test_a_build_that_is_killed_halfway_is_built_again(git, given, tmp_path):
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-
+def test_a_build_that_is_killed_halfway_is_built_again(programs):
     def dies(_command: str, folder: Path) -> tuple[int, bytes, bytes]:
         (folder / "half").write_text("")
         raise KeyboardInterrupt
 
-    options = {"build": "test ! -e half && touch whole && chmod +x whole", "clients": {"ingest": ["{checkout}/whole"]}}
+    build, client = "test ! -e half && touch whole && chmod +x whole", ["{checkout}/whole"]
+    killed = programs(build, client, run=dies)
     with pytest.raises(KeyboardInterrupt):
-        Programs(given, repository, names, tmp_path / "work", run=dies, **options).resolved(names[0])
-    built = Programs(given, repository, names, tmp_path / "work", **options).resolved(names[0])
+        killed.resolved(killed.names[0])
+    built = programs(build, client).resolved(killed.names[0])
 
     assert Path(built.experiment.clients["ingest"].command[0]).exists()
 
 
 @pytest.fixture
-def built(git, given, tmp_path):
+def built(programs):
     """Builds the first commit with a command, for a client; gives the experiment that runs it."""
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-    return lambda build, client: Programs(
-        given, repository, names, tmp_path / "work", build=build, clients={"ingest": client}
-    ).resolved(names[0])
+
+    def built_(build, client):
+        commits = programs(build, client)
+        return commits.resolved(commits.names[0])
+
+    return built_
 
 
 @pytest.mark.lie
@@ -206,45 +203,32 @@ def test_what_is_no_program_need_not_be_there(built, client):
 
 
 @pytest.mark.lie
-def test_what_another_command_built_in_the_same_folder_is_built_again(git, given, tmp_path):
+def test_what_another_command_built_in_the_same_folder_is_built_again(built):
     """As when a search starts again under the name of a log that was removed."""
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
 
-    def built(flavour: str) -> str:
-        build = f"echo {flavour} > ingest.py"
-        client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
-        commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
-        return Path(commits.resolved(names[0]).experiment.clients["ingest"].command[1]).read_text().strip()
+    def flavour_of(flavour: str) -> str:
+        found = built(f"echo {flavour} > ingest.py", ["{python}", "{checkout}/ingest.py"])
+        return Path(found.experiment.clients["ingest"].command[1]).read_text().strip()
 
-    assert [built(each) for each in ("slow", "quick", "slow")] == ["slow", "quick", "slow"]
+    assert [flavour_of(each) for each in ("slow", "quick", "slow")] == ["slow", "quick", "slow"]
 
 
 @pytest.mark.lie
-def test_a_build_that_does_not_use_what_is_committed_is_noticed(git, given, tmp_path):
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-    client = {"ingest": ["{python}", "{checkout}/ingest.py"]}
-
+def test_a_build_that_does_not_use_what_is_committed_is_noticed(programs):
     def alike(build: str) -> Alike | None:
-        commits = Programs(given, repository, names, tmp_path / "work", build=build, clients=client)
-        for name in names[:2]:
+        commits = programs(build, ["{python}", "{checkout}/ingest.py"])
+        for name in commits.names[:2]:
             commits.resolved(name)
-        return commits.alike(*names[:2])
+        return commits.alike(*commits.names[:2])
 
     said = "ingest.py: the same at both commits, byte by byte; does the build use what is committed?"
     assert alike("echo prebuilt > ingest.py") == Alike(said)
     assert alike("cp consul.hcl ingest.py") is None
 
 
-def test_the_good_end_runs_beside_each_candidate_of_a_duet(git, given, tmp_path):
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-    client = {"ingest": ["{python}", "{checkout}/consul.hcl", "{url}"]}
-    commits = Programs(given, repository, names, tmp_path / "work", build=":", clients=client, duet=True)
+def test_the_good_end_runs_beside_each_candidate_of_a_duet(programs, tmp_path):
+    commits = programs(":", ["{python}", "{checkout}/consul.hcl", "{url}"], duet=True)
+    names = commits.names
 
     clients = commits.resolved(names[1]).experiment.clients
 
@@ -254,30 +238,6 @@ def test_the_good_end_runs_beside_each_candidate_of_a_duet(git, given, tmp_path)
         "ingest-of-the-good-end": str(tmp_path / "work" / names[0] / "consul.hcl"),
     }
     assert {each.service for each in clients.values()} == {True}
-
-
-@pytest.mark.parametrize("paths", [["consul.hcl"], []])
-def test_the_configuration_of_each_commit_is_read_or_printed(git, given, tmp_path, paths):
-    del git
-    repository = Repository.here()
-    names = repository.between("v1..HEAD")
-
-    def make(files, ends):
-        return configured(given, files, product="consul", refusal=lambda _product: lambda *_: "", ends=ends)
-
-    commits = Produced(
-        given,
-        repository,
-        names,
-        tmp_path / "work",
-        configured=make,
-        paths=paths,
-        command="" if paths else "cat consul.hcl",
-    )
-
-    assert commits.resolved(names[1]).data["datacenter"]["consul"]["config"] == {"limits": {"rpc_rate": 2}}
-    with pytest.raises(RefusedError, match=r"\.hcl:1:"):
-        commits.resolved(names[2])
 
 
 @pytest.fixture
@@ -294,6 +254,14 @@ def produced(git, given, tmp_path):
         return Produced(given, repository, names, tmp_path / "work", configured=make, **options)
 
     return produced_
+
+
+@pytest.mark.parametrize("where", [{"paths": ["consul.hcl"]}, {"command": "cat consul.hcl"}])
+def test_the_configuration_of_each_commit_is_read_or_printed(produced, where):
+    commits = produced(**where)
+    assert commits.resolved(commits.names[1]).data["datacenter"]["consul"]["config"] == {"limits": {"rpc_rate": 2}}
+    with pytest.raises(RefusedError, match=r"\.hcl:1:"):
+        commits.resolved(commits.names[2])
 
 
 @pytest.mark.lie

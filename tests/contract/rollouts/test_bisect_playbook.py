@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hashidrill.faces.cli import bisect as command
 from hashidrill.faces.cli.app import app
 from hashidrill.testing.recordings import RecordingBuilder
 from places import ROOT
+from repositories import new_repository
 
 PAGE = (ROOT / "playbooks" / "find-the-change.md").read_text()
 COMMANDS = [
@@ -32,11 +32,7 @@ def reader(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_asking", lambda _given, _say: lambda _product: lambda *_: "")
     monkeypatch.setattr(command.binaries, "ensure", lambda *_, **__: None)
 
-    def git(*words):
-        command = ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words]
-        subprocess.run(command, check=True, capture_output=True)
-
-    git("init", "-q", "-b", "main")
+    git = new_repository(monkeypatch, tmp_path)
     (tmp_path / "consul.d").mkdir()
     for tag, side in (("v1.4", "good"), ("v1.5", "bad")):
         (tmp_path / f"{side}.hcl").write_text(SIDES[side])

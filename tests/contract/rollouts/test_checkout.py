@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,17 @@ import pytest
 from hashidrill.core.errors import UsageError
 from hashidrill.core.util.checkout import check_out
 from hashidrill.rollouts.gate.configuration import from_git
+from repositories import git, new_repository
 
 pytestmark = pytest.mark.lie
-
-
-def git(folder, *words):
-    who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """Two commits of a configuration, a program, a file that archives leave out, and a change that is not committed."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
     top = tmp_path / "repository"
+    new_repository(monkeypatch, top)
     (top / "deploy/consul.d").mkdir(parents=True)
-    git(top, "init", "-q", "-b", "main")
     (top / ".gitattributes").write_text("*.json export-ignore\n")
     (top / "deploy/consul.d/limits.json").write_text("{}")
     (top / "deploy/run.sh").write_text("#!/bin/sh\n")

@@ -23,6 +23,7 @@ from hashidrill.gamedays.schedules import jobs
 from hashidrill.lab.provision.build import find_go
 from hashidrill.testing.recordings import RecordingBuilder
 from planted_gate import PlantedRuns
+from repositories import new_repository
 
 ACTION = ROOT / ".github/actions/gate/action.yml"
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -42,16 +43,10 @@ def read(path):
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A repository with `consul.d` on main; `change(text)` commits another text of it."""
-    for name in list(os.environ):
-        if name.startswith("GIT_"):
-            monkeypatch.delenv(name)
     folder = tmp_path / "repository"
+    git = new_repository(monkeypatch, folder)
     (folder / "consul.d").mkdir(parents=True)
     monkeypatch.chdir(folder)
-
-    def git(*words):
-        who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"]
-        return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
 
     def change(text):
         (folder / "consul.d/server.hcl").write_text(text)
@@ -59,10 +54,8 @@ def repository(tmp_path, monkeypatch):
         git("commit", "-qm", "change")
         return git("rev-parse", "HEAD")
 
-    git("init", "-q", "-b", "main")
     change('node_name = "a"\nperformance { raft_multiplier = 3 }\n')
-    folder_of = change
-    folder_of.folder, folder_of.git = folder, git
+    change.folder, change.git = folder, git
     return change
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +15,7 @@ from hashidrill.products.consul.settings import refusal as consul_refuses
 from hashidrill.products.nomad.settings import known_keys
 from hashidrill.rollouts.gate.configuration import check_taken, configuration, from_git, shipped, sources_of
 from hashidrill.rollouts.gate.differences import differences
+from repositories import new_repository
 
 CONSULS = [pytest.param(version, marks=pytest.mark.needs(f"consul {version}")) for version in ("1.22.2", "1.10.3")]
 AGENTS = [
@@ -51,19 +51,9 @@ def nested(keys):
 def repository(tmp_path, monkeypatch):
     """With one commit on main and one on top."""
     monkeypatch.chdir(tmp_path)
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
-        monkeypatch.delenv(name, raising=False)
-
-    def git(*words):
-        subprocess.run(
-            ["git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false", *words],
-            check=True,
-            capture_output=True,
-        )
-
+    git = new_repository(monkeypatch, tmp_path)
     folder = tmp_path / "consul.d"
     folder.mkdir()
-    git("init", "-q", "-b", "main")
     for text in ("limits { rpc_rate = 1 }", "limits { rpc_rate = 2 }"):
         (folder / "a.hcl").write_text(text)
         git("add", ".")

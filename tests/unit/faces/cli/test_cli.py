@@ -14,14 +14,13 @@ from contextvars import copy_context
 import pytest
 import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
+from command_line import command_line, leaves
 from hashidrill import __version__
 from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.experiment.library import find_experiment, list_experiments
-from hashidrill.core.experiment.loader import load_experiment, resolve
+from hashidrill.core.experiment.loader import resolve
 from hashidrill.core.experiment.schema import schema_text
-from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.events import (
     Audience,
@@ -41,7 +40,6 @@ from hashidrill.core.protocols.events import (
 from hashidrill.core.recording.journal import Clock, Journal
 from hashidrill.core.util.files import JOURNAL_NAME
 from hashidrill.core.util.run_origin import here
-from hashidrill.faces import cli
 from hashidrill.faces.cli import commands, common, heal, library, runs
 from hashidrill.faces.cli.app import app
 from hashidrill.faces.cli.remembering import Memory
@@ -55,38 +53,11 @@ from places import ROOT
 COMMANDS = sorted(typer.main.get_command(app).commands)
 
 
-class Said:
-    """What a command wrote, and its exit code."""
-
-    def __init__(self, code, stdout, stderr):
-        self.code, self.stdout, self.stderr = code, stdout, stderr
-
-    @property
-    def json(self):
-        return json.loads(self.stdout)
-
-
 @pytest.fixture
 def hashidrill(monkeypatch, tmp_path, capsys):
-    """The whole command line in this process: arguments in, text and exit code out. Nothing can be started by it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    """The whole command line in this process. Nothing can be started by it."""
     monkeypatch.setattr(runs, "run_experiment", lambda *_, **__: pytest.fail("a run was started"))
-
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hashidrill", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out = capsys.readouterr()
-        assert "Traceback" not in out.out + out.err
-        return Said(code, out.out, out.err)
-
-    return go
+    return command_line(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture
@@ -118,15 +89,6 @@ def test_every_command_says_what_it_does_and_how_it_is_called(command, hashidril
     assert "Example" in said.stdout
     _, _, examples = said.stdout.rpartition("Example")
     assert f"hashidrill {command}" in examples
-
-
-def leaves(group=None):
-    for name, command in (group or typer.main.get_command(app)).commands.items():
-        yield from (
-            ((f"{name} {each}", one) for each, one in leaves(command))
-            if hasattr(command, "commands")
-            else [(name, command)]
-        )
 
 
 PRINT_NO_JSON = {
@@ -224,36 +186,8 @@ def test_the_summary_in_help_is_that_of_the_command_itself(width, hashidrill, mo
         assert any(line.split(maxsplit=1) == [last, summary] for line in hashidrill(*group, "-h").stdout.splitlines())
 
 
-@pytest.mark.parametrize(("earlier", "now"), commands.MOVED.items())
-def test_a_command_that_moved_says_where_it_is(earlier, now, hashidrill):
-    said = hashidrill(earlier, "--anything")
-    assert (said.code, said.stdout) == (2, "")
-    assert said.stderr == f"hashidrill: `hashidrill {earlier}` is now `hashidrill {now}`\n"
-    assert hashidrill(*now.split(), "-h").code == 0
-
-
-def test_no_page_and_no_message_prints_a_command_that_moved():
-    wrong = re.compile(rf"(?<!from )hashidrill ({'|'.join(set(commands.MOVED) - {'import'})})\b")
-    files = [
-        path
-        for folder in ("runners", "playbooks", "experiments", "hypotheses", ".ci", ".github")
-        for path in (ROOT / folder).rglob("*")
-    ]
-    told = [
-        path
-        for path in files
-        if path.is_file() and path.suffix != ".pyc" and wrong.search(path.read_text(errors="replace"))
-    ]
-    assert told == []
-    assert wrong.search("see `hashidrill " + "up --stack`"), "planted"
-
-
 def test_the_version_is_told(hashidrill):
     assert hashidrill("--version").stdout == f"hashidrill {__version__}\n"
-
-
-def test_completion_is_offered():
-    assert "--install-completion" in CliRunner().invoke(app, ["-h"]).output
 
 
 # errors
@@ -264,14 +198,11 @@ def test_completion_is_offered():
     [
         (("run", "raft/frozen-leeder"), "did you mean raft/frozen-leader"),
         (("run", "raft/frozen-leader", "no/such"), "there is no experiment 'no/such'"),
-        (("validate", "nowhere.yaml"), "nowhere.yaml: there is no such file"),
         (("show", "disk.latensy"), "did you mean disk.latency?"),
         (("check", "last"), "no recordings yet"),
         (("check", "20261121"), "there is no recording '20261121'"),
         (("heal", "20261121"), "there is no recording '20261121'"),
         (("list", "experiment"), "did you mean experiments?"),
-        (("new", "experiment.txt"), "the file of a new experiment ends in .yaml"),
-        (("new", "no/folder/x.yaml"), "there is no folder no/folder"),
         (("lab", "down"), "no datacenter is up; start one with `hashidrill lab up`"),
         (("lab", "shell", "consul-1"), "no datacenter 'default' is up"),
     ],
@@ -306,14 +237,6 @@ def test_nothing_is_run_when_one_of_several_experiments_is_not_right(hashidrill,
     result = hashidrill("run", "raft/frozen-leader", "bad.yaml")
     assert result.code == 2
     assert "bad.yaml:" in result.stderr
-
-
-def test_an_interrupt_is_exit_code_130(hashidrill, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "run_experiment", interrupted)
-    assert hashidrill("run", "raft/frozen-leader").code == 130
 
 
 @pytest.mark.parametrize("kind", HashidrillError.__subclasses__(), ids=lambda kind: kind.__name__)
@@ -385,10 +308,6 @@ def test_what_cannot_write_a_recording_says_so_before_anything_starts(hashidrill
     said = hashidrill(*words, "--runs", str(tmp_path / "taken" / "runs"))
     assert said.code == 2
     assert "cannot write a recording here" in " ".join(said.stderr.split())
-
-
-def test_the_library_is_what_is_listed_without_a_kind(hashidrill):
-    assert len(hashidrill("list", "--json").json) == len(list_experiments())
 
 
 def test_runs_are_listed_with_their_verdicts(hashidrill, recorded):
@@ -469,17 +388,6 @@ def test_a_run_is_shown_as_a_summary(hashidrill, recorded):
     assert hashidrill("show", "last").stdout == hashidrill("show", "a").stdout
 
 
-def test_a_new_experiment_is_right_at_once_and_never_over_another(hashidrill, tmp_path):
-    said = hashidrill("new", "my-first.yaml")
-    assert said.code == 0
-    assert "hashidrill validate my-first.yaml" in said.stdout
-    assert load_experiment(tmp_path / "my-first.yaml").metadata.name == "my-first"
-    before = (tmp_path / "my-first.yaml").read_text()
-    again = hashidrill("new", "my-first.yaml")
-    assert (again.code, "already exists" in again.stderr) == (2, True)
-    assert (tmp_path / "my-first.yaml").read_text() == before
-
-
 def test_a_new_experiment_names_the_schema_that_is_there_and_no_other(hashidrill, tmp_path):
     (tmp_path / "chaos/raft").mkdir(parents=True)
     (tmp_path / "chaos/raft/schema.json").write_text('{"title": "our own data"}')
@@ -491,12 +399,6 @@ def test_a_new_experiment_names_the_schema_that_is_there_and_no_other(hashidrill
     for name, line in (("raft/two", "../schema.json"), ("three", "schema.json")):
         first = (tmp_path / f"chaos/{name}.yaml").read_text().splitlines()[0]
         assert first == f"# yaml-language-server: $schema={line}"
-
-
-def test_a_name_that_cannot_be_is_refused_and_leaves_no_file(hashidrill, tmp_path):
-    result = hashidrill("new", "123.yaml")
-    assert (result.code, "'123' cannot name an experiment" in result.stderr) == (2, True)
-    assert not (tmp_path / "123.yaml").exists()
 
 
 @pytest.mark.long
@@ -537,18 +439,14 @@ def test_a_recording_is_judged_again(hashidrill, recorded):
     assert (path / "verdict.json").is_file()
 
 
-def test_a_recording_that_fails_is_exit_code_1(hashidrill, recorded):
-    recorded("a", latency=lambda t: 3.0 if t >= 10 else 0.01)
-    said = hashidrill("check", "a")
-    assert said.code == 1
-    assert "FAIL" in said.stdout
-
-
-def test_a_recording_that_counts_for_nothing_is_exit_code_3(hashidrill, recorded):
-    recorded("a", refused=True)
+@pytest.mark.parametrize(
+    ("load", "code", "verdict"),
+    [({"latency": lambda t: 3.0 if t >= 10 else 0.01}, 1, "FAIL"), ({"refused": True}, 3, "INVALID")],
+)
+def test_a_recording_that_fails_or_counts_for_nothing_has_its_exit_code(load, code, verdict, hashidrill, recorded):
+    recorded("a", **load)
     said = hashidrill("check", "a", "--json")
-    assert (said.code, said.json["verdict"]) == (3, "INVALID")
-    assert said.json["invalid"]
+    assert (said.code, said.json["verdict"], bool(said.json["invalid"])) == (code, verdict, code == 3)
 
 
 # run
@@ -719,15 +617,11 @@ def test_one_run_after_the_other_where_nobody_stops_them(there, recorded):
     assert estate.asked == [("slow-leader-disk", 2), ("frozen-leader", 2)], "the interlocks, before the first begins"
 
 
-def test_an_interruption_outranks_the_verdicts_and_nothing_else():
-    assert runs._worst([0, 130, 1]) == 130
-    assert runs._worst([130, 4]) == 4
-
-
-def test_codes_merge_as_verdicts_do():
-    assert runs._worst([verdict.exit_code for verdict in Verdict]) == 1
-    assert runs._worst([0, 3]) == 3
-    assert runs._worst([0, 1, 4, 3]) == 4
+@pytest.mark.parametrize(
+    ("codes", "worst"), [([0, 130, 1], 130), ([130, 4], 4), ([0, 1, 3], 1), ([0, 3], 3), ([0, 1, 4, 3], 4)]
+)
+def test_codes_merge_as_verdicts_do_and_an_interruption_outranks_them(codes, worst):
+    assert runs._worst(codes) == worst
 
 
 # run, as lines of JSON

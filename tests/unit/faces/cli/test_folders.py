@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from command_line import as_installed, command_line
 from hashidrill.core.experiment.library import complete, find_experiment, read_experiment
 from hashidrill.core.experiment.loader import resolve
-from hashidrill.core.util import folders
-from hashidrill.faces.cli import main
 from hashidrill.faces.cli.app import app
 from hashidrill.gamedays.training.scenario import find_scenario, list_scenarios
 from hashidrill.rollouts.gate.suite import suite
@@ -25,12 +23,8 @@ RUNBOOK, DAY = "playbooks/runbook-slow-leader.md", "first-game-day"
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """One's own folder, with one experiment. The package is elsewhere, as a wheel would have put it."""
-    package = tmp_path / "site-packages/hashidrill"
-    (package / "_library").mkdir(parents=True)
-    for name in ("experiments", "hypotheses", "playbooks"):
-        (package / "_library" / name).symlink_to(ROOT / name)
-    monkeypatch.setattr(folders, "_PACKAGE", package)
+    """One's own folder, with one experiment."""
+    as_installed(monkeypatch, tmp_path)
     folder = tmp_path / "mine"
     (folder / "experiments").mkdir(parents=True)
     shutil.copy(GOOD, folder / "experiments/first.yaml")
@@ -153,14 +147,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    def go(*arguments):
-        monkeypatch.setattr(sys, "argv", ["hashidrill", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0, capsys.readouterr()
-
-    return go
+def call(monkeypatch, capsys, folder):
+    return command_line(monkeypatch, capsys, folder)
 
 
 LOOKS = [
@@ -180,18 +168,18 @@ LOOKS = [
 
 @pytest.mark.parametrize(("arguments", "code", "says"), LOOKS, ids=[" ".join(each[0]) for each in LOOKS])
 def test_what_only_looks_runs_no_python_of_the_folder_and_says_the_same(folder, call, arguments, code, says):
-    found, said = call(*arguments)
+    said = call(*arguments)
     assert not list(folder.rglob(MARK)), "it ran"
-    assert (found, said.err) == (code, "")
-    assert says in said.out
+    assert (said.code, said.stderr) == (code, "")
+    assert says in said.stdout
 
 
 def test_an_experiment_with_ones_own_hypotheses_is_listed_without_an_error(folder, call):
-    assert "has an error" not in call("list")[1].out
+    assert "has an error" not in call("list").stdout
 
 
 def test_a_folder_that_the_user_names_is_run(folder, call):
-    assert "at_most" in call("show", "few", "--hypotheses", "hypotheses")[1].out
+    assert "at_most" in call("show", "few", "--hypotheses", "hypotheses").stdout
     assert list(folder.rglob(MARK))
 
 
@@ -199,7 +187,7 @@ def test_of_two_folders_only_the_named_one_is_run(folder, call, tmp_path_factory
     mine = tmp_path_factory.mktemp("mine") / "hypotheses"
     mine.mkdir()
     (mine / "mine.py").write_text(OWN.replace("def few", "def many"))
-    assert "many" in call("list", "hypotheses", "--hypotheses", mine)[1].out
+    assert "many" in call("list", "hypotheses", "--hypotheses", mine).stdout
     assert (mine / MARK).exists()
     assert not list(folder.rglob(MARK))
 
@@ -209,4 +197,4 @@ def test_to_run_and_to_validate_an_experiment_still_take_its_hypotheses(folder, 
     resolved = resolve(Path("experiments/theirs.yaml"))
     assert resolved.hypotheses["hypotheses"]["few"]["shipped"] is False
     assert resolved.hypotheses["hypotheses"]["writes_recover"]["shipped"] is True
-    assert call("validate", "experiments/theirs.yaml")[0] == 0
+    assert call("validate", "experiments/theirs.yaml").code == 0

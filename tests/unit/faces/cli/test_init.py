@@ -10,9 +10,9 @@ import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from command_line import as_installed
 from hashidrill.core.experiment.library import experiments, own_experiments
 from hashidrill.core.experiment.loader import load_experiment
-from hashidrill.core.util import folders
 from hashidrill.faces.cli import init, runs
 from hashidrill.faces.cli.app import app
 from places import EXPERIMENTS, ROOT
@@ -29,12 +29,8 @@ WRITTEN = {
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """An empty folder, far from the checkout. The package is elsewhere, as a wheel would have put it."""
-    package = tmp_path / "site-packages/hashidrill"
-    (package / "_library").mkdir(parents=True)
-    for name in ("experiments", "hypotheses", "playbooks"):
-        (package / "_library" / name).symlink_to(ROOT / name)
-    monkeypatch.setattr(folders, "_PACKAGE", package)
+    """An empty folder, far from the checkout."""
+    as_installed(monkeypatch, tmp_path)
     folder = tmp_path / "own"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -16,7 +16,7 @@ from hashidrill.faces.cli import attached
 from hashidrill.faces.cli.runs import register
 from hashidrill.faces.cli.validate import _error_of
 from hashidrill.lab.runs.launch import prepare
-from hashidrill.staging.attach.target import check_file, read_target
+from hashidrill.staging.attach.target import read_target
 from hashidrill.staging.runs.attach_limits import check_possible
 from virtual_time import run
 
@@ -154,11 +154,6 @@ def test_validate_knows_files_of_kind_attach(tmp_path):
     assert "within" in _error_of(path)
     path = attach_file(tmp_path, "  consul: {adress: x}\n")
     assert "adress" in _error_of(path)
-
-
-def test_an_experiment_that_names_no_datacenter_is_none_to_attach(written):
-    with pytest.raises(ExperimentError, match="not a datacenter to attach"):
-        check_file(written(None))
 
 
 def test_what_is_neither_a_path_nor_a_mapping_is_refused(written):

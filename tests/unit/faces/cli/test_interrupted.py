@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
-import typer
 
-from hashidrill.faces import cli
-from hashidrill.faces.cli.app import app
+from command_line import command_line, leaves
 from hashidrill.lab.provision import binaries
 from hashidrill.rollouts.gate.playing import Calibrated, InterruptedGate
 from hashidrill.testing.recordings import RecordingBuilder
@@ -89,16 +86,11 @@ QUICK = {
 
 @pytest.fixture
 def hashidrill(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
+    call = command_line(monkeypatch, capsys, tmp_path)
 
     def go(*words):
-        monkeypatch.setattr(sys, "argv", ["hashidrill", *words])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code, " ".join((said.out + said.err).split())
+        said = call(*words)
+        return said.code, " ".join((said.stdout + said.stderr).split())
 
     return go
 
@@ -148,9 +140,5 @@ def test_ctrl_c_while_a_binary_is_got_says_that_nothing_of_it_is_kept(monkeypatc
 
 
 def test_every_command_is_in_the_table_or_says_why_not():
-    def leaves(group, before=""):
-        for name, one in group.commands.items():
-            yield from leaves(one, f"{name} ") if hasattr(one, "commands") else [before + name]
-
     others = {name.replace(".", " ") for names in QUICK.values() for name in names.split()}
-    assert {*leaves(typer.main.get_command(app))} == {name.partition(" --")[0] for name in INTERRUPTED} | others
+    assert {*dict(leaves())} == {name.partition(" --")[0] for name in INTERRUPTED} | others

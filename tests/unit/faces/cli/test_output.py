@@ -14,12 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
+from command_line import leaves
 from hashidrill.core.judging import judge
 from hashidrill.faces import cli
 from hashidrill.faces.cli import listing, output, runs
-from hashidrill.faces.cli.app import app
 from hashidrill.reports import write
 from hashidrill.reports.live import display as live
 from hashidrill.testing.recordings import RecordingBuilder
@@ -61,14 +60,7 @@ WORDS = {
 }
 
 
-def leaves(command, name=""):
-    for word, each in getattr(command, "commands", {}).items():
-        yield from leaves(each, f"{name} {word}".strip())
-    if not hasattr(command, "commands"):
-        yield name
-
-
-CALLS = [*((name, ["-h"]) for name in sorted(leaves(typer.main.get_command(app)))), *sorted(WORDS.items())]
+CALLS = [*((name, ["-h"]) for name in sorted(dict(leaves()))), *sorted(WORDS.items())]
 
 
 class Stream(io.TextIOWrapper):

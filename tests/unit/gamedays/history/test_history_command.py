@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from hashidrill.faces import cli
+from command_line import command_line
 from hashidrill.faces.cli import runs
 from hashidrill.gamedays.history.model import history_file
 from hashidrill.gamedays.history.store import Store, opened
@@ -16,22 +15,7 @@ from history_runs import planted, recorded
 
 @pytest.fixture
 def hashidrill(monkeypatch, tmp_path, capsys):
-    """The command line in this process: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("HASHIDRILL_RUNS", raising=False)
-
-    def go(*words):
-        monkeypatch.setattr(sys, "argv", ["hashidrill", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return go
+    return command_line(monkeypatch, capsys, tmp_path, columns=200)
 
 
 @pytest.fixture

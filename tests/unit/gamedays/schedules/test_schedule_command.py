@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
+from functools import partial
 from types import SimpleNamespace
 
 import anyio
@@ -12,9 +12,9 @@ import httpx2
 import pytest
 from ruamel.yaml import YAML
 
+from command_line import command_line
 from game_days import day_file
 from hashidrill.core.errors import UsageError
-from hashidrill.faces import cli
 from hashidrill.faces.cli import schedule
 from hashidrill.gamedays.schedules import jobs
 from hashidrill.gamedays.schedules.cron import cron
@@ -37,22 +37,10 @@ IN_A_CHECKOUT = schedule._in_a_checkout
 
 @pytest.fixture
 def hashidrill(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    """`hashidrill schedule`."""
     monkeypatch.setattr(schedule, "_ourselves", lambda: "/opt/hashidrill/bin/hashidrill")
     monkeypatch.setattr(schedule, "_in_a_checkout", lambda: ["uv", "run", "hashidrill"])
-
-    def go(*words):
-        monkeypatch.setattr(sys, "argv", ["hashidrill", "schedule", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return go
+    return partial(command_line(monkeypatch, capsys, tmp_path, columns=200), "schedule")
 
 
 def test_a_nomad_job_never_overlaps_never_restarts_and_runs_here(hashidrill, tmp_path):

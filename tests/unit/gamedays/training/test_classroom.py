@@ -31,11 +31,6 @@ def key(kind="ssh-ed25519", said=None):
     return f"{kind} {base64.b64encode(len(name).to_bytes(4) + name + bytes(36)).decode()}"
 
 
-@pytest.fixture(autouse=True)
-def _own_state(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 @pytest.mark.parametrize(
     ("asked", "names"), [("2", ["seat-1", "seat-2"]), ("ada, ben,eva.x", ["ada", "ben", "eva.x"]), ("ada", ["ada"])]
 )

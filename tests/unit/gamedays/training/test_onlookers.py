@@ -43,11 +43,6 @@ LEAD, WATCH = "http://127.0.0.1:1/LEAD-TOKEN/", "http://127.0.0.1:1/WATCH-TOKEN/
 FAULT_ID = "0-disk.latency-consul-1"
 
 
-@pytest.fixture(autouse=True)
-def _own_state(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 @dataclass
 class ByHand(Keeper):
     """A keeper whose clock is set by hand, and whose timers nobody starts."""

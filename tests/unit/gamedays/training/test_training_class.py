@@ -29,11 +29,6 @@ CLASS = ("ada", "ben", "ada.b")
 """One name begins as another does."""
 
 
-@pytest.fixture(autouse=True)
-def _own_state(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 class Playing(Keeper):
     """A keeper after its pager went, without processes, timers and clock."""
 

@@ -17,8 +17,7 @@ from hashidrill.core.recording.reader import Recording
 from hashidrill.faces.cli import capacity as command
 from hashidrill.faces.cli.app import app
 from hashidrill.rollouts import capacity as capacity_runs
-from hashidrill.rollouts.capacity import Outcome, Probe, Search, Value, Varied, judged, probe_of, search
-from hashidrill.rollouts.capacity import search as capacity
+from hashidrill.rollouts.capacity import Outcome, Probe, Value, Varied, judged, probe_of, search
 from hashidrill.testing.recordings import RecordingBuilder
 
 SLO = Condition.parse("kv-writes.latency.p50 < 300ms")
@@ -158,20 +157,6 @@ def test_an_end_that_was_not_repeated_is_said():
     found = search(Value.parse("50/s"), limit_at(330), tries=7)
     assert "308/s was not run often enough for 2 to agree (--tries)" in command.answer(found, "x")
     assert "often" not in command.answer(search(Value.parse("50/s"), limit_at(330), repeat=1), "x", 1)
-
-
-def test_ctrl_c_ends_the_search_and_what_is_known_is_kept():
-    bears = limit_at(330)
-
-    def probe(value):
-        if value.number == 200:
-            raise KeyboardInterrupt
-        return bears(value)
-
-    found = search(Value.parse("50/s"), probe)
-    assert found.interrupted
-    assert found.held.number == 100
-    assert command.exit_code(found) == 130
 
 
 def test_it_ends_after_so_many_runs():
@@ -506,9 +491,3 @@ def test_a_probe_of_ones_own_may_bound_a_search_and_its_mistakes_are_said(machin
     words = ["capacity", "network/api-blocked-for-users", "--vary", "load.kv-writes.rate", "--until", until]
     result = CliRunner().invoke(app, words)
     assert said in str(result.exception).replace("\n    ", " ") + result.output
-
-
-def test_the_command_is_there():
-    assert isinstance(Search().probes, list)
-    assert capacity.__doc__
-    assert "capacity" in CliRunner().invoke(app, ["--help"]).output

@@ -93,9 +93,7 @@ class TestTheBudget:
         assert sum(4 * member.run_s for member in found.members) <= 600
 
     def test_one_experiment_is_run_however_short_the_time(self):
-        found = picked(
-            members(), "consul", ["performance.raft_multiplier"], key_map(), budget_s=1, runs=lambda _member: 4
-        )
+        found = picked(members(), "consul", ["performance.raft_multiplier"], key_map(), budget_s=1, runs=four)
         assert names(found.members) == ["raft/killed-leader"]
 
     def test_all_of_the_suite_is_run_where_there_is_time(self):
@@ -108,14 +106,7 @@ class TestTheBudget:
         assert found.unmapped == ("raft_multipliers",)
 
     def test_a_key_stands_for_all_below_it_and_for_no_longer_name(self):
-        found = picked(
-            members(),
-            "consul",
-            ["limits.request_limits.mode", "limitsx"],
-            key_map(),
-            budget_s=1,
-            runs=lambda _member: 1,
-        )
+        found = picked(members(), "consul", ["limits.request_limits.mode", "limitsx"], key_map(), budget_s=1, runs=one)
         assert found.unmapped == ("limitsx",)
         assert names(found.members) == ["raft/slow-leader-disk-brief"]
 

@@ -163,11 +163,6 @@ class TestExpectations:
     def test_what_could_not_be_judged_for_the_candidate_alone_is_no_proof_that_it_held(self, pairs, state):
         assert Slo("x", tuple(pairs)).state is state
 
-    def test_an_expectation_that_was_never_judged_keeps_it_from_passing(self):
-        found = Outcome("x", slos=(Slo("writes_recover", ((YES, None), (None, YES))),), rounds=2)
-        assert found.verdict is GateVerdict.CANNOT_TELL
-        assert "writes_recover could not be judged" in found.unsure[0]
-
     def test_what_judged_nothing_and_measured_nothing_that_decides_cannot_tell(self):
         found = Outcome("x", figures=(of_figure(decides=False, one=[1.0] * 3, other=[1.0] * 3),), rounds=3)
         assert found.verdict is GateVerdict.CANNOT_TELL

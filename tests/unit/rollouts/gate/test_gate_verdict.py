@@ -49,10 +49,6 @@ pytestmark = pytest.mark.long
 ONE = "raft/slow-leader-disk"
 
 
-def four(_member):
-    return 4
-
-
 @pytest.fixture
 def runs(tmp_path):
     return PlantedRuns(tmp_path)
@@ -317,6 +313,7 @@ def test_a_load_that_is_there_for_its_pressure_alone_is_not_compared():
     assert {name.partition(".")[0] for name in counted} == {"kv-writes", "ready", "cpu", "memory", "written"}
 
 
+@pytest.mark.lie
 def test_an_expectation_that_nobody_could_judge_keeps_a_gate_from_passing():
     held, unknown = Slo("held", ((YES, YES),) * 3), Slo("unknown", ((None, YES), (YES, None), (None, None)))
     assert Outcome("x", slos=(held,), rounds=3).verdict is GateVerdict.NO_REGRESSION
