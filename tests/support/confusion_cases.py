@@ -65,6 +65,7 @@ cases(
     (LIE, "a second in the middle fails", of(run, outcome=failing(18, 19))),
     (LIE, "the last seconds of the method fail", of(run, outcome=failing(28, 30))),
     (LIE, "all fails from the fault on", of(run, outcome=failing(10, 99))),
+    (NOTHING, "its load begins after the fault", of(run, start=31)),
 )
 
 

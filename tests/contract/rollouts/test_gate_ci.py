@@ -362,11 +362,11 @@ def test_each_command_of_the_playbook_runs(line, repository, tmp_path, monkeypat
     planted.folder.mkdir()
     kept_run = RecordingBuilder(planted.folder / "20250101-000000-planted-0000").fault("noop", at=10, until=30)
     kept_run.load("kv-writes").final_reads("kv-writes").healthy().expect("no_acknowledged_write_lost", load="kv-writes")
-    kept_run.build()
+    path = str(kept_run.build().path)
     monkeypatch.setattr(command, "Means", lambda say, events: planted.means())
     kept = partial(command.calibrate, play=planted.means().play, folder=tmp_path / "kept")
     monkeypatch.setattr(command, "calibrate", kept)
-    done = CliRunner().invoke(app, words_of(line))
+    done = CliRunner().invoke(app, [path if word == "RUN" else word for word in words_of(line)])
     assert done.exit_code == 0, f"{line}: {done.output}\n{done.exception!r}"
     if "--schema" in line:
         assert json.loads(done.stdout)

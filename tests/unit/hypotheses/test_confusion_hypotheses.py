@@ -68,7 +68,7 @@ def test_what_is_planted_is_what_it_says(case, matrix, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"steady_state_holds"}))  # a run has what its steady state asks
 def test_where_there_is_nothing_to_judge_it_says_so(name, matrix, tmp_path):
     """A run with a fault that was proven, in which nothing that it asks for was recorded."""
     _, params = CASES[name][0][2](tmp_path / "planted")

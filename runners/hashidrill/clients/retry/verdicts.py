@@ -327,12 +327,15 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _BREAKS_TO = 0.2
 _FEWEST_OPERATIONS = 10
+_NO_ATTEMPT = "no attempt was seen in that time"
 _CONSTANT = 0.2
 """A load whose rate changes by less than this share is constant."""
 
 
 def amplification(fault: str, attempts: int, operations: int, *, at_most: float = AMPLIFICATION) -> Judged:
     """Requests over operations; `at_most` is the product of the attempts that each layer may make."""
+    if not attempts:
+        return unknown("amplification", fault, _NO_ATTEMPT)
     if operations < _FEWEST_OPERATIONS:
         return unknown("amplification", fault, _too_few(operations))
     ratio = attempts / operations
@@ -344,7 +347,7 @@ def amplification(fault: str, attempts: int, operations: int, *, at_most: float 
 def retry_budget(fault: str, attempts: int, operations: int, *, at_most: float = RETRY_BUDGET) -> Judged:
     """Retries over all attempts, 0 to 1."""
     if not attempts:
-        return unknown("retry_budget", fault, "no attempt was made in that time")
+        return unknown("retry_budget", fault, _NO_ATTEMPT)
     if operations < _FEWEST_OPERATIONS:
         return unknown("retry_budget", fault, _too_few(operations))
     retries = max(0, attempts - operations)
@@ -359,7 +362,7 @@ def no_storm(
 ) -> Judged:
     """Attempts never come faster than the capacity, in any window, as long as operations alone do not."""
     if not len(attempts_ns):
-        return unknown("no_storm", fault, "no attempt was made in that time")
+        return unknown("no_storm", fault, _NO_ATTEMPT)
     offered, demanded = _peak_per_s(attempts_ns, window_s), _peak_per_s(operations_ns, window_s)
     evidence = {
         "peak_attempts_per_s": round(offered, 2),
@@ -432,6 +435,8 @@ def circuit_breaks(fault: str, attempts_ns: Int64s, operations_ns: Int64s, *, la
     operations = int(_inside(operations_ns, half).sum())
     if operations < _FEWEST_OPERATIONS:
         return not_for_it("circuit_breaks", fault, f"{operations} operations in the second half of the fault: too few")
+    if not _inside(attempts_ns, lasted_ns).any():
+        return unknown("circuit_breaks", fault, _NO_ATTEMPT)  # it breaks by attempts that failed
     ratio = attempts / operations
     evidence = {"attempts": attempts, "operations": operations, "ratio": round(ratio, 3), "at_most": _BREAKS_TO}
     text = f"{ratio:.2f} requests per operation in the second half of the fault, at most {_BREAKS_TO:g}"

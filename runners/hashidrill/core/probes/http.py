@@ -29,6 +29,7 @@ from hashidrill.core.probes.declared import (
 )
 from hashidrill.core.units import Duration, shown
 from hashidrill.core.util.redaction import is_secret_name
+from hashidrill.core.util.safe_json import parse
 
 MOST_BYTES = 1_048_576
 """A larger body is not read to its end, and nothing is known of it."""
@@ -309,8 +310,8 @@ def _found(params: HttpParams, body: bytes) -> tuple[str | None, str]:
                 return (match[1] if pattern.groups and match[1] is not None else match[0]), ""
         return None, f"no line matches {shown(params.regex)}"
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = parse(body)
+    except ValueError:
         return None, "the body is not JSON"
     for step in str(params.json_).split("."):
         if isinstance(value, dict) and step in value:

@@ -35,6 +35,7 @@ OURS = {
     "core/util/redaction.py",
     "gamedays/training/inside/cell.py",
     "gamedays/training/inside/client.py",
+    "gamedays/training/inside/own.py",
     "gamedays/training/inside/rotation.py",
     "gamedays/warroom/serving.py",
     "lab/local/hosts.py",
