@@ -244,7 +244,15 @@ async def leader_of_terms(hosts: Hosts) -> tuple[str | None, int]:
 
 
 async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, str] | None = None) -> ApiAnswer:
-    """An answer from another server's own copy of the state (`stale`), as Raft replicated it.
+    """As `ask_another_for`, about one path."""
+    [answer] = await ask_another_for(hosts, host, [path], params)
+    return answer
+
+
+async def ask_another_for(
+    hosts: Hosts, host: Host, paths: Sequence[str], params: Mapping[str, str] | None = None
+) -> list[ApiAnswer]:
+    """Answers from another server's own copy of the state (`stale`), as Raft replicated it; all from the same server.
 
     A fault that wrote through `host` is proven by what arrived elsewhere. Followers are asked first, because the leader
     took the write itself. A server that knows no leader is out of date and skipped. If there is no other server, `host`
@@ -257,19 +265,19 @@ async def ask_another(hosts: Hosts, host: Host, path: str, params: Mapping[str, 
         if not await _serves(hosts, other.name):
             errors.append(f"{other.name}: its agent does not answer")
             continue
+        stale, api = {**(params or {}), "stale": ""}, other.use(AgentApi).api
         try:
-            answer = await other.use(AgentApi).api(
-                "GET", path, params={**(params or {}), "stale": ""}, timeout_s=_COPY_WITHIN_S, agent=AGENT
-            )
+            answers = [await api("GET", path, params=stale, timeout_s=_COPY_WITHIN_S, agent=AGENT) for path in paths]
         except FaultError as error:
             errors.append(str(error))
             continue
-        if answer.headers.get("x-consul-knownleader") != "false":
-            return answer
+        if all(answer.headers.get("x-consul-knownleader") != "false" for answer in answers):
+            return answers
         errors.append(f"{other.name}: it knows no leader")
     if errors:
         raise FaultError("; ".join(errors))
-    return await when_led(host, "GET", path, params={**(params or {}), "consistent": ""}, timeout_s=_COPY_WITHIN_S)
+    consistent = {**(params or {}), "consistent": ""}
+    return [await when_led(host, "GET", path, params=consistent, timeout_s=_COPY_WITHIN_S) for path in paths]
 
 
 async def leader_soon(hosts: Hosts) -> str:

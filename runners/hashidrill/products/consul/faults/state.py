@@ -150,7 +150,9 @@ class KvBloat(BaseFault[BloatParams]):
         if not present:
             return Evidence(not keys, f"no key under {self._folder}", f"{len(keys)} keys", {"keys": len(keys)})
         step = max(1, len(keys) // _SAMPLES)
-        sizes = [await self._size(undo, key) for key in keys[::step][:_SAMPLES]]
+        sampled = [f"/v1/kv/{key}" for key in keys[::step][:_SAMPLES]]
+        answers = await api.ask_another_for(self.hosts, self._host(undo), sampled, {"raw": ""})
+        sizes = [len(answer.body) if answer.status == 200 else 0 for answer in answers]
         middle = sorted(sizes)[len(sizes) // 2] if sizes else 0
         wanted = int(self.params.value)
         right = len(keys) == self.params.keys and all(size == wanted for size in sizes)
@@ -160,10 +162,6 @@ class KvBloat(BaseFault[BloatParams]):
             f"{len(keys)} keys; {len(sizes)} of them checked: {min(sizes, default=0)} to {max(sizes, default=0)} bytes",
             {"keys": len(keys), "bytes": len(keys) * middle},
         )
-
-    async def _size(self, undo: Undo, key: str) -> int:
-        answer = await api.ask_another(self.hosts, self._host(undo), f"/v1/kv/{key}", {"raw": ""})
-        return len(answer.body) if answer.status == 200 else 0
 
     async def revert(self, undo: Undo) -> None:
         """Deletes nothing if nothing is there."""
