@@ -1,4 +1,7 @@
-"""Does a signal stay in its bounds, return to them, or show a fault? Any signal: of your probes, products, hosts."""
+"""Does a signal stay in its bounds, return to them, or show a fault? Any signal: of your probes, products, hosts.
+
+Telemetry is judged so, too: do the series exist that dashboards need, and how late are they?
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ from hashidrill.core.recording.reader import Bools, Int64s
 _JUDGED = "it is judged here: INVALID where it counts"
 _LOOK_S = 1.0
 """How long a look of a product's or host's probe may take, and of one's own by default."""
+_CONTRACT = "metrics"
+"""The kind of probe that `metrics_exist` and `telemetry_lag_below` read."""
 _LATE, _IN_TIME = room(), room(since="start")
 
 
@@ -187,6 +192,58 @@ def signal_shows(recording: Recording, *, condition: Condition, within: Duration
         )
         texts.append(f"{condition} showed {name} after {seconds(took_s)} (allowed: {within})")
     return Held("; ".join(texts), **figures)
+
+
+def _contract(params: Any, experiment: Any) -> Iterator[tuple[str, str]]:
+    for key, names in (("probes", getattr(params, "probes", [])), ("probe", [getattr(params, "probe", "")])):
+        kinds = {name: spec.kind for name, spec in experiment.probes.items()}
+        for name in filter(None, names):
+            if kinds.get(name) != _CONTRACT:
+                there = [other for other, kind in kinds.items() if kind == _CONTRACT]
+                yield key, f"{name} is not a probe of the kind {_CONTRACT}: {registry.near(name, there)}"
+    if not getattr(params, "probes", ["one"]):
+        yield "probes", "name at least one probe of the kind metrics"
+
+
+@hypothesis(never=_contract)
+def metrics_exist(
+    recording: Recording,
+    *,
+    probes: list[str],
+    fault: str | None = None,
+    during: Literal["fault", "run"] = "run",
+    gap: Duration | None = None,
+) -> Held:
+    """The series that dashboards and alerts need exist at every look: the metric contract.
+
+    `probes` are of the kind `metrics`: one for Prometheus, or one for each agent's page, such as that of the old and of
+    the new version in a rollout. Each must find all its series. `fault`, `during` and `gap` are as in `signal_stays`.
+    """
+    looks = {}
+    for probe in probes:
+        condition = Condition.parse(f"{probe}.ok == 1")
+        held = signal_stays(recording, condition=condition, fault=fault, during=during, gap=gap)
+        looks[f"looks_of_{probe.replace('-', '_')}"] = held.figures["looks"]
+    return Held(f"all series existed at every look of {', '.join(probes)}", **looks)
+
+
+@hypothesis(never=_contract)
+def telemetry_lag_below(
+    recording: Recording,
+    *,
+    probe: str,
+    lag: Duration,
+    fault: str | None = None,
+    during: Literal["fault", "run"] = "fault",
+    gap: Duration | None = None,
+) -> Held:
+    """The newest sample of each series is younger than `lag` at every look: what alerts see is not late.
+
+    `probe` is of the kind `metrics`, and asks Prometheus. A look that cannot tell the age is unknown: it makes this
+    INVALID, unless another look found a sample that was too old. `fault`, `during` and `gap` are as in `signal_stays`.
+    """
+    condition = Condition.parse(f"{probe}.lag < {lag}")
+    return signal_stays(recording, condition=condition, fault=fault, during=during, gap=gap)
 
 
 @dataclass(frozen=True)

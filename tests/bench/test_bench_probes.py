@@ -43,9 +43,12 @@ async def _serve(ports):
     async def reply(head, reader, writer):
         length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), 0)
         body = await reader.readexactly(length)
-        figure = now() if b"timestamp" in body else 1.0
-        series = {"metric": {"job": "web"}, "value": [now(), str(figure)]}
-        said = json.dumps({"status": "success", "data": {"resultType": "vector", "result": [series]}}).encode()
+        parts = {"asked": 1.0, "value": 1.0, "taken": now()} if b"timestamp" in body else {}
+        series = [
+            {"metric": {"job": "web", "hashidrill": what}, "value": [now(), str(figure)]}
+            for what, figure in parts.items()
+        ]
+        said = json.dumps({"status": "success", "data": {"resultType": "vector", "result": series}}).encode()
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said) + said
         )

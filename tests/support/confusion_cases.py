@@ -83,6 +83,10 @@ def page(path, ok=lambda _: 1.0, *, unknown=(99, 99), silent=(99, 99), every=1.0
     return one
 
 
+def late(since, until):
+    return lambda t: 30.0 if since <= t < until else 2.0
+
+
 def down(since, until):
     return lambda t: 0.0 if since <= t < until else 1.0
 
@@ -215,6 +219,133 @@ cases(
     (NOTHING, "the looks end early", of(alerts, silent=(40, 60))),
     (NOTHING, "it is pending in the end", of(alerts, pending=(45, 60))),
     (NOTHING, "no probe watches it", alerts, {"alert": "SlowDisc"}),
+)
+
+# telemetry: series that must exist, and how late they are
+
+
+def telemetry(path, ok=lambda _: 1.0, lag=lambda _: 2.0, *, unknown=(99, 99), silent=(99, 99), end=50.0):
+    """A contract that is looked at each second at two places, `old` and `new`; at `old`, all is well."""
+    one = run(path)
+    for name in ("old", "new"):
+        one.probe(name, "metrics", url="http://prometheus:9090", series=["consul_raft_commitTime"])
+        for second in range(4, int(end)):
+            if name == "new" and silent[0] <= second < silent[1]:
+                continue
+            known = name == "old" or not unknown[0] <= second < unknown[1]
+            both = {"ok": 1.0, "lag": 2.0} if name == "old" else {"ok": ok(second), "lag": lag(second)}
+            for signal, value in both.items():
+                text = "" if known else "HTTP 503"
+                one.sample(f"{name}.{signal}", value if known else None, at=second, ok=known, text=text)
+    return one
+
+
+cases(
+    "metrics_exist",
+    {"probes": ["old", "new"]},
+    (TRUTH, "all series exist at every look", telemetry),
+    (TRUTH, "a look fails, which was allowed", of(telemetry, unknown=(20, 21)), {"gap": "3s"}),
+    (TRUTH, "one is missing after the fault, which is not judged", of(telemetry, down(40, 45)), {"during": "fault"}),
+    (LIE, "one is missing at the new version from the start", of(telemetry, lambda _: 0.0)),
+    (LIE, "one is missing once the new version runs", of(telemetry, down(25, 60))),
+    (LIE, "one is missing at one look", of(telemetry, down(20, 21))),
+    (LIE, "one is missing, and another look fails", of(telemetry, down(20, 21), unknown=(30, 31))),
+    (NOTHING, "the new version was never asked", of(telemetry, silent=(0, 60))),
+    (NOTHING, "the new version never answered", of(telemetry, unknown=(0, 60))),
+    (NOTHING, "there is no look for six seconds", of(telemetry, silent=(20, 26))),
+    (NOTHING, "the looks end in the middle", of(telemetry, end=30)),
+)
+
+cases(
+    "telemetry_lag_below",
+    {"probe": "new", "lag": "10s"},
+    (TRUTH, "samples are two seconds old", telemetry),
+    (TRUTH, "they are late after the fault, which is not judged", of(telemetry, lag=late(35, 45))),
+    (TRUTH, "a look fails, which was allowed", of(telemetry, unknown=(20, 21)), {"gap": "3s"}),
+    (LIE, "they are late while the fault is in force", of(telemetry, lag=late(15, 30))),
+    (LIE, "they are late at one look", of(telemetry, lag=late(20, 21))),
+    (LIE, "they are late after the fault", of(telemetry, lag=late(35, 45)), {"during": "run"}),
+    (LIE, "they are exactly as old as is allowed", of(telemetry, lag=lambda _: 10.0)),
+    (LIE, "they are late, and Prometheus is silent then", of(telemetry, lag=late(15, 30), silent=(16, 29))),
+    (NOTHING, "Prometheus does not answer while it is late", of(telemetry, lag=late(15, 18), unknown=(15, 18))),
+    (NOTHING, "there is no look for six seconds", of(telemetry, silent=(20, 26))),
+    (NOTHING, "looks fail for longer than allowed", of(telemetry, unknown=(20, 24)), {"gap": "3s"}),
+    (NOTHING, "the age is never known", of(telemetry, unknown=(0, 60))),
+)
+
+# objectives of OpenSLO
+
+
+def objective(
+    path, bad=lambda _: 0.0, *, total=lambda _: 100.0, window="28d", unknown=(99, 99), silent=(99, 99), end=50.0
+):
+    """An objective of 99 % whose events are counted each second, from the steady state to `end`."""
+    source = {"metricSource": {"spec": {"query": "q"}}}
+    slo = {
+        "apiVersion": "openslo/v1",
+        "kind": "SLO",
+        "metadata": {"name": "checkout"},
+        "spec": {
+            "indicator": {"spec": {"ratioMetric": {"counter": True, "good": source, "total": source}}},
+            "timeWindow": [{"duration": window, "isRolling": True}],
+            "budgetingMethod": "Occurrences",
+            "objectives": [{"target": 0.99}],
+        },
+    }
+    one = run(path).probe("checkout", "slo", url="http://prometheus:9090", slo=slo)
+    for phase, at_s in (("steady", 4), ("method", 10), ("recovery", 30), ("quiesce", max(end, 50))):
+        one.phase(phase, at=at_s)
+    for second in range(4, int(end)):
+        if silent[0] <= second < silent[1]:
+            continue
+        known = not unknown[0] <= second < unknown[1]
+        for signal, value in (("good", total(second) - bad(second)), ("total", total(second))):
+            text = "" if known else "the counter was reset"
+            one.sample(f"checkout.{signal}", value if known else None, at=second, ok=known, text=text)
+    return one
+
+
+def hour(path, bad, **more):
+    return objective(path, bad, window="1h", **more)
+
+
+def minutes(path, bad, **more):
+    """A run of more than two minutes, whose window is one."""
+    return objective(path, bad, window="1m", end=140, **more)
+
+
+def wrong(since, until, count):
+    return lambda second: float(count) if since <= second < until else 0.0
+
+
+cases(
+    "slo_met",
+    {"probe": "checkout", "budget": "1%"},
+    (TRUTH, "no event is bad", objective),
+    (TRUTH, "all are bad for a second, of 28 days", of(objective, wrong(20, 21, 100))),
+    (TRUTH, "the first look of a counter counts nothing", of(objective, unknown=(0, 5))),
+    (LIE, "half are bad, of few", of(objective, wrong(10, 30, 1), total=lambda _: 2.0, window="1h")),
+    (LIE, "all are bad while the fault is in force", of(hour, wrong(10, 30, 100))),
+    (LIE, "so many are bad that unknown looks do not matter", of(hour, wrong(10, 30, 100), unknown=(32, 34))),
+    (LIE, "all are bad in the last second", of(hour, wrong(49, 50, 100))),
+    (NOTHING, "there is no data", of(objective, unknown=(0, 60))),
+    (NOTHING, "there is no event", of(objective, total=lambda _: 0.0)),
+    (NOTHING, "a counter is reset", of(objective, unknown=(20, 21))),
+    (NOTHING, "a counter is reset while events are bad", of(hour, wrong(20, 21, 100), unknown=(20, 21))),
+    (NOTHING, "there is no look for six seconds", of(objective, silent=(20, 26))),
+    (NOTHING, "the looks begin late", of(objective, unknown=(0, 12))),
+    (NOTHING, "the looks end early", of(objective, end=40)),
+    (NOTHING, "more events are good than there are", of(objective, wrong(10, 30, -1))),
+)
+
+cases(
+    "slo_met",
+    {"probe": "checkout"},
+    (TRUTH, "few enough are bad in each minute", of(minutes, wrong(10, 140, 0.5))),
+    (LIE, "too many are bad in one minute, and few enough in the run", of(minutes, wrong(70, 90, 4))),
+    (LIE, "a minute burns more of its budget than is allowed", of(minutes, wrong(70, 90, 1)), {"budget": "30%"}),
+    (NOTHING, "a counter is reset in the worst minute", of(minutes, wrong(70, 90, 4), unknown=(80, 81))),
+    (NOTHING, "the window is longer than the run", objective),
 )
 
 # Nomad's work

@@ -202,6 +202,15 @@ def stripped(node: Node, keys: Collection[str]) -> Node:
     return replace(node, items={key: child for key, child in node.items.items() if key not in keys})
 
 
+def placed(node: Node, loc: Loc, value: Node) -> Node:
+    """The same node with another value at `loc`, below mappings."""
+    if not loc:
+        return value
+    items, key = dict(node.items) if isinstance(node.items, dict) else {}, str(loc[0])
+    items[key] = placed(items.get(key, value), loc[1:], value)
+    return replace(node, items=items, keys={**node.keys, key: node.keys.get(key, node.offset)})
+
+
 MAX_DEPTH = 30
 MAX_NODES = 10_000
 MAX_TEXT = 1024 * 1024  # characters, after aliases have been expanded: one long text may be named many times
@@ -254,6 +263,16 @@ class Document:
         both.files = [*self.files, *base.files]
         both.problems = [*self.problems, *(replace(each, file=each.file + len(self.files)) for each in base.problems)]
         return both
+
+    def with_value(self, loc: Loc, other: Document) -> Document:
+        """The same document with the content of another one as the value at `loc`."""
+        changed = self._with(placed(self.root, loc, numbered(other.root, len(self.files))))
+        changed.files = [*self.files, *other.files]
+        return changed
+
+    def file_of(self, loc: Loc) -> str:
+        """The name of the file in which the value at `loc` is written."""
+        return self.files[self._place(loc, key=False)[0]].name
 
     def without(self, *keys: str) -> Document:
         """The same document without some of its top-level keys."""

@@ -169,7 +169,7 @@ _ORDER = (
 
 
 def read_experiment(path: Path) -> Document:
-    """The document in a file, merged over the bases that it extends.
+    """The document in a file, merged over the bases that it extends, with the SLOs that its probes name.
 
     Raises ExperimentError as `read_document` does, and for a base that is missing, is not a base, or extends itself.
     """
@@ -187,7 +187,9 @@ def read_experiment(path: Path) -> Document:
         read.append(at.resolve())
         document = document.over(base, without=NOT_FROM_BASES)
         written, here = _extended(base), at
-    return document.without("extends")
+    from hashidrill.core.experiment.openslo import with_slos  # noqa: PLC0415 - it reads files as this module does
+
+    return with_slos(document.without("extends"))
 
 
 def complete(document: Document) -> str:
@@ -252,13 +254,17 @@ def _check_base(base: Document) -> None:
 
 def read_document(path: Path) -> Document:
     """The document in a file. Raises ExperimentError: no such file, not text, not YAML, over a limit."""
-    name = str(path)
-    raw = _read(path)
+    return Document(str(path), read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a YAML file. Raises ExperimentError: no such file, not text, over a limit."""
+    name, raw = str(path), _read(path)
     if len(raw) > MAX_BYTES:
         raise _error(
             f"{name}:1:1: is larger than {MAX_BYTES // 1024} kB, so it cannot be an experiment; check the name"
         )
-    return Document(name, _decode(name, raw))
+    return _decode(name, raw)
 
 
 def _read(path: Path) -> bytes:

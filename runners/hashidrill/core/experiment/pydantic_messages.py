@@ -63,6 +63,9 @@ def explain(error: Mapping[str, Any], model: type[BaseModel]) -> str:
     """One sentence: what was expected and what was found. `error` is one of ValidationError.errors() of `model`."""
     kind, ctx, loc = error["type"], error.get("ctx", {}), tuple(error["loc"])
     if kind == "extra_forbidden":
+        inner = _model_of(_annotation_at(model, loc[:-1]))
+        if why := getattr(inner, "unsupported", {}).get(str(loc[-1])):
+            return f"{loc[-1]} is not supported: {why}"
         return f"unknown key {shown(loc[-1])}: {_near_key(str(loc[-1]), model, loc[:-1])}"
     if kind == "missing":
         return f"{loc[-1]} is missing{_hint(field_at(model, loc))}"

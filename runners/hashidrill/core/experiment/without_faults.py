@@ -12,7 +12,7 @@ from hashidrill.core.units import Duration
 
 NAME = "no-faults"
 """Of the variant, and of the mark in place of the faults."""
-_ANY = "value >= -999999999999999"
+_ANY = ">= -999999999999999"
 """Of a probe that only measures: any number is an answer."""
 
 
@@ -24,7 +24,8 @@ def without_faults(given: ResolvedExperiment) -> ResolvedExperiment:
     experiment = given.experiment
     lasts = Duration(max(step.at + step.for_ for step in experiment.method))
     signals = experiment.declared_signals
-    well = [f"{name}.ok == 1" if f"{name}.ok" in signals else f"{name}.{_ANY}" for name in experiment.probes]
+    first = {name: next(each for each in signals if each.startswith(f"{name}.")) for name in experiment.probes}
+    well = [f"{name}.ok == 1" if f"{name}.ok" in signals else f"{first[name]} {_ANY}" for name in experiment.probes]
     answers = [{"signal_stays": {"condition": condition, "during": "run"}} for condition in well]
     overlay = {"method": [{"mark": NAME, "for": str(lasts)}], "expect": [{"steady_state_holds": {}}, *answers]}
     over = Document(f"variant {NAME}", json.dumps(overlay, indent=2))

@@ -129,15 +129,20 @@ class HttpParams(HttpAccess):
         if self.equals is not None and self.json_ is None and self.regex is None:
             raise ValueError("`equals` compares a value: say where it is with `json` or `regex`")
         if self.regex is not None:
-            try:
-                re.compile(self.regex)
-            except (re.error, RecursionError, OverflowError) as error:
-                raise ValueError(f"{shown(self.regex)} is not a regular expression: {error}") from None
-            if _NESTED.search(self.regex):
-                raise ValueError(f"{shown(self.regex)} repeats a repetition, and may search for ever")
+            check_pattern(self.regex)
         if self.method in {"GET", "HEAD"} and self.body is not None:
             raise ValueError(f"a {self.method} has no body; use POST or PUT")
         return self
+
+
+def check_pattern(text: str) -> None:
+    """Raises ValueError for what is not a regular expression, or one that may search for ever."""
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{shown(text)} is not a regular expression: {error}") from None
+    if _NESTED.search(text):
+        raise ValueError(f"{shown(text)} repeats a repetition, and may search for ever")
 
 
 @dataclass(frozen=True)

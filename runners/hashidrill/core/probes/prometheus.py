@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import ClassVar
 from urllib.parse import urlencode
 
@@ -16,24 +15,19 @@ import httpx2
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from hashidrill.core.probes.base import SickError
-from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext
+from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext, UnservedError
 from hashidrill.core.probes.http import HttpAccess, HttpAsker
 from hashidrill.core.units import Duration, shown
-from hashidrill.core.util.wait import all_at_once
 
 VALUE = "value"
-_SHOWN_SERIES = 2
+_WHAT, _ASKED = "hashidrill", "asked"
+"""The label that tells the series of several queries apart, and its value for the query that always has one."""
 
 
-class PrometheusParams(HttpAccess):
-    """The parameters of a prometheus probe."""
+class PrometheusAccess(HttpAccess):
+    """How Prometheus is reached, and which of its samples count."""
 
-    query: str = Field(min_length=1, max_length=8000, description="A PromQL expression with one series as its result")
-    labels: dict[str, str] = Field(default={}, max_length=20, description="Labels that this series must have")
     stale_after: Duration = Field(default=Duration("60s"), description="A sample older than this is unknown")
-    counter: bool = Field(
-        default=False, description="Whether the query is a counter: then `value` is its rate per second"
-    )
 
     @field_validator("url")
     @classmethod
@@ -50,14 +44,38 @@ class PrometheusParams(HttpAccess):
         return value
 
 
-class _Series(BaseModel):
+class PrometheusParams(PrometheusAccess):
+    """The parameters of a prometheus probe."""
+
+    query: str = Field(min_length=1, max_length=8000, description="A PromQL expression with one series as its result")
+    labels: dict[str, str] = Field(default={}, max_length=20, description="Labels that this series must have")
+    counter: bool = Field(
+        default=False, description="Whether the query is a counter: then `value` is its rate per second"
+    )
+
+
+class Series(BaseModel):
+    """A series in an answer: its labels, when it was evaluated (seconds since 1970), and its value as text."""
+
     metric: dict[str, str]
     value: tuple[float, str]
+
+    @property
+    def evaluated_s(self) -> float:
+        return self.value[0]
+
+    @property
+    def figure(self) -> float:
+        """Raises SickError for text that is not a number."""
+        try:
+            return float(self.value[1])
+        except ValueError:
+            raise SickError(f"{shown(self.value[1])} is not a value") from None
 
 
 class _Data(BaseModel):
     result_type: str = Field(alias="resultType")
-    result: list[_Series]
+    result: list[Series]
 
 
 class _Answer(BaseModel):
@@ -92,8 +110,8 @@ class PrometheusProbe(DeclaredProbe):
         **times: float,
     ) -> None:
         super().__init__(name, params, context, **times)
-        self._asker = HttpAsker(params, context, transport=transport, keeps=True)
-        self._evaluated_s = 0.0
+        queries = {VALUE: params.query, "taken": f"timestamp({params.query}\n)"}
+        self._asker = OneMoment(params, context, queries, look_back_s=params.stale_after, transport=transport)
         self._last: tuple[float, float] | None = None
         """Of a counter: the time of its last sample, and the value."""
         self._rate: float | None = None
@@ -101,23 +119,14 @@ class PrometheusProbe(DeclaredProbe):
     async def look(self) -> Look:
         last, self._last = self._last, None
         params = self.params
-        value: list[tuple[float, float]] = []
-        taken: list[tuple[float, float]] = []
-
-        async def ask(query: str, labels: Mapping[str, str], into: list[tuple[float, float]]) -> None:
-            into.append(await self._asked(query, labels))
-
-        await all_at_once(
-            (
-                partial(ask, params.query, params.labels, value),
-                partial(ask, f"timestamp({params.query}\n)", {}, taken),
-            )
-        )
-        (evaluated_s, figure), (_, taken_s) = value[0], taken[0]
-        before_s, self._evaluated_s = self._evaluated_s, evaluated_s
-        if evaluated_s <= before_s:
-            raise SickError("the query was not evaluated again since the last look: is there a cache in between?")
-        age_s = evaluated_s - taken_s
+        found = await self._asker.series()
+        if not found.keys() >= {VALUE, "taken"}:
+            raise SickError("the query has no result: no such series, or its samples are stale")
+        one, taken_s = found[VALUE], found["taken"].figure
+        for label, wanted in params.labels.items():
+            if one.metric.get(label) != wanted:
+                raise SickError(f"the label {label} is {shown(one.metric.get(label))}, not {shown(wanted)}")
+        figure, age_s = one.figure, one.evaluated_s - taken_s
         if age_s > params.stale_after:
             raise SickError(f"stale: the sample is {age_s:.0f}s old, over {params.stale_after}")
         if not params.counter:
@@ -137,47 +146,63 @@ class PrometheusProbe(DeclaredProbe):
         self._rate = (figure - last[1]) / (taken_s - last[0])
         return Look({VALUE: self._rate})
 
-    async def _asked(self, query: str, labels: Mapping[str, str]) -> tuple[float, float]:
-        """When Prometheus evaluated it, and the value. Raises SickError."""
-        form = {"query": query, "lookback_delta": f"{math.ceil(self.params.stale_after)}s"}
-        reply = await self._asker.send(
-            "POST",
-            f"{self.params.url.rstrip('/')}/api/v1/query",
-            body=urlencode(form).encode(),
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
-        )
-        if reply.status != 200:
-            raise SickError(f"HTTP {reply.status}: {shown(reply.body[:200].decode(errors='replace'))}")
-        try:
-            answer = _Answer.model_validate_json(reply.body)
-        except (ValidationError, RecursionError):
-            raise SickError(
-                f"not an answer of Prometheus: {shown(reply.body[:200].decode(errors='replace'))}"
-            ) from None
-        if answer.status != "success" or answer.warnings or answer.is_partial:
-            why = "; ".join(answer.warnings) or "a part of the data"
-            raise SickError(f"Prometheus answered {answer.status}, with a warning: {why}")
-        one = _one(answer.data)
-        for label, wanted in labels.items():
-            if one.metric.get(label) != wanted:
-                raise SickError(f"the label {label} is {shown(one.metric.get(label))}, not {shown(wanted)}")
-        evaluated_s, text = one.value
-        try:
-            return evaluated_s, float(text)
-        except ValueError:
-            raise SickError(f"{shown(text)} is not a value") from None
-
     async def aclose(self) -> None:
         await self._asker.aclose()
 
 
-def _one(data: _Data) -> _Series:
-    """Raises SickError."""
-    if data.result_type != "vector":
-        raise SickError(f"the result is a {data.result_type}, not one series: write vector(...) around a scalar")
-    if not data.result:
-        raise SickError("the query has no result: no such series, or its samples are stale")
-    if len(data.result) > 1:
-        some = " and ".join(str(one.metric) for one in data.result[:_SHOWN_SERIES])
-        raise SickError(f"the query has {len(data.result)} results ({some}): select one, or aggregate them")
-    return data.result[0]
+class OneMoment:
+    """Asks Prometheus what several queries give at one moment, in one request; each must be of one series."""
+
+    def __init__(
+        self,
+        params: HttpAccess,
+        context: ProbeContext,
+        queries: Mapping[str, str],
+        *,
+        look_back_s: float,
+        transport: httpx2.AsyncBaseTransport | None,
+    ) -> None:
+        self._asker = HttpAsker(params, context, transport=transport, keeps=True)
+        self._url = f"{params.url.rstrip('/')}/api/v1/query"
+        # vector(1) has a value whatever the others have
+        parts = {_ASKED: "vector(1)", **queries}
+        query = " or ".join(f'label_replace(({part}\n), "{_WHAT}", "{name}", "", "")' for name, part in parts.items())
+        self._body = urlencode({"query": query, "lookback_delta": f"{math.ceil(look_back_s)}s"}).encode()
+        self._evaluated_s = 0.0
+
+    async def series(self) -> dict[str, Series]:
+        """The series of each query that has one, by the query's name; they were evaluated since the last look.
+
+        Raises SickError.
+        """
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        try:
+            reply = await self._asker.send("POST", self._url, body=self._body, headers=headers)
+        except UnservedError as error:
+            raise SickError(str(error)) from None
+        said = shown(reply.body[:200].decode(errors="replace"))
+        if reply.status != 200:
+            raise SickError(f"HTTP {reply.status}: {said}")
+        try:
+            answer = _Answer.model_validate_json(reply.body)
+        except (ValidationError, RecursionError):
+            raise SickError(f"not an answer of Prometheus: {said}") from None
+        if answer.status != "success" or answer.warnings or answer.is_partial:
+            why = "; ".join(answer.warnings) or "a part of the data"
+            raise SickError(f"Prometheus answered {answer.status}, with a warning: {why}")
+        found: dict[str, Series] = {}
+        for one in answer.data.result:
+            name = one.metric.get(_WHAT, "")
+            if name in found:
+                some = f"{found[name].metric} and {one.metric}"
+                raise SickError(f"a query has several results ({some}): select one, or aggregate them")
+            found[name] = one
+        if answer.data.result_type != "vector" or _ASKED not in found:
+            raise SickError(f"not an answer to the query: {said}")
+        before_s, self._evaluated_s = self._evaluated_s, found[_ASKED].evaluated_s
+        if self._evaluated_s <= before_s:
+            raise SickError("the query was not evaluated again since the last look: is there a cache in between?")
+        return found
+
+    async def aclose(self) -> None:
+        await self._asker.aclose()

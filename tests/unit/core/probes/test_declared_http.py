@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import anyio
@@ -205,22 +206,33 @@ def vector(value="1", *, at=1000.0, **metric):
 
 
 class Server:
-    """A Prometheus that says, look after look, the value of each entry of `told`, sampled that many seconds ago."""
+    """A Prometheus that says, look after look, what the entries of `told` say.
 
-    def __init__(self, *told, labels=None):
-        self.told, self.labels, self.now_s, self.asked = list(told), labels or {}, 1000.0, 0
+    An entry is a response, or the values of the queries by their names, maybe as a function of the time, or one value
+    and how many seconds ago it was sampled. `frozen`: it evaluates nothing again.
+    """
 
-    def __call__(self, request):
-        form = dict(httpx2.QueryParams(request.content.decode()).multi_items())
-        said = self.told[min(self.asked // 2, len(self.told) - 1)]
+    def __init__(self, *told, labels=None, frozen=False, **more):
+        self.told, self.labels, self.frozen, self.more, self.asked = list(told), labels or {}, frozen, more, 0
+
+    async def __call__(self, request):
+        self.query = dict(httpx2.QueryParams(request.content.decode()).multi_items())["query"]
+        said = self.told[min(self.asked, len(self.told) - 1)]
         self.asked += 1
+        now_s = 1000.0 if self.frozen or "frozen" in str(said) else 1000.0 + self.asked
+        if callable(said):
+            said = said(now_s)
+        if inspect.isawaitable(said):
+            said = await said
         if isinstance(said, httpx2.Response):
             return said
-        value, age_s, *frozen = said if isinstance(said, tuple) else (said, 0.0)
-        now_s = 1000.0 if frozen else self.now_s + self.asked // 2
-        text = str(now_s - age_s) if form["query"].startswith("timestamp(") else value
-        result = [vector(text, at=now_s, **self.labels)]
-        return httpx2.Response(200, json={"status": "success", "data": {"resultType": "vector", "result": result}})
+        if isinstance(said, str | tuple):
+            value, age_s, *_ = said if isinstance(said, tuple) else (said, 0.0)
+            said = {"value": value, "taken": now_s - age_s}
+        parts = {"asked": 1, **said}.items()
+        return reply(
+            [vector(str(value), at=now_s, hashidrill=what, **self.labels) for what, value in parts], **self.more
+        )
 
 
 def prometheus(answer, times=1, **params):

@@ -1,0 +1,70 @@
+"""The OpenSLO files that probes name: `slo: FILE` becomes the SLO in that file, with the indicator that it refers to.
+
+A file may hold several documents. Each value keeps its place in the file, for messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hashidrill.core.experiment.documents import Document, Loc
+from hashidrill.core.experiment.library import read_text
+
+KIND = "slo"
+"""Of the probes that name such a file; also the name of the parameter."""
+_BREAK = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
+
+
+def with_slos(document: Document) -> Document:
+    """The experiment with each SLO in place of the name of its file. Raises ExperimentError for an unreadable file."""
+    probes = document.data.get("probes") if isinstance(document.data, dict) else None
+    for name, probe in probes.items() if isinstance(probes, dict) else ():
+        if isinstance(probe, dict) and probe.get("kind") == KIND and isinstance(probe.get(KIND), str):
+            document = _with_slo(document, ("probes", name, KIND), probe[KIND])
+    return document
+
+
+def _with_slo(document: Document, loc: Loc, written: str) -> Document:
+    """The path is relative to the file that names it."""
+    path = Path(document.file_of(loc)).parent / written
+    if not path.is_file():
+        document.problem(loc, f"{written}: there is no such file (the path is relative to this one)")
+        document.raise_problems()
+    parts = list(_documents(path))
+    slos = [part for part in parts if _at(part, "kind") == "SLO"]
+    if len(slos) != 1:
+        document.problem(loc, f"{written}: has {len(slos)} documents of the kind SLO; name a file with one")
+        document.raise_problems()
+    [slo] = slos
+    for part in parts:
+        if _at(part, "kind") == "DataSource" and str(_at(part, "spec", "type")).lower() != "prometheus":
+            part.problem(("spec", "type"), "this data source is not supported: only Prometheus is asked")
+            part.raise_problems()
+    wanted = _at(slo, "spec", "indicatorRef")
+    slis = [part for part in parts if _at(part, "kind") == "SLI" and _at(part, "metadata", "name") == wanted]
+    if isinstance(wanted, str) and len(slis) != 1:
+        slo.problem(("spec", "indicatorRef"), f"this file has {len(slis)} documents of the kind SLI with that name")
+        slo.raise_problems()
+    return document.with_value(loc, slo.with_value(("spec", "indicator"), slis[0]) if slis else slo)
+
+
+def _documents(path: Path) -> Iterator[Document]:
+    """The documents in a file, each at its own lines. Raises ExperimentError."""
+    text, start = read_text(path), 0
+    for end in [*(found.end() for found in _BREAK.finditer(text)), len(text)]:
+        part = _BREAK.sub("", text[start:end])
+        if any(line.strip() and not line.lstrip().startswith("#") for line in part.splitlines()):
+            one = Document(str(path), "\n" * text.count("\n", 0, start) + part)
+            one.raise_problems()
+            yield one
+        start = end
+
+
+def _at(part: Document, *keys: str) -> Any:
+    data = part.data
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
