@@ -24,7 +24,9 @@ RUN = (
 
 
 class Collector:
-    def __init__(self, status=200, waits=None):
+    """`answer` says status and body for path, headers and body of a request."""
+
+    def __init__(self, status=200, waits=None, answer=None):
         requests = self.requests = []
 
         class Answer(BaseHTTPRequestHandler):
@@ -33,9 +35,11 @@ class Collector:
                 requests.append((self.path, dict(self.headers), body))
                 if waits is not None:
                     waits.wait(30)
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
+                said = answer(*requests[-1]) if answer else (status, b"")
+                self.send_response(said[0])
+                self.send_header("Content-Length", str(len(said[1])))
                 self.end_headers()
+                self.wfile.write(said[1])
 
             def log_message(self, *_):
                 pass

@@ -63,6 +63,7 @@ _SECRET_PAIRS = {
     ("encryption", "key"),
     ("encrypt", "key"),
     ("signing", "key"),
+    ("routing", "key"),
     ("unseal", "key"),
     ("unseal", "keys"),
     ("master", "key"),
@@ -71,7 +72,7 @@ _SECRET_PAIRS = {
     ("nomad", "license"),
     ("vault", "license"),
 }
-_SECRET_NAMES = {"encrypt", "hashidrill_notify"}
+_SECRET_NAMES = {"encrypt", "hashidrill_notify", "hashidrill_maintenance"}
 """Includes webhook URLs: with the URL, anyone can write there."""
 _ABOUT_SECRETS_ENDS = {
     "ttl",

@@ -36,6 +36,7 @@ from hashidrill.gamedays.gameday.leads import TROUBLE, OnPage, Terminal
 from hashidrill.gamedays.gameday.plan import Plan, PlannedRun, read_plan
 from hashidrill.gamedays.gameday.player import PlayOne, Standing, compare, judged_again, look_at, play, play_alone
 from hashidrill.gamedays.gameday.report import outcome_of, write_reports
+from hashidrill.gamedays.history.on_turn_red import announce
 from hashidrill.lab.provision.packages import allow_installing
 from hashidrill.lab.runs.heal import heal_run, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR, new_folder
@@ -235,10 +236,12 @@ class _Day:
         if self.there is not None:
             again += f" --attach {shlex.quote(str(journal.head['attach']))}"
         lead = self._lead(again, room)
-        alone_s = sum(total_s(each.resolved) for each in plan.runs) if self.yes and not journal.sessions else None
+        runs_s = sum(total_s(each.resolved) for each in plan.runs)
+        alone_s = runs_s if self.yes and not journal.sessions else None
         self.whole = Progress(self.say, alone_s)  # how long people take, nothing tells
         journal.session(unattended=self.yes)
         self.tell(f"the day's folder: {folder}")
+        announce(plan.day.metadata.name, runs_s, tell=self.tell)
         try:
             conduct(
                 plan,

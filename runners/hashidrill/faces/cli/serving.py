@@ -80,7 +80,8 @@ def check_address(option: str, address: str) -> None:
 
 @contextlib.contextmanager
 def elsewhere(metrics: str | None, say: Console) -> Iterator[Sequence[Subscriber]]:
-    """What tells Prometheus of runs (with --metrics) and OpenTelemetry (with OTEL_TRACES_EXPORTER=otlp).
+    """What tells of runs: Prometheus (--metrics), OpenTelemetry (OTEL_TRACES_EXPORTER=otlp), Grafana
+    (HASHIDRILL_GRAFANA_URL).
 
     Raises UsageError.
     """
@@ -97,6 +98,10 @@ def elsewhere(metrics: str | None, say: Console) -> Iterator[Sequence[Subscriber
             from hashidrill.reports.live.traces import sent  # noqa: PLC0415 - as above
 
             subscribers.append(stack.enter_context(sent(lambda line: say_line(say, line))))
+        if os.environ.get("HASHIDRILL_GRAFANA_URL"):
+            from hashidrill.reports.live.annotations import annotated  # noqa: PLC0415 - as above
+
+            subscribers.append(stack.enter_context(annotated(lambda line: say_line(say, line))))
         yield subscribers
 
 

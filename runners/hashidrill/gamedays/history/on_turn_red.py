@@ -1,4 +1,6 @@
-"""Sends a message to a webhook when a verdict turned from PASS to FAIL. It takes a bounded time, and never fails a run.
+"""Sends a message to a webhook when a verdict turned from PASS to FAIL, and when a game day begins.
+
+It takes a bounded time, and never fails a run.
 
 The URL is a secret, because anyone who knows it can write there. It comes from an option or the environment, and is
 never in a recording, the history or a message; messages name only its host. Redirects are not followed.
@@ -11,7 +13,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,6 +29,7 @@ from hashidrill.gamedays.history.from_recording import record_day, record_run
 from hashidrill.gamedays.history.model import Run, Stored, Turn, history_file
 from hashidrill.gamedays.history.pages import moment, turn_line
 from hashidrill.gamedays.history.store import Store, opened
+from hashidrill.gamedays.history.webhook_templates import template
 from hashidrill.reports.text import one_line
 
 if TYPE_CHECKING:
@@ -33,7 +37,19 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "HASHIDRILL_NOTIFY"
+TEMPLATE = f"{VARIABLE}_TEMPLATE"
+MAINTENANCE = "HASHIDRILL_MAINTENANCE"
+MAINTENANCE_TEMPLATE = f"{MAINTENANCE}_TEMPLATE"
 SCHEMA = "hashidrill.turned/v1"
+FIELDS = (
+    *("text", "schema", "hashidrill", "kind", "name", "verdict", "before", "id", "ended_at", "recording"),
+    *("last_passed", "broken", "changes", "figures_outside_of_noise"),
+)
+"""Of each message, for templates."""
+DAY_SCHEMA = "hashidrill.day/v1"
+DAY_FIELDS = ("text", "schema", "name", "starts_at", "ends_at")
+LEAST_WINDOW_S = 3600.0
+"""How long a day is announced at least; else twice as long as its experiments take, since people take time, too."""
 EACH_WITHIN_S = 5.0
 ALL_WITHIN_S = 20.0
 PATIENT_S = 5.0
@@ -45,9 +61,21 @@ _MOST = 20
 """Most changes and broken expectations in one message."""
 
 
+Tell = Callable[[str], None]
+
+
 def webhook_url(url: str | None) -> str | None:
-    """The URL, or that of the environment. Raises UsageError for an invalid one, without repeating it."""
-    said = url or os.environ.get(VARIABLE) or None
+    """The URL, or that of the environment. Raises UsageError for an invalid one, without repeating it.
+
+    Also for that of MAINTENANCE, and for a template that cannot be used.
+    """
+    for variable, fields in ((TEMPLATE, FIELDS), (MAINTENANCE_TEMPLATE, DAY_FIELDS)):
+        template(variable, fields)
+    _checked(os.environ.get(MAINTENANCE) or None, MAINTENANCE)
+    return _checked(url or os.environ.get(VARIABLE) or None, f"--notify, or {VARIABLE}")
+
+
+def _checked(said: str | None, name: str) -> str | None:
     if said is None:
         return None
     try:
@@ -57,10 +85,27 @@ def webhook_url(url: str | None) -> str | None:
         fine = False
     if not fine:
         raise UsageError(
-            f"--notify, or {VARIABLE}: expected the URL of a webhook, like https://hooks.example.org/services/..."
+            f"{name}: expected the URL of a webhook, like https://hooks.example.org/services/..."
             " (what was given is not repeated here: it may be a secret)"
         )
     return said
+
+
+def announce(name: str, lasts_s: float, *, tell: Tell, now: datetime | None = None) -> None:
+    """Tells the webhook of MAINTENANCE, if there is one, that a game day begins, for about `lasts_s` seconds.
+
+    Raises only KeyboardInterrupt.
+    """
+    url = os.environ.get(MAINTENANCE)
+    if not url:
+        return
+    starts = now or datetime.now(UTC)
+    ends = starts + timedelta(seconds=max(2 * lasts_s, LEAST_WINDOW_S))
+    starts_at, ends_at = (each.strftime("%Y-%m-%dT%H:%M:%SZ") for each in (starts, ends))
+    text = inert(f"hashidrill: the game day {name} breaks this datacenter on purpose until {ends_at}")
+    said = {"text": text, "schema": DAY_SCHEMA, "name": name, "starts_at": starts_at, "ends_at": ends_at}
+    headers, body = template(MAINTENANCE_TEMPLATE, DAY_FIELDS).filled(said)
+    send(url, body, headers=headers, tell=tell)
 
 
 def message(turn: Turn, changed: Changed | None = None) -> dict[str, Any]:
@@ -112,9 +157,10 @@ def inert(text: str) -> str:
 
 def send(
     url: str,
-    body: dict[str, Any],
+    body: Any,
     *,
     tell: Callable[[str], None],
+    headers: Mapping[str, str] = {},
     client: httpx2.Client | None = None,
     sleep: Callable[[float], None] = time.sleep,
     within_s: float = ALL_WITHIN_S,
@@ -128,7 +174,7 @@ def send(
     every timeout of a client.
     """
     why: list[str] = []
-    asking = threading.Thread(target=lambda: why.append(_ask(url, body, client, sleep)), daemon=True)
+    asking = threading.Thread(target=lambda: why.append(_ask(url, body, headers, client, sleep)), daemon=True)
     try:
         asking.start()
         asking.join(min(patient_s, within_s))
@@ -147,7 +193,13 @@ def send(
     return not said
 
 
-def _ask(url: str, body: dict[str, Any], client: httpx2.Client | None, sleep: Callable[[float], None]) -> str:
+def _ask(
+    url: str,
+    body: Any,
+    headers: Mapping[str, str],
+    client: httpx2.Client | None,
+    sleep: Callable[[float], None],
+) -> str:
     """Why it was refused; "" if it was accepted."""
     try:
         import httpx2  # noqa: PLC0415 - most runs tell nobody
@@ -155,7 +207,7 @@ def _ask(url: str, body: dict[str, Any], client: httpx2.Client | None, sleep: Ca
         why = ""
         with _silent(), client or httpx2.Client(timeout=EACH_WITHIN_S, follow_redirects=False) as one:
             for gap_s in (*_GAPS_S, None):
-                why, again = _once(one, url, body)
+                why, again = _once(one, url, body, headers)
                 if not again or gap_s is None:
                     break
                 sleep(gap_s)
@@ -178,21 +230,18 @@ def _silent() -> Iterator[None]:
             one.setLevel(level)
 
 
-def _once(client: httpx2.Client, url: str, body: dict[str, Any]) -> tuple[str, bool]:
+def _once(client: httpx2.Client, url: str, body: Any, headers: Mapping[str, str]) -> tuple[str, bool]:
     """(why it was not taken, or nothing; whether another try makes sense)."""
     import httpx2  # noqa: PLC0415 - as above
 
     try:
-        answer = client.post(url, json=body)
+        answer = client.post(url, json=body, headers=headers)
     except httpx2.HTTPError as error:
         return type(error).__name__, True  # its text may name the URL
     if answer.is_success:
         return "", False
     final = 300 <= answer.status_code < 500 and answer.status_code not in {408, 429}
     return f"it answered HTTP {answer.status_code}", not final
-
-
-Tell = Callable[[str], None]
 
 
 def keep(
@@ -228,5 +277,6 @@ def _tell(stored: Stored | None, webhook: str | None, tell: Tell, turned: Callab
             if isinstance(turn.now, Run):
                 with opened(history_file()) as database:
                     found = changed(Store(database).runs(turn.now.series, last=200), turn.now)
-        send(webhook, message(turn, found), tell=tell)
+        headers, body = template(TEMPLATE, FIELDS).filled(message(turn, found))
+        send(webhook, body, headers=headers, tell=tell)
     return turn

@@ -210,7 +210,7 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
     hook = Webhook(500, 404)
     monkeypatch.setattr(
         "hashidrill.gamedays.history.on_turn_red.send",
-        lambda url, body, *, tell: send(
+        lambda url, body, *, tell, **_: send(
             url,
             body,
             tell=tell,
@@ -236,9 +236,7 @@ def test_it_is_in_no_message_no_log_and_no_history(tmp_path, monkeypatch, caplog
 @pytest.mark.lie
 def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobody(tmp_path, monkeypatch):
     sent = []
-    monkeypatch.setattr(
-        "hashidrill.gamedays.history.on_turn_red.send", lambda url, body, *, tell: sent.append(body["id"])
-    )
+    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", lambda url, body, **_: sent.append(body["id"]))
     from hashidrill.core.judging.judge import judge
 
     for name, fails in (("a", False), ("b", True), ("c", True), ("d", False), ("e", True)):
@@ -250,7 +248,7 @@ def test_a_run_that_is_kept_twice_tells_once_and_one_that_fails_again_tells_nobo
 
 def test_a_game_day_that_turned_is_told_as_a_day(tmp_path, monkeypatch, capsys):
     sent = []
-    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", lambda url, body, *, tell: sent.append(body))
+    monkeypatch.setattr("hashidrill.gamedays.history.on_turn_red.send", lambda url, body, **_: sent.append(body))
     for number, verdict in enumerate(("PASS", "INVALID", "FAIL", "FAIL")):
         folder = tmp_path / f"day-{number}"
         folder.mkdir()
