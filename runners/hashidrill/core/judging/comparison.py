@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from hashidrill.core.util.nested import ABSENT, differing, in_words
 from hashidrill.core.util.redaction import MARK, Redactor
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 RUN_BY = ("datacenter", "load", "clients", "probes", "steady_state", "method", "guardrails", "recovery")
 """The parts that shape a run. `expect` is judged afterwards and may differ; `metadata` is for readers."""
-_NOTHING = object()
-_LONGEST = 80
 
 
 def differences(asked: Experiment, run: Experiment) -> list[str]:
@@ -48,22 +46,6 @@ def _recorded(said: dict[str, Any]) -> dict[str, Any]:
 
 def _of_all(asked: dict[str, Any], run: dict[str, Any]) -> Iterator[str]:
     for part in RUN_BY:
-        yield from _between(asked.get(part), run.get(part), part)
-
-
-def _between(asked: Any, run: Any, at: str) -> Iterator[str]:
-    if isinstance(asked, dict) and isinstance(run, dict):
-        for key in dict.fromkeys([*asked, *run]):
-            yield from _between(asked.get(key, _NOTHING), run.get(key, _NOTHING), f"{at}.{key}")
-    elif isinstance(asked, list) and isinstance(run, list):
-        for index, (one, other) in enumerate(zip_longest(asked, run, fillvalue=_NOTHING)):
-            yield from _between(one, other, f"{at}[{index}]")
-    elif asked != run and (asked is _NOTHING or not (isinstance(run, str) and MARK in run)):
-        yield f"{at}: the experiment says {_shown(asked)}, the run had {_shown(run)}"
-
-
-def _shown(value: Any) -> str:
-    if value is _NOTHING:
-        return "nothing"
-    text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        for at, one, other in differing(asked.get(part), run.get(part), part):
+            if one is ABSENT or not (isinstance(other, str) and MARK in other):
+                yield f"{at}: the experiment says {in_words(one)}, the run had {in_words(other)}"

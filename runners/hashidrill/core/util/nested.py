@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 Keys = tuple[str, ...]
+ABSENT = object()
+"""Stands for the value of a place that a document does not have."""
 
 
 def leaves(settings: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
@@ -39,3 +42,21 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         below = merged.get(key)
         merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def differing(one: Any, other: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each place where two documents differ, as `method[0].for`, and both values there."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in dict.fromkeys([*one, *other]):
+            yield from differing(one.get(key, ABSENT), other.get(key, ABSENT), f"{at}.{key}".lstrip("."))
+    elif isinstance(one, list) and isinstance(other, list):
+        for index, (here, there) in enumerate(zip_longest(one, other, fillvalue=ABSENT)):
+            yield from differing(here, there, f"{at}[{index}]")
+    elif one != other:
+        yield at, one, other
+
+
+def in_words(value: Any, longest: int = 100) -> str:
+    """A value of a document in a line for people; `nothing` for an absent one."""
+    text = "nothing" if value is ABSENT else str(value)
+    return text if len(text) <= longest else f"{text[:longest]}…"

@@ -52,31 +52,37 @@ def setns(fd: int, kind: int) -> None:
     _check(_libc.setns(fd, kind), "setns")
 
 
-def in_network(namespace: str, work: Callable[[], T]) -> T:
-    """Runs `work` in the network namespace of that path. Raises OSError.
-
-    It uses a new thread that ends with it, so that no other thread leaves its process's namespace.
-    """
+def in_own_thread(work: Callable[[], T]) -> T:
+    """Runs `work` in a new thread that ends with it: no other thread leaves its process's namespaces."""
     found: list[T] = []
     problems: list[BaseException] = []
 
-    def entered() -> None:
+    def worked() -> None:
         try:
-            fd = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                setns(fd, CLONE_NEWNET)
-            finally:
-                os.close(fd)
             found.append(work())
         except BaseException as error:  # noqa: BLE001 - raised by the caller, in its own thread
             problems.append(error)
 
-    thread = threading.Thread(target=entered, name="in_network")
+    thread = threading.Thread(target=worked, name="in_own_thread")
     thread.start()
     thread.join()
     if problems:
         raise problems[0]
     return found[0]
+
+
+def in_network(namespace: str, work: Callable[[], T]) -> T:
+    """Runs `work` in the network namespace of that path, in a thread of its own. Raises OSError."""
+
+    def entered() -> T:
+        fd = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            setns(fd, CLONE_NEWNET)
+        finally:
+            os.close(fd)
+        return work()
+
+    return in_own_thread(entered)
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 from hashidrill.core.judging.verdict import Verdict
+from hashidrill.core.util.nested import differing, in_words
 from hashidrill.gamedays.history.model import Number, Run
 from hashidrill.gamedays.history.noise import FEWEST, is_outside, ratio
 
-_NOTHING = object()
-_LONGEST = 100
 NOTHING = "nothing"
 
 
@@ -104,8 +102,8 @@ def _changes(before: Run, now: Run) -> Iterator[Change]:
         ("machine", before.machine, now.machine),
         ("experiment", before.experiment, now.experiment),
     ):
-        for where, old, new in _between(one, other, ""):
-            yield Change(what, where, _shown(old), _shown(new))
+        for where, old, new in differing(one, other):
+            yield Change(what, where, in_words(old), in_words(new))
     yield from _of_agents(before.config, now.config)
 
 
@@ -115,8 +113,8 @@ def _of_agents(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Ch
         if host not in before or host not in now:
             yield Change("agents", host, "there" if host in before else NOTHING, "there" if host in now else NOTHING)
             continue
-        for where, old, new in _between(before[host], now[host], ""):
-            found.setdefault((where, _shown(old), _shown(new)), []).append(host)
+        for where, old, new in differing(before[host], now[host]):
+            found.setdefault((where, in_words(old), in_words(new)), []).append(host)
     for (where, old, new), hosts in found.items():
         yield Change("agents", f"{where} of {', '.join(hosts)}", old, new)
 
@@ -135,19 +133,3 @@ def _moved(passed: Sequence[Run], before: Run, now: Run) -> Iterator[Moved]:
             ratio(earlier, number),
             is_outside(earlier, number, figures=len(names)),
         )
-
-
-def _between(one: Any, other: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in dict.fromkeys([*one, *other]):
-            yield from _between(one.get(key, _NOTHING), other.get(key, _NOTHING), f"{at}.{key}".lstrip("."))
-    elif isinstance(one, list) and isinstance(other, list):
-        for index, (old, new) in enumerate(zip_longest(one, other, fillvalue=_NOTHING)):
-            yield from _between(old, new, f"{at}[{index}]")
-    elif one != other:
-        yield at, one, other
-
-
-def _shown(value: Any) -> str:
-    text = NOTHING if value is _NOTHING else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -70,21 +70,17 @@ def conditions_of(experiment: Experiment) -> list[Condition]:
 
 def users(recording: Recording, start_ns: int, end_ns: int) -> Users | None:
     """None if the experiment has no conditions on its loads. Raises HypothesisInvalidError."""
-    experiment = recording.experiment
-    conditions = conditions_of(experiment)
+    conditions = conditions_of(recording.experiment)
     if not conditions:
         return None
-    ops = {load: recording.operations(load) for load in dict.fromkeys(one.source for one in conditions)}
-    usual = {load: _usual_rate(recording, each) for load, each in ops.items()}
-    width_s = {load: max(WINDOW_S, FEWEST / rate if rate else WINDOW_S) for load, rate in usual.items()}
-    widest_ns = round(max(width_s.values()) * SECOND)
+    loads = {load: _load(recording, load) for load in dict.fromkeys(one.source for one in conditions)}
+    widest_ns = max(width_ns for _, _, width_ns in loads.values())
     looks = []
     for begin_ns in range(start_ns, max(start_ns, end_ns - widest_ns) + 1, round(STEP_S * SECOND)):
         lacking = []
         for one in conditions:
-            due = ops[one.source].between(begin_ns, begin_ns + widest_ns)
-            steered = experiment.traffic[one.source].profile is not None
-            lacking.append(_lacks(one, due, widest_ns, 0.0 if steered else usual[one.source]))
+            ops, usual, _ = loads[one.source]
+            lacking.append(_lacks(one, ops.between(begin_ns, begin_ns + widest_ns), widest_ns, usual))
         looks.append(Look(begin_ns, begin_ns + widest_ns, tuple(dict.fromkeys(filter(None, lacking)))))
     return Users(looks)
 
@@ -95,18 +91,25 @@ def ever_sick(recording: Recording, start_ns: int, end_ns: int) -> bool:
     Each load has windows of its own: those of a slow load are longer than the time in which a person acts. Raises
     HypothesisInvalidError.
     """
-    experiment = recording.experiment
-    for one in conditions_of(experiment):
-        ops = recording.operations(one.source)
-        usual = _usual_rate(recording, ops)
-        width_ns = round(max(WINDOW_S, FEWEST / usual if usual else WINDOW_S) * SECOND)
-        steered = experiment.traffic[one.source].profile is not None
+    for one in conditions_of(recording.experiment):
+        ops, usual, width_ns = _load(recording, one.source)
         last_ns = end_ns - width_ns
         for begin_ns in range(min(start_ns, last_ns), last_ns + 1, round(STEP_S * SECOND)):
-            due = ops.between(begin_ns, begin_ns + width_ns)
-            if _lacks(one, due, width_ns, 0.0 if steered else usual):
+            if _lacks(one, ops.between(begin_ns, begin_ns + width_ns), width_ns, usual):
                 return True
     return False
+
+
+def _load(recording: Recording, load: str) -> tuple[Operations, float, int]:
+    """Its operations, how many come per second (0 for a steered rate), and the width of its windows in ns.
+
+    Raises HypothesisInvalidError.
+    """
+    ops = recording.operations(load)
+    usual = _usual_rate(recording, ops)
+    width_s = max(WINDOW_S, FEWEST / usual if usual else WINDOW_S)
+    steered = recording.experiment.traffic[load].profile is not None
+    return ops, 0.0 if steered else usual, round(width_s * SECOND)
 
 
 def _usual_rate(recording: Recording, ops: Operations) -> float:

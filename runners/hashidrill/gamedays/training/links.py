@@ -17,7 +17,6 @@ import os
 import socket
 import struct
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,23 +164,17 @@ def lay(hosts: Mapping[str, int], addresses: Mapping[str, str]) -> dict[str, str
 
     `network.build` has connected the hosts to the bridge, and none of them sends yet. Raises DatacenterError.
     """
-    laid: dict[str, str] = {}
-    problems: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            laid.update(_lay([(name, addresses[name]) for name in hosts]))
-            for pid in hosts.values():
-                _forget_ended_connections(pid)
-        except Exception as error:  # noqa: BLE001 - told by the caller, in its own thread
-            problems.append(error)
+    def work() -> dict[str, str]:
+        laid = _lay([(name, addresses[name]) for name in hosts])
+        for pid in hosts.values():
+            _forget_ended_connections(pid)
+        return laid
 
-    thread = threading.Thread(target=work, name="wires")  # of its own: it does not come back to the sandbox's namespace
-    thread.start()
-    thread.join()
-    if problems:
-        raise DatacenterError(f"the wires of the game's hosts could not be laid: {problems[0]}") from problems[0]
-    return laid
+    try:
+        return sc.in_own_thread(work)
+    except Exception as error:
+        raise DatacenterError(f"the wires of the game's hosts could not be laid: {error}") from error
 
 
 def _lay(hosts: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -220,12 +213,7 @@ def _configure(inside: Any, address: str) -> None:
 
 def _forget_ended_connections(pid: int) -> None:
     """On that host: for a minute, who tried the links is in `ss -tan` otherwise, and it is with the slow one's host."""
-    fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
-    try:
-        sc.setns(fd, sc.CLONE_NEWNET)
-        Path("/proc/sys/net/ipv4/tcp_max_tw_buckets").write_text("0")
-    finally:
-        os.close(fd)
+    sc.in_network(f"/proc/{pid}/ns/net", lambda: Path("/proc/sys/net/ipv4/tcp_max_tw_buckets").write_text("0"))
 
 
 def _answer_at_once(index: int) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hashidrill.rollouts.bisect.ordered import (
     WRONG_AT_MOST,
     Belief,
@@ -172,7 +174,7 @@ class SmallestSet:
     def _ddmin(self, found: Sequence[int]) -> tuple[list[int], bool]:
         rest, parts = list(found), 2
         while len(rest) > 1:
-            chunks = _split(rest, parts)
+            chunks = [part.tolist() for part in np.array_split(rest, parts)]
             smaller = self._smaller(rest, chunks)
             if smaller is not None:
                 rest, parts = smaller
@@ -194,16 +196,6 @@ class SmallestSet:
                 if self.bad(left):
                     return left, max(len(chunks) - 1, 2)
         return None
-
-
-def _split(members: Sequence[int], parts: int) -> list[list[int]]:
-    size, more = divmod(len(members), parts)
-    chunks, start = [], 0
-    for index in range(parts):
-        end = start + size + (index < more)
-        chunks.append(list(members[start:end]))
-        start = end
-    return chunks
 
 
 def _without(members: Sequence[int], others: Sequence[int]) -> list[int]:
