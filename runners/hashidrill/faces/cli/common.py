@@ -73,6 +73,12 @@ def examples(*commands: str) -> str:
     return "\n".join(["\b", f"{title}:", *(f"  hashidrill {command}" for command in commands)])
 
 
+def options_given(ctx: typer.Context) -> list[str]:
+    """The options that the command line or the environment gives, as they are written, in the order of the help."""
+    sources = {each.opts[0]: ctx.get_parameter_source(each.name or "") for each in ctx.command.params}
+    return [option for option, source in sources.items() if source is not None and source.name != "DEFAULT"]
+
+
 def own_program() -> str | None:
     """The path of this hashidrill; None where it is not installed as a program."""
     beside = Path(sys.executable).with_name("hashidrill")

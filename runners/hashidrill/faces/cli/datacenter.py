@@ -22,6 +22,7 @@ from hashidrill.faces.cli.common import (
     console,
     examples,
     on_interrupt,
+    options_given,
     print_json,
     print_table,
     print_text,
@@ -35,7 +36,7 @@ from hashidrill.reports.live import display as live
 from hashidrill.reports.live.progress import Progress
 
 _STACK_NOMAD, _STACK_VAULT = "3+2", "3"
-_PARTS = ("consul", "servers", "clients", "nomad", "vault", "stack", "kubernetes")
+_PARTS = {"--consul", "--servers", "--clients", "--nomad", "--vault", "--stack", "--kubernetes"}
 """Options that say what a datacenter has."""
 _MOST_SERVERS, _MOST_CLIENTS = 9, 20
 _LAST_PORT = 65535
@@ -99,10 +100,8 @@ def up(  # noqa: PLR0917 - each is an option of the command line
     say = console()
     allow_installing(install)
     if like:
-        sources = {option: ctx.get_parameter_source(option) for option in _PARTS}
-        if given := [option for option, source in sources.items() if source is not None and source.name != "DEFAULT"]:
-            options = ", ".join(f"--{option}" for option in given)
-            raise UsageError(f"--like starts the datacenter of an experiment as it is; leave out {options}")
+        if given := [option for option in options_given(ctx) if option in _PARTS]:
+            raise UsageError(f"--like starts the datacenter of an experiment as it is; leave out {', '.join(given)}")
         spec = load_experiment(find_experiment(like)).datacenter
         if spec.stands:
             raise UsageError(f"{like}: is about an existing datacenter, so there is nothing to start")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -29,6 +29,7 @@ from hashidrill.faces.cli.common import (
     console,
     duration_s,
     examples,
+    options_given,
     print_json,
     print_text,
 )
@@ -78,6 +79,10 @@ from hashidrill.rollouts.gate.verdict import GateVerdict, Ran, Result, audited
 
 _INTERRUPTED = 130
 OUTPUT = Path(".hashidrill/gate")
+_CALIBRATES_WITH = {
+    *("--calibrate", "--suite", "--product", "--baseline-version"),
+    *("--time-budget", "--runs", "--install"),
+}
 
 
 class OnCannotTell(StrEnum):
@@ -102,6 +107,7 @@ Paths = list[Path] | None
 
 
 def gate(
+    ctx: typer.Context,
     *,
     baseline: Annotated[
         Paths, typer.Option(metavar="FILE|DIR", help="Configuration of today, as an agent is given it. Repeatable.")
@@ -178,21 +184,7 @@ def gate(
     allow_installing(install)
     budget_s = _budget(time_budget)
     if calibrate_:
-        _check_calibrates(
-            {
-                "--baseline": baseline,
-                "--candidate": candidate,
-                "--git": git,
-                "--path": path,
-                "--role": role,
-                "--candidate-version": candidate_version,
-                "--key-map": key_map_,
-                "--margin": margin,
-                "--dry-run": dry_run,
-                "--json": as_json,
-                "--rounds": rounds != AT_MOST,
-            }
-        )
+        _check_calibrates(options_given(ctx))
         of = (product or "consul", baseline_version)
         _calibrate(say, suite_ or [TAG], of, budget_s, runs_dir)
         return
@@ -242,10 +234,9 @@ def gate(
     _end(result, output, say, on_cannot_tell, as_json=as_json)
 
 
-def _check_calibrates(given: Mapping[str, object]) -> None:
-    for name, value in given.items():
-        if value:
-            raise UsageError(f"--calibrate runs each experiment of the suite against itself: leave out {name}")
+def _check_calibrates(given: list[str]) -> None:
+    if others := [option for option in given if option not in _CALIBRATES_WITH]:
+        raise UsageError(f"--calibrate runs each experiment of the suite against itself: leave out {others[0]}")
 
 
 def _sources(

@@ -31,6 +31,7 @@ from hashidrill.faces.cli.common import (
 from hashidrill.lab.runs.heal import Healed, heal_local, sweep
 from hashidrill.lab.runs.launch import RUNS_DIR
 from hashidrill.reports.live import display as live
+from hashidrill.reports.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +144,7 @@ def _print_healed(say: Console, healed: list[Healed], removed: list[Path]) -> No
             live.say(say, f"{one.run.name}: did nothing: {one.refused}")
             continue
         did = [
-            f"{_faults(names)} {what}"
+            f"{counted(len(names), 'fault')} {what}"
             for names, what in (
                 (one.reverted, "reverted and proven gone"),
                 (one.ended, "ended with the sandbox, which has no process left"),
@@ -165,7 +166,3 @@ def _how(one: Healed) -> str:
         return "its runner died"
     open_ = one.reverted or one.stuck or one.ended or one.others
     return "it ended with a fault not proven gone" if open_ else "it ended, and left something"
-
-
-def _faults(names: list[str]) -> str:
-    return f"{len(names)} fault{'' if len(names) == 1 else 's'}"
