@@ -104,27 +104,6 @@ def test_a_person_whose_page_stays_closed_has_left(monkeypatch):
         assert gone.get(timeout=20) == "grace"
 
 
-@pytest.mark.long
-def test_the_command_ends_with_2_where_its_port_is_taken():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        command = [
-            sys.executable,
-            "-c",
-            "from hashidrill.faces.cli import main; main()",
-            "run",
-            "raft/killed-leader",
-            "--serve",
-        ]
-        command += ["--port", str(taken.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "cannot be served there" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-    assert "token" not in done.stdout
-
-
 def idle(room, count, said=b""):
     """Connections that send `said` and nothing more."""
     port = int(origin(room.lead_url).rsplit(":", 1)[1])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
 
+from command_line import command_line
 from hashidrill.clients.retry import battery
 from hashidrill.clients.retry.battery import Measured, Settings
 from hashidrill.clients.retry.verdicts import Judged
 from hashidrill.core.judging.verdict import Verdict
 from hashidrill.core.tap import catalogue
 from hashidrill.core.tap.command import Ended
-from hashidrill.faces import cli
 from hashidrill.faces.cli import retry
 from retry_runs import attempt, run
 
@@ -25,9 +24,9 @@ NOT_FOR_IT = Judged("idempotent_only", "hang", Verdict.INVALID, "no write was se
 
 
 @pytest.fixture
-def hashidrill(monkeypatch, capsys):
+def hashidrill(monkeypatch, capsys, tmp_path):
     """The command line in this process, with a battery that finds what it is told; nothing can be started."""
-    asked = {}
+    asked, call = {}, command_line(monkeypatch, capsys, tmp_path)
 
     def go(*arguments, finds=(GOOD,), real_programs=False):
         async def battery(command, upstream, settings, **_):
@@ -39,16 +38,7 @@ def hashidrill(monkeypatch, capsys):
         monkeypatch.setattr(retry.binaries, "ensure", lambda *_, **__: pytest.fail("consul was built"))
         if not real_programs:
             monkeypatch.setattr(retry, "unrunnable", lambda _: "")
-        monkeypatch.setenv("COLUMNS", "120")
-        monkeypatch.setattr(sys, "argv", ["hashidrill", "retry", *arguments])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out = capsys.readouterr()
-        assert "Traceback" not in out.out + out.err
-        return code, out.out, out.err
+        return call("retry", *arguments)
 
     go.asked = asked
     return go

@@ -63,12 +63,6 @@ def test_every_field_is_documented_and_no_other():
     assert list(documented) == list(message(TURN, changed([TURN.before, TURN.now])))
 
 
-def test_a_secret_of_the_environment_is_not_in_the_message(monkeypatch):
-    monkeypatch.setenv("VAULT_TOKEN", "s3cr3t-of-mine")
-    now = planted(2, "FAIL", broken=["it said s3cr3t-of-mine"])
-    assert "s3cr3t" not in json.dumps(message(Turn("slow-disk", now, planted(1))))
-
-
 HOSTILE = "<!channel> & <https://evil.example.org|the report> @here"
 
 

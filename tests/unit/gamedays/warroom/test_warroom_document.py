@@ -58,25 +58,24 @@ def test_readers_of_any_speed_end_with_the_same_document(seed):
         assert reader.tree == document.tree
 
 
-def test_a_reader_who_keeps_up_gets_changes_alone_and_is_told_of_nothing_missed():
-    document = Document({"n": 0}, kept=5)
-    reader = Reader(document)
-    for step in range(50):
-        document.set("n", step)
-        document.send()
-        reader.read()
-    assert (reader.wholes, reader.missed, reader.tree) == (1, 0, {"n": 49})
-
-
-def test_a_reader_who_was_away_for_longer_than_is_kept_is_told_how_much_it_missed():
+@pytest.mark.parametrize(
+    ("steps", "reads_each", "wholes", "missed"),
+    [(50, True, 1, 0), (5, False, 1, 0), (90, False, 2, 90)],
+    ids=["keeps up", "was away within what is kept", "was away for longer"],
+)
+def test_a_reader_gets_changes_alone_until_it_misses_what_is_kept_and_is_told_how_much(
+    steps, reads_each, wholes, missed
+):
     document = Document({"n": 0}, kept=5)
     reader = Reader(document)
     reader.read()
-    for step in range(90):
+    for step in range(steps):
         document.set("n", step)
         document.send()
+        if reads_each:
+            reader.read()
     reader.read()
-    assert (reader.wholes, reader.missed, reader.tree) == (2, 90, {"n": 89})
+    assert (reader.wholes, reader.missed, reader.tree) == (wholes, missed, {"n": steps - 1})
 
 
 def test_a_reader_who_takes_the_whole_document_because_it_was_cut_was_not_slow():
@@ -89,17 +88,6 @@ def test_a_reader_who_takes_the_whole_document_because_it_was_cut_was_not_slow()
     document.send()
     reader.read()
     assert (reader.wholes, reader.missed, reader.tree) == (2, 0, {"list": [5, 6, 7, 8, 9, "more"]})
-
-
-def test_a_reader_within_what_is_kept_misses_nothing_and_takes_no_whole_document():
-    document = Document({"n": 0}, kept=5)
-    reader = Reader(document)
-    reader.read()
-    for step in range(5):
-        document.set("n", step)
-        document.send()
-    reader.read()
-    assert (reader.wholes, reader.missed) == (1, 0)
 
 
 def test_a_number_of_another_server_gets_the_whole_document():

@@ -88,22 +88,14 @@ def test_what_cannot_be_built_is_gone_round_without_a_run():
     assert not {"16", "32"} & set(planted.made)
 
 
-def test_a_good_end_that_is_bad_is_said_and_nothing_is_searched():
-    planted = Planted(from_(0))
-
-    answer, _ = searched(planted)
-
-    assert (answer.last_good, answer.first_bad) == (-1, 0)
-    assert set(planted.made) == {"0", "64"}
-
-
 @pytest.mark.lie
-def test_a_bad_end_that_is_good_is_said_and_nothing_is_searched():
-    planted = Planted(from_(65))
+@pytest.mark.parametrize(("first_bad", "turn"), [(0, (-1, 0)), (65, (64, 65))], ids=["good is bad", "bad is good"])
+def test_an_end_that_is_not_what_it_is_called_is_said_and_nothing_is_searched(first_bad, turn):
+    planted = Planted(from_(first_bad))
 
     answer, _ = searched(planted)
 
-    assert (answer.last_good, answer.first_bad) == (64, 65)
+    assert (answer.last_good, answer.first_bad) == turn
     assert set(planted.made) == {"0", "64"}
 
 
