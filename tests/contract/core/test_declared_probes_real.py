@@ -1,10 +1,13 @@
-"""tcp, tls, dns and command probes on real sockets and processes of the loopback, lies included."""
+"""tcp, tls, dns, command and metrics probes on real sockets and processes of the loopback, lies included."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
+import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import trustme
 
 from hashidrill.core.probes.declared import ProbeContext
 from hashidrill.core.protocols import registry
+from ports import free_ports
 
 HOSTS = ProbeContext({"web": "127.0.0.1"}, {"the variable T": "s3cret-token"})
 
@@ -318,3 +322,42 @@ def test_an_answer_that_is_not_the_one_expected_is_no_good_one(lie):
         assert seen["rcode"] != "not measured"
     else:
         assert seen["rcode"] == rcode
+
+
+# metrics
+
+
+@pytest.mark.lie
+@pytest.mark.needs("consul 1.10.3", "consul 1.22.2")
+@pytest.mark.parametrize(
+    ("version", "named"), [("1.10.3", "consul_consul_state_nodes"), ("1.22.2", "consul_state_nodes")]
+)
+def test_a_metric_that_a_version_of_consul_renamed_is_missing_under_its_other_name(version, named, binary, tmp_path):
+    names = ("http", "dns", "serf_lan", "serf_wan", "server", "grpc")
+    ports = dict(zip(names, free_ports(len(names), ["127.0.0.1"]), strict=True))
+    config = {"telemetry": {"prometheus_retention_time": "60s", "disable_hostname": True}, "ports": ports}
+    (tmp_path / "agent.json").write_text(json.dumps(config))
+    page = f"http://127.0.0.1:{ports['http']}/v1/agent/metrics?format=prometheus"
+    command = [
+        binary("consul", version).path,
+        "agent",
+        "-dev",
+        "-bind",
+        "127.0.0.1",
+        "-config-file",
+        tmp_path / "agent.json",
+    ]
+
+    def exists(series):
+        return asked("metrics", {"url": page, "source": "page", "series": [series]}, timeout_s=5)["ok"]
+
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as agent:
+        try:
+            ends_s = time.monotonic() + 40
+            while exists('consul_raft_commitTime{quantile="0.5"}') != 1:
+                assert time.monotonic() < ends_s, "it leads by now"
+                time.sleep(0.3)
+            found = {name for name in ("consul_consul_state_nodes", "consul_state_nodes") if exists(name) == 1}
+        finally:
+            agent.terminate()
+    assert found == {named}

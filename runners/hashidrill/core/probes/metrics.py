@@ -181,7 +181,8 @@ class MetricsProbe(DeclaredProbe):
         if reply.status != 200:
             raise SickError(f"HTTP {reply.status}")
         there = list(_series(reply.body.decode(errors="replace")))
-        return _found([one for one in self._selectors if not any(one.matches(*series) for series in there)])
+        missing = [one for one in self._selectors if not any(one.matches(*series) for series in there)]
+        return _found(missing, text="a page has no times")
 
     async def aclose(self) -> None:
         await self._asker.aclose()
@@ -190,7 +191,7 @@ class MetricsProbe(DeclaredProbe):
 def _found(missing: list[Selector], *, lag_s: float | None = None, text: str = "") -> Look:
     said = f"missing: {', '.join(map(str, missing))}" if missing else ""
     values = {OK: float(not missing)} | ({} if lag_s is None else {LAG: lag_s})
-    return Look(values, "; ".join(filter(None, (text, said))) or "all series exist")
+    return Look(values, "; ".join(filter(None, (said or "all series exist", text))))
 
 
 def _queries(selectors: list[Selector], look_back: Duration) -> Iterator[tuple[str, str]]:

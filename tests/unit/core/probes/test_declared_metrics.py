@@ -66,7 +66,7 @@ def test_a_series_that_is_not_on_the_page_is_missing(lie):
 
 def test_the_missing_ones_are_named():
     ok, _ = run(probe(httpx2.Response(200, text="up 1\n"), source="page").sample())
-    assert (ok.value, ok.text) == (0, f"missing: {COMMIT}")
+    assert (ok.value, ok.text) == (0, f"missing: {COMMIT}; a page has no times")
 
 
 NO_PAGE = {
