@@ -28,6 +28,8 @@ DATACENTER = "datacenter"
 CLIENTS = "go-clients"
 """The reference clients of the retry verdicts that are written in Go (tests/support/clients/go)."""
 CONSUL_VERSION = "1.22.2"
+COLLECTOR = "otel-collector"
+"""The OpenTelemetry collector that tests of traces send to (tests/support/collector)."""
 GO_NEED = "go"
 _VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
 TOOLS = packages.TEST_TOOLS
@@ -67,9 +69,9 @@ def in_full(need: str) -> str:
     name, _, version = need.partition(" ")
     if name in PRODUCTS:
         return f"{name} {version or _VERSIONS[name]}"
-    if need in (DATACENTER, CLIENTS, GO_NEED) or need in TOOLS:
+    if need in (DATACENTER, CLIENTS, COLLECTOR, GO_NEED) or need in TOOLS:
         return need
-    known = ", ".join((DATACENTER, CLIENTS, GO_NEED, *TOOLS, *PRODUCTS))
+    known = ", ".join((DATACENTER, CLIENTS, COLLECTOR, GO_NEED, *TOOLS, *PRODUCTS))
     raise ValueError(f"a test needs {need!r}, which tests/support/provision.py cannot get; it can get: {known}")
 
 
@@ -124,7 +126,7 @@ class Provision:
         if need in TOOLS:
             commands, debian = TOOLS[need]
             return [] if _first(commands) else [Package(debian, commands[0], "tests")]
-        if need in (GO_NEED, CLIENTS):
+        if need in (GO_NEED, CLIENTS, COLLECTOR):
             go = find_go()
             return [] if go is not None and go.usable else [GO]
         if need == DATACENTER:
@@ -155,8 +157,8 @@ class Provision:
             return _first(TOOLS[need][0])
         if need == GO_NEED:
             return str(find_go().path)
-        if need == CLIENTS:
-            return self._clients()
+        if need in (CLIENTS, COLLECTOR):
+            return self._built(need)
         name, version = need.split(" ")
         return binaries.ensure(name, version, progress=self._say)
 
@@ -167,14 +169,15 @@ class Provision:
             raise _CannotError(f"this machine cannot have a datacenter: {'; '.join(lacking)}")
         return True
 
-    def _clients(self) -> Any:
-        from clients.prepare import go_binaries  # on the path once a test of tests/contract is collected
+    def _built(self, need: str) -> Any:
+        from clients import prepare  # on the path once a test of tests/contract is collected
 
-        self._say("building the reference clients with Go, where they are not there yet: about a minute")
+        lasts = "about a minute" if need == CLIENTS else "some minutes"
+        self._say(f"building {need} with Go, where it is not there yet: {lasts}")
         try:
-            return go_binaries()
+            return prepare.go_binaries() if need == CLIENTS else prepare.collector_binary()
         except (OSError, subprocess.SubprocessError) as error:
-            raise MachineError(f"the reference clients could not be built: {error}") from None
+            raise MachineError(f"{need} could not be built: {error}") from None
 
 
 class _CannotError(MachineError):
