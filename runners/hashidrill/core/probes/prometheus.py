@@ -14,10 +14,12 @@ from urllib.parse import urlencode
 import httpx2
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
+from hashidrill.core.experiment.documents import printable
 from hashidrill.core.probes.base import SickError
 from hashidrill.core.probes.declared import DeclaredProbe, Look, ProbeContext, UnservedError
 from hashidrill.core.probes.http import HttpAccess, HttpAsker
 from hashidrill.core.units import Duration, shown
+from hashidrill.core.util.safe_json import parse
 
 VALUE = "value"
 _WHAT, _ASKED = "hashidrill", "asked"
@@ -182,7 +184,7 @@ class OneMoment:
             raise SickError(str(error)) from None
         said = shown(reply.body[:200].decode(errors="replace"))
         if reply.status != 200:
-            raise SickError(f"HTTP {reply.status}: {said}")
+            raise SickError(f"HTTP {reply.status}: {_error(reply.body) or said}")
         try:
             answer = _Answer.model_validate_json(reply.body)
         except (ValidationError, RecursionError):
@@ -206,3 +208,12 @@ class OneMoment:
 
     async def aclose(self) -> None:
         await self._asker.aclose()
+
+
+def _error(body: bytes) -> str:
+    """What Prometheus says of a query that it refuses; "" for another body."""
+    try:
+        found = parse(body)
+    except ValueError:
+        return ""
+    return printable(str(found.get("error", ""))) if isinstance(found, dict) else ""
