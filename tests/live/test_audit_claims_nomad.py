@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -145,6 +146,7 @@ def watches(consul):
     return sum(one.path.startswith("/v1/kv/key") and "index=7" in one.path for one in consul.seen)
 
 
+@contextmanager
 def templated(binary, folder, name, consul, *, change_mode="restart", **retry):
     """An agent whose retry of Consul is as said; its task runs with a rendered key, and Consul fails from now on."""
     address = {"address": consul.url.removeprefix("http://")}
@@ -155,10 +157,9 @@ def templated(binary, folder, name, consul, *, change_mode="restart", **retry):
         agent.run(job("reads", {"Config": SLEEPS, "Templates": [template]}, restart=never))
         wait("the task", lambda: agent.task("reads").get("State") == "running" or None, within_s=WITHIN_S)
         consul.failing.set()
-    except BaseException:
+        yield agent
+    finally:
         agent.stop()
-        raise
-    return agent
 
 
 def pauses(agent):
@@ -170,66 +171,49 @@ LIMITED = {"backoff": "1ms", "max_backoff": "8ms"}
 
 def test_a_running_task_is_killed_when_the_retries_of_its_template_are_used_up(nomad, tmp_path):  # noqa: F811
     """HD214: twelve retries by default, doubling without jitter up to max_backoff, and then the task is killed."""
-    with Watched() as consul:
-        agent = templated(nomad, tmp_path, "limited", consul, **LIMITED)
-        try:
-            wait("the task to end", lambda: agent.task("reads")["State"] == "dead" or None, within_s=WITHIN_S)
-            assert watches(consul) == 13
-            assert pauses(agent) == ["1ms", "2ms", "4ms"] + ["8ms"] * 9
-            kinds = agent.events("reads")
-            assert kinds.index("Started") < kinds.index("Killing")
-        finally:
-            agent.stop()
+    with Watched() as consul, templated(nomad, tmp_path, "limited", consul, **LIMITED) as agent:
+        wait("the task to end", lambda: agent.task("reads")["State"] == "dead" or None, within_s=WITHIN_S)
+        assert watches(consul) == 13
+        assert pauses(agent) == ["1ms", "2ms", "4ms"] + ["8ms"] * 9
+        kinds = agent.events("reads")
+        assert kinds.index("Started") < kinds.index("Killing")
 
 
 def test_a_running_task_whose_templates_change_nothing_is_left_alone(nomad, tmp_path):  # noqa: F811
     """HD214: with change_mode = "noop" nobody looks at the templates of a running task; its retries end as well."""
-    with Watched() as consul:
-        agent = templated(nomad, tmp_path, "noop", consul, change_mode="noop", **LIMITED)
-        try:
-            wait("the end of the retries", lambda: agent.said("exceeded maximum retries") or None, within_s=WITHIN_S)
-            # what is killed is killed at once: long before a task that is asked for now runs
-            agent.run(job("later", {"Config": SLEEPS}))
-            wait("a later task", lambda: agent.task("later").get("State") == "running" or None, within_s=WITHIN_S)
-            assert "Killing" not in agent.events("reads")
-            assert agent.task("reads")["State"] == "running"
-        finally:
-            agent.stop()
+    with Watched() as consul, templated(nomad, tmp_path, "noop", consul, change_mode="noop", **LIMITED) as agent:
+        wait("the end of the retries", lambda: agent.said("exceeded maximum retries") or None, within_s=WITHIN_S)
+        # what is killed is killed at once: long before a task that is asked for now runs
+        agent.run(job("later", {"Config": SLEEPS}))
+        wait("a later task", lambda: agent.task("later").get("State") == "running" or None, within_s=WITHIN_S)
+        assert "Killing" not in agent.events("reads")
+        assert agent.task("reads")["State"] == "running"
 
 
 def test_without_a_limit_the_task_goes_on_and_without_a_cap_the_pauses_double(nomad, tmp_path):  # noqa: F811
     """HD204 and HD205: attempts = 0 is without limit, max_backoff = 0 without a cap."""
-    with Watched() as consul:
-        agent = templated(nomad, tmp_path, "unlimited", consul, attempts=0, backoff="1ms", max_backoff="0s")
-        try:
-            wait("a thirteenth retry", lambda: len(pauses(agent)) >= 13 or None, within_s=WITHIN_S)
-            assert pauses(agent)[:3] == ["1ms", "2ms", "4ms"]
-            assert pauses(agent)[12] == "4.096s"
-            assert agent.task("reads")["State"] == "running"
-        finally:
-            agent.stop()
+    with (
+        Watched() as consul,
+        templated(nomad, tmp_path, "unlimited", consul, attempts=0, backoff="1ms", max_backoff="0s") as agent,
+    ):
+        wait("a thirteenth retry", lambda: len(pauses(agent)) >= 13 or None, within_s=WITHIN_S)
+        assert pauses(agent)[:3] == ["1ms", "2ms", "4ms"]
+        assert pauses(agent)[12] == "4.096s"
+        assert agent.task("reads")["State"] == "running"
 
 
 def test_the_attempts_of_a_template_are_as_many_as_are_said(nomad, tmp_path):  # noqa: F811
     """HD205: two, and the task is killed."""
-    with Watched() as consul:
-        agent = templated(nomad, tmp_path, "two", consul, attempts=2, **LIMITED)
-        try:
-            wait("the task to end", lambda: agent.task("reads")["State"] == "dead" or None, within_s=WITHIN_S)
-            assert watches(consul) == 3
-        finally:
-            agent.stop()
+    with Watched() as consul, templated(nomad, tmp_path, "two", consul, attempts=2, **LIMITED) as agent:
+        wait("the task to end", lambda: agent.task("reads")["State"] == "dead" or None, within_s=WITHIN_S)
+        assert watches(consul) == 3
 
 
 def test_by_default_the_first_pauses_of_a_template_are_a_quarter_and_half_a_second(nomad, tmp_path):  # noqa: F811
     """HD214: the first three of what are five minutes in all."""
-    with Watched() as consul:
-        agent = templated(nomad, tmp_path, "default", consul)
-        try:
-            wait("three retries", lambda: len(pauses(agent)) >= 3 or None, within_s=WITHIN_S)
-            assert pauses(agent)[:3] == ["250ms", "500ms", "1s"]
-        finally:
-            agent.stop()
+    with Watched() as consul, templated(nomad, tmp_path, "default", consul) as agent:
+        wait("three retries", lambda: len(pauses(agent)) >= 3 or None, within_s=WITHIN_S)
+        assert pauses(agent)[:3] == ["250ms", "500ms", "1s"]
 
 
 # a node that is cut off

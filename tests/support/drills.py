@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import BoundedSemaphore
 
+from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.recording.journal import read_journal
+from hashidrill.core.recording.reader import Recording
 from hashidrill.core.util.files import JOURNAL_NAME
 
 # the same code whatever PATH says
@@ -128,6 +130,14 @@ class Drill:
     @property
     def events(self):
         return [entry.event for entry in self.journal]
+
+    def passed(self, path):
+        """Fails unless the experiment in that file passed, and each of its faults was proven and is gone."""
+        assert (self.exit_code, self.result["verdict"], self.result["outcome"]) == (0, "PASS", "complete"), self.said
+        assert self.result["invalid"] == []
+        faults = Recording(self.recording).faults
+        assert {window.kind for window in faults} == {step.fault for step in load_experiment(path).faults}
+        assert all(window.proven and window.gone_ns is not None for window in faults), faults
 
     def finding(self, hypothesis):
         """(finding, text) of an expectation."""

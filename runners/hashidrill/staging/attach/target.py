@@ -21,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -447,38 +447,36 @@ Schema = dict[str, Any]
 
 def attach_schema() -> Schema:
     """The schema, draft 2020-12, as permissive as the reader: a product's part may be empty."""
-    schema = AttachFile.model_json_schema(by_alias=True, schema_generator=Untitled)
-    definitions: Schema = schema.pop("$defs", {})
+    definitions: Schema = {}
+    schema = _schema(AttachFile, definitions)
     products = {}
     for name, product in attachables().items():
-        part = product.Part.model_json_schema(by_alias=True, schema_generator=Untitled)
-        definitions |= part.pop("$defs", {})
-        definitions[f"{name}-part"] = part
+        definitions[f"{name}-part"] = _schema(product.Part, definitions)
         products[name] = {"anyOf": [{"$ref": f"#/$defs/{name}-part"}, {"type": "null"}]}
     pods = _schema_of_pods(definitions)
-    interlocks = InterlockSettings.model_json_schema(by_alias=True, schema_generator=Untitled)
-    definitions |= interlocks.pop("$defs", {})
-    definitions["interlocks"] = interlocks
-    carriers = Carriers.model_json_schema(by_alias=True, schema_generator=Untitled)
-    definitions |= carriers.pop("$defs", {})
-    definitions["carriers"] = carriers
     written = schema["properties"]
-    written["carriers"] = {"$ref": "#/$defs/carriers", "description": written["carriers"]["description"]}
+    for key, model in (("interlocks", InterlockSettings), ("carriers", Carriers)):
+        definitions[key] = _schema(model, definitions)
+        written[key] = {"$ref": f"#/$defs/{key}", "description": written[key]["description"]}
     for key in ("additionalProperties", "propertyNames"):
         written["datacenter"].pop(key, None)
     written["datacenter"] |= {"properties": {**products, KUBERNETES: pods}, "additionalProperties": False}
-    written["interlocks"] = {"$ref": "#/$defs/interlocks", "description": written["interlocks"]["description"]}
     head = {"$schema": DIALECT, "title": "hashidrill attach", "description": schema.pop("description", "")}
     return head | {key: value for key, value in schema.items() if key != "title"} | {"$defs": definitions}
 
 
+def _schema(model: type[BaseModel], definitions: Schema) -> Schema:
+    """The schema of a model; what it refers to is added to the definitions."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
+    definitions |= schema.pop("$defs", {})
+    return schema
+
+
 def _schema_of_pods(definitions: Schema) -> Schema:
     """The schema of the part for products whose agents are pods; each product may have a part."""
-    schema = model_of_kubernetes().model_json_schema(by_alias=True, schema_generator=Untitled)
+    schema = _schema(model_of_kubernetes(), definitions)
     for name in attachables():
-        part = part_of_pods(name).model_json_schema(by_alias=True, schema_generator=Untitled)
-        definitions |= part.pop("$defs", {})
-        definitions[f"{name}-pods"] = part
+        definitions[f"{name}-pods"] = _schema(part_of_pods(name), definitions)
         kept = {"description": schema["properties"][name]["description"]}
         schema["properties"][name] = kept | {"anyOf": [{"$ref": f"#/$defs/{name}-pods"}, {"type": "null"}]}
     schema["anyOf"] = [{"required": [name]} for name in attachables()]

@@ -15,6 +15,7 @@ from hashidrill.core.protocols import registry
 from hashidrill.core.protocols.abc import NeedsLoadRights
 from hashidrill.core.protocols.rights import Left
 from hashidrill.products.consul.loads.locks import Lock
+from load_clients import Client, runs_for
 from virtual_time import VirtualClock, run
 
 GUESSES = ({}, {"rate": "5/s"}, {"rate": "5/s", "find": "kv"}, {"find": "kv"}, {"targets": 3, "find": "kv"})
@@ -69,17 +70,11 @@ def test_keys_that_are_written_once_are_those_of_the_run():
     assert len(kind.leaves("kv-writes", none_once, "run-1")) == 1
 
 
-class Sessions:
+class Sessions(Client):
     """Consul's sessions, in place of the HTTP client. `sick`: agents that do not answer."""
 
     def __init__(self):
         self.there, self.made, self.sick = set(), 0, set()
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
 
     async def request(self, method, url, *, body=None, params=None, timeout_s):
         await asyncio.sleep(0.01)
@@ -108,9 +103,7 @@ def locked(then):
         context = LoadContext(AGENTS, clock=VirtualClock(), emit_sample=lambda *one: samples.append(one))
         load = Lock("leases", Lock.Params.model_validate({"holders": 10, "locks": 2}), context)
         load.client = lambda: sessions
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(8):
-                await load.run(lambda _: None)
+        await runs_for(load, 8)
         held = len(sessions.there)
         then(sessions)
         samples.clear()

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import contextlib
-import json
 
 import pytest
 
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.consul.loads.metrics import MetricsRead
+from load_clients import Scripted, runs_for
 from virtual_time import VirtualClock, run
 
 SERVERS = ["http://10.73.0.1:8500", "http://10.73.0.2:8500"]
 METRICS = Answer(200, b"# HELP consul_raft_leader ...\n# TYPE consul_raft_leader gauge\nconsul_raft_leader 1\n")
 IN_JSON = {"Timestamp": "2026-01-01 00:00:00 +0000 UTC", "Gauges": []}
 NO_LEADER = Answer(500, b"No cluster leader")
-
-
-class Scripted:
-    """In place of the HTTP client. `answer(url)` makes a document, or an Answer."""
-
-    def __init__(self, answer):
-        self.asked, self._answer = [], answer
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
-
-    async def request(self, method, url, *, body=None, params=None, timeout_s):
-        self.asked.append((method, url.removeprefix("http://"), body))
-        found = self._answer(url)
-        return found if isinstance(found, Answer) else Answer(200, json.dumps(found).encode())
 
 
 def looked(answer, seconds=1.9, **params):
@@ -45,14 +25,11 @@ def looked(answer, seconds=1.9, **params):
         clock = VirtualClock()
         asked_for = {"rate": "2/s", "format": "prometheus", **params}
         it = MetricsRead("metrics", MetricsRead.Params.model_validate(asked_for), LoadContext(SERVERS, clock=clock))
-        client = Scripted(answer)
+        client = Scripted(lambda _method, url, *_: answer(url))
         it.client = lambda: client
-        operations = []
         await it.prepare()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await it.run(operations.append)
-        return operations, client.asked
+        operations = await runs_for(it, seconds)
+        return operations, [(method, url.removeprefix("http://"), body) for method, url, body in client.asked]
 
     return run(main())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 
 import pytest
@@ -11,23 +9,18 @@ import pytest
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.consul.loads.registrations import Book, Registrations
+from load_clients import Client, runs_for
 from virtual_time import VirtualClock, run
 
 AGENTS = ["http://10.73.0.1:8500", "http://10.73.0.2:8500"]
 
 
-class Catalog:
+class Catalog(Client):
     """In place of the HTTP client, and of Consul: what is in its catalog can be changed behind the load's back."""
 
     def __init__(self, clock, events=()):
         self.there, self.asked, self._clock, self._events = set(), [], clock, sorted(events, key=lambda one: one[0])
         self.answers = True
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
 
     async def request(self, method, url, *, body=None, params=None, timeout_s):
         while self._events and self._events[0][0] <= self._clock.now_ns() / 1e9:
@@ -57,11 +50,8 @@ def watched(seconds, events=(), **params):
         it = Registrations("web", Registrations.Params.model_validate({"services": 3, **params}), context)
         catalog = Catalog(clock, events)
         it.client = lambda: catalog
-        operations = []
         await it.prepare()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await it.run(operations.append)
+        operations = await runs_for(it, seconds)
         catalog.answers = True
         return operations, samples, catalog, await it.final_reads(), it
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from test_loads_nomad import load, runs_for
+from test_loads_nomad import load
 
 from hashidrill.core.errors import DatacenterError
 from hashidrill.core.loads.answer import Answer
 from hashidrill.products.nomad.loads import dispatch
 from hashidrill.products.nomad.loads.churn import JobChurn
 from hashidrill.products.nomad.loads.dispatch import Dispatch, Witness
+from load_clients import runs_for
 from virtual_time import run
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import json
 
@@ -17,26 +15,20 @@ from hashidrill.products.nomad.loads.artifacts import Artifacts, Build
 from hashidrill.products.nomad.loads.base import change_reply
 from hashidrill.products.nomad.loads.dispatch import Dispatch
 from hashidrill.products.nomad.loads.replicas import Replicas, Start, start_of, where
+from load_clients import Client, runs_for
 from virtual_time import VirtualClock, run
 
 SERVERS = ["http://10.73.0.11:4646", "http://10.73.0.12:4646"]
 
 
-class Scripted:
-    """In place of the HTTP client. `answer(method, path, body, params)` makes a document, or an Answer."""
+class Nomad(Client):
+    """`answer(method, path, body, params)` makes a document, or an Answer."""
 
     def __init__(self, answer):
         self.asked, self._answer = [], answer
 
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
-
     async def request(self, method, url, *, body=None, params=None, timeout_s):
-        path = url.partition(":4646")[2]
-        sent = json.loads(body) if body else None
+        path, sent = url.partition(":4646")[2], json.loads(body) if body else None
         self.asked.append((method, path, sent))
         found = self._answer(method, path, sent, params)
         return found if isinstance(found, Answer) else Answer(200, json.dumps(found).encode())
@@ -46,18 +38,9 @@ def load(kind, answer, samples=None, **params):
     sample = (lambda *one: samples.append(one)) if samples is not None else lambda *_: None
     context = LoadContext(SERVERS, clock=VirtualClock(), run_id="run", emit_sample=sample)
     it = kind("work", kind.Params.model_validate(params), context)
-    client = Scripted(answer)
+    client = Nomad(answer)
     it.client = lambda: client
     return it, client
-
-
-async def runs_for(it, seconds):
-    """The operations of a load that is cancelled after that time."""
-    operations = []
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await it.run(operations.append)
-    return operations
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from hashidrill.core.loads.answer import Answer
 from hashidrill.core.loads.context import LoadContext
 from hashidrill.products.nomad.loads.services import ALLOC, Services, Wrong, find_wrong
+from load_clients import Client, runs_for
 from virtual_time import VirtualClock, run
 
 NOMAD = ["http://10.73.0.14:4646", "http://10.73.0.15:4646"]
@@ -69,18 +68,12 @@ def test_what_may_run_is_neither_missing_nor_stale(client):
 # the load
 
 
-class World:
+class World(Client):
     """Nomad and Consul in place of the HTTP client: `nomad(at_s)` and `consul(at_s)` are what they say."""
 
     def __init__(self, nomad, consul):
         self.nomad, self.consul, self.asked = nomad, consul, []
         self.clock = VirtualClock()
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
 
     async def request(self, method, url, *, body=None, params=None, timeout_s):
         self.asked.append((method, url, json.loads(body) if body else None))
@@ -106,9 +99,7 @@ def watched(nomad, consul, seconds, **params):
         )
         it = Services("web", Services.Params.model_validate({"count": 2, **params}), context)
         it.client = lambda: world
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await it.run(operations.append)
+        operations.extend(await runs_for(it, seconds))
         await it.clean_up()
         asked.extend(world.asked)
 

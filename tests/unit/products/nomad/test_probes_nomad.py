@@ -41,28 +41,6 @@ def sampled(probe_of, answer, *, by_host=False):
     return run(main())
 
 
-def leads(by_host):
-    return sampled(
-        lambda api: LeaderProbe(HOSTS, api=api),
-        lambda request: f"{HOSTS[by_host[request.url.host]]}:4647" if by_host[request.url.host] else "",
-    )["nomad.leader"]
-
-
-def test_the_leader_is_who_a_majority_names():
-    assert leads(dict.fromkeys(HOSTS.values(), "nomad-2")) == (1.0, "nomad-2")
-
-
-def test_a_cut_off_leader_that_believes_in_itself_is_not_the_leader():
-    said = {"10.73.0.11": "nomad-1", "10.73.0.12": "nomad-2", "10.73.0.13": "nomad-2"}
-    assert leads(said) == (1.0, "nomad-2")
-
-
-def test_without_a_majority_nobody_leads():
-    value, text = leads({"10.73.0.11": "nomad-1", "10.73.0.12": "", "10.73.0.13": ""})
-    assert value == 0.0
-    assert "nomad-2: knows no leader" in text
-
-
 def test_each_server_is_asked_for_what_it_knows_itself():
     """Without `stale`, it asks the leader, and a cluster without one answers nobody."""
     asked = []

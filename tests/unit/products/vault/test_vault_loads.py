@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 
 import pytest
@@ -16,6 +14,7 @@ from hashidrill.products.vault.loads import kv, tokens
 from hashidrill.products.vault.loads.base import listed_names, read_reply, write_reply
 from hashidrill.products.vault.loads.kv import KvRead, KvWrite, identity_of
 from hashidrill.products.vault.loads.tokens import STILL_VALID, TokenChurn
+from load_clients import Client, runs_for
 
 
 def context(**more):
@@ -224,23 +223,15 @@ def test_a_token_whose_lease_is_gone_is_not_known():
 
 async def test_a_token_is_recorded_as_the_lease_that_vault_granted_and_not_as_it_was_asked_for():
     params = TokenChurn.Params.model_validate({"rate": "10/s", "ttl": "2h", "revoked": "50%"})
-    told = []
 
-    class Client:
+    class Tokens(Client):
         async def request(self, _method, url, **_):
             made_one = {"auth": {"accessor": "a", "lease_duration": 600, "client_token": "hvs.secret"}}
             return Answer(200, json.dumps(made_one).encode()) if url.endswith("create") else Answer(204)
 
-        async def __aenter__(self):
-            return self
-
-        async def __aexit__(self, *_):
-            return
-
     made = TokenChurn("leases", params, context(clock=virtual_time.VirtualClock()))
-    made.client = Client
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(made.run(told.append), 0.95)
+    made.client = Tokens
+    told = await runs_for(made, 0.95)
     leases = [tokens.Lease.of(operation.detail) for operation in told if operation.outcome == "ok"]
     assert [lease.ttl_s for lease in leases] == [600.0] * len(leases)
     assert [lease.revoked for lease in leases[:4]] == [False, True, False, True]

@@ -13,7 +13,7 @@ import virtual_time
 from hashidrill.core.errors import DatacenterError, SelectorError, WaitTimeoutError
 from hashidrill.core.experiment.loader import load_experiment
 from hashidrill.core.experiment.selectors import parse_selector
-from hashidrill.core.protocols.service import Service, Site, Workspace
+from hashidrill.core.protocols.service import Site, Workspace
 from hashidrill.core.util.redaction import Redactor
 from hashidrill.products.vault import api as vault_api
 from hashidrill.products.vault import ready, service, settings
@@ -69,11 +69,6 @@ def site(name="vault-1", **roles):
 
 
 # hosts and roles
-
-
-def test_it_has_all_that_a_service_has():
-    wanted = set(Service.__annotations__) | {name for name in vars(Service) if not name.startswith("_")}
-    assert [name for name in sorted(wanted) if not hasattr(VaultService(Vault()), name)] == []
 
 
 def test_each_server_may_become_active_and_a_single_one_has_no_standbys():

@@ -9,6 +9,7 @@ import pytest
 from hashidrill.staging.attach.product import attachables
 from hashidrill.staging.attach.target import KubernetesPart
 from hashidrill.staging.carriers.settings import Carriers, NomadSettings, SshSettings, carrier_rights
+from hashidrill.staging.generators.settings import NomadSettings as Workers
 from hashidrill.staging.interlocks.settings import InterlockSettings
 from places import ROOT
 
@@ -37,9 +38,9 @@ def test_each_key_has_a_row():
     assert set(rows()) - {""} == keys
 
 
-def told_of_interlocks():
+def told_under(section):
     """(key, default, text) of each row."""
-    table = PAGE.split("| key under `interlocks` |")[1].split("\n\n")[0]
+    table = PAGE.split(f"| key under `{section}` |")[1].split("\n\n")[0]
     return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
 
 
@@ -49,26 +50,23 @@ def test_each_setting_of_the_interlocks_has_a_row_with_its_default():
         for key, one in type(part.default).model_fields.items():
             shown = "" if one.default is None or one.default == [] else f"`{one.default}`"
             right.append((f"`{name}.{key}`", shown, one.description))
-    assert told_of_interlocks() == right
+    assert told_under("interlocks") == right
     assert len(right) > 15
 
 
-@pytest.mark.parametrize(("carrier", "settings"), [("ssh", SshSettings), ("nomad", NomadSettings)])
-def test_each_setting_of_the_carriers_has_a_row_with_its_default(carrier, settings):
-    table = PAGE.split(f"| key under `carriers.{carrier}` |")[1].split("\n\n")[0]
-    told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
-    assert told == [
-        (f"`{key}`", "" if one.default in (None, {}) else f"`{one.default}`", one.description)
+@pytest.mark.parametrize(
+    ("under", "settings"),
+    [
+        ("carriers.ssh", SshSettings),
+        ("carriers.nomad", NomadSettings),
+        ("services.kubernetes", KubernetesPart),
+        ("engine.nomad", Workers),
+    ],
+)
+def test_each_setting_has_a_row_with_its_default(under, settings):
+    assert told_under(under) == [
+        (f"`{key}`", "" if one.is_required() or one.default in (None, {}) else f"`{one.default}`", one.description)
         for key, one in settings.model_fields.items()
-    ]
-
-
-def test_each_key_of_kubernetes_has_a_row_with_its_default():
-    table = PAGE.split("| key under `services.kubernetes` |")[1].split("\n\n")[0]
-    told = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in table.splitlines()[2:]]
-    assert told == [
-        (f"`{key}`", "" if one.default in (None, {}) else f"`{one.default}`", one.description)
-        for key, one in KubernetesPart.model_fields.items()
     ]
 
 

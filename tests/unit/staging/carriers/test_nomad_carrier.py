@@ -482,61 +482,50 @@ def left_by_a_run(scheduler):
     scheduler.hosts[CLIENT].notes["t"] = scheduler.hosts[CLIENT].in_force["t"] = MappingProxyType({"run": RUN})
 
 
+async def healed(scheduler, *, after_s, **fields):
+    """(what heal tells, after how many seconds it is done) where the client is mended by then."""
+    told = []
+    left_by_a_run(scheduler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(mended, scheduler, after_s=after_s, **fields))
+        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
+            await parts["client-1"][PacketFilter].clear_packet_rules("t")
+            took_s = anyio.current_time() - STARTS_S
+    assert (in_force(scheduler), scheduler.jobs) == ([], {})
+    return told, took_s
+
+
 @pytest.mark.parametrize("state", RESTARTS)
 async def test_heal_waits_for_a_client_that_restarts_and_says_what_it_waits_for(scheduler, state):
     before = {**scheduler.nodes[CLIENT]}
     scheduler.nodes[CLIENT] |= RESTARTS[state][0]
-    left_by_a_run(scheduler)
-    told = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(mended, scheduler, after_s=25, **before))
-        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-            assert 25 <= anyio.current_time() - STARTS_S < 30
-    assert (in_force(scheduler), scheduler.jobs) == ([], {})
+    told, took_s = await healed(scheduler, after_s=25, **before)
+    assert 25 <= took_s < 30
     assert told[0].startswith(f"waiting for up to 90s: {RESTARTS[state][1]}")
     assert len(told) >= 3, "it says so again: an operator sees that it goes on"
 
 
 async def test_heal_waits_for_a_client_that_its_servers_call_ready_and_cannot_reach(scheduler):
     """As for some seconds after its agent was killed: Nomad's exec finds no way there."""
-    left_by_a_run(scheduler)
     scheduler.plant.add("client cut off")
-    told = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(mended, scheduler, after_s=25))
-        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-    assert in_force(scheduler) == []
+    told, _ = await healed(scheduler, after_s=25)
     assert told[0].startswith("waiting for up to 90s: client-1 (nomad client client-1): no program could be started")
     assert "No path to node" in told[0]
 
 
 async def test_heal_waits_for_a_client_whose_servers_find_out_late_that_it_is_gone(scheduler):
     """They called it ready, took the job of the observers, and placed it nowhere: nor do they when it is back."""
-    left_by_a_run(scheduler)
     scheduler.plant.add("down at once")
-    told = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(mended, scheduler, after_s=20, Status="ready"))
-        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-            assert anyio.current_time() - STARTS_S < 20 + 4, "it is placed soon after the client is back"
-    assert (in_force(scheduler), scheduler.jobs) == ([], {})
+    _, took_s = await healed(scheduler, after_s=20, Status="ready")
+    assert took_s < 20 + 4, "it is placed soon after the client is back"
     assert len(scheduler.submitted) == 1
 
 
 async def test_observers_that_end_before_nomad_says_that_they_run_are_started_again(scheduler):
     """A client that comes back starts what was placed at once, and its servers hear of that when its lease is over."""
-    left_by_a_run(scheduler)
     scheduler.plant.add("over at once")
-    told = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(mended, scheduler, after_s=9))
-        async with hosts(scheduler, told, undoing=True, awaited=["client-1"]) as parts:
-            await parts["client-1"][PacketFilter].clear_packet_rules("t")
-            assert anyio.current_time() - STARTS_S < 9 + 4
-    assert (in_force(scheduler), scheduler.jobs) == ([], {})
+    told, took_s = await healed(scheduler, after_s=9)
+    assert took_s < 9 + 4
     assert "is over on client-1 before it was used: its allocation alloc-0 is complete" in told[0]
 
 

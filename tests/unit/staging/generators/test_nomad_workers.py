@@ -171,51 +171,30 @@ def test_too_few_clients_are_refused_before_a_job_is_there(client, why):
     assert all(method == "GET" for method, _, _ in nomad.requests)
 
 
-def test_a_worker_of_another_version_is_refused_and_the_job_removed():
-    nomad = FakeNomad()
-    nomad.said["alloc-1"] = nomad._introduction("1", version="0.0.9")
-    with pytest.raises(SpawnError, match=r"worker w2 on n2: hashidrill 0\.0\.9 .* install the same version"):
-        spawned(nomad)
-    assert nomad.jobs == {}
-
-
-def test_output_that_is_no_introduction_is_shown():
-    nomad = FakeNomad()
-    nomad.said["alloc-0"] = "No module named hashidrill\n"
-    with pytest.raises(SpawnError, match="worker w1 on n1: it said b'No module named hashidrill'"):
-        spawned(nomad)
-
-
-def test_a_line_that_is_not_whole_yet_is_waited_for():
-    nomad = FakeNomad()
-    nomad.said["alloc-0"] = '{"hashidrill'
-    with pytest.raises(SpawnError, match=r"2 of 3 workers run within 0\.05s"):
-        spawned(nomad, within_s=0.05)
-
-
-def test_a_worker_that_ends_at_once_says_why():
-    nomad = FakeNomad()
-    nomad.status = "failed"
-    with pytest.raises(SpawnError, match="a worker on n1 did not start: Exit Code: 1"):
-        spawned(nomad)
-    assert nomad.jobs == {}
-
-
-def test_a_job_that_nomad_cannot_place_says_why():
-    nomad = FakeNomad()
-    nomad.placed = 0
-    with pytest.raises(SpawnError, match=r"0 of 3 workers .* could not place all: \$\{meta.hashidrill_python\} is_set"):
-        spawned(nomad, within_s=0.05)
-    assert nomad.jobs == {}
-
-
-@pytest.mark.parametrize(("path", "right"), [("/v1/nodes", "node:read"), ("fs/logs", "read-logs")])
-def test_a_token_that_may_not_is_told_what_it_lacks(path, right):
-    nomad = FakeNomad()
-    nomad.forbidden = path
-    with pytest.raises(SpawnError, match=f"token of Nomad lacks {right}"):
-        spawned(nomad)
-    assert nomad.jobs == {}
+@pytest.mark.parametrize(
+    ("nomad", "said"),
+    [
+        (
+            {"said": {"alloc-1": {"version": "0.0.9"}}},
+            r"worker w2 on n2: hashidrill 0\.0\.9 .* install the same",
+        ),
+        ({"said": {"alloc-0": "No module\n"}}, "worker w1 on n1: it said b'No module'"),
+        ({"said": {"alloc-0": '{"hashidrill'}}, r"2 of 3 workers run within 0\.05s"),
+        ({"status": "failed"}, "a worker on n1 did not start: Exit Code: 1"),
+        ({"placed": 0}, r"0 of 3 workers .* could not place all: \$\{meta.hashidrill_python\} is_set"),
+        ({"forbidden": "/v1/nodes"}, "token of Nomad lacks node:read"),
+        ({"forbidden": "fs/logs"}, "token of Nomad lacks read-logs"),
+    ],
+    ids=["another version", "no introduction", "not a whole line", "ended", "not placed", "no nodes", "no logs"],
+)
+def test_workers_that_do_not_all_run_are_said_with_the_reason_and_their_job_is_removed(nomad, said):
+    fake = FakeNomad()
+    for name, text in nomad.pop("said", {}).items():
+        fake.said[name] = text if isinstance(text, str) else fake._introduction(name.removeprefix("alloc-"), **text)
+    vars(fake).update(nomad)
+    with pytest.raises(SpawnError, match=said):
+        spawned(fake, within_s=0.05)
+    assert fake.jobs == {}
 
 
 def test_a_second_run_of_the_same_id_is_refused_and_the_first_ones_job_stays():

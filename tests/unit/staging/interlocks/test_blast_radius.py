@@ -29,8 +29,54 @@ def troubles(*windows, groups=None, breaks_quorum=False):
     return list(blast_radius.troubles(windows, groups or estate(), breaks_quorum=breaks_quorum))
 
 
-def test_one_server_of_three_may_be_disturbed():
-    assert troubles(on("consul-1"), on(SERVERS, 20, 30, step=1), on("consul-3", 40, 50, step=2)) == []
+ROLLING = on(SERVERS, most=3, at_a_time=1)
+"""A change of all servers, one at a time."""
+NEXT = frozenset({0})
+CASES = {
+    "one after the other": (False, on("consul-1"), on(SERVERS, 20, 30, step=1), on("consul-3", 40, 50, step=2)),
+    "all servers at once": (True, on(SERVERS, most=3)),
+    "all servers in turn": (False, ROLLING),
+    "all servers in turn, and another": (True, ROLLING, on("consul-1", 5, 15, step=1)),
+    "what disturbs no host is not counted": (False, on(SERVERS, most=3, at_a_time=0), on("consul-1")),
+    # the lie: both are on the leader, so it is one server; it need not be by then
+    "a role may move between two faults on it": (True, on(SERVERS), on(SERVERS, 5, 15, step=1)),
+    "two on one named host": (False, on("consul-1"), on("consul-1", 5, 15, step=1)),
+    "a leader and a named host may be two": (True, on(SERVERS), on("consul-1", 5, 15, step=1)),
+    "a revert takes its time": (True, on("consul-1"), on("consul-2", 14.9, 20, step=1)),
+    "a revert is over": (False, on("consul-1"), on("consul-2", 15, 20, step=1)),
+    "the next step waits for it": (False, on("consul-1"), on("consul-2", 10, 20, step=1, after=NEXT)),
+    "it still lasts as the next step begins": (True, on("consul-1", 0, 30), on("consul-2", 10, 20, step=1, after=NEXT)),
+    "a long one under two short ones": (
+        True,
+        on("consul-1", 0, 100),
+        on("consul-1", 10, 20, step=1),
+        on("consul-2", 60, 70, step=2),
+    ),
+}
+
+
+@pytest.mark.lie
+@pytest.mark.parametrize("case", CASES)
+def test_how_many_servers_a_method_may_disturb_at_one_time(case):
+    too_many, *windows = CASES[case]
+    assert bool(troubles(*windows)) is too_many
+    assert bool(troubles(*reversed(windows))) is too_many, "the order in which steps are written does not matter"
+
+
+def test_a_single_server_has_no_quorum_to_spare():
+    assert troubles(on("consul-1"), groups=estate({"consul-1"}))
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        (on(SERVERS, most=3), r"breaks the quorum of consul.*; say --breaks-quorum"),
+        (on(CLIENTS, most=9), r"the blast radius is too wide: .*interlocks\.blast_radius"),
+    ],
+)
+def test_the_message_says_what_to_do(window, said):
+    with pytest.raises(InterlockError, match=said):
+        blast_radius.check([window], estate(), breaks_quorum=False, said="say --breaks-quorum")
 
 
 def test_two_of_three_break_the_quorum():
@@ -47,19 +93,6 @@ def test_two_of_five_break_no_quorum_and_are_still_too_wide():
     assert troubles(on("consul-1"), on("consul-2", 5, 15), groups=estate(FIVE, limits=Limits(servers=2))) == []
 
 
-def test_all_servers_at_once_break_it():
-    assert troubles(on(SERVERS, most=3))
-
-
-def test_a_rolling_change_of_all_servers_disturbs_one_at_a_time():
-    assert troubles(on(SERVERS, most=3, at_a_time=1)) == []
-    assert troubles(on(SERVERS, most=3, at_a_time=1), on("consul-1", 5, 15, step=1))
-
-
-def test_what_disturbs_no_host_is_not_counted():
-    assert troubles(on(SERVERS, most=3, at_a_time=0), on("consul-1")) == []
-
-
 @pytest.mark.lie
 def test_what_sets_back_what_all_share_is_refused_unless_a_broken_quorum_is_allowed():
     everyone = SERVERS | CLIENTS
@@ -72,48 +105,11 @@ def test_what_sets_back_what_all_share_is_refused_unless_a_broken_quorum_is_allo
 
 
 @pytest.mark.lie
-def test_a_role_may_move_between_two_faults_on_it():
-    """The lie: both are on the leader, so it is one server. It need not be by then."""
-    assert troubles(on(SERVERS), on(SERVERS, 5, 15, step=1))
-
-
-def test_two_faults_on_one_named_host_are_on_one_host():
-    assert troubles(on("consul-1"), on("consul-1", 5, 15, step=1)) == []
-
-
-def test_a_leader_and_a_named_host_may_be_two():
-    assert troubles(on(SERVERS), on("consul-1", 5, 15, step=1))
-
-
-def test_a_revert_takes_its_time_unless_the_next_step_waits_for_it():
-    assert troubles(on("consul-1"), on("consul-2", 14.9, 20, step=1))
-    assert troubles(on("consul-1"), on("consul-2", 15, 20, step=1)) == []
-    assert troubles(on("consul-1"), on("consul-2", 10, 20, step=1, after=frozenset({0}))) == []
-
-
-def test_coming_after_a_fault_that_still_lasts_is_no_excuse():
-    assert troubles(on("consul-1", 0, 30), on("consul-2", 10, 20, step=1, after=frozenset({0})))
-
-
-def test_the_order_in_which_steps_are_written_does_not_matter():
-    windows = [on("consul-2", 5, 15, step=0), on("consul-1", 0, 10, step=1)]
-    assert len(troubles(*windows)) == len(troubles(*reversed(windows))) == 1
-
-
-def test_a_long_fault_under_two_short_ones_is_seen():
-    assert troubles(on("consul-1", 0, 100), on("consul-1", 10, 20, step=1), on("consul-2", 60, 70, step=2))
-
-
-@pytest.mark.lie
 def test_a_server_that_is_down_already_counts_against_the_quorum():
     [text] = troubles(on("consul-1"), groups=estate(down=["consul-3"]))
     assert "1 of 3 servers with 1 down already (consul-3), and 2 must be left" in text
     assert troubles(on("consul-1"), groups=estate(FIVE, down=["consul-3"])) == []
     assert troubles(on("client-1"), groups=estate(down=["consul-3", "consul-2"])) == [], "clients do not vote"
-
-
-def test_a_single_server_has_no_quorum_to_spare():
-    assert troubles(on("consul-1"), groups=estate({"consul-1"}))
 
 
 def test_a_host_that_does_not_vote_is_not_counted_among_those_that_do():
@@ -135,16 +131,6 @@ def test_both_must_say_that_the_quorum_may_break():
     windows = (on("consul-1"), on("consul-2", step=1))
     assert troubles(*windows, breaks_quorum=True) == []
     assert troubles(on(CLIENTS, most=10), breaks_quorum=True), "it says nothing of clients"
-
-
-def test_the_message_for_a_quorum_says_what_is_missing():
-    with pytest.raises(InterlockError, match=r"breaks the quorum of consul.*; say --breaks-quorum"):
-        blast_radius.check([on(SERVERS, most=3)], estate(), breaks_quorum=False, said="say --breaks-quorum")
-
-
-def test_the_message_for_a_width_says_what_to_do():
-    with pytest.raises(InterlockError, match=r"the blast radius is too wide: .*interlocks\.blast_radius"):
-        blast_radius.check([on(CLIENTS, most=9)], estate(), breaks_quorum=False, said="")
 
 
 @pytest.mark.lie

@@ -83,7 +83,9 @@ def test_what_would_be_refused_anyway_is_not_written(changes, said):
 async def test_a_pressed_button_is_seen_and_a_released_one_is_not():
     world = FakeKv()
     await operate.press(Kv(world), PLAIN, "ben", ONE, "wrong cluster", tell=print)
-    with pytest.raises(InterlockError, match=r"by ben at 2026-11-23T13:00:00\+00:00: wrong cluster"):
+    with pytest.raises(
+        InterlockError, match=r"is pressed .*by ben at 2026-11-23T13:00:00\+00:00: wrong cluster.*stop --release"
+    ):
         await stop.check_released(Kv(world), PLAIN.stop.key)
     await operate.release(Kv(world), PLAIN)
     await stop.check_released(Kv(world), PLAIN.stop.key)
