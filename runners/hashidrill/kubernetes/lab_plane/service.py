@@ -254,12 +254,10 @@ class ChaosMeshService(BaseService):
 
     @property
     def _server(self) -> str:
-
         return f"https://{self._addresses[API_HOST]}:{API_PORT}"
 
     @staticmethod
     def _chaosd(address: str) -> str:
-
         return f"http://{address}:{CHAOSD_PORT}"
 
     def _file(self, name: str) -> Path:

@@ -211,32 +211,6 @@ def test_a_trial_whose_job_cannot_be_removed_is_said(world, monkeypatch):
 # work
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "nomad.job.stop",
-        "nomad.alloc.signal",
-        "nomad.alloc.fail",
-        "nomad.node.disconnect",
-        "nomad.snapshot.save",
-        "nomad.snapshot.restore",
-        "nomad.config",
-    ],
-)
-async def test_one_that_does_nothing_is_caught(world, kind, monkeypatch):
-    async def nothing(self, undo):
-        return
-
-    [(_, params, on)] = [case for case in NOMAD_CASES if case[0] == kind]
-    fault = fault_of(world, kind, params)
-
-    await prepared(world, kind, world.target(HOST[on]))
-    monkeypatch.setattr(registry.fault(kind), "apply", nothing)
-    undo = await planned(fault, world.target(HOST[on]), "f1")
-    await fault.apply(undo)
-    assert not (await fault.verify(undo, present=True)).ok
-
-
 def applied(world, kind, host="nomad-1", **params):
     """(the fault, its undo, the proof) of a fault that was put on."""
     fault = fault_of(world, kind, params)
