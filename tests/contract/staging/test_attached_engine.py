@@ -96,30 +96,19 @@ def test_an_engine_whose_runner_is_killed_reverts_and_ends(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_engine_that_is_told_to_end_reverts_first(tmp_path, number):
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, None], ids=["SIGINT", "SIGTERM", "its runner leaves"]
+)
+def test_an_engine_that_is_told_to_end_or_whose_runner_leaves_reverts_first(tmp_path, number):
     file = tmp_path / "state"
     lifeline, ours = os.pipe()
     given = {"file": str(file), "token": SECRET, "for_s": 600, "lifeline": lifeline}
     environment = {**os.environ, "PYTHONPATH": python_path()}
     with beside_us([sys.executable, "-c", ENGINE], environment, tmp_path / "log", given=given, keep=lifeline) as box:
         until(lambda: said(file).startswith("in force"), "the engine to begin")
-        box.process.send_signal(number)
-        box.process.wait(WITHIN_S)
-    os.close(ours)
-    os.close(lifeline)
-    assert (said(file), box.process.returncode) == ("reverted", 0)
-
-
-@pytest.mark.long
-def test_a_runner_that_leaves_waits_until_its_engine_has_reverted(tmp_path):
-    file = tmp_path / "state"
-    lifeline, ours = os.pipe()
-    given = {"file": str(file), "token": SECRET, "for_s": 600, "lifeline": lifeline}
-    environment = {**os.environ, "PYTHONPATH": python_path()}
-    with beside_us([sys.executable, "-c", ENGINE], environment, tmp_path / "log", given=given, keep=lifeline) as box:
-        until(lambda: said(file).startswith("in force"), "the engine to begin")
+        if number is not None:
+            box.process.send_signal(number)
+            box.process.wait(WITHIN_S)
         os.close(ours)
     os.close(lifeline)
-    assert said(file) == "reverted"
-    assert box.process.returncode == 0
+    assert (said(file), box.process.returncode) == ("reverted", 0)

@@ -261,12 +261,20 @@ def shortly(estate, end, moment, *, folder, tell):
     assert any(leaves_nothing(estate, end, moment, run=run, tell=tell, within_s=PATIENCE_S) for run in runs)
 
 
+EACH_WAY = pytest.mark.parametrize(
+    "way",
+    [
+        "over_ssh",
+        pytest.param("over_nomad", marks=[pytest.mark.nomad, pytest.mark.needs("nomad"), OF_ROOT]),
+    ],
+)
+
+
 @pytest.mark.long
+@EACH_WAY
 @pytest.mark.parametrize(("end", "moment"), SHORT, ids=ENDS)
-def test_a_runner_over_ssh_that_is_gone_while_its_fault_is_in_force_leaves_nothing(
-    over_ssh, end, moment, tmp_path, tell
-):
-    shortly(over_ssh, end, moment, folder=tmp_path, tell=tell)
+def test_a_runner_that_is_gone_while_its_fault_is_in_force_leaves_nothing(request, way, end, moment, tmp_path, tell):  # noqa: PLR0917
+    shortly(request.getfixturevalue(way), end, moment, folder=tmp_path, tell=tell)
 
 
 @pytest.mark.long
@@ -305,32 +313,12 @@ def test_a_revert_inside_of_a_run_waits_for_a_host_that_nobody_reaches(over_ssh)
     assert (over_ssh.in_force(), over_ssh.notes()) == ({}, [])
 
 
-@pytest.mark.long
-@pytest.mark.nomad
-@pytest.mark.needs("nomad")
-@OF_ROOT
-@pytest.mark.parametrize(("end", "moment"), SHORT, ids=ENDS)
-def test_a_runner_over_nomad_that_is_gone_while_its_fault_is_in_force_leaves_nothing(
-    over_nomad, end, moment, tmp_path, tell
-):
-    shortly(over_nomad, end, moment, folder=tmp_path, tell=tell)
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(3000)
+@EACH_WAY
 @pytest.mark.parametrize("end", ENDS)
-def test_a_runner_over_ssh_that_is_gone_at_twenty_moments_leaves_nothing(over_ssh, end, tmp_path, tell):
-    campaign(over_ssh, end, folder=tmp_path, tell=tell)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(3000)
-@pytest.mark.nomad
-@pytest.mark.needs("nomad")
-@OF_ROOT
-@pytest.mark.parametrize("end", ENDS)
-def test_a_runner_over_nomad_that_is_gone_at_twenty_moments_leaves_nothing(over_nomad, end, tmp_path, tell):
-    campaign(over_nomad, end, folder=tmp_path, tell=tell)
+def test_a_runner_that_is_gone_at_twenty_moments_leaves_nothing(request, way, end, tmp_path, tell):
+    campaign(request.getfixturevalue(way), end, folder=tmp_path, tell=tell)
 
 
 @pytest.mark.nightly

@@ -501,37 +501,29 @@ def stopped(world, during=None, **more):
     return whys
 
 
-def test_the_stop_button_stops_within_its_time_and_leaves_a_line():
+FROZEN_ALONE = replace(GOOD, experiments=(FROZEN,)).text()
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda world: world.put(STOP, stop.Pressed("ben", "13:00", "wrong cluster").text()), "pressed by ben"),
+        (lambda world: world.keys.pop(ARMED), "not armed"),
+        (lambda world: world.put(ARMED, FROZEN_ALONE), "not for slow-leader-disk"),
+    ],
+    ids=["the stop button", "disarmed", "armed for another"],
+)
+def test_a_run_is_stopped_within_the_time_of_the_stop_button_and_leaves_a_line(act, said):
     world = World()
 
-    async def press():
+    async def later():
         await anyio.sleep(10)
-        world.put(STOP, stop.Pressed("ben", "13:00", "wrong cluster").text())
+        act(world)
 
-    why, took_s = stopped(world, press)
-    assert "pressed by ben" in why
+    why, took_s = stopped(world, later)
+    assert said in why
     assert took_s <= 12
-    assert [line for line in map(json.loads, map(world.value, world.left()[:-1])) if line["verb"] == "stop"]
-
-
-def test_an_arming_that_is_taken_back_stops_a_run():
-    world = World()
-
-    async def disarm():
-        await anyio.sleep(10)
-        del world.keys[ARMED]
-
-    assert "not armed" in stopped(world, disarm)[0]
-
-
-def test_an_arming_for_somebody_else_in_its_place_stops_it_too():
-    world = World()
-
-    async def rearm():
-        await anyio.sleep(10)
-        world.put(ARMED, replace(GOOD, experiments=(Armed("frozen-leader", DIGEST),)).text())
-
-    assert "not for slow-leader-disk" in stopped(world, rearm)[0]
+    assert [key for key in world.left() if key != STOP and json.loads(world.value(key))["verb"] == "stop"]
 
 
 def test_the_end_of_the_arming_stops_it():
@@ -633,42 +625,28 @@ def test_a_restore_during_which_no_one_acts_presses_nothing():
 
 
 @pytest.mark.lie
-def test_a_clock_that_is_set_back_prolongs_no_arming():
-    world = World(replace(GOOD, until=ONE + dt.timedelta(seconds=150)))
-    whys = []
+@pytest.mark.parametrize(
+    ("until_s", "back_s", "said", "after_s"),
+    [(150, 30, "the arming ended at", 150), (7200, 3600, "apart", 100)],
+    ids=["set back a little", "far from Consul's"],
+)
+def test_a_clock_that_is_set_back_prolongs_no_arming(until_s, back_s, said, after_s):
+    """After 100 s: what is left counts by the time that passed, and a clock that leaves Consul's stops the run."""
+    world, whys = World(replace(GOOD, until=ONE + dt.timedelta(seconds=until_s))), []
 
     async def main():
         began = anyio.current_time()
 
         def now():
             gone_s = anyio.current_time() - began
-            return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - 30)
+            return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - back_s)
 
         async with world.guard(now=now).held(SUBJECT, print) as one:
             whys.extend([await one.stopped(), anyio.current_time() - began])
 
     virtual_time.run(main())
-    assert whys[0].startswith("the arming ended at")
-    assert 150 <= whys[1] <= 152
-
-
-@pytest.mark.lie
-def test_a_clock_that_leaves_consuls_while_the_run_goes_on_stops_it():
-    world, whys = World(), []
-
-    async def main():
-        began = anyio.current_time()
-
-        def now():
-            gone_s = anyio.current_time() - began
-            return ONE + dt.timedelta(seconds=gone_s if gone_s < 100 else gone_s - 3600)
-
-        async with world.guard(now=now).held(SUBJECT, print) as one:
-            whys.extend([await one.stopped(), anyio.current_time() - began])
-
-    virtual_time.run(main())
-    assert "apart" in whys[0]
-    assert 100 <= whys[1] <= 102
+    assert said in whys[0]
+    assert after_s <= whys[1] <= after_s + 2
 
 
 # whose the lock is
