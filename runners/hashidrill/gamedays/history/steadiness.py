@@ -22,10 +22,13 @@ experiments that fail in 5, 10 and 20 % of their runs, and of broken ones, after
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
+from itertools import takewhile
+
+from hashidrill.core.faults.significance import at_most
 
 LEVEL = 0.01
 STEADY_BELOW = 0.2
@@ -103,7 +106,7 @@ def judged(kept: Sequence[Tried]) -> Steadiness:
     rest = kept[cut:]
     runs, failures = len(rest), sum(not each.passed for each in rest)
     low, high = chance(failures, runs)
-    row = _last_row(rest)
+    row = len(list(takewhile(lambda each: not each.passed, reversed(rest))))
     by_chance = never_passes(runs) if row == runs else row_at_end(row, failures, runs)
     if row >= _SHORTEST_ROW and by_chance <= LEVEL:
         return Steadiness(State.BROKEN, runs, failures, low, high, row, cut, probability=by_chance)
@@ -118,9 +121,7 @@ def _with_forecast(found: Steadiness, kept: Sequence[Tried]) -> Steadiness:
     like = kept[-1] if kept else Tried(passed=True)
     for more in range(1, WINDOW):
         if judged([*kept, *[like] * more]).state is not State.TOO_FEW:
-            return Steadiness(
-                found.state, found.runs, found.failures, found.low, found.high, found.since, found.fixed, more
-            )
+            return replace(found, more=more)
     return found
 
 
@@ -160,30 +161,17 @@ def chance(failures: int, runs: int) -> tuple[float, float]:
         edge = outside ** (1 / runs)
         return (0.0, 1 - edge) if not failures else (edge, 1.0)
     return (
-        _solve(lambda p: 1 - _at_most(failures - 1, runs, p), outside / 2),
-        _solve(lambda p: -_at_most(failures, runs, p), -outside / 2),
+        _solve(lambda p: 1 - at_most(failures - 1, runs, p), outside / 2),
+        _solve(lambda p: -at_most(failures, runs, p), -outside / 2),
     )
 
 
-def _at_most(count: int, runs: int, p: float) -> float:
-    return sum(math.comb(runs, k) * p**k * (1 - p) ** (runs - k) for k in range(count + 1))
-
-
-def _solve(rising: object, wanted: float) -> float:
+def _solve(rising: Callable[[float], float], wanted: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < wanted else (low, middle)  # type: ignore[operator]  # a function
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
     return (low + high) / 2
-
-
-def _last_row(runs: Sequence[Tried]) -> int:
-    row = 0
-    for each in reversed(runs):
-        if each.passed:
-            break
-        row += 1
-    return row
 
 
 def _fixed(runs: Sequence[Tried]) -> int:
