@@ -84,7 +84,7 @@ def test_a_history_that_cannot_be_written_changes_no_exit_code_and_is_one_line(r
 def test_a_webhook_is_told_of_the_turn_and_its_url_is_nowhere(ran, tmp_path, monkeypatch):
     sent = []
     monkeypatch.setattr(
-        "hashidrill.gamedays.history.on_turn_red.send", lambda url, body, *, tell: sent.append((url, body["text"]))
+        "hashidrill.gamedays.history.on_turn_red.send", lambda url, body, **_: sent.append((url, body["text"]))
     )
     url = "https://hooks.example.org/s3cr3t"
     said = [ran(recorded(tmp_path, "a"), "--notify", url), ran(recorded(tmp_path, "b", fails=True), "--notify", url)]
