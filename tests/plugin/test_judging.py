@@ -379,7 +379,7 @@ class TestJUnit:
         """As properties of each test of the run that failed, and in the last lines."""
         sent = []
         monkeypatch.setenv("HASHIDRILL_NOTIFY", "https://hooks.example.org/s3cr3t")
-        monkeypatch.setattr(turned_runs, "send", lambda url, body, *, tell: sent.append(body["before"]))
+        monkeypatch.setattr(turned_runs, "send", lambda url, body, **_: sent.append(body["before"]))
         turned = []
         for number, recovery in enumerate((2.0, 14, 14)):
             builder = recovers(project.builder(recovery=recovery)).run_info(id=f"run-{number}")
