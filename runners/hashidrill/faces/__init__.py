@@ -1,1 +1,1 @@
-"""The user interfaces: the command line and the pytest plugin."""
+"""The user interfaces: the command line, the pytest plugin, and what Chaos Toolkit calls."""

@@ -321,7 +321,9 @@ FOLLOWER = "consul:one-follower"
 
 def steps_of(documents, *options):
     made = of_documents("theirs.yaml", documents, *options)
-    return [(step.fault, step.on, step.with_, step.at_s, step.for_s) for step in made.steps], " | ".join(made.lost)
+    return [(step.fault, step.on, step.with_, step.at_s, step.for_s) for step in made.reading.steps], " | ".join(
+        made.lost
+    )
 
 
 LENGTHS = [

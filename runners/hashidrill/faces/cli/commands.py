@@ -54,7 +54,7 @@ GROUPS = {
         "arm raft/slow-leader-disk --attach staging.yaml --for 2h",
     ),
     "convert": (
-        "Exchange experiments with Chaos Mesh and Litmus",
+        "Exchange experiments with Chaos Mesh, Litmus and Chaos Toolkit",
         "import export",
         "export chaos-mesh network/split-from-clients",
     ),

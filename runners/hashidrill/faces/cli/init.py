@@ -94,7 +94,7 @@ def init(
         "README.md": _template("README.md"),
         ".gitignore": ".hashidrill/\n",
     }
-    there = [name for name, text in texts.items() if not _written(folder / name, text)]
+    there = [name for name, text in texts.items() if not write_new(folder / name, text)]
     if as_json:
         print_json({"wrote": [name for name in texts if name not in there], "kept": there})
         return
@@ -157,7 +157,7 @@ def new(
         if each.exists():
             raise UsageError(f"{each}: already exists; choose another name")
     for each, text in texts.items():
-        if not _written(each, text):
+        if not write_new(each, text):
             raise UsageError(f"{each}: already exists; choose another name")
     then = _next(kind, list(texts), stem)
     if as_json:
@@ -300,7 +300,7 @@ def _example(file: str, renamed: Mapping[str, str] | None = None) -> str:
     return text
 
 
-def _written(path: Path, text: str) -> bool:
+def write_new(path: Path, text: str) -> bool:
     """Writes a new file; False where there is one already. Raises UsageError where none can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
-"""convert export and import: experiments for Chaos Mesh and Litmus, and of them."""
+"""convert export and import: experiments for Chaos Mesh, Litmus and Chaos Toolkit, and of them."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,18 +14,22 @@ from hashidrill.core.errors import HashidrillError, UsageError
 from hashidrill.core.protocols.registry import near
 from hashidrill.faces.cli.common import Json, examples, print_json, print_text
 
-FORMATS = ("chaos-mesh", "litmus")
+FORMATS = ("chaos-mesh", "chaos-toolkit", "litmus")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def register(app: typer.Typer) -> None:
-    calls = ("convert export chaos-mesh network/split-from-clients > workflow.yaml", "convert export litmus mine.yaml")
+    calls = (
+        "convert export chaos-mesh network/split-from-clients > workflow.yaml",
+        "convert export litmus mine.yaml",
+        "convert export chaos-toolkit raft/slow-leader-disk --json > experiment.json",
+    )
     app.command(epilog=examples(*calls))(export)
     app.command("import", epilog=examples("convert import pod-kill.yaml --on consul:leader -o mine.yaml"))(import_)
 
 
 def export(
-    to: Annotated[str, typer.Argument(metavar="FORMAT", help="`chaos-mesh` or `litmus`.")],
+    to: Annotated[str, typer.Argument(metavar="FORMAT", help="`chaos-mesh`, `chaos-toolkit` or `litmus`.")],
     experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name or path of an experiment.")],
     *,
     cron: Annotated[str, typer.Option(metavar="CRON", help="For chaos-mesh: repeat it as a Schedule.")] = "",
@@ -33,11 +38,13 @@ def export(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Print an experiment as an object of Chaos Mesh or Litmus.
+    """Print an experiment for Chaos Mesh, Chaos Toolkit or Litmus.
 
-    A Workflow or a ChaosEngine, for pods of the official charts.
+    For Chaos Mesh a Workflow, for Litmus a ChaosEngine, for pods of the official charts. What that loses is said on
+    standard error: always the proofs and the verdict.
 
-    What that loses is said on standard error: always the proofs and the verdict. Starts nothing and asks nobody.
+    With chaos-toolkit, an experiment whose action runs hashidrill, and whose hypothesis is the verdict: `chaos run`
+    ends with 0 for a PASS alone, and its journal has the proofs. Starts nothing and asks nobody.
     """
     if to not in FORMATS:
         raise UsageError(f"there is no format {to!r}: {near(to, FORMATS)}")
@@ -50,22 +57,33 @@ def export(
     from hashidrill.core.experiment.library import find_experiment  # noqa: PLC0415 - as above
     from hashidrill.core.experiment.loader import load_experiment  # noqa: PLC0415 - as above
     from hashidrill.gamedays.schedules.cron import cron as read_cron  # noqa: PLC0415 - as above
-    from hashidrill.kubernetes.interchange import to_chaos_mesh, to_litmus  # noqa: PLC0415 - for this command alone
+    from hashidrill.kubernetes.interchange import (  # noqa: PLC0415 - for this command alone
+        to_chaos_mesh,
+        to_chaos_toolkit,
+        to_litmus,
+    )
+    from hashidrill.kubernetes.interchange.document import as_yaml  # noqa: PLC0415 - as above
 
     found = load_experiment(find_experiment(experiment))
     name = found.metadata.name
     if to == "chaos-mesh":
         manifest, lost = to_chaos_mesh.workflow(name, found.method, str(read_cron(cron)) if cron else "")
+    elif to == "chaos-toolkit":
+        manifest, lost = to_chaos_toolkit.experiment(found.metadata, experiment), []
+        _say("needed", [to_chaos_toolkit.NEEDED])
     else:
         manifest, lost = to_litmus.engine(name, found.method, namespace or "default")
-    print_json(manifest) if as_json else _print(manifest)
-    _say_lost(lost)
+    print_json(manifest) if as_json else print_text(as_yaml(manifest))
+    _say("lost", lost)
 
 
 def import_(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="Objects of Chaos Mesh or ChaosEngines of Litmus; `-`: standard input."),
+        typer.Argument(
+            metavar="FILE",
+            help="Objects of Chaos Mesh, ChaosEngines of Litmus, an experiment of Chaos Toolkit; `-`: standard input.",
+        ),
     ],
     *,
     on: Annotated[str, typer.Option(metavar="SELECTOR", help="Whom it breaks, like consul:leader.")] = "",
@@ -77,14 +95,17 @@ def import_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print an experiment made of objects of Chaos Mesh or Litmus.
+    """Print an experiment made of one of another tool.
 
-    Its faults are proven, as those of any experiment.
+    Of objects of Chaos Mesh, engines of Litmus, or an experiment of Chaos Toolkit. Its faults are proven, as those of
+    any experiment.
 
     Each key of the file is translated, said on standard error to be lost, or refused with its place. Where the labels
-    are not those of the official charts of Consul or Vault, --on says whom it breaks.
+    are not those of the official charts of Consul or Vault, --on says whom it breaks. What Chaos Toolkit calls and
+    has no equal becomes a place to fill in, which `validate` and `run` refuse.
     """
-    from hashidrill.kubernetes.interchange.reading import imported  # noqa: PLC0415 - for this command alone
+    from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
+    from hashidrill.kubernetes.interchange.reading import imported  # noqa: PLC0415 - as above
 
     name = "standard input" if str(file) == "-" else str(file)
     try:
@@ -93,48 +114,47 @@ def import_(
         why = getattr(error, "strerror", None) or "it is no text"
         raise UsageError(f"{name}: cannot be read: {why}") from None
     made = imported(name, text, on, from_)
-    data = _checked(name, made.text)
+    written = _checked(name, made)
     if output is not None:
-        _write(output, made.text)
+        _write(output, written)
     if as_json:
-        print_json(data)
+        print_json(Document("the experiment", written).data)
     elif output is None:
-        print_text(made.text)
-    _say_lost(made.lost)
+        print_text(written)
+    _say("lost", made.lost)
+    _say("to fill in", made.to_fill)
 
 
-def _checked(file: str, text: str) -> Any:
+def _checked(file: str, made: Any) -> str:
+    """The text of the experiment: of ours, if the file runs one. Raises UsageError if it cannot be one."""
     from hashidrill.core.experiment.documents import Document  # noqa: PLC0415 - for this command alone
-    from hashidrill.core.experiment.loader import load_document  # noqa: PLC0415 - as above
+    from hashidrill.core.experiment.library import find_experiment  # noqa: PLC0415 - as above
+    from hashidrill.core.experiment.loader import load_document, load_experiment  # noqa: PLC0415 - as above
 
-    document = Document("the experiment", text)
+    own = made.reading.own
     try:
-        load_document(document, near_to=Path(file))
+        if own:
+            load_experiment(path := find_experiment(own))
+            ours = Document(str(path), path.read_text("utf-8"))
+            if "extends" in ours.data:
+                _say("needed", [f"{ours.data['extends']}, the file that it extends, next to {path}"])
+            return ours.text
+        load_document(Document("the experiment", made.filled), near_to=Path(file))
     except HashidrillError as error:
-        raise UsageError(f"{file}: it cannot be an experiment as it is:\n{error}") from None
-    return document.data
+        what = f"it runs {own}" if own else "it cannot be an experiment as it is"
+        raise UsageError(f"{file}: {what}:\n{error}") from None
+    return str(made.text)
 
 
 def _write(output: Path, text: str) -> None:
+    from hashidrill.faces.cli.init import write_new  # noqa: PLC0415 - for this command alone
+
     if output.suffix not in {".yaml", ".yml"}:
         raise UsageError(f"{output}: an experiment is a .yaml file")
-    try:
-        with output.open("x") as written:
-            written.write(text)
-    except FileExistsError:
-        raise UsageError(f"{output}: already exists; choose another name") from None
-    except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}") from None
+    if not write_new(output, text):
+        raise UsageError(f"{output}: already exists; choose another name")
 
 
-def _print(manifest: Any) -> None:
-    from ruamel.yaml import YAML  # noqa: PLC0415 - for this command alone
-
-    yaml = YAML()
-    yaml.default_flow_style, yaml.width = False, 120
-    yaml.dump(manifest, sys.stdout)
-
-
-def _say_lost(lost: Any) -> None:
-    for text in lost:
-        print_text(f"lost: {text}\n", stderr=True)
+def _say(what: str, texts: Iterable[str]) -> None:
+    for text in texts:
+        print_text(f"{what}: {text}\n", stderr=True)

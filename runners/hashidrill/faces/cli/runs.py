@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -357,6 +357,7 @@ def run_data(recording: Recording, verdict: RunVerdict, report: Path | None, cod
             }
             for judgement in verdict.judgements
         ],
+        "faults": [asdict(fault) for fault in recording.faults],
         "recording": str(recording.path),
         "report": str(report) if report else None,
     }

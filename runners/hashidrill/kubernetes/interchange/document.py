@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
+from ruamel.yaml import YAML
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.units import Duration, shown
@@ -47,11 +49,26 @@ class Document:
         value = self._value.get(key)
         return value is not None and not (isinstance(value, (str, list, Mapping)) and not value)
 
+    def line(self, place: str) -> int:
+        """The line of a place in the file, from 1; 0 if it is not in this mapping, or not known."""
+        marks = getattr(self._value, "lc", None)
+        if marks is None:
+            return 0
+        lines = {self.place(key): mark[0] for key, mark in (marks.data or {}).items()}
+        return int(lines.get(place, marks.line if place == self.at else -1)) + 1
+
+    def settle(self) -> None:
+        """Nothing in it is read any more, and a message covers all of it."""
+        for one in self._of[0]:
+            if one is self or one.at.startswith(f"{self.at}."):
+                one._seen.update(one._value)  # noqa: SLF001 - of its own class
+
     def written(self) -> list[str]:
         """All keys with a value."""
         return [str(key) for key in self._value if self.has(key)]
 
-    def _get(self, key: str) -> Any:
+    def value(self, key: str) -> Any:
+        """The value as it is; None where there is none."""
         self._seen.add(key)
         value = self._value.get(key)
         return None if value == "" else value
@@ -63,7 +80,7 @@ class Document:
         return self.wrong(key, f"expected {expected}, got {shown(self._value.get(key))}")
 
     def text(self, key: str, default: str = "", *, needed: bool = False) -> str:
-        value = self._get(key)
+        value = self.value(key)
         if value is None and needed:
             raise self.wrong(key, "it is missing")
         if value is None:
@@ -95,7 +112,7 @@ class Document:
         return self.number(key, default, most=_MOST_PERCENT)
 
     def whole(self, key: str, default: int = 0) -> int:
-        value = self._get(key)
+        value = self.value(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
@@ -108,7 +125,7 @@ class Document:
         return go_seconds(text, self.place(key)) if text else 0.0
 
     def texts(self, key: str) -> list[str]:
-        value = self._get(key) or []
+        value = self.value(key) or []
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise self._type(key, "a list of texts")
         return value
@@ -204,6 +221,8 @@ class Parameters:
         return [f"with.{fields[name].alias or name}: {getattr(self._model, name)}: not written" for name in left]
 
 
+FILL_IN = "fill-in"
+"""The kind of what has no equal. There is no such kind, so `validate` and `run` refuse it."""
 ONCE_S = 3.0
 """The length of a step that is over at once, which has none in a foreign file."""
 MOST_STEPS = 20
@@ -222,9 +241,13 @@ class Step:
     with_: dict[str, Any] = field(default_factory=dict)
     at_s: float = 0.0
     for_s: float = ONCE_S
+    name: str = ""
+    why: str = ""
+    """What has to be filled in, and why; "" for nothing."""
 
     def as_data(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"fault": self.fault, "on": self.on}
+        data: dict[str, Any] = {"name": self.name} if self.name else {}
+        data |= {"fault": self.fault, "on": self.on}
         if self.with_:
             data["with"] = self.with_
         if self.at_s:
@@ -244,6 +267,16 @@ class Reading:
     documents: list[Document] = field(default_factory=list)
     defaults: dict[str, dict[str, str]] = field(default_factory=dict)
     """The environments of the file's ChaosExperiments, by their names."""
+    title: str = ""
+    why: str = ""
+    tags: list[str] = field(default_factory=lambda: ["imported"])
+    probes: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    """By name: the parameters, and what has to be filled in there."""
+    require: list[str] = field(default_factory=list)
+    expect: list[dict[str, Any]] = field(default_factory=list)
+    recovery_s: float = 20.0
+    own: str = ""
+    """The experiment of hashidrill that the file runs; then that is the result."""
 
     @property
     def all(self) -> tuple[list[Document], list[str]]:
@@ -283,3 +316,16 @@ def delay_of(link: Link, delay_s: float, jitter_s: float, reading: Reading, at: 
     )
     jitter = {"jitter": seconds(jitter_s)} if jitter_s else {}
     return [("network.latency", {**link, "delay": seconds(delay_s), **jitter})]
+
+
+def name_of(written: str) -> str:
+    """A name that an experiment, a step or a probe can have."""
+    name = "-".join(part for part in re.split(r"[^a-z0-9]+", written.lower()) if part)[:50].strip("-")
+    return name if name[:1].isalpha() else f"imported-{name}".strip("-")
+
+
+def as_yaml(data: Any) -> str:
+    yaml, out = YAML(), io.StringIO()
+    yaml.default_flow_style, yaml.width = False, 120
+    yaml.dump(data, out)
+    return out.getvalue()

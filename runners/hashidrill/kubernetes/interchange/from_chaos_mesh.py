@@ -35,16 +35,9 @@ from hashidrill.kubernetes.interchange.label_selectors import (
 from hashidrill.kubernetes.vocabulary import CLOUD, FIELDS
 
 _RATES = {
-    "bps": 1.0,
-    "kbps": 1e3,
-    "mbps": 1e6,
-    "gbps": 1e9,
-    "tbps": 1e12,
-    "bit": 0.125,
-    "kbit": 125.0,
-    "mbit": 125e3,
-    "gbit": 125e6,
-    "tbit": 125e9,
+    f"{prefix}{unit}": size * 1000.0**power
+    for power, prefix in enumerate(("", "k", "m", "g", "t"))
+    for unit, size in {"bps": 1.0, "bit": 0.125}.items()
 }
 """As tc reads them: `kbps` are kilobytes a second."""
 _METHODS = ("read", "write", "fsync")
@@ -272,13 +265,13 @@ _NO_EQUAL = (
 _MACHINES = (
     "on an existing datacenter, a chaosd runs chaos_mesh.physical.process, disk_fill, cpu, partition and bandwidth"
 )
-_CLOUD = "it stops machines or volumes of a cloud provider, and hashidrill touches none"
+CLOUD_ONLY = "it stops machines or volumes of a cloud provider, and hashidrill touches none"
 _OTHERS = {
     "JVMChaos": "no agent of Consul, Nomad or Vault runs in a JVM",
     "BlockChaos": f"disk.latency is the nearest; {_NO_EQUAL}",
     "TimeChaos": "on an existing datacenter with Chaos Mesh, chaos_mesh.time does it",
     "HTTPChaos": "on an existing datacenter with Chaos Mesh, chaos_mesh.http.abort and chaos_mesh.http.delay do it",
-    **dict.fromkeys(CLOUD, _CLOUD),
+    **dict.fromkeys(CLOUD, CLOUD_ONLY),
 }
 
 

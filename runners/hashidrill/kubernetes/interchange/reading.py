@@ -1,48 +1,44 @@
-"""Converts a file of Chaos Mesh or Litmus to an experiment, and reports the lost parts."""
+"""Converts a file of Chaos Mesh, Litmus or Chaos Toolkit to an experiment, and reports the lost parts."""
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
 from hashidrill.core.errors import UsageError
 from hashidrill.core.experiment.documents import printable
 from hashidrill.core.experiment.model import API_VERSION
 from hashidrill.core.units import Size, shown
-from hashidrill.kubernetes.interchange import from_chaos_mesh, from_litmus
-from hashidrill.kubernetes.interchange.document import Document, Reading, Step, UnsupportedError, check_read
+from hashidrill.kubernetes.interchange import from_chaos_mesh, from_chaos_toolkit, from_litmus
+from hashidrill.kubernetes.interchange.document import (
+    FILL_IN,
+    Document,
+    Reading,
+    UnsupportedError,
+    as_yaml,
+    check_read,
+    name_of,
+    seconds,
+)
 from hashidrill.kubernetes.interchange.label_selectors import PRODUCTS
 from hashidrill.kubernetes.vocabulary import CHAOS_MESH
 
 LITMUS = "litmuschaos.io"
+_NO_VERDICT = "it has no proof of an effect and no verdict: datacenter, load and expect are a start; write your own"
 _LARGEST = 1_000_000
-_PARTS: dict[str, dict[str, Any]] = {
-    "consul": {
-        "datacenter": {"consul": {"servers": 3, "clients": 1}},
-        "load": {"kv-writes": {"kind": "consul.kv.write", "rate": "50/s", "keys": 500, "value": "512B"}},
-        "steady_state": {"for": "6s", "require": ["kv-writes.latency.p50 < 300ms", "kv-writes.errors < 0.1%"]},
-        "recovery": {"for": "20s"},
-        "expect": [
-            {"writes_recover": {"load": "kv-writes", "p50_below": "300ms", "within": "15s"}},
-            {"no_acknowledged_write_lost": {"load": "kv-writes"}},
-        ],
-    },
-    "vault": {
-        "datacenter": {"vault": {"servers": 3, "storage": "raft"}},
-        "load": {"secrets": {"kind": "vault.kv.write", "rate": "20/s", "via": "vault:standbys"}},
-        "steady_state": {"for": "5s", "require": ["secrets.latency.p50 < 300ms", "secrets.errors < 0.1%"]},
-        "recovery": {"for": "20s"},
-        "expect": [
-            {"writes_recover": {"load": "secrets", "p50_below": "300ms", "within": "15s"}},
-            {"no_acknowledged_write_lost": {"load": "secrets"}},
-        ],
-    },
+_DATACENTERS: dict[str, dict[str, Any]] = {
+    "consul": {"consul": {"servers": 3, "clients": 1}},
+    "vault": {"vault": {"servers": 3, "storage": "raft"}},
+}
+_LOADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "consul": ("kv-writes", {"kind": "consul.kv.write", "rate": "50/s", "keys": 500, "value": "512B"}),
+    "vault": ("secrets", {"kind": "vault.kv.write", "rate": "20/s", "via": "vault:standbys"}),
 }
 """Parts that no foreign file has: the datacenter, traffic, and the expectations. A starting point, not a judgement."""
 
@@ -53,35 +49,64 @@ class Imported:
 
     name: str
     what: str
-    steps: Sequence[Step]
+    reading: Reading
     lost: Sequence[str]
 
     @property
+    def to_fill(self) -> Sequence[str]:
+        """The places that have to be filled in before it runs, each with its reason."""
+        marked = [why for _, why in self.reading.probes.values()] + [step.why for step in self.reading.steps]
+        return [why for why in marked if why]
+
+    @property
+    def filled(self) -> str:
+        """The same with harmless kinds at the places to fill in: what else is wrong with it, `validate` says."""
+        text = re.sub(rf"(?m)^( +)kind: {FILL_IN}$", r"\1kind: tcp\n\1address: consul-1:8300", self.text)
+        text = re.sub(rf"(?m)^  fault: {FILL_IN}$", "  fault: noop", text)
+        return re.sub(rf"(?m)^  on: {FILL_IN}$", "  on: consul:leader", text)
+
+    @property
     def text(self) -> str:
-        product = "vault" if any(step.on.startswith("vault:") for step in self.steps) else "consul"
-        parts = _PARTS[product]
-        datacenter = dict(parts["datacenter"])
-        if any(step.fault == "disk.full" for step in self.steps):
-            datacenter["disk"] = {"size": str(Size(from_litmus.DISK_BYTES))}
-        data = {
+        reading = self.reading
+        product = "vault" if any(step.on.startswith("vault:") for step in reading.steps) else "consul"
+        load, traffic = _LOADS[product]
+        full = any(step.fault == "disk.full" for step in reading.steps)
+        disk: dict[str, Any] = {"disk": {"size": str(Size(from_litmus.DISK_BYTES))}} if full else {}
+        healthy = [f"{load}.latency.p50 < 300ms", f"{load}.errors < 0.1%"]
+        probes = CommentedMap({name: spec for name, (spec, _) in reading.probes.items()})
+        method = CommentedSeq(step.as_data() for step in reading.steps)
+        for name, (_, why) in reading.probes.items():
+            _mark(probes, name, why, indent=2)
+        for number, step in enumerate(reading.steps):
+            _mark(method, number, step.why, indent=0)
+        said = f"{reading.why}\n" if reading.why else ""
+        data: dict[str, Any] = {
             "apiVersion": API_VERSION,
             "kind": "Experiment",
             "metadata": {
                 "name": self.name,
-                "title": f"Imported: {self.name}"[:120],
-                "why": f"Imported from a {self.what}. What it did not say: {'; '.join(self.lost)}",
-                "tags": ["imported"],
+                "title": (reading.title or f"Imported: {self.name}")[:120],
+                "why": f"{said}Imported from {self.what}. What it did not say: {'; '.join(self.lost)}",
+                "tags": reading.tags,
             },
-            **parts,
-            "datacenter": datacenter,
-            "method": [step.as_data() for step in self.steps],
+            "datacenter": {**_DATACENTERS[product], **disk},
+            "load": {load: traffic},
+            "steady_state": {"for": "6s", "require": [*healthy, *reading.require]},
+            **({"probes": probes} if probes else {}),
+            "method": method,
+            "recovery": {"for": seconds(reading.recovery_s)},
+            "expect": [
+                {"writes_recover": {"load": load, "p50_below": "300ms", "within": "15s"}},
+                {"no_acknowledged_write_lost": {"load": load}},
+                *reading.expect,
+            ],
         }
-        data["recovery"], data["expect"] = data.pop("recovery"), data.pop("expect")  # in the order of a run
-        yaml = YAML()
-        yaml.default_flow_style, yaml.width = False, 120
-        out = io.StringIO()
-        yaml.dump(data, out)
-        return out.getvalue()
+        return as_yaml(data)
+
+
+def _mark(place: Any, key: Any, why: str, *, indent: int) -> None:
+    if why:
+        place.yaml_set_comment_before_after_key(key, before=f"FILL IN: {printable(why)}", indent=indent)
 
 
 def imported(file: str, text: str, on: str = "", side: str = "") -> Imported:
@@ -98,15 +123,26 @@ def of_documents(file: str, found: Sequence[Any], on: str = "", side: str = "") 
     """As `imported`, of documents that are read already."""
     reading = Reading(_checked(on), side)
     try:
-        names, whats = _read(_objects(found, reading), reading)
-        check_read(reading.documents)
+        if len(found) == 1 and is_chaos_toolkit(found[0]):
+            from_chaos_toolkit.read(Document(found[0], "", reading.all), reading)
+            names, whats = [reading.title], ["an experiment of Chaos Toolkit"]
+        else:
+            names, whats = _read(_objects(found, reading), reading)
+            check_read(reading.documents)
+            reading.lose(_NO_VERDICT)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{file}: {printable(str(error))}") from None
+        place = re.split(r"[:,] ", str(error), maxsplit=1)[0]
+        line = max((one.line(place) for one in reading.documents), default=0)
+        raise UnsupportedError(f"{file}:{f'{line}:' if line else ''} {printable(str(error))}") from None
     if side and not any(step.with_.get("from") == side for step in reading.steps):
         raise UnsupportedError(f"{file}: --from {shown(side)}: none of its faults has another side")
-    reading.lose("it has no proof of an effect and no verdict: datacenter, load and expect are a start; write your own")
     lost = tuple(dict.fromkeys(map(printable, reading.lost)))
-    return Imported(_name(names[0]), " and a ".join(dict.fromkeys(whats)), reading.steps, lost)
+    return Imported(name_of(names[0]), " and ".join(dict.fromkeys(whats)), reading, lost)
+
+
+def is_chaos_toolkit(found: Any) -> bool:
+    """Whether it is meant as an experiment of Chaos Toolkit: no other format has its keys at the top."""
+    return isinstance(found, Mapping) and "kind" not in found and bool({"method", "steady-state-hypothesis"} & {*found})
 
 
 def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], list[str]]:
@@ -130,12 +166,13 @@ def _read(objects: Sequence[Document], reading: Reading) -> tuple[list[str], lis
             continue
         metadata = one.part("metadata")
         names.append(metadata.text("name") or metadata.text("generateName") or kind)
-        whats.append(f"{kind} of {group}")
+        whats.append(f"a {kind} of {group}")
         one.lose("the cluster writes it", "status")
         for part in (metadata.part("annotations"), metadata):
             part.lose_rest("an experiment has no place in a cluster")
     if not names:
-        raise UnsupportedError(f"{'; '.join(others) or 'it has no objects'}; read are {CHAOS_MESH.group} and {LITMUS}")
+        read = f"{CHAOS_MESH.group}, {LITMUS}, and experiments of Chaos Toolkit, which have a `method`"
+        raise UnsupportedError(f"{'; '.join(others) or 'it has no objects'}; read are {read}")
     return names, whats
 
 
@@ -162,16 +199,12 @@ def _documents(file: str, text: str) -> list[Any]:
     if len(text) > _LARGEST:
         raise UsageError(f"{file}: larger than {_LARGEST // 1_000_000} MB")
     try:
-        found = [one for one in YAML(typ="safe", pure=True).load_all(text) if one is not None]
+        if text.lstrip().startswith("{"):
+            text = text.replace("\t", "  ")  # JSON may be indented so, and has a tab nowhere else
+        found = [one for one in YAML(pure=True).load_all(text) if one is not None]  # its values know their lines
     except (YAMLError, ValueError, RecursionError) as error:
         told = " ".join(str(error).split())[:200]
-        raise UsageError(f"{file}: not YAML: {told}") from None
+        raise UsageError(f"{file}: not YAML or JSON: {told}") from None
     if not found:
         raise UsageError(f"{file}: it is empty")
     return found
-
-
-def _name(written: str) -> str:
-    parts = [part for part in re.split(r"[^a-z0-9]+", written.lower()) if part]
-    name = "-".join(parts)[:50].strip("-")
-    return name if name[:1].isalpha() else f"imported-{name}".strip("-")

@@ -95,10 +95,6 @@ def _kill(parameters: Any, product: str) -> Made:
     return "PodChaos", {"action": "pod-failure"}, ["the container's image is swapped, which also restarts it"]
 
 
-def _restart(parameters: Any, product: str) -> Made:
-    return "PodChaos", {"action": "container-kill", "containerNames": [product]}, []
-
-
 def _partition(parameters: Any, product: str) -> Made:
     side, direction = _target(parameters, product)
     way = {"out": "to", "in": "from", "both": "both"}[parameters.direction]
@@ -171,7 +167,8 @@ def _pod_failure(parameters: Any, product: str) -> Made:
 
 
 def _container_kill(parameters: Any, product: str) -> Made:
-    return "PodChaos", {"action": "container-kill", "containerNames": [parameters.container or product]}, []
+    container = getattr(parameters, "container", "") or product
+    return "PodChaos", {"action": "container-kill", "containerNames": [container]}, []
 
 
 def _delay(parameters: Any, product: str) -> Made:
@@ -185,7 +182,7 @@ def _resource(parameters: Any, product: str) -> Made:
 
 _WRITERS: Mapping[str, Writer] = {
     "process.kill": _kill,
-    "process.restart": _restart,
+    "process.restart": _container_kill,
     "network.partition": _partition,
     "network.loss": _loss,
     "network.latency": _latency,

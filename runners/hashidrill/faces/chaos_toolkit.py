@@ -1,0 +1,113 @@
+"""What Chaos Toolkit calls by `provider: {type: python, module: hashidrill.faces.chaos_toolkit}`.
+
+An action (`run`), a probe (`verdict`) and a control, for the Python environment in which Chaos Toolkit is. It goes on
+after an action that failed, and still ends with 0. So the verdict is a probe of the hypothesis, and the control
+corrects the journal where no hypothesis asked for it. `chaos run` ends with 0 for a PASS alone.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_VERDICTS = ("PASS", "FAIL", "INVALID")
+_RESULTS: list[dict[str, Any]] = []
+"""What the runs of this experiment of Chaos Toolkit ended with, in order."""
+
+
+class NoPassError(Exception):
+    """There is no PASS. Chaos Toolkit calls the activity failed, with this reason."""
+
+
+def run(experiment: str, attach: str = "", program: Sequence[str] = ()) -> dict[str, Any]:
+    """Action: runs one experiment, and returns what `hashidrill run --json` says of it.
+
+    `attach`: a file of `kind: Attach`. `program`: the command line of another hashidrill. Raises NoPassError unless the
+    verdict is PASS.
+    """
+    if not isinstance(experiment, str) or not experiment.strip():
+        raise NoPassError("experiment: name one; without a name hashidrill would run all of them")
+    own = [sys.executable, "-c", "from hashidrill.faces.cli import main; main()"]
+    options = ["--attach", attach] if attach else []
+    result: dict[str, Any] = {"asked": experiment, "experiment": "", "verdict": None, "reason": "it did not end"}
+    _RESULTS.append(result)
+    result |= _result(*_called([*(program or own), "run", "--json", "--plain", *options, "--", experiment]))
+    if result["verdict"] != "PASS":
+        raise NoPassError(_reason(result))
+    return result
+
+
+def verdict(experiment: str) -> str:
+    """Probe, with `tolerance: PASS`: the worst verdict of the runs of that experiment, FAIL over INVALID over PASS.
+
+    Raises NoPassError unless that is PASS or FAIL, and where nothing was run.
+    """
+    results = [one for one in _RESULTS if experiment in (one.get("asked"), one["experiment"])]
+    if any(one["verdict"] == "FAIL" for one in results):
+        return "FAIL"
+    if not results:
+        raise NoPassError(f"{experiment}: no action ran it, so there is no verdict; ask after the method alone")
+    for one in results:
+        if one["verdict"] != "PASS":
+            raise NoPassError(_reason(one))
+    return "PASS"
+
+
+def configure_control() -> None:
+    """Control: an experiment of Chaos Toolkit begins; verdicts of an earlier one are not its own."""
+    _RESULTS.clear()
+
+
+def after_experiment_control(context: Any, state: dict[str, Any]) -> None:  # noqa: ARG001 - this is how it is called
+    """Control: writes all results, with the proofs of their faults, to `hashidrill` in the journal.
+
+    A FAIL makes the journal deviate. Any other result that is not PASS makes it failed; so does no result.
+    """
+    state["hashidrill"] = [*_RESULTS]
+    if any(one["verdict"] == "FAIL" for one in _RESULTS):
+        state["deviated"] = True
+    elif state["status"] == "completed" and {one["verdict"] for one in _RESULTS} != {"PASS"}:
+        state["status"] = "failed"
+
+
+def _called(command: Sequence[str]) -> tuple[int, str]:
+    """(exit code, standard output). Its standard error, with its progress, is that of Chaos Toolkit.
+
+    If Chaos Toolkit is interrupted, hashidrill is too, and has the time that it needs to revert its faults.
+    """
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise NoPassError(f"{command[0]} cannot be run: {error.strerror}") from None
+    try:
+        printed, _ = process.communicate()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    return process.returncode, printed
+
+
+def _result(code: int, printed: str) -> dict[str, Any]:
+    """The result of the one run. Exit code, verdict and number of results have to agree, or there is no verdict."""
+    try:
+        [found] = json.loads(printed)
+        agrees = found["verdict"] in _VERDICTS and (code == 0) == (found["verdict"] == "PASS")
+    except (ValueError, TypeError, KeyError):
+        return {"exit_code": code, "reason": "it printed no result; the reason is on standard error"}
+    reason = "" if agrees else f"its verdict is {found['verdict']}, but its exit code {code}"
+    return {**found, "verdict": found["verdict"] if agrees else None, "exit_code": code, "reason": reason}
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    broken = [one for one in result.get("expectations") or [] if one["finding"] not in {"held", "known"}]
+    reasons = [
+        result.get("reason"),
+        *(result.get("invalid") or []),
+        *(f"{one['title']}: {one['text']}" for one in broken),
+    ]
+    ended = result["verdict"] or f"no verdict (exit code {result.get('exit_code')})"
+    return "\n".join([f"{result['asked']}: {ended}", *(str(one) for one in reasons if one)])

@@ -1,0 +1,34 @@
+"""Writes an experiment of Chaos Toolkit that runs one of ours, and takes its verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hashidrill.core.experiment.model import Metadata
+from hashidrill.kubernetes.interchange.from_chaos_toolkit import MODULE
+
+NEEDED = "hashidrill in the Python environment of Chaos Toolkit, and this experiment where `chaos run` is called"
+
+
+def experiment(metadata: Metadata, named: str) -> dict[str, Any]:
+    """The experiment, in which nothing of ours is lost. `named`: what `hashidrill run` is called with.
+
+    A failed action changes nothing of the result of `chaos run`: it goes on, and ends with 0. So the hypothesis is the
+    verdict, asked after the method alone, and the control has the last word where another strategy was asked for.
+    """
+
+    def provider(func: str) -> dict[str, Any]:
+        return {"type": "python", "module": MODULE, "func": func, "arguments": {"experiment": named}}
+
+    verdict = {"type": "probe", "name": "verdict", "tolerance": "PASS", "provider": provider("verdict")}
+    return {
+        "version": "1.0.0",
+        "title": metadata.title,
+        "description": metadata.why,
+        "tags": list(metadata.tags),
+        "runtime": {"hypothesis": {"strategy": "after-method-only"}},
+        "controls": [{"name": "hashidrill", "provider": {"type": "python", "module": MODULE}}],
+        "steady-state-hypothesis": {"title": f"hashidrill run {named} ends with PASS", "probes": [verdict]},
+        "method": [{"type": "action", "name": metadata.name, "provider": provider("run")}],
+        "rollbacks": [],
+    }
