@@ -201,6 +201,8 @@ def _contract(params: Any, experiment: Any) -> Iterator[tuple[str, str]]:
             if kinds.get(name) != _CONTRACT:
                 there = [other for other, kind in kinds.items() if kind == _CONTRACT]
                 yield key, f"{name} is not a probe of the kind {_CONTRACT}: {registry.near(name, there)}"
+            elif key == "probe" and experiment.probes[name].parameters.source == "page":
+                yield key, f"{name} reads a page, which does not say when samples were taken: ask Prometheus"
     if not getattr(params, "probes", ["one"]):
         yield "probes", "name at least one probe of the kind metrics"
 

@@ -75,6 +75,15 @@ def test_a_probe_is_a_signal_like_any_other():
         ({"page": '{kind: http, url: "http://a/", equals: x}'}, "say where it is"),
         ({"page": '{kind: http, url: "http://a/", json: a, regex: b}'}, "either at a place in JSON"),
         ({"page": '{kind: tcp, address: "a"}'}, "write HOST:PORT"),
+        ({"expect": "metrics_exist: {probes: [page]}"}, "page is not a probe of the kind metrics"),
+        ({"expect": "metrics_exist: {probes: []}"}, "name at least one probe"),
+        (
+            {
+                "page": '{kind: metrics, source: page, url: "http://a/", series: [up]}',
+                "expect": "telemetry_lag_below: {probe: page, lag: 5s}",
+            },
+            "does not say when samples were taken",
+        ),
         ({"page": '{kind: tcp, address: "a:99999"}'}, "write HOST:PORT"),
         ({"page": '{kind: dns, name: a..b, server: "a:53"}'}, "not a DNS name"),
         ({"page": '{kind: dns, name: a, server: "a:53", type: ANY}'}, "ANY"),
