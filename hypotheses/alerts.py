@@ -15,6 +15,8 @@ from hashidrill.core.hypothesis import Broken, room
 from hashidrill.core.judging.alerts import AlertLooks, alert_looks, watching
 from hashidrill.core.judging.measure import SECOND, seconds, when
 from hashidrill.core.protocols import registry
+from hashidrill.core.protocols.service import SILENT_S
+from hashidrill.core.recording.reader import Series
 
 _HURT = {"latency.p50": 50.0, "latency.p90": 90.0, "latency.p99": 99.0, "latency.max": 100.0, "errors": 0.0}
 """The statistics of a load that can say when users are hurt, with their percentiles."""
@@ -137,8 +139,11 @@ def _before(
         raise HypothesisInvalidError(
             f"{hurt} held before the fault began ({when(earlier_ns)}): users were hurt without it"
         )
-    hurt_ns = _first_hurt(recording, hurt, start_ns, fired[1])
-    if hurt_ns is not None:
+    # what began before it fired may have been measured after that
+    width_s = hurt.window_s or _WIDTH_S if hurt.source in recording.experiment.traffic else 0.0
+    until_ns = min(fired[1] + int(width_s * SECOND), measure.loads_end_ns(recording))
+    hurt_ns = _first_hurt(recording, hurt, start_ns, until_ns)
+    if hurt_ns is not None and hurt_ns < fired[1]:
         figures["users_hurt_s"] = (hurt_ns - start_ns) / SECOND
         if hurt_ns > fired[0]:
             raise HypothesisInvalidError(
@@ -164,9 +169,7 @@ def _first_hurt(recording: Recording, hurt: Condition, start_ns: int, end_ns: in
     """
     if hurt.source in recording.experiment.traffic:
         ops, width_s = recording.operations(hurt.source), hurt.window_s or _WIDTH_S
-        # windows that begin in the span; an operation that is due in one may end after it
-        last_ns = min(end_ns + int(width_s * SECOND), measure.loads_end_ns(recording))
-        slid = measure.sliding(ops, start_ns, last_ns, percent=_HURT[hurt.what], width_s=width_s)
+        slid = measure.sliding(ops, start_ns, end_ns, percent=_HURT[hurt.what], width_s=width_s)
         value = slid.value_s if hurt.what != "errors" else _errors(ops, slid)
         if not late and np.isnan(value).any():
             raise HypothesisInvalidError(
@@ -178,9 +181,9 @@ def _first_hurt(recording: Recording, hurt: Condition, start_ns: int, end_ns: in
         series = series.between(start_ns, end_ns)
         value, moments = series.value, series.t_ns
         if not late:
-            _looked(recording, hurt, start_ns, moments[~np.isnan(value)].tolist(), end_ns)
-    held = [t_ns for t_ns, one in zip(moments.tolist(), value.tolist(), strict=True) if hurt.holds(one, unknown=False)]
-    return next((t_ns for t_ns in held if start_ns <= t_ns < end_ns), None)
+            _looked(recording, hurt, series, (start_ns, end_ns))
+    held = (t_ns for t_ns, one in zip(moments.tolist(), value.tolist(), strict=True) if hurt.holds(one, unknown=False))
+    return next(held, None)
 
 
 def _errors(ops: Any, slid: measure.Sliding) -> Any:
@@ -190,16 +193,15 @@ def _errors(ops: Any, slid: measure.Sliding) -> Any:
         return (failed[high] - failed[low]) / (high - low)
 
 
-def _looked(recording: Recording, hurt: Condition, start_ns: int, known: list[int], end_ns: int) -> None:
+def _looked(recording: Recording, hurt: Condition, series: Series, span: tuple[int, int]) -> None:
+    """Raises HypothesisInvalidError unless the looks cover the span, and each succeeded."""
     signal = f"{hurt.source}.{hurt.what}"
     probe = next((one for one in recording.experiment.sampled(recording.signals) if signal in one.signals), None)
-    limit_s = probe.silent_s if probe else 5.0
-    for before_ns, after_ns in pairwise([start_ns, *known, end_ns]):
-        if after_ns - before_ns > limit_s * SECOND:
-            raise HypothesisInvalidError(
-                f"{signal} was not known for {seconds((after_ns - before_ns) / SECOND)} ({when(before_ns)}): whether"
-                f" {hurt} held is unknown"
-            )
+    limit_s = probe.silent_s if probe else SILENT_S
+    unknown = [int(t_ns) for t_ns in series.t_ns[np.isnan(series.value)]]
+    unknown += [a for a, b in pairwise([span[0], *series.t_ns.tolist(), span[1]]) if b - a > limit_s * SECOND]
+    if unknown:
+        raise HypothesisInvalidError(f"{signal} was not known {when(min(unknown))}: whether {hurt} held is unknown")
 
 
 def _cleared(recording: Recording, looks: AlertLooks, since_ns: int, within: Duration, figures: dict[str, Any]) -> str:

@@ -166,6 +166,16 @@ def alerts(path, firing=(99, 99), *more, pending=(99, 99), unknown=(99, 99), sil
     return one
 
 
+def of_page(path, down=(99, 99), unknown=(99, 99)):
+    """The alert fires at 16 s; the page that users see is looked at half a second before the alert."""
+    one = alerts(path, (16, 32)).probe("site", url="http://client-1:8500/")
+    for n in range(46):
+        at = 4.5 + n
+        known = not unknown[0] <= at < unknown[1]
+        one.sample("site.ok", float(not down[0] <= at < down[1]) if known else None, at=at, ok=known)
+    return one
+
+
 CLEARS = {"clears_within": "5s"}
 FIRST = {"before": "kv-writes.latency.p50 > 300ms"}
 
@@ -175,6 +185,8 @@ cases(
     (TRUTH, "it fires four seconds after the fault began", of(alerts, (14, 32))),
     (TRUTH, "it clears three seconds after the fault", of(alerts, (14, 33)), CLEARS),
     (TRUTH, "users are hurt later", of(alerts, (14, 32), latency=slow(20, 30)), FIRST),
+    (TRUTH, "the page of users is down later", of(of_page, down=(20, 30)), {"before": "site.ok == 0"}),
+    (LIE, "the page of users is down first", of(of_page, down=(12, 30)), {"before": "site.ok == 0"}),
     (TRUTH, "users are never hurt", of(alerts, (14, 32)), FIRST),
     (TRUTH, "looks fail once it fires", of(alerts, (14, 32), unknown=(16, 20))),
     (LIE, "another alert fires, whose name begins alike", alerts),
@@ -182,6 +194,7 @@ cases(
     (LIE, "it is pending all the time, and never fires", of(alerts, pending=(12, 40))),
     (LIE, "it still fires ten seconds after the fault", of(alerts, (14, 40)), CLEARS),
     (LIE, "it clears, and fires again", of(alerts, (14, 32), (44, 45)), CLEARS),
+    (LIE, "users are hurt at once", of(alerts, (16, 32), latency=slow(10, 30)), FIRST),
     (LIE, "users are hurt first", of(alerts, (16, 32), latency=slow(12, 30)), FIRST),
     (
         LIE,
@@ -199,6 +212,7 @@ cases(
     (NOTHING, "a look failed after it cleared", of(alerts, (14, 32), unknown=(45, 46)), CLEARS),
     (NOTHING, "it cleared while no look was made", of(alerts, (14, 38), silent=(32, 38)), CLEARS),
     (NOTHING, "users were hurt between two looks", of(alerts, (14, 32), latency=slow(13.9, 30)), FIRST),
+    (NOTHING, "whether users are hurt is unknown", of(of_page, unknown=(13, 14)), {"before": "site.ok == 0"}),
     (NOTHING, "users are hurt all the time", of(alerts, (14, 32), latency=1.0), FIRST),
     (NOTHING, "no user came for a while", of(alerts, (17, 32), start=14), FIRST),
 )

@@ -29,7 +29,7 @@ OF_KUBERNETES = {
 }
 """Name of an experiment: why no live test runs it. tests/unit/kubernetes/test_experiments_in_pods.py plans each."""
 OF_OTHER_TIERS = (
-    {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/"))}
+    {name for name in LIBRARY if name.startswith(("vault/", "nomad/", "physical/", "alerts/"))}
     | set(OF_THE_STACK)
     | {*OF_KUBERNETES}
 )

@@ -21,7 +21,13 @@ from hashidrill.core.errors import BinaryError, MachineError
 from hashidrill.lab.provision import binaries, machine, packages
 from hashidrill.lab.provision.build import find_go, lacks_compilers
 from hashidrill.lab.provision.packages import GO, NO_INSTALL, NotAllowedError, NotOfferedError, Package
-from hashidrill.lab.provision.products import AUDITED_VERSIONS, DEFAULT_VERSIONS, KUBERNETES_VERSIONS, PRODUCTS
+from hashidrill.lab.provision.products import (
+    AUDITED_VERSIONS,
+    DEFAULT_VERSIONS,
+    KUBERNETES_VERSIONS,
+    PRODUCTS,
+    WATCHING_VERSIONS,
+)
 
 DATACENTER = "datacenter"
 """A machine that can have a local datacenter: namespaces, seccomp, and so on."""
@@ -31,7 +37,7 @@ CONSUL_VERSION = "1.22.2"
 COLLECTOR = "otel-collector"
 """The OpenTelemetry collector that tests of traces send to (tests/support/collector)."""
 GO_NEED = "go"
-_VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
+_VERSIONS = dict(reversed((*DEFAULT_VERSIONS, *WATCHING_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))
 TOOLS = packages.TEST_TOOLS
 FIXTURES = {
     "consul": (DATACENTER, f"consul {CONSUL_VERSION}"),

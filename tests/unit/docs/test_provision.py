@@ -93,8 +93,8 @@ def test_no_fixture_of_a_unit_test_is_called_like_one_that_needs_a_binary():
 
 def test_what_takes_minutes_to_build_is_needed_in_its_own_tier_alone(request):
     """Whoever runs a tier gets what its tests need: one unmarked test built Nomad for all."""
-    tiers = ("nomad", "vault", "nightly", "bench", "kubernetes")
-    slow = {*tiers, *(name for name, _ in KUBERNETES_VERSIONS)}
+    tiers = ("nomad", "vault", "nightly", "bench", "kubernetes", "prometheus")
+    slow = {*tiers, "promtool", *(name for name, _ in KUBERNETES_VERSIONS)}
     unmarked = [item for item in request.session.items if not any(map(item.get_closest_marker, tiers))]
     assert request.node in unmarked
     built = {item.nodeid: need for item in unmarked for need in needs_of(item) if need.split(" ")[0] in slow}

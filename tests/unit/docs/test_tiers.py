@@ -35,7 +35,7 @@ def test_no_test_is_marked_with_what_no_command_runs():
     """`pyproject.toml` leaves some tiers out, and the table has a command for each."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     left_out = re.search(r'"-m", "([^"]+)"', (ROOT / "pyproject.toml").read_text())[1]
-    tiers = ("bench", "collector", "kubernetes", "long", "nightly", "nomad", "vault")
+    tiers = ("bench", "collector", "kubernetes", "long", "nightly", "nomad", "prometheus", "vault")
     assert sorted(left_out.split(" and ")) == [f"not {tier}" for tier in tiers]
     for tier in tiers:
         assert f"`uv run pytest -m {tier}" in page, tier
@@ -47,7 +47,7 @@ def test_ci_runs_the_tests_of_a_product_whose_binary_is_there():
     [products] = re.findall(r"^for product in ([\w ]+); do", script, re.MULTILINE)
     assert products.split() == ["nomad", "vault"]
     [left_out] = re.findall(r'^left_out="([^"]+)"', script, re.MULTILINE)
-    assert left_out == "bench or collector or nightly or kubernetes"
+    assert left_out == "bench or collector or nightly or kubernetes or prometheus"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Asks Prometheus' rules, or Alertmanager, which of the named alerts fire.
 
-An alert that nobody evaluates is as quiet as a healthy datacenter. So a look is unknown unless each named alert has a
+An alert whose rule is lost is as quiet as a healthy datacenter. So a look is unknown unless each named alert has a
 rule that was evaluated just now (Prometheus), or an alert that always fires did arrive (Alertmanager).
 """
 

@@ -53,6 +53,8 @@ class Site:
     roles: Mapping[str, str] = field(default_factory=dict)
     """All agents of this host, by their services: `{"nomad": "client", "consul": "client"}`."""
     processes: Path = Path("/proc")  # where an armed agent sees only the agents of its own host
+    agents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """All agents of all hosts, as `roles`."""
 
 
 @dataclass(frozen=True)

@@ -266,6 +266,7 @@ class LocalDatacenter(HostSelection):
             self._addresses,
             dict(host.roles),
             self._shows_processes(host.name) or Path("/proc"),
+            {each.name: dict(each.roles) for each in self.hosts.values()},
         )
         if place.armed:
             host.armed.add(service.name)

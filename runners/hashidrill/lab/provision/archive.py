@@ -125,7 +125,7 @@ def measured(product: Product, version: str, arch: str, work: Path, say: Callabl
 
 def _release(product: Product) -> Release:
     if product.release is None:
-        raise WayError(f"its vendor publishes no binaries of {product.name}")
+        raise WayError(f"hashidrill downloads no {product.name}: it is built")
     _require_https(product.release.base, f"{product.release.variable} is")
     return product.release
 

@@ -29,6 +29,7 @@ from hashidrill.lab.provision.products import (
     AUDITED_VERSIONS,
     DEFAULT_VERSIONS,
     KUBERNETES_VERSIONS,
+    WATCHING_VERSIONS,
     Product,
     WayError,
     check_version,
@@ -316,7 +317,7 @@ def _all_failed(product: Product, version: str, attempts: list[Attempt]) -> Bina
 
 def is_here(name: str) -> bool:
     """Whether the version that tests need is on this machine, without network or building."""
-    version = dict(reversed((*DEFAULT_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))[name]
+    version = dict(reversed((*DEFAULT_VERSIONS, *WATCHING_VERSIONS, *AUDITED_VERSIONS, *KUBERNETES_VERSIONS)))[name]
     try:
         return locate(name, version) is not None
     except BinaryError:

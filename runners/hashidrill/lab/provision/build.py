@@ -120,7 +120,8 @@ def build(product: Product, version: str, work: Path, say: Callable[[str], None]
 def build_command(go: Go, product: Product, version: str, into: Path) -> list[str]:
     """`go build` of the pinned package. Readonly, so that go.mod and go.sum decide and are never changed."""
     flags = "-s -w" + (f" -X {product.stamp}={product.stamp_as.format(version=version)}" if product.stamp else "")
-    return [str(go.path), "build", "-trimpath", "-ldflags", flags, "-o", str(into), product.package]
+    tags = ["-tags", product.tags] if product.tags else []
+    return [str(go.path), "build", "-trimpath", *tags, "-ldflags", flags, "-o", str(into), product.package]
 
 
 def _take(go: Go, product: Product, version: str, into: Path, environment: dict[str, str]) -> None:

@@ -73,6 +73,8 @@ class Product:
     files: str = ""
     """Not a program: these files of the module, concatenated, under a line with the version."""
     build_time: str = "about 4 minutes"
+    tags: str = ""
+    """Build tags that leave out what no datacenter needs."""
     ui_in_releases_only: bool = False
     """Only the vendor's own binary has a UI, because the module does not contain it."""
 
@@ -138,6 +140,20 @@ PRODUCTS = {
             r"^Vault v([^\s,]+)",
             build_time="about 15 minutes",
             ui_in_releases_only=True,
+        ),
+        *(
+            Product(
+                name,
+                None,
+                "prometheus",
+                f"github.com/prometheus/prometheus/cmd/{name}",
+                "--version",
+                rf"^{name}, version (\S+)",
+                stamp="github.com/prometheus/common/version.Version",
+                tags="remove_all_sd",  # the clients of clouds are half of the build
+                build_time="about 5 minutes",
+            )
+            for name in ("prometheus", "promtool")
         ),
         Product(
             "etcd",
@@ -219,6 +235,10 @@ KUBERNETES_VERSIONS = (
     ("chaosd", "1.4.0"),
 )
 """A control plane with Chaos Mesh and no nodes, `hashidrill lab up --kubernetes`."""
+
+PROMETHEUS_VERSION = "3.16.0"
+WATCHING_VERSIONS = (("prometheus", PROMETHEUS_VERSION), ("promtool", PROMETHEUS_VERSION))
+"""For `datacenter.prometheus`, and for tests of its rules."""
 
 AUDITED_VERSIONS = (("consul-template", "0.41.0"),)
 """Versions for tests of the audit's claims only."""

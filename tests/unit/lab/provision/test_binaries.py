@@ -21,6 +21,7 @@ from hashidrill.lab.provision.products import (
     DEFAULT_VERSIONS,
     KUBERNETES_VERSIONS,
     PRODUCTS,
+    WATCHING_VERSIONS,
     WayError,
     product_named,
 )
@@ -295,20 +296,29 @@ def test_an_unknown_binary_lists_near_ones():
         ),
         ("chaos-mesh-definitions", "# chaos-mesh-definitions 0.9.1-0.2026-4741\n---\nkind: x\n", "0.9.1-0.2026-4741"),
         ("vault", "Vault v1.21.0, built 2025-10-21T19:33:32Z\n", "1.21.0"),
+        ("prometheus", "prometheus, version 3.16.0 (branch: , revision: unknown)\n", "3.16.0"),
+        ("promtool", "promtool, version 3.16.0 (branch: , revision: unknown)\n", "3.16.0"),
     ],
 )
 def test_each_binary_is_understood_when_it_says_its_version(name, printed, version):
     assert re.search(PRODUCTS[name].says, printed, re.MULTILINE)[1] == version
 
 
-@pytest.mark.parametrize(("name", "version"), DEFAULT_VERSIONS + AUDITED_VERSIONS + KUBERNETES_VERSIONS)
+MODULE_OF = {"3.16.0": "0.316.0"}
+"""Prometheus tags its module with a version of its own."""
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), DEFAULT_VERSIONS + WATCHING_VERSIONS + AUDITED_VERSIONS + KUBERNETES_VERSIONS
+)
 def test_what_ships_can_be_built_from_a_pinned_module_that_names_that_very_version(name, version):
     product = PRODUCTS[name]
     module = binaries_build.module_folder(product, version)
     pinned = (module / "go.mod").read_text()
     module_path = product.package.partition("/cmd/")[0].removesuffix("/cmd")
-    assert f"{module_path} v{version}" in pinned
-    assert f"{module_path} v{version} h1:" in (module / "go.sum").read_text()
+    tag = MODULE_OF.get(version, version)
+    assert f"{module_path} v{tag}" in pinned
+    assert f"{module_path} v{tag} h1:" in (module / "go.sum").read_text()
     if not product.files:
         assert re.search(rf"^(tool )?\s*{re.escape(product.package)}$", pinned, re.MULTILINE)
 
@@ -374,6 +384,9 @@ def test_a_build_is_pinned_stripped_and_says_its_version(tmp_path):
         Go(Path("/go"), (1, 26), "go1.26.8"), PRODUCTS["kube-apiserver"], "1.34.4", tmp_path / "kube-apiserver"
     )
     assert "-s -w -X k8s.io/component-base/version.gitVersion=v1.34.4" in of_kubernetes
+    without_clouds = binaries_build.build_command(GO, PRODUCTS["prometheus"], "3.16.0", tmp_path / "prometheus")
+    assert without_clouds[3:5] == ["-tags", "remove_all_sd"]
+    assert "-tags" not in of_kubernetes
 
 
 def test_the_users_own_go_settings_cannot_change_what_is_built(tmp_path):

@@ -1,0 +1,1 @@
+"""A Prometheus that watches the other agents of a local datacenter, to test alerting rules."""

@@ -1,0 +1,171 @@
+"""Prometheus as a service of a datacenter: it scrapes the other products' agents and evaluates alerting rules.
+
+Light to import: the command line finds its roles here, and most commands start no datacenter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from hashidrill.core.errors import DatacenterError
+from hashidrill.core.experiment.library import FOLDER
+from hashidrill.core.experiment.strict import VERSION_PATTERN, Strict
+from hashidrill.core.protocols.abc import Hosts
+from hashidrill.core.protocols.service import AgentPlace, AgentPlan, BaseService, Site, Wanted
+from hashidrill.core.units import Duration
+from hashidrill.core.util.folders import shipped
+from hashidrill.core.util.wait import wait_until
+from hashidrill.lab.provision.products import PROMETHEUS_VERSION
+
+if TYPE_CHECKING:
+    from hashidrill.core.experiment.checks import Note
+    from hashidrill.core.experiment.model import Experiment
+
+PORT = 9090
+HOST = "prometheus-1"
+RULES = "alerts/rules.yml"
+"""The shipped rules, below `experiments/`."""
+_RULES_NAME = "rules.yml"
+_ASKS_WITHIN_S = 2.0
+
+
+class Scraped(NamedTuple):
+    """Where a product shows its metrics, and the setting of its `telemetry` without which it does not."""
+
+    port: int
+    path: str
+    key: str
+    value: str
+
+
+_SCRAPED = {
+    "consul": Scraped(8500, "/v1/agent/metrics", "prometheus_retention_time", "60s"),
+    "nomad": Scraped(4646, "/v1/metrics", "prometheus_metrics", "true"),
+    "vault": Scraped(8200, "/v1/sys/metrics", "prometheus_retention_time", "60s"),
+}
+_RUNS = frozenset({"server", "client"})
+"""The roles of agents that run; a spare server waits for a fault to start it."""
+
+
+class Prometheus(Strict):
+    """A Prometheus on a host of its own, `prometheus-1`, for the alerting rules of a `rules` file."""
+
+    version: str = Field(default=PROMETHEUS_VERSION, pattern=VERSION_PATTERN, description="Prometheus version")
+    binary: str | None = Field(default=None, description="Path of a prometheus binary to use instead")
+    rules: str = Field(
+        default=RULES, min_length=1, description="A file of rules, from the working directory; default: the shipped one"
+    )
+    scrape: list[Literal["consul", "nomad", "vault"]] = Field(
+        default=["consul"], min_length=1, max_length=3, description="The products whose agents it scrapes"
+    )
+    every: Duration = Field(
+        default=Duration("1s"), ge=1, le=60, description="From one scrape, and evaluation of the rules, to the next"
+    )
+
+
+def rules_file(named: str) -> Path:
+    """The file itself, or a shipped one of that name. Raises DatacenterError."""
+    for path in (Path(named).expanduser(), shipped(FOLDER) / named):
+        if path.is_file():
+            return path
+    raise DatacenterError(f"there is no file of rules {named}; name one from the working directory, or {RULES}")
+
+
+class PrometheusService(BaseService):
+    """Prometheus of a local datacenter (hashidrill.core.protocols.service.Service)."""
+
+    name: ClassVar[str] = "prometheus"
+    Spec: ClassVar[type[Prometheus]] = Prometheus
+    roles: ClassVar[tuple[str, ...]] = ()
+    after: ClassVar[tuple[str, ...]] = tuple(_SCRAPED)
+    agent_bytes: ClassVar[int] = 120_000_000
+
+    def places(self) -> Sequence[AgentPlace]:
+        return [AgentPlace(HOST, "monitor")]
+
+    def binaries(self) -> Sequence[Wanted]:
+        return [Wanted("prometheus", self.spec.version, self.spec.binary)]
+
+    def check(self, experiment: Experiment, note: Note) -> None:
+        services = experiment.datacenter.services
+        try:
+            rules_file(self.spec.rules)
+        except DatacenterError as error:
+            note(("datacenter", "prometheus", "rules"), str(error))
+        for product in self.spec.scrape:
+            if product not in services:
+                note(("datacenter", "prometheus", "scrape"), f"the datacenter has no {product}: add `{product}: {{}}`")
+                continue
+            wanted, telemetry = _SCRAPED[product], getattr(services[product], "config", {}).get("telemetry")
+            if not isinstance(telemetry, Mapping) or wanted.key not in telemetry:
+                setting = f"telemetry: {{{wanted.key}: {wanted.value}, disable_hostname: true}}"
+                note(("datacenter", product, "config"), f"Prometheus cannot scrape it without `{setting}`")
+
+    def agent(self, site: Site) -> AgentPlan:
+        """Its configuration, in JSON, which is YAML too. Raises DatacenterError without the rules."""
+        every = f"{self.spec.every:g}s"
+        config = {
+            "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
+            "rule_files": [str(site.data / _RULES_NAME)],
+            "scrape_configs": [_job(product, _SCRAPED[product], site) for product in dict.fromkeys(self.spec.scrape)],
+        }
+        command = [
+            str(site.binaries["prometheus"]),
+            f"--config.file={site.config_file}",
+            f"--storage.tsdb.path={site.data / 'tsdb'}",
+            f"--web.listen-address=0.0.0.0:{PORT}",
+            "--log.level=warn",
+        ]
+        files = {_RULES_NAME: rules_file(self.spec.rules).read_text(encoding="utf-8")}
+        return AgentPlan(config, command, f"http://{site.address}:{PORT}", "/-/ready", files=files)
+
+    async def wait_ready(self, hosts: Hosts, *, within_s: float, agents_run: Callable[[], Awaitable[None]]) -> None:
+        """Each agent was scraped, and each rule evaluated. Raises WaitTimeoutError with what was missing."""
+        import httpx2  # noqa: PLC0415 - see above
+
+        base = f"http://{hosts.host(HOST).address}:{PORT}"
+        async with httpx2.AsyncClient(timeout=_ASKS_WITHIN_S, trust_env=False, base_url=base) as client:
+
+            async def ready() -> tuple[bool | None, str]:
+                await agents_run()
+                try:
+                    replies = [(await client.get(f"/api/v1/{what}")).json()["data"] for what in ("targets", "rules")]
+                except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
+                    return None, f"{type(error).__name__}: {error}"
+                lacking = missing(*replies)
+                return (None if lacking else True), "; ".join(lacking)
+
+            await wait_until("Prometheus to scrape each agent", ready, within_s=within_s, gap_s=0.2)
+
+
+def _job(product: str, scraped: Scraped, site: Site) -> Mapping[str, Any]:
+    hosts = [host for host, roles in site.agents.items() if roles.get(product) in _RUNS]
+    return {
+        "job_name": product,
+        "metrics_path": scraped.path,
+        "params": {"format": ["prometheus"]},
+        "static_configs": [
+            {"targets": [f"{site.addresses[host]}:{scraped.port}"], "labels": {"host": host}} for host in hosts
+        ],
+    }
+
+
+def missing(targets: Mapping[str, Any], rules: Mapping[str, Any]) -> list[str]:
+    """The targets that were not scraped, and the rules that were not evaluated, with Prometheus' own reasons."""
+    return [
+        *(
+            f"{one['labels'].get('host')}: {one.get('lastError') or one['health']}"
+            for one in targets["activeTargets"]
+            if one["health"] != "up"
+        ),
+        *(
+            f"the rule {rule['name']}: {rule.get('lastError') or rule['health']}"
+            for group in rules["groups"]
+            for rule in group["rules"]
+            if rule["health"] != "ok"
+        ),
+    ]
